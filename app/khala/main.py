@@ -261,7 +261,7 @@ def _origins(settings: Settings) -> OriginPolicy:
 
 
 def _server_config(app: Litestar, settings: Settings) -> uvicorn.Config:
-    timed = BodyDeadline(app, TransferRatePolicy(pause=settings.server.body_pause_seconds))
+    timed = BodyDeadline(app, TransferRatePolicy(max_pause=settings.server.body_pause_seconds))
     return uvicorn.Config(
         RequestTelemetry(HostGuard(timed, settings.server.allowed_hosts)),
         lifespan="off",

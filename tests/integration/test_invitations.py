@@ -237,7 +237,7 @@ async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in
     async with store.driver() as driver:  # as on another day
         await driver.execute("DELETE FROM budgets WHERE scope = $1", invitations.SENT_SCOPE)
     one_more = await hall(server, store, guest, owner)
-    assert "open invitations of yours" in (await one_more.invite()).json()["detail"]
+    assert "open invitations from you" in (await one_more.invite()).json()["detail"]
     await halls[0].answer(accept=True)
     assert (await one_more.invite()).status_code == 200
     async with store.driver() as driver:

@@ -71,7 +71,7 @@ def test_what_is_no_name_is_refused_at_the_start(given: str) -> None:
 
 def test_settings_say_which_hosts_there_are() -> None:
     assert settings.from_environment({}).server.allowed_hosts.names == ()
-    assert settings.from_environment({"HOST": "0.0.0.0"}).server.allowed_hosts.everyone
+    assert settings.from_environment({"HOST": "0.0.0.0"}).server.allowed_hosts.allows_any
     public = settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"})
     assert public.server.allowed_hosts.names == ("a.example",)
     assert settings.from_environment({"KHALA_HOSTS": " A.example , b.example "}).server.allowed_hosts.names == (

@@ -11,9 +11,9 @@ def seconds_until_late(*, per_second: float, size: int, every: float = 1.0) -> f
     """The time at which a body with this rate is rejected; None if it is read to its end."""
     pace, waited, received = TransferRatePolicy(), 0.0, 0
     while received < size:
-        left = pace.left(waited, received)
-        if left <= every:
-            return waited + max(0.0, left)
+        seconds_left = pace.seconds_left(waited, received)
+        if seconds_left <= every:
+            return waited + max(0.0, seconds_left)
         waited += every
         received += int(per_second * every)
     return None
@@ -31,11 +31,11 @@ def test_a_trickle_is_given_up_long_before_its_end(per_second: float, every: flo
 
 
 def test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent() -> None:
-    assert TransferRatePolicy().left(0, 0) == 30
-    assert TransferRatePolicy().left(5, 19 * MIB) == 30
-    assert TransferRatePolicy(pause=2).left(1, 0) == 1
+    assert TransferRatePolicy().seconds_left(0, 0) == 30
+    assert TransferRatePolicy().seconds_left(5, 19 * MIB) == 30
+    assert TransferRatePolicy(max_pause=2).seconds_left(1, 0) == 1
 
 
 def test_no_body_takes_longer_than_the_bound_on_all_of_them() -> None:
-    assert TransferRatePolicy().left(1799, 1 << 40) == 1
-    assert TransferRatePolicy().left(1801, 1 << 40) < 0
+    assert TransferRatePolicy().seconds_left(1799, 1 << 40) == 1
+    assert TransferRatePolicy().seconds_left(1801, 1 << 40) < 0

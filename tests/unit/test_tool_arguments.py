@@ -85,7 +85,7 @@ def doubling(depth: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("depth", [25, 30, 60])
 def test_references_that_double_are_refused(depth: int) -> None:
-    assert "lead to more than 1,000 others" in (schema_problem(doubling(depth)) or "")
+    assert "expand to more than 1,000 references" in (schema_problem(doubling(depth)) or "")
     assert "bad_arguments" in (problem(doubling(depth), {}) or "")
     assert schema_problem(doubling(5)) is None
 
@@ -100,8 +100,8 @@ def test_references_that_double_are_refused(depth: int) -> None:
     ],
 )
 def test_a_schema_that_applies_itself_to_the_same_value_is_refused(parameters: dict[str, Any]) -> None:
-    assert schema_problem(parameters) == "The schema refers to itself without end."
-    assert "refers to itself without end" in (problem(parameters, {"a": 1}) or "")
+    assert schema_problem(parameters) == "The schema has a circular reference."
+    assert "has a circular reference" in (problem(parameters, {"a": 1}) or "")
 
 
 def test_patterns_take_linear_time() -> None:
@@ -297,7 +297,7 @@ def test_a_schema_that_would_take_long_to_look_at_is_told(parameters: dict[str, 
 def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
     many = {f"a{number}": {"$anchor": f"q{number}"} for number in range(300)}
     assert schema_problem(of({"allOf": [{"$ref": f"#q{number}"} for number in range(300)]}, **{"$defs": many})) is None
-    assert "does not have" in (schema_problem(of({"$ref": "#q300"}, **{"$defs": many})) or "")
+    assert "does not exist" in (schema_problem(of({"$ref": "#q300"}, **{"$defs": many})) or "")
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
     [
         ({"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}, "may have a $schema"),
         ({"$schema": "https://json-schema.org/draft/2020-12/schema"}, "may have a $schema"),
-        ({"$ref": "#/title"}, "which is no schema"),
-        ({"$ref": "#/$defs"}, "which is no schema"),
-        ({"$ref": "#/$defs/a/enum/0"}, "which is no schema"),
-        ({"$ref": "#/$defs/b"}, "which it does not have"),
-        ({"$ref": "#nowhere"}, "which it does not have"),
+        ({"$ref": "#/title"}, "which is not a schema"),
+        ({"$ref": "#/$defs"}, "which is not a schema"),
+        ({"$ref": "#/$defs/a/enum/0"}, "which is not a schema"),
+        ({"$ref": "#/$defs/b"}, "which does not exist"),
+        ({"$ref": "#nowhere"}, "which does not exist"),
         ({"$dynamicRef": "other"}, "refer only to itself"),
         ({"$id": "http://example.com/", "$ref": "#/$defs/a"}, "may not have an $id"),
         ({"anyOf": [{"$anchor": "a"}, {"$anchor": "a"}]}, "the anchor a twice"),

@@ -49,7 +49,7 @@ def test_nobody_loosens_what_the_operator_says(
     operator: list[ToolRule], user: list[ToolRule], thread: list[ToolRule]
 ) -> None:
     tool = spec("files__delete_file")
-    strictest = max((STRICTNESS[one.action] for one in operator if one.fits(tool.name)), default=0)
+    strictest = max((STRICTNESS[one.action] for one in operator if one.matches(tool.name)), default=0)
     found = decide_action(tool, operator, [user, thread])
     assert STRICTNESS[found] == max(strictest, STRICTNESS[decide_action(tool, [], [user, thread])])
 

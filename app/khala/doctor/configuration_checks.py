@@ -39,7 +39,7 @@ def _exposure(settings: Settings) -> Iterator[Finding]:
             " front of it, and set KHALA_PUBLIC_URL=https://… and KHALA_TRUSTED_PROXIES. Until then it answers to every"
             " host name",
         )
-    elif settings.server.allowed_hosts.everyone:
+    elif settings.server.allowed_hosts.allows_any:
         yield warn(
             "settings: KHALA_HOSTS",
             "the server answers to every name, so a hostile page can reach it by DNS rebinding: set the server's names",

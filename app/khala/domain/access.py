@@ -137,19 +137,19 @@ def decide_access(facts: AccessFacts, caller: Caller) -> Authorization:
 
     An open invitation only lets its user read, whatever role it offers.
     """
-    found: list[tuple[Role, datetime | None]] = []
+    candidates: list[tuple[Role, datetime | None]] = []
     if caller.user_id is not None and facts.credential_valid:
         invited: Role | None = "viewer" if facts.invited else None
         role: Role | None = "owner" if facts.owner_id == caller.user_id else facts.member_role or invited
         if role is not None:
-            found.append((role, caller.expires_at))
+            candidates.append((role, caller.expires_at))
     if hashes_match(facts.anon_key_hash, caller.anon_key_hash):
-        found.append(("owner", None))
+        candidates.append(("owner", None))
     if facts.link_role is not None:
-        found.append((facts.link_role, facts.link_expires_at))
+        candidates.append((facts.link_role, facts.link_expires_at))
     if facts.public:
-        found.append(("viewer", None))
-    best, expires_at = max(found, key=_rank, default=(None, None))
+        candidates.append(("viewer", None))
+    best, expires_at = max(candidates, key=_rank, default=(None, None))
     return Authorization(caller=caller, access_id=facts.access_id, role=best, expires_at=expires_at)
 
 

@@ -26,7 +26,7 @@ class LinkedIdentity(WireStruct, frozen=True, kw_only=True):
 
 
 class User(WireStruct, frozen=True, kw_only=True):
-    """An account. `password`: whether it has a password to sign in with."""
+    """An account. `password` tells whether the user can sign in with a password."""
 
     id: UUID
     name: str | None = None

@@ -1,4 +1,4 @@
-"""The allowed `Host` names of a server: a defence against DNS rebinding by pages of other names."""
+"""The allowed `Host` names of a server: a defence against DNS rebinding."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -19,33 +19,33 @@ class AllowedHosts(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = (ANY,)
 
     @property
-    def everyone(self) -> bool:
-        """Whether every host is allowed, and also a request without one."""
+    def allows_any(self) -> bool:
+        """Whether every host is allowed, and also a request without a `Host` header."""
         return ANY in self.names
 
     def allows(self, host: str | None) -> bool:
         """Whether a request with this `Host` header is allowed."""
-        if self.everyone:
+        if self.allows_any:
             return True
         name = None if host is None else host_name(host)
-        return name is not None and (is_loopback(name) or any(_fits(name, one) for one in self.names))
+        return name is not None and (is_loopback(name) or any(_matches(name, allowed) for allowed in self.names))
 
 
-def choose_hosts(named: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
-    """The allowed hosts of a server that listens at this address. `named` has passed `validated_host`.
+def choose_hosts(configured: Sequence[str], public_url: str | None, *, listening: str) -> AllowedHosts:
+    """The allowed hosts of a server that listens at this address. `configured` has passed `validated_host`.
 
     Without configured names and a public URL, a server that listens on loopback allows only the loopback names. A
     server that other machines can reach allows every host, because its own name is unknown.
     """
-    if named:
-        return AllowedHosts(names=tuple(named))
+    if configured:
+        return AllowedHosts(names=tuple(configured))
     if public_url is not None:
-        return AllowedHosts(names=(_on_the_wire(urlsplit(public_url).hostname or ""),))
+        return AllowedHosts(names=(_idna_encoded(urlsplit(public_url).hostname or ""),))
     return AllowedHosts(names=() if is_loopback(host_name(_bracketed(listening)) or "") else (ANY,))
 
 
 def host_name(host: str) -> str | None:
-    """The name or address in a `Host` header, in lower case and without the port; None where it is malformed."""
+    """The name or address in a `Host` header, in lower case and without the port; None if it is malformed."""
     name, _, port = host.rpartition(":") if _has_port(host) else (host, "", "")
     if port and not (port.isascii() and port.isdigit()):
         return None
@@ -71,8 +71,8 @@ def validated_host(given: str) -> str:
     return name
 
 
-def _on_the_wire(name: str) -> str:
-    """The name as browsers send it: letters beyond ASCII are IDNA-encoded."""
+def _idna_encoded(name: str) -> str:
+    """The name as browsers send it: non-ASCII names are IDNA-encoded."""
     try:
         return name.encode("idna").decode().removesuffix(".")
     except UnicodeError:
@@ -88,5 +88,5 @@ def _has_port(host: str) -> bool:
     return ":" in host.rpartition("]")[2]
 
 
-def _fits(name: str, allowed: str) -> bool:
+def _matches(name: str, allowed: str) -> bool:
     return name.endswith(allowed[1:]) if allowed.startswith("*.") else name == allowed

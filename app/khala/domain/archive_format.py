@@ -16,7 +16,7 @@ MANIFEST = "manifest.json"
 BLOB_NAME = re.compile(r"blobs/([0-9a-f]{64})")
 
 MAX_LINE_BYTES = 64 << 20
-"""Of one JSON line."""
+"""Bytes of one JSON line."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_ENTRIES = 2_000_000
 """Files in one archive."""
@@ -31,7 +31,7 @@ class ArchiveRefusedError(Exception):
 
 
 class ArchivedFile(WireStruct, frozen=True, kw_only=True):
-    """A file of JSON lines: how many lines and bytes it has, and the SHA-256 of its bytes."""
+    """A file of JSON lines: the number of its lines and bytes, and the SHA-256 of its bytes."""
 
     name: str
     lines: Annotated[int, msgspec.Meta(ge=0)]
@@ -48,7 +48,7 @@ class MissingBlob(WireStruct, frozen=True, kw_only=True):
 
 
 class ArchiveManifest(WireStruct, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
-    """The contents of the archive. `blobs` and `blob_bytes` count the stored bytes, each content once."""
+    """The contents of the archive. `blobs` and `blob_bytes` count each distinct content once."""
 
     format: Literal["khala-archive"]
     version: int

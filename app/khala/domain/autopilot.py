@@ -21,13 +21,13 @@ MAX_IDENTICAL_STEPS = 3
 MAX_FAILED_STEPS = 5
 """Consecutive steps in which every call fails, after which the run stops."""
 MAX_REPROMPTS = 2
-"""Replies of one run that only ask or plan, and are answered with another prompt."""
+"""Replies of one run that only ask or plan, after each of which the model is prompted again."""
 MAX_PLAN_CHARACTERS = 600
-"""Characters. A longer reply is taken for an answer."""
+"""Characters. A longer reply counts as an answer."""
 
 MAX_SENTENCE_CHARACTERS = 240
 
-_ACTS = (
+_TOOL_VERBS = (
     r"(look|check|read|open|search|browse|list|fetch|get|retrieve|run|execute|call (the|some|my|your)|query|inspect"
     r"|examine|explore|investigate|review|verify|gather|collect|create|write|add|update|change|edit|delete|remove"
     r"|overwrite|replace|move|rename|copy|save|store|try|start|begin|go (on|ahead|through|over)|continue|proceed|test"
@@ -35,41 +35,41 @@ _ACTS = (
     r"|download|install|set up|prepare|implement|fix|build|use (the|your|my|a|an)? ?[\w-]+ (tool|function)s?)\b"
 )
 """Verbs of work that tools do. A reply that offers to explain or to choose is an answer."""
-_SOON = r"((first|now|next|then|also|just|quickly|start by|begin by|go ahead and|have to|need to) )*"
-_YES = (
+_ADVERBS = r"((first|now|next|then|also|just|quickly|start by|begin by|go ahead and|have to|need to) )*"
+_AGREEMENT = (
     r"(okay|ok|sure|great|certainly|of course|right|alright|all right|got it|understood|one moment|absolutely|perfect)"
 )
-_LEAD = rf"({_YES}\b[,;!.]* +)?((so|first|first of all|next|now|then|after that|finally)\b,? +)?"
+_INTRODUCTION = rf"({_AGREEMENT}\b[,;!.]* +)?((so|first|first of all|next|now|then|after that|finally)\b,? +)?"
 
-_ASKS = re.compile(
-    rf"{_LEAD}((shall|should|may|can|could) (i|we) {_SOON}{_ACTS}.*\?|shall (i|we)\?"
+_QUESTION = re.compile(
+    rf"{_INTRODUCTION}((shall|should|may|can|could) (i|we) {_ADVERBS}{_TOOL_VERBS}.*\?|shall (i|we)\?"
     r"|(would you like|do you want|want) (me|us) to \b.*\?"
     r"|is (that|this) (ok|okay|all right|alright)( (with|for) you)?\?"
     r"|(are you )?ready to (go on|continue|proceed|start|begin)\?"
     r"|let me know (if|whether|when) (i should|(you'd|you would|you) (like|want) me to)\b.*)",
     re.IGNORECASE,
 )
-_PLANS = re.compile(
-    rf"{_LEAD}(i'll|i will|i am going to|i'm going to|i need to|i have to|let me|let's|my plan is to) "
-    rf"{_SOON}{_ACTS}.*",
+_PLAN = re.compile(
+    rf"{_INTRODUCTION}(i'll|i will|i am going to|i'm going to|i need to|i have to|let me|let's|my plan is to) "
+    rf"{_ADVERBS}{_TOOL_VERBS}.*",
     re.IGNORECASE,
 )
-_BESIDES = re.compile(
-    rf"{_YES}|(i can|i could) {_SOON}{_ACTS}.*|(here is|here's) (my|the) plan|(my|the) plan( is)?"
+_FILLER = re.compile(
+    rf"{_AGREEMENT}|(i can|i could) {_ADVERBS}{_TOOL_VERBS}.*|(here is|here's) (my|the) plan|(my|the) plan( is)?"
     r"|this (will|would) take \w+ steps|i need your (permission|approval|consent)\b.*",
     re.IGNORECASE,
 )
 """Sentences that may accompany a question or a plan without making the reply an answer."""
-_ITEMS = re.compile(rf"{_SOON}{_ACTS}.*", re.IGNORECASE)
+_PLAN_ITEM = re.compile(rf"{_ADVERBS}{_TOOL_VERBS}.*", re.IGNORECASE)
 _BULLET = re.compile(r"\s*([-*•]|[0-9]{1,2}[.)])\s+")
-_TELLS = re.compile(r"=|\b(because|which (is|are|gives|makes|means)|done|here are|i've)\b", re.IGNORECASE)
+_ANSWER_SIGN = re.compile(r"=|\b(because|which (is|are|gives|makes|means)|done|here are|i've)\b", re.IGNORECASE)
 
 STOP_MESSAGES: dict[StopReason, str] = {
     "max_steps": "Stopped after {steps} steps, the limit of this run.",
     "no_progress": "Stopped because the last steps made no progress.",
     "budget": "Stopped after {calls} tool calls, the limit of this run.",
 }
-"""The notices for people."""
+"""The notices that users read."""
 SUMMARY_PROMPT = (
     "Stop here: {why} Call no more tools. Say briefly what you have done, what came of it, and what is left to do."
 )
@@ -82,7 +82,7 @@ CONTINUE_PROMPT = (
 
 
 class AutopilotLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a run."""
+    """The limits of one run: steps, and tool calls."""
 
     steps: int
     calls: int = MAX_TOOL_CALLS
@@ -90,12 +90,13 @@ class AutopilotLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def stop_reason(steps: Sequence[RunStep], limits: AutopilotLimits) -> StopReason | None:
     """The reason to stop after these steps; None to continue."""
-    acted = [step for step in steps if step.calls]
-    if len(acted) >= limits.steps:
+    tool_steps = [step for step in steps if step.calls]
+    if len(tool_steps) >= limits.steps:
         return "max_steps"
-    if sum(len(step.calls) for step in acted) >= limits.calls:
+    if sum(len(step.calls) for step in tool_steps) >= limits.calls:
         return "budget"
-    return "no_progress" if _repeats(acted[-MAX_IDENTICAL_STEPS:]) or _fails(acted[-MAX_FAILED_STEPS:]) else None
+    stuck = _repeats(tool_steps[-MAX_IDENTICAL_STEPS:]) or _fails(tool_steps[-MAX_FAILED_STEPS:])
+    return "no_progress" if stuck else None
 
 
 def only_asks_or_plans(text: str) -> bool:
@@ -107,36 +108,36 @@ def only_asks_or_plans(text: str) -> bool:
     text = text.strip()
     if not text or len(text) > MAX_PLAN_CHARACTERS or "`" * 3 in text:
         return False
-    sorts = [_sort(line) for line in text.replace("’", "'").splitlines() if line.strip()]
-    return None not in sorts and any(sorts)
+    kinds = [_classify_line(line) for line in text.replace("’", "'").splitlines() if line.strip()]
+    return None not in kinds and any(kinds)
 
 
-def _sort(line: str) -> bool | None:
-    """Whether a line asks or plans; None if it contains anything else."""
+def _classify_line(line: str) -> bool | None:
+    """Whether a line asks or plans; None if it contains anything else than questions, plans and filler."""
     bullet = _BULLET.match(line)
     sentences = re.split(r"(?<=[.!?:…])\s+", line[bullet.end() :] if bullet else line)
-    sorts = [_sort_sentence(sentence, item=bullet is not None) for sentence in sentences if sentence.strip()]
-    return None if None in sorts else any(sorts)
+    kinds = [_classify_sentence(sentence, item=bullet is not None) for sentence in sentences if sentence.strip()]
+    return None if None in kinds else any(kinds)
 
 
-def _sort_sentence(sentence: str, *, item: bool) -> bool | None:
+def _classify_sentence(sentence: str, *, item: bool) -> bool | None:
     sentence = sentence.strip(" \t*_#>")
-    if len(sentence) > MAX_SENTENCE_CHARACTERS or _TELLS.search(sentence):
+    if len(sentence) > MAX_SENTENCE_CHARACTERS or _ANSWER_SIGN.search(sentence):
         return None
-    if _ASKS.fullmatch(sentence) or _PLANS.fullmatch(sentence):
+    if _QUESTION.fullmatch(sentence) or _PLAN.fullmatch(sentence):
         return True
-    besides = _BESIDES.fullmatch(sentence.rstrip(".!:… ")) or (item and _ITEMS.match(sentence))
-    return False if besides else None
+    is_filler = _FILLER.fullmatch(sentence.rstrip(".!:… ")) or (item and _PLAN_ITEM.match(sentence))
+    return False if is_filler else None
 
 
 def _repeats(steps: Sequence[RunStep]) -> bool:
     if len(steps) < MAX_IDENTICAL_STEPS:
         return False
-    return len({msgspec.json.encode([_heard(step)], order="deterministic") for step in steps}) == 1
+    return len({msgspec.json.encode([_calls_with_results(step)], order="deterministic") for step in steps}) == 1
 
 
-def _heard(step: RunStep) -> list[object]:
-    """The calls of a step with their results. The hash stands for a blob's content."""
+def _calls_with_results(step: RunStep) -> list[object]:
+    """The calls of a step with their results. A blob is represented by its hash."""
     return [
         (call.tool, call.args, _hash(call.args_blob), result.ok, result.output, _hash(result.blob))
         for call in step.calls

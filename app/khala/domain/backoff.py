@@ -10,8 +10,8 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """The delays of one kind of retry, in seconds.
 
     The delay begins at `first_seconds` and doubles with each failure in a row, up to `max_seconds`. Then it is
-    multiplied by a factor between `min_factor` and `max_factor`, which a random number chooses: so clients that failed
-    together do not retry together.
+    multiplied by a random factor between `min_factor` and `max_factor`, so that clients that failed at the same time do
+    not retry at the same time.
     """
 
     first_seconds: float
@@ -20,9 +20,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     max_factor: float = 1.0
 
     def delay(self, failures: int, jitter: float = 0.0) -> float:
-        """Seconds before the next try, after so many failures in a row (at least 1).
+        """Seconds before the next attempt. `failures` counts the failures in a row (at least 1).
 
-        `jitter` is a random number from 0 to 1.
+        `jitter` is a random number from 0 to 1, which chooses the factor.
         """
         seconds = min(self.max_seconds, self.first_seconds * 2.0 ** min(failures - 1, MAX_DOUBLINGS))
         return seconds * (self.min_factor + (self.max_factor - self.min_factor) * jitter)

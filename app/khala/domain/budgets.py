@@ -26,15 +26,16 @@ SMALLEST_AMOUNT = Decimal("0.0000000001")
 INITIAL_RESERVATION: dict[BudgetMeasure, Decimal] = {
     "usd": Decimal("0.005"), "tokens": Decimal(2000), "runs": Decimal(1), "seconds": Decimal(60),
 }  # fmt: skip
-"""The amount that a send reserves. It is small, because a waiting run keeps it from others."""
+"""The amount that a send reserves. It is small, because other runs can't use it while the run is queued."""
 FURTHER_RESERVATION: dict[BudgetMeasure, Decimal] = {
     "usd": Decimal("0.02"), "tokens": Decimal(4000), "runs": Decimal(1), "seconds": Decimal(60),
 }  # fmt: skip
 """The amount that an active run reserves beyond its current need, so that it reserves every few seconds at most."""
 MIN_RESERVATION_FRACTION = Decimal("0.1")
-"""The fraction of the initial reservation without which no run begins: it would end within its first sentence."""
+"""A run begins only if this fraction of the initial reservation is available: with less, it would end within its first
+sentence."""
 RETRY_WHEN_RESERVED_SECONDS = 30.0
-"""Seconds until a retry when a limit is exhausted by reservations, most of which are released again."""
+"""Seconds until a retry when reservations exhaust a limit. Runs release most of what they reserve."""
 
 EXHAUSTED_MESSAGES: dict[BudgetScope, str] = {
     "run": "This answer has reached its budget.",
@@ -50,9 +51,9 @@ OUT_OF_TIME_MESSAGE = "This answer has reached its time limit."
 
 
 class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """The maximum of a measure in each window of so many seconds; without a window, in total.
+    """The maximum (`most`) of a measure in each window of `window` seconds; without a window, in total.
 
-    There is one limit for each scope and measure. The usd of a model without a price is not counted; its tokens and
+    There is one limit for each scope and measure. The cost of a model without a price is not counted; its tokens and
     runs are.
     """
 
@@ -69,7 +70,7 @@ class BudgetPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A reservation from one window of a limit: `wanted`, or the remainder if that is at least `least`."""
+    """A reservation from one window of a limit of `most`: `wanted`, or else the remainder if it is at least `least`."""
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -102,8 +103,8 @@ class WindowUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetUsage(WireStruct, frozen=True, kw_only=True):
-    """The usage of a limit, as decimal strings. Ended runs have `used`, and active runs have `reserved` so much. Both
-    are 0 again at `endsAt`."""  # noqa: D205, D209
+    """The usage of a limit, as decimal strings: the amount that ended runs `used`, and the amount that active runs have
+    `reserved`. Both are reset to 0 at `endsAt`."""  # noqa: D205, D209
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -121,7 +122,7 @@ def current_window(limit: BudgetLimit, now: datetime) -> tuple[datetime, datetim
 
 
 def fixed_window(seconds: int, now: datetime) -> tuple[datetime, datetime]:
-    """The start and end of the window of so many seconds that contains `now`, counted from 1970."""
+    """The start and end of the window that contains `now`. Windows have `seconds` seconds each, from 1970 on."""
     length = timedelta(seconds=seconds)
     starts_at = UNIX_EPOCH + (now - UNIX_EPOCH) // length * length
     return starts_at, starts_at + length
@@ -136,14 +137,14 @@ def budget_keys(
     anonymous thread against its key and against all anonymous use. It also counts against the guest's network, if that
     is known.
     """
-    found: dict[BudgetScope, bytes] = {"run": b"", "thread": thread_id.bytes}
+    keys: dict[BudgetScope, bytes] = {"run": b"", "thread": thread_id.bytes}
     if caller.user_id is not None:
-        return found | {"user": caller.user_id.bytes, "accounts": b""}
+        return keys | {"user": caller.user_id.bytes, "accounts": b""}
     if caller.network is not None:
-        found["network"] = caller.network.encode()
+        keys["network"] = caller.network.encode()
     if owner_id is not None:
-        return found | {"user": owner_id.bytes, "accounts": b""}
-    return found | {"anonymous": b""} | ({} if anon_key_hash is None else {"key": anon_key_hash})
+        return keys | {"user": owner_id.bytes, "accounts": b""}
+    return keys | {"anonymous": b""} | ({} if anon_key_hash is None else {"key": anon_key_hash})
 
 
 def reservation_requests(
@@ -151,16 +152,16 @@ def reservation_requests(
 ) -> list[ReservationRequest]:
     """The reservations of a send. A run reserves its own limits in full: no other run shares them."""
     shared = [limit for limit in policy.limits if limit.scope in keys and limit.scope != "run"]
-    return [_first(limit, keys.get(limit.scope, b""), now) for limit in (*shared, *run_limits(policy, own))]
+    return [_initial_request(limit, keys.get(limit.scope, b""), now) for limit in (*shared, *run_limits(policy, own))]
 
 
 def run_limits(policy: BudgetPolicy, own: RunBudget | None) -> list[BudgetLimit]:
     """The limits of one run: the operator's, or the run's own where they are lower."""
     most = {limit.measure: limit.most for limit in policy.limits if limit.scope == "run"}
-    wished: dict[BudgetMeasure, Decimal | None] = (
+    requested: dict[BudgetMeasure, Decimal | None] = (
         {} if own is None else {"usd": own.usd, "tokens": _decimal(own.tokens), "seconds": _decimal(own.seconds)}
     )
-    for measure, amount in wished.items():
+    for measure, amount in requested.items():
         if amount is not None:
             most[measure] = min(amount, most.get(measure, amount))
     return [BudgetLimit(scope="run", measure=measure, most=amount) for measure, amount in most.items()]
@@ -170,17 +171,17 @@ def _decimal(number: float | None) -> Decimal | None:
     return None if number is None else Decimal(str(number))
 
 
-def _first(limit: BudgetLimit, key: bytes, now: datetime) -> ReservationRequest:
+def _initial_request(limit: BudgetLimit, key: bytes, now: datetime) -> ReservationRequest:
     starts_at, ends_at = current_window(limit, now)
     wanted = limit.most if limit.scope == "run" else min(INITIAL_RESERVATION[limit.measure], limit.most)
-    whole = limit.scope == "run" or limit.measure == "runs"
+    all_or_nothing = limit.scope == "run" or limit.measure == "runs"
     return ReservationRequest(
         scope=limit.scope,
         measure=limit.measure,
         key=key,
         starts_at=starts_at,
         ends_at=ends_at,
-        least=wanted if whole else wanted * MIN_RESERVATION_FRACTION,
+        least=wanted if all_or_nothing else wanted * MIN_RESERVATION_FRACTION,
         wanted=wanted,
         most=limit.most,
     )
@@ -196,12 +197,12 @@ def grantable_amount(request: ReservationRequest, usage: WindowUsage, now: datet
 
 
 def exhausted_error(request: ReservationRequest, usage: WindowUsage, now: datetime) -> BudgetExhausted:
-    """The error, with the seconds until the window ends, or fewer if released reservations may make room earlier."""
+    """The error. It has the seconds until the window ends, or fewer if released reservations may suffice earlier."""
     message = EXHAUSTED_MESSAGES[request.scope]
     if request.ends_at == END_OF_TIME:
         return BudgetExhausted(
             OUT_OF_TIME_MESSAGE if (request.scope, request.measure) == ("run", "seconds") else message
         )
     left = max(1.0, (request.ends_at - now).total_seconds())
-    may_come_back = request.measure != "runs" and usage.settled + request.least <= request.most
-    return BudgetExhausted(message, retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left) if may_come_back else left)
+    may_be_released = request.measure != "runs" and usage.settled + request.least <= request.most
+    return BudgetExhausted(message, retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left) if may_be_released else left)

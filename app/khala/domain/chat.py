@@ -23,7 +23,7 @@ ACTIVE: tuple[RunStatus, ...] = ("queued", "running", "blocked")
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A struct of the wire: camelCase in JSON, snake_case in Python. Defaults are omitted."""
+    """Base of the structs on the wire: camelCase in JSON, snake_case in Python. Defaults are omitted."""
 
 
 class Thread(WireStruct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
 
 
 class Message(WireStruct, frozen=True, kw_only=True):
-    """A message. `content` is the fold of parts 0..seq-1. A delta omits that of answers and carries their parts."""
+    """A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content."""
 
     id: UUID
     thread_id: UUID

@@ -1,4 +1,4 @@
-"""The errors that callers see: one small tree. The message is for people, and the code is stable."""
+"""The errors that callers see. The message is for people; the code is stable and for programs."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -53,7 +53,7 @@ class BlobNotFound(KhalaError):
 
 
 class AlreadyDecided(KhalaError):
-    """Another decision was made before."""
+    """The approval was decided before, in another way."""
 
     code = "already_decided"
 
@@ -83,7 +83,10 @@ class PayloadTooLarge(KhalaError):
 
 
 class InvalidInput(KhalaError):
-    """The request is malformed. `path` locates the error, as in `options.model`; `more` has further ones."""
+    """The request is malformed.
+
+    `path` locates the error, as in `options.model`. `more` has the path and message of each further error.
+    """
 
     code = "invalid_input"
 

@@ -1,10 +1,13 @@
-"""The flush policy: when a run's pending text is written. The first at once, then by age, size or count."""
+"""The flush policy: decides when a run's pending text is written.
+
+The first delta is written at once, later ones by their age, size or count.
+"""
 
 import msgspec
 
 
 class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A run flushes when its oldest pending delta is `milliseconds` old, or at so many `chars` or `parts` (deltas)."""
+    """A run flushes when its oldest pending delta is `milliseconds` old, or at `chars` characters or `parts` deltas."""
 
     milliseconds: int = 350
     chars: int = 1200
@@ -17,7 +20,7 @@ class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingText(msgspec.Struct, kw_only=True):
-    """The pending text of a run: how much, and since when (a monotonic time in seconds)."""
+    """The pending text of a run: its characters and deltas, and the arrival of the oldest (monotonic seconds)."""
 
     chars: int = 0
     parts: int = 0
@@ -33,7 +36,7 @@ class PendingText(msgspec.Struct, kw_only=True):
             self.since = now
 
     def taken(self, *, at_once: bool, now: float) -> None:
-        """Note that a batch took the pending text, or a part of it if the rest is due `at_once`."""
+        """Reset after a batch took the pending text. `at_once`: the batch took only a part; the rest is due at once."""
         self.chars = self.parts = 0
         self.since = now if at_once else None
         self.urgent = at_once
@@ -48,8 +51,8 @@ class PendingText(msgspec.Struct, kw_only=True):
 
 
 def split_by_json_bytes(text: str, limit: int) -> list[str]:
-    """The text in pieces of at most `limit` bytes of JSON. Joined, they are the same text."""
-    # A character takes at most six bytes, as an escape. Only longer text has to be encoded to know its size.
+    """Split the text into pieces that each take at most `limit` bytes as JSON."""
+    # A character takes at most six bytes, as an escape. Only a longer text has to be encoded to know its size.
     if len(text) < 2 or 6 * len(text) + 2 <= limit or len(msgspec.json.encode(text)) <= limit:
         return [text] if text else []
     middle = len(text) // 2

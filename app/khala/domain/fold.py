@@ -1,7 +1,7 @@
-"""The fold: computes a message's content from its parts, in order. Every client computes the same.
+"""The fold: computes a message's content from its parts, in order. Every client computes the same content.
 
-The law: for every k ≤ n, folding parts k..n onto the fold of parts 0..k gives the fold of parts 0..n. So a reader with
-the content at any seq continues from there with deltas alone.
+Invariant: for every k ≤ n, folding parts k..n onto the fold of parts 0..k gives the fold of parts 0..n. So a reader
+with the content at any seq continues from there with deltas alone.
 """
 
 from collections.abc import Iterable
@@ -76,11 +76,11 @@ Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileB
 Content: TypeAlias = tuple[Block, ...]
 
 UNKNOWN_TOOL = "unknown"
-"""The tool's name in the block of a result without a call, which is shown rather than dropped."""
+"""The tool's name in the block of a result without a call. Such a result is shown, not dropped."""
 
 
 def fold(content: Content, parts: Iterable[PartData | None]) -> Content:
-    """The content after these parts. None is a part of an unknown kind, and changes nothing."""
+    """The content after these parts. None stands for a part of an unknown kind, which changes nothing."""
     blocks = list(content)
     texts: list[str] = []
     for part in parts:

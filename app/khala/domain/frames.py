@@ -156,11 +156,11 @@ def encode(frame: msgspec.Struct) -> str:
     return msgspec.json.encode(frame).decode()
 
 
-def snapshot_frame(thread_id: UUID, found: Snapshot) -> SnapshotFrame:
+def snapshot_frame(thread_id: UUID, snapshot: Snapshot) -> SnapshotFrame:
     """The frame of a snapshot."""
-    return SnapshotFrame(thread_id=thread_id, **msgspec.structs.asdict(found))
+    return SnapshotFrame(thread_id=thread_id, **msgspec.structs.asdict(snapshot))
 
 
-def delta_frame(thread_id: UUID, found: Delta) -> DeltaFrame:
+def delta_frame(thread_id: UUID, delta: Delta) -> DeltaFrame:
     """The frame of a delta."""
-    return DeltaFrame(thread_id=thread_id, **msgspec.structs.asdict(found))
+    return DeltaFrame(thread_id=thread_id, **msgspec.structs.asdict(delta))

@@ -12,7 +12,7 @@ from khala.domain.errors import InvalidInput
 
 KEY_HEADER = "idempotency-key"
 ATTEMPT_HEADER = "x-stainless-retry-count"
-"""OpenAI's own clients send in this header how often they have sent the request before."""
+"""The header in which OpenAI's own clients send the number of earlier attempts."""
 MAX_KEY_CHARACTERS = 255
 """Characters of an idempotency key."""
 MAX_ATTEMPT = 999
@@ -38,7 +38,7 @@ class RequestIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lifetime(self) -> timedelta:
-        """The time for which the request is remembered."""
+        """The time for which the request stays recorded."""
         return RETRY_WINDOW if self.key_hash is None else KEY_LIFETIME
 
     @property
@@ -52,17 +52,17 @@ def identity(
 ) -> RequestIdentity | None:
     """The request's identity; None if the client sends no retry headers. Raises `InvalidInput` for a malformed key.
 
-    `relevant` are the headers that, like the body, determine the request.
+    Two requests are equal if they have the same body and the same `relevant` headers.
     """
     key, attempt = headers.get(KEY_HEADER), _attempt(headers.get(ATTEMPT_HEADER))
     if caller.user_id is None or (key is None and attempt is None):
         return None
     # A key is scoped to the account. Without a key, requests match only under the same credential.
-    of = b"" if key is not None or caller.credential is None else caller.credential.bytes
+    scope = b"" if key is not None or caller.credential is None else caller.credential.bytes
     return RequestIdentity(
         user_id=caller.user_id,
         key_hash=None if key is None else hashlib.sha256(_checked(key)).digest(),
-        fingerprint=_fingerprint(body, headers, relevant, of),
+        fingerprint=_fingerprint(body, headers, relevant, scope),
         attempt=attempt or 0,
         received=received,
         run_id=run_id,

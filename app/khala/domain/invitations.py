@@ -21,7 +21,7 @@ DECLINE_DURATION = timedelta(days=30)
 
 
 class InvitationCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's invitations that count against another one, as of one moment."""
+    """A user's invitations that limit whether they may receive another one, as of one moment."""
 
     received: int
     """Open invitations."""
@@ -31,14 +31,14 @@ class InvitationCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The last time that the user declined an invitation to the same thread or from the same sender."""
 
 
-def require_invitable(found: InvitationCounts, now: datetime) -> None:
+def require_invitable(counts: InvitationCounts, now: datetime) -> None:
     """Raise `Conflict` if the user may not receive another invitation."""
-    if found.declined_at is not None and now < found.declined_at + DECLINE_DURATION:
+    if counts.declined_at is not None and now < counts.declined_at + DECLINE_DURATION:
         raise Conflict(
             f"This user has declined an invitation of yours, or to this thread, within {DECLINE_DURATION.days} days."
             " You can send them a share link instead."
         )
-    if found.from_sender >= MAX_FROM_ONE_SENDER:
-        raise Conflict(f"This user has {MAX_FROM_ONE_SENDER} open invitations of yours. Wait for an answer.")
-    if found.received >= MAX_RECEIVED:
+    if counts.from_sender >= MAX_FROM_ONE_SENDER:
+        raise Conflict(f"This user has {MAX_FROM_ONE_SENDER} open invitations from you. Wait for an answer.")
+    if counts.received >= MAX_RECEIVED:
         raise Conflict("This user has too many open invitations. You can send them a share link instead.")

@@ -22,13 +22,13 @@ class IsolatedOutcome(Enum):
     CANCEL = "cancel"
     HAND_OVER = "hand_over"
     INTERRUPTED = "interrupted"
-    """The run ended its process, so the run is ended, too."""
+    """The run caused the end of its process, so the run is ended, too."""
     DROPPED = "dropped"
-    """The lease lapses, and another executor takes over: the run did not cause the loss of its process."""
+    """The run did not cause the end of its process, so its lease lapses and another executor takes over."""
 
 
 def needs_isolation(lost: int) -> bool:
-    """Whether a run that has lost so many executors is executed in a process of its own."""
+    """Whether a run that has lost this number of executors is executed in a process of its own."""
     return lost >= MAX_SHARED_LOSSES
 
 
@@ -52,7 +52,7 @@ def isolated_outcome(*, held: bool, stopped: Interruption | None, began: bool, e
 
 
 def outcome_in_other_process(status: str | None) -> str:
-    """The outcome of a run that another process executed, by its status; None if the run is gone."""
+    """The outcome of a run that another process executed. `status` is the run's status; None if the run is deleted."""
     match status:
         case None | "running":
             return Interruption.LOST.value

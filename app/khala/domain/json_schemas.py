@@ -45,16 +45,16 @@ class ValidationCost(NamedTuple):
 
 
 class SchemaNode:
-    """One schema, and the schemas that it applies."""
+    """One schema, and the schemas that it applies: to the `same` value, or to the values `below` it."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
         self.same: list[SchemaNode] = []
         self.below: list[SchemaNode] = []
         self.references: list[SchemaNode] = []
-        """The schemas of `same` that references lead to."""
-        self.place = 0
-        """The position in an order in which each schema follows those that it applies to the same value."""
+        """The schemas in `same` that are the targets of references."""
+        self.index = 0
+        """The index in `SchemaGraph.nodes`, in which each schema follows those that it applies to the same value."""
 
     @property
     def patterns(self) -> list[str]:
@@ -68,10 +68,14 @@ class SchemaNode:
 class SchemaGraph:
     """A schema as a graph.
 
-    Raises `InvalidInput`, with a full sentence, for a schema that is nested too deeply or has too many parts; for a
-    reference out of the schema, to nothing, to something other than a schema, or back to the same value; for references
-    that multiply; and for a nested `$schema` or `$id`, which would change the meaning of the rest.
-    Removes `$schema` and `$id` from the given schema, and encodes references as URIs.
+    Raises `InvalidInput`, with a full sentence,
+
+    - for a schema that is nested too deeply or has too many parts;
+    - for a reference to another document, to nothing, to something other than a schema, or back to the same value;
+    - for references that expand to too many others;
+    - for a nested `$schema` or `$id`, which would change the meaning of the rest.
+
+    Modifies the given schema: removes `$schema` and `$id`, and encodes references as URIs.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -79,7 +83,7 @@ class SchemaGraph:
         self.root = schema
         self._nodes: dict[int, SchemaNode] = {}
         self._anchors: dict[str, SchemaNode] = {}
-        self._based = False
+        self._has_nested_id = False
         schema.pop("$schema", None)
         schema.pop("$id", None)
         self._add(schema)
@@ -102,7 +106,7 @@ class SchemaGraph:
         self._totals = [self._total()]
 
     def cost(self, depth: int) -> ValidationCost:
-        """The maximum cost for a value with so many levels of nesting."""
+        """The maximum cost for a value with `depth` levels of nesting."""
         while len(self._totals) <= depth:
             if len(self._totals) * len(self.nodes) > MAX_COUNTED_SCHEMAS:
                 return ValidationCost(MAX_COST, MAX_COST, MAX_COST)
@@ -114,37 +118,38 @@ class SchemaGraph:
         return self._totals[depth]
 
     def _total(self) -> ValidationCost:
-        return self._deepest[self._nodes[id(self.root)].place]
+        return self._deepest[self._nodes[id(self.root)].index]
 
     def _level(self, below: list[ValidationCost] | None) -> list[ValidationCost]:
         level: list[ValidationCost] = []
         for node, own in zip(self.nodes, self._own, strict=True):
-            applied = [level[inner.place] for inner in node.same]
+            applied = [level[inner.index] for inner in node.same]
             if any(key in node.schema for key in ("unevaluatedItems", "unevaluatedProperties")):
-                applied += applied  # these are applied again to find out what they evaluate
+                applied += applied  # These keywords apply the other subschemas again, to find what they evaluate.
             if below is not None:
-                applied += [below[inner.place] for inner in node.below]
+                applied += [below[inner.index] for inner in node.below]
             weight, search, unique = (min(sum(counts), MAX_COST) for counts in zip(own, *applied, strict=True))
             level.append(ValidationCost(weight, search, unique))
         return level
 
     def _add(self, schema: dict[str, Any]) -> None:
         """Add the schema and all schemas within it."""
-        ahead = [schema]
-        while ahead:
-            one = ahead.pop()
-            if id(one) in self._nodes:
+        pending = [schema]
+        while pending:
+            current = pending.pop()
+            if id(current) in self._nodes:
                 continue
-            node = self._nodes[id(one)] = SchemaNode(one)
-            self._name(node)
-            ahead.extend(inner for _, inner in subschemas(one))
+            node = self._nodes[id(current)] = SchemaNode(current)
+            self._register(node)
+            pending.extend(inner for _, inner in subschemas(current))
 
-    def _name(self, node: SchemaNode) -> None:
+    def _register(self, node: SchemaNode) -> None:
+        """Register the schema's anchors, and remove its `$id`."""
         if len(types if isinstance(types := node.schema.get("type"), list) else ()) > len(TYPE_NAMES):
             raise InvalidInput(f"A type is a list of at most {len(TYPE_NAMES)} names.")
         if "$schema" in node.schema:
             raise InvalidInput("Only the whole schema may have a $schema, not a part of it.")
-        self._based = node.schema.pop("$id", None) is not None or self._based
+        self._has_nested_id = node.schema.pop("$id", None) is not None or self._has_nested_id
         for name in {node.schema[key] for key in ANCHORS if isinstance(node.schema.get(key), str)}:
             if name in self._anchors:
                 raise InvalidInput(f"The schema has the anchor {shortened(name)} twice.")
@@ -159,15 +164,15 @@ class SchemaGraph:
                 node.references = [self._target(target) for target in references(node.schema)]
                 node.schema.update(encoded_references(node.schema))
         for node in self._nodes.values():
-            node.references = [one for one in node.references if one is not ANY_VALUE]
+            node.references = [target for target in node.references if target is not ANY_VALUE]
             inner = [(reach, self._nodes[id(schema)]) for reach, schema in subschemas(node.schema)]
-            node.same = [one for reach, one in inner if reach == "same"] + node.references
-            node.below = [one for reach, one in inner if reach == "below"]
+            node.same = [applied for reach, applied in inner if reach == "same"] + node.references
+            node.below = [applied for reach, applied in inner if reach == "below"]
 
     def _target(self, target: str) -> SchemaNode:
         if not target.startswith("#"):
             raise InvalidInput(f"The schema may refer only to itself, by #…, not to {shortened(target)}.")
-        if self._based:
+        if self._has_nested_id:
             raise InvalidInput("A schema with references may not have an $id in a part of it.")
         fragment = unquote(target[1:])
         if fragment and not fragment.startswith("/"):
@@ -180,7 +185,7 @@ class SchemaGraph:
         if not isinstance(found, dict):
             raise _no_schema(target)
         self._add(found)
-        if self._based:
+        if self._has_nested_id:
             raise InvalidInput("A schema with references may not have an $id in a part of it.")
         return self._nodes[id(found)]
 
@@ -188,7 +193,7 @@ class SchemaGraph:
         """The target of a JSON pointer: a schema, or a value under an unknown keyword."""
         found: Any = self.root
         keyword: str | None = None
-        for step in [one.replace("~1", "/").replace("~0", "~") for one in pointer.split("/")[1:]]:
+        for step in [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]:
             if id(found) in self._nodes:
                 keyword = step
             found = _step(found, step, target)
@@ -203,33 +208,33 @@ ANY_VALUE = SchemaNode({})
 
 def require_measurable(schema: Any) -> None:
     """Raise `InvalidInput` if the schema is nested too deeply or has too many parts."""
-    parts, ahead = 0, [(schema, 0, True)]
-    while ahead:
-        value, depth, counts = ahead.pop()
+    parts, pending = 0, [(schema, 0, True)]
+    while pending:
+        value, depth, counts = pending.pop()
         if depth > MAX_SCHEMA_DEPTH:
             raise InvalidInput("The schema is nested too deeply.")
         parts += counts and isinstance(value, dict | bool)
         if parts > MAX_SCHEMA_PARTS:
             raise InvalidInput(f"A schema has at most {MAX_SCHEMA_PARTS:,} parts.")
         if isinstance(value, dict):
-            ahead += [
+            pending += [
                 (inner, depth + 1, counts and (key not in DATA or isinstance(inner, dict)))
                 for key, inner in value.items()
             ]
         elif isinstance(value, list):
-            ahead += [(inner, depth + 1, counts) for inner in value if isinstance(inner, dict | list | bool)]
+            pending += [(inner, depth + 1, counts) for inner in value if isinstance(inner, dict | list | bool)]
 
 
 def has_large_integers(value: Any, *, limit: int = SAFE_INTEGER) -> bool:
     """Whether the value contains an integer whose magnitude is at least the limit."""
-    ahead = [value]
-    while ahead:
-        one = ahead.pop()
-        if isinstance(one, dict):
-            ahead.extend(one.values())
-        elif isinstance(one, list):
-            ahead.extend(one)
-        elif isinstance(one, int) and not -limit < one < limit:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, int) and not -limit < item < limit:
             return True
     return False
 
@@ -248,11 +253,11 @@ def _step(found: Any, step: str, target: str) -> Any:
 
 
 def _missing(target: str) -> InvalidInput:
-    return InvalidInput(f"The schema refers to {shortened(target)}, which it does not have.")
+    return InvalidInput(f"The schema refers to {shortened(target)}, which does not exist.")
 
 
 def _no_schema(target: str) -> InvalidInput:
-    return InvalidInput(f"The schema refers to {shortened(target)}, which is no schema.")
+    return InvalidInput(f"The schema refers to {shortened(target)}, which is not a schema.")
 
 
 def _ordered(nodes: Sequence[SchemaNode]) -> list[SchemaNode]:
@@ -263,22 +268,22 @@ def _ordered(nodes: Sequence[SchemaNode]) -> list[SchemaNode]:
         for inner in node.same:
             users[id(inner)].append(node)
     ordered = [node for node in nodes if not node.same]
-    for place, node in enumerate(ordered):  # which grows as it is walked
-        node.place = place
+    for index, node in enumerate(ordered):  # The loop appends to `ordered`.
+        node.index = index
         for user in users[id(node)]:
             waiting[id(user)] -= 1
             if not waiting[id(user)]:
                 ordered.append(user)
     if len(ordered) < len(nodes):
-        raise InvalidInput("The schema refers to itself without end.")
+        raise InvalidInput("The schema has a circular reference.")
     return ordered
 
 
 def _bound_references(nodes: Sequence[SchemaNode]) -> None:
-    """Raise `InvalidInput` if expanding the references would multiply them."""
+    """Raise `InvalidInput` if the references of a schema expand to too many others."""
     followed: list[int] = []
     for node in nodes:
-        count = len(node.references) + sum(followed[inner.place] for inner in node.same)
+        count = len(node.references) + sum(followed[inner.index] for inner in node.same)
         if count > MAX_EXPANDED_REFERENCES:
-            raise InvalidInput(f"References lead to more than {MAX_EXPANDED_REFERENCES:,} others, one after the other.")
+            raise InvalidInput(f"The schema's references expand to more than {MAX_EXPANDED_REFERENCES:,} references.")
         followed.append(count)

@@ -22,7 +22,7 @@ class TextDelta(PartStruct, frozen=True, kw_only=True):
 
 
 class ReasoningDelta(PartStruct, frozen=True, kw_only=True):
-    """Text of the model's reasoning. It is stored only if the operator has enabled that, and is not content."""
+    """Text of the model's reasoning. It is stored only if the operator enables that, and is no part of the content."""
 
     text: str
 
@@ -89,7 +89,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Step(PartStruct, frozen=True, kw_only=True):
-    """A step begins. `usage` and `cost_usd` are those of the run so far."""
+    """A step begins. `usage` and `cost_usd` are the run's totals so far."""
 
     step: int
     max_steps: int
@@ -188,4 +188,4 @@ def json_text(value: Any) -> str:
     if "\\u0000" not in text:
         return text
     # An escaped backslash before `u0000` is not an escaped NUL, and stays.
-    return re.sub(r"(\\\\)|\\u0000", lambda found: found[1] or "\\ufffd", text)
+    return re.sub(r"(\\\\)|\\u0000", lambda match: match[1] or "\\ufffd", text)

@@ -1,7 +1,8 @@
 """The receipt chain: the hash of each receipt of a run also covers the hash of the previous one.
 
-A receipt that is changed, added or removed later changes every hash after it, and the run's finish has the last hash in
-three places. The chain reveals tampering with receipts, but neither its author nor whether a receipt was true.
+Changing, adding or removing a receipt later changes every hash after it, and the last hash is stored with the run's
+finish in three places. The chain reveals tampering with receipts, but not the author of it, nor whether a receipt was
+true.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ FIRST_HASH = b""
 
 
 def chained_hash(
-    before: bytes,
+    previous: bytes,
     *,
     run_id: UUID,
     seq: int,
@@ -27,9 +28,9 @@ def chained_hash(
     data: Any,
     cost_usd: Decimal | None,
 ) -> bytes:
-    """The hash (SHA-256) of a receipt, given the hash `before` of the previous one."""
+    """The hash (SHA-256) of a receipt. `previous` is the hash of the run's previous receipt."""
     fields = [run_id, seq, kind, tool_call_id, _stored(data), format_optional(cost_usd)]
-    return hashlib.sha256(before + msgspec.json.encode(fields, order="deterministic")).digest()
+    return hashlib.sha256(previous + msgspec.json.encode(fields, order="deterministic")).digest()
 
 
 def _stored(value: Any) -> Any:
@@ -38,8 +39,8 @@ def _stored(value: Any) -> Any:
         case float() if value.is_integer():
             return int(Decimal(repr(value)))
         case dict():
-            return {key: _stored(one) for key, one in value.items()}
+            return {key: _stored(item) for key, item in value.items()}
         case list():
-            return [_stored(one) for one in value]
+            return [_stored(item) for item in value]
         case _:
             return value

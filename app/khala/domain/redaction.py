@@ -4,7 +4,8 @@ import re
 
 REDACTED = "[redacted]"
 
-# Linear time: no unbounded repetition precedes something that may fail, unless no match can begin within it.
+# These patterns match in linear time: no unbounded repetition is followed by something that may fail, unless no match
+# can begin within the repetition.
 _TOKENS = re.compile(
     r"\b(sk-[A-Za-z0-9_-]{16,}|khala_[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}|glpat-[A-Za-z0-9_-]{16,}"
@@ -26,4 +27,4 @@ def redacted(text: str) -> str:
     text = _TOKENS.sub(REDACTED, text)
     text = _BEARERS.sub(rf"\1\2{REDACTED}", text)
     text = _IN_URLS.sub(rf"\1{REDACTED}\2", text)
-    return _NAMED.sub(lambda found: f"{found[1]}{found[2] or ''}{REDACTED}", text)
+    return _NAMED.sub(lambda match: f"{match[1]}{match[2] or ''}{REDACTED}", text)

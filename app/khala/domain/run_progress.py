@@ -1,4 +1,4 @@
-"""The progress of a run, read from its parts. An interrupted run continues from exactly this.
+"""The progress of a run, read from its parts. An interrupted run continues from its progress.
 
 A step is one model call: the text of the reply, and the tool calls in it with their results. A step without tool calls
 is a reply that only asked or planned, after which the run continued.
@@ -53,9 +53,10 @@ class RunStep(msgspec.Struct, kw_only=True):
 
 
 class RunProgress(msgspec.Struct, kw_only=True):
-    """All steps so far. `pending_text` is the text after the last one, and `compaction` the summary of older turns.
+    """The steps of a run so far.
 
-    `notices` has the codes of all notices.
+    `pending_text` is the text after the last step, `compaction` the summary of older turns, and `notices` the codes of
+    all notices. `by_id` has the tool calls by their ids.
     """
 
     steps: list[RunStep] = []
@@ -87,9 +88,9 @@ class RunProgress(msgspec.Struct, kw_only=True):
             case Notice():
                 self.notices.add(part.code)
                 if part.code == REPROMPTED_NOTICE:
-                    self._close()
+                    self._end_step()
             case Step():
-                self._close(part.step)
+                self._end_step(part.step)
             case ToolCall():
                 call = ToolCallProgress(id=part.tool_call_id, tool=part.tool, args=part.args, args_blob=part.args_blob)
                 self.steps[-1].calls.append(call)
@@ -109,7 +110,7 @@ class RunProgress(msgspec.Struct, kw_only=True):
             case _:
                 assert_never(part)
 
-    def _close(self, step: int = 0) -> None:
+    def _end_step(self, step: int = 0) -> None:
         self.steps.append(RunStep(text=self.pending_text, step=step))
         self.pending_text = ""
 

@@ -1,11 +1,11 @@
-"""The keywords of JSON Schema (2020-12): which contain schemas, where those apply, and the cost of each."""
+"""The keywords of JSON Schema (2020-12): their kinds, the values that their subschemas apply to, and their costs."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 Reach: TypeAlias = Literal["same", "below", "apart"]
-"""The values that a subschema applies to: the same value, the values within it, or only by reference."""
+"""The values that a subschema applies to: the same value, the values within it, or none without a reference."""
 
 DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose value is data, not a schema."""
@@ -45,9 +45,9 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Reach, dict[str, Any]]]
         if key in SINGLE and isinstance(value, dict):
             yield SINGLE[key], value
         elif key in LISTS and isinstance(value, list):
-            yield from ((LISTS[key], one) for one in value if isinstance(one, dict))
+            yield from ((LISTS[key], item) for item in value if isinstance(item, dict))
         elif key in MAPS and isinstance(value, dict):
-            yield from ((MAPS[key], one) for one in value.values() if isinstance(one, dict))
+            yield from ((MAPS[key], item) for item in value.values() if isinstance(item, dict))
 
 
 def references(schema: dict[str, Any]) -> list[str]:
@@ -75,14 +75,14 @@ def own_weight(schema: dict[str, Any]) -> int:
 
 
 def _extent(value: Any) -> int:
-    """The size of a value to compare with: each value within it counts, and long texts count more."""
-    extent, ahead = 0, [value]
-    while ahead:
-        one = ahead.pop()
-        extent += 1 + (len(one) // 16 if isinstance(one, str) else 0)
-        if isinstance(one, dict):
-            ahead.extend(one.values())
-            ahead.extend(one)
-        elif isinstance(one, list):
-            ahead.extend(one)
+    """The size of a value that instances are compared with: the number of values within it; long texts count more."""
+    extent, pending = 0, [value]
+    while pending:
+        item = pending.pop()
+        extent += 1 + (len(item) // 16 if isinstance(item, str) else 0)
+        if isinstance(item, dict):
+            pending.extend(item.values())
+            pending.extend(item)
+        elif isinstance(item, list):
+            pending.extend(item)
     return extent

@@ -20,7 +20,7 @@ CostClass: TypeAlias = Literal["free", "cheap", "costly"]
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """The tool names that every provider accepts."""
 SEPARATOR = "__"
-"""Separates the name of an MCP server from its tool's."""
+"""Separates the name of an MCP server from the name of its tool."""
 MAX_RULES = 100
 STRICTNESS: dict[RuleAction, int] = {"allow": 0, "ask": 1, "deny": 2}
 MEMBER_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "network", "code", "ui"})
@@ -70,25 +70,26 @@ class ToolRule(WireStruct, frozen=True, kw_only=True):
         if not 1 <= len(self.pattern) <= 200:
             raise ValueError("A pattern must have 1 to 200 characters.")
 
-    def fits(self, tool: str) -> bool:
+    def matches(self, tool: str) -> bool:
         """Whether the rule matches this tool. A pattern without a server's name matches the tool on every server."""
         bare = tool.rpartition(SEPARATOR)[2]
         return fnmatchcase(tool, self.pattern) or fnmatchcase(bare, self.pattern)
 
 
-def decide_action(spec: ToolSpec, operator: Sequence[ToolRule], own: Sequence[Sequence[ToolRule]]) -> RuleAction:
+def decide_action(spec: ToolSpec, operator: Sequence[ToolRule], rule_lists: Sequence[Sequence[ToolRule]]) -> RuleAction:
     """The treatment of a call to this tool.
 
-    The operator's rules are a minimum: the strictest matching one can't be loosened. Above it, the last matching rule
-    of the last list with a match decides (first the user's list, then the thread's), or else the tool's own policy.
+    The strictest matching rule of the operator is a minimum. `rule_lists` are the user's rules and the thread's rules.
+    The last matching rule of the last list with a match decides, or else the tool's own policy; but never less strictly
+    than the minimum.
     """
-    floor = max((rule.action for rule in operator if rule.fits(spec.name)), key=_strictness, default=None)
-    wished: RuleAction = spec.approval
-    for rules in own:
-        wished = next((rule.action for rule in reversed(rules) if rule.fits(spec.name)), wished)
-    if floor is None:
-        return wished
-    return max(floor, wished, key=_strictness)
+    minimum = max((rule.action for rule in operator if rule.matches(spec.name)), key=_strictness, default=None)
+    preferred: RuleAction = spec.approval
+    for rules in rule_lists:
+        preferred = next((rule.action for rule in reversed(rules) if rule.matches(spec.name)), preferred)
+    if minimum is None:
+        return preferred
+    return max(minimum, preferred, key=_strictness)
 
 
 def _strictness(action: RuleAction) -> int:
@@ -97,7 +98,7 @@ def _strictness(action: RuleAction) -> int:
 
 def matches_any(tool: str, patterns: Iterable[str]) -> bool:
     """Whether one of the patterns matches the tool."""
-    return any(ToolRule(pattern=pattern, action="allow").fits(tool) for pattern in patterns)
+    return any(ToolRule(pattern=pattern, action="allow").matches(tool) for pattern in patterns)
 
 
 def call_digest(tool: str, args: dict[str, Any]) -> str:

@@ -11,11 +11,11 @@ MAX_BODY_SECONDS = 1800.0
 class TransferRatePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The minimum transfer rate. All times count only while the server waits for the client."""
 
-    pause: float = 30.0
-    """Maximum seconds without a byte; also the allowance beyond the time that the size permits."""
+    max_pause: float = 30.0
+    """Maximum seconds without a byte. A body may also take so much longer than the minimum rate permits."""
     rate: int = MIN_BODY_BYTES_PER_SECOND
-    most: float = MAX_BODY_SECONDS
+    max_seconds: float = MAX_BODY_SECONDS
 
-    def left(self, waited: float, received: int) -> float:
-        """Seconds until the next bytes are overdue, after so many bytes in so many seconds of waiting."""
-        return min(self.pause, self.pause + received / self.rate - waited, self.most - waited)
+    def seconds_left(self, waited: float, received: int) -> float:
+        """Seconds until the next bytes are overdue, after `received` bytes in `waited` seconds of waiting."""
+        return min(self.max_pause, self.max_pause + received / self.rate - waited, self.max_seconds - waited)

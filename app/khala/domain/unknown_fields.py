@@ -52,8 +52,9 @@ def nearest_name(name: str, known: Mapping[str, Any]) -> str | None:
     """The known name that the client probably meant; None without one."""
     if len(name) > MAX_NAME_CHARACTERS:
         return None
-    by_lower = {one.lower(): one for one in known}
-    return next((by_lower[one] for one in get_close_matches(name.lower(), by_lower, 1, HINT_SIMILARITY)), None)
+    by_lower = {known_name.lower(): known_name for known_name in known}
+    matches = get_close_matches(name.lower(), by_lower, 1, HINT_SIMILARITY)
+    return by_lower[matches[0]] if matches else None
 
 
 @lru_cache(maxsize=256)
@@ -66,8 +67,8 @@ def _find(value: Any, shape: FieldShape, path: str) -> Iterator[UnknownField]:
     if isinstance(value, dict):
         yield from _find_in_object(value, shape, path)
     elif isinstance(value, list) and shape.items is not None:
-        for place, one in enumerate(value):
-            yield from _find(one, shape.items, f"{path}[{place}]")
+        for index, item in enumerate(value):
+            yield from _find(item, shape.items, f"{path}[{index}]")
 
 
 def _find_in_object(value: dict[str, Any], shape: FieldShape, path: str) -> Iterator[UnknownField]:
@@ -77,18 +78,18 @@ def _find_in_object(value: dict[str, Any], shape: FieldShape, path: str) -> Iter
         if tagged is not None:
             yield from _find_in_object(value, tagged, path)
         return
-    for name, one in value.items():
-        within = shape.values
-        here = f"{path}.{name[:MAX_NAME_CHARACTERS]}" if path else name[:MAX_NAME_CHARACTERS]
+    for name, item in value.items():
+        item_shape = shape.values
+        item_path = f"{path}.{name[:MAX_NAME_CHARACTERS]}" if path else name[:MAX_NAME_CHARACTERS]
         if shape.fields is not None:
             if name not in shape.fields:
                 yield UnknownField(
-                    path=here, name=name[:MAX_NAME_CHARACTERS], hint=nearest_name(name, shape.fields), value=one
+                    path=item_path, name=name[:MAX_NAME_CHARACTERS], hint=nearest_name(name, shape.fields), value=item
                 )
                 continue
-            within = shape.fields[name]
-        if within is not None:
-            yield from _find(one, within, here)
+            item_shape = shape.fields[name]
+        if item_shape is not None:
+            yield from _find(item, item_shape, item_path)
 
 
 def _shape(info: Any) -> FieldShape | None:
@@ -96,7 +97,7 @@ def _shape(info: Any) -> FieldShape | None:
         case inspect.Metadata(type=inner):
             return _shape(inner)
         case inspect.StructType(fields=fields):
-            names: dict[str, FieldShape | None] = {one.encode_name: _shape(one.type) for one in fields}
+            names: dict[str, FieldShape | None] = {field.encode_name: _shape(field.type) for field in fields}
             return FieldShape(fields=names if info.tag_field is None else names | {info.tag_field: None})
         case inspect.UnionType(types=types):
             return _union(types)
@@ -111,20 +112,20 @@ def _shape(info: Any) -> FieldShape | None:
 
 def _union(types: Any) -> FieldShape | None:
     """The shape of a union: at most one kind of array, and one kind of object or several with tags."""
-    plain = [one.type if isinstance(one, inspect.Metadata) else one for one in types]
+    members = [info.type if isinstance(info, inspect.Metadata) else info for info in types]
     by_tag = {
-        one.tag: shape
-        for one in plain
-        if isinstance(one, inspect.StructType) and one.tag_field is not None and (shape := _shape(one)) is not None
+        info.tag: shape
+        for info in members
+        if isinstance(info, inspect.StructType) and info.tag_field is not None and (shape := _shape(info)) is not None
     }
-    tag_field = next((one.tag_field for one in plain if isinstance(one, inspect.StructType)), None)
-    others = [shape for one in plain if (shape := _shape(one)) is not None and not _tagged(one)]
+    tag_field = next((info.tag_field for info in members if isinstance(info, inspect.StructType)), None)
+    untagged = [shape for info in members if (shape := _shape(info)) is not None and not _tagged(info)]
     return FieldShape(
-        fields=next((one.fields for one in others if one.fields is not None), None),
+        fields=next((shape.fields for shape in untagged if shape.fields is not None), None),
         tag_field=tag_field,
         by_tag=by_tag,
-        items=next((one.items for one in others if one.items is not None), None),
-        values=next((one.values for one in others if one.values is not None), None),
+        items=next((shape.items for shape in untagged if shape.items is not None), None),
+        values=next((shape.values for shape in untagged if shape.values is not None), None),
     )
 
 

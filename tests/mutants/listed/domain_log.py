@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         name="escaped-backslashes-are-lost",
         file="app/khala/domain/parts.py",
-        old='found[1] or "\\\\ufffd"',
+        old='match[1] or "\\\\ufffd"',
         new='"\\\\ufffd"',
         tests=("tests/laws/test_fold.py::test_what_only_looks_like_a_nul_stays_as_it_is",),
         why="A text that only looks like an escaped NUL would be stored as another text.",
@@ -188,7 +188,7 @@ MUTANTS = (
     Mutant(
         name="receipts-are-not-chained",
         file="app/khala/domain/receipts.py",
-        old="hashlib.sha256(before + msgspec",
+        old="hashlib.sha256(previous + msgspec",
         new="hashlib.sha256(msgspec",
         tests=("tests/laws/test_receipts.py::test_one_less_one_more_and_another_order_change_it",),
         why="Somebody could take a receipt away, unseen.",

@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         name="one-invitation-more-of-a-sender",
         file="app/khala/domain/invitations.py",
-        old="found.from_sender >= MAX_FROM_ONE_SENDER",
-        new="found.from_sender > MAX_FROM_ONE_SENDER",
+        old="counts.from_sender >= MAX_FROM_ONE_SENDER",
+        new="counts.from_sender > MAX_FROM_ONE_SENDER",
         tests=(
             "tests/integration/test_invitations.py::test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in_all",
         ),
@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-retry-joins-what-another-token-asked-for",
         file="app/khala/domain/idempotency.py",
-        old='of = b"" if key is not None or caller.credential is None else caller.credential.bytes',
-        new='of = b""',
+        old='scope = b"" if key is not None or caller.credential is None else caller.credential.bytes',
+        new='scope = b""',
         tests=(
             "tests/unit/test_idempotency.py::test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else",
         ),
@@ -68,8 +68,8 @@ MUTANTS = (
     Mutant(
         name="a-fast-start-buys-a-long-silence",
         file="app/khala/domain/transfer_rate.py",
-        old="return min(self.pause, self.pause + received / self.rate - waited, self.most - waited)",
-        new="return min(self.pause + received / self.rate - waited, self.most - waited)",
+        old="return min(self.max_pause, self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
+        new="return min(self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
         tests=(
             "tests/unit/test_pace.py::test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent",
         ),
@@ -86,16 +86,16 @@ MUTANTS = (
     Mutant(
         name="unknown-fields-hide-behind-the-first-item",
         file="app/khala/domain/unknown_fields.py",
-        old="for place, one in enumerate(value):",
-        new="for place, one in enumerate(value[:1]):",
+        old="for index, item in enumerate(value):",
+        new="for index, item in enumerate(value[:1]):",
         tests=("tests/unit/test_unknown_fields.py::test_fields_that_a_type_does_not_have_are_found_where_they_are",),
         why="A misspelt field in the second of several items would be ignored silently.",
     ),
     Mutant(
         name="references-multiply-within-a-list",
         file="app/khala/domain/json_schemas.py",
-        old="sum(followed[inner.place] for inner in node.same)",
-        new="sum(followed[inner.place] for inner in node.references)",
+        old="sum(followed[inner.index] for inner in node.same)",
+        new="sum(followed[inner.index] for inner in node.references)",
         tests=("tests/unit/test_tool_arguments.py::test_references_that_double_are_refused",),
         why="A small schema whose references double could keep a process busy for hours.",
     ),

@@ -46,7 +46,7 @@ class _TimedBody:
             return await self._receive()
         started_at = time.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, self._pace.left(self._waited, self._received))):
+            async with asyncio.timeout(max(0.0, self._pace.seconds_left(self._waited, self._received))):
                 message = await self._receive()
         except TimeoutError as error:
             raise RequestTimeout("The request's body arrived too slowly, or not at all.") from error

@@ -96,7 +96,7 @@ export interface Thread {
   updatedAt: string;
 }
 
-/** A message. `content` is the fold of parts 0..seq-1. A delta omits that of answers and carries their parts. */
+/** A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content. */
 export interface Message {
   id: string;
   threadId: string;
@@ -226,7 +226,7 @@ export interface TextDelta {
   text: string;
 }
 
-/** Text of the model's reasoning. It is stored only if the operator has enabled that, and is not content. */
+/** Text of the model's reasoning. It is stored only if the operator enables that, and is no part of the content. */
 export interface ReasoningDelta {
   text: string;
 }
@@ -266,7 +266,7 @@ export interface ToolResult {
   blob?: BlobRef;
 }
 
-/** A step begins. `usage` and `costUsd` are those of the run so far. */
+/** A step begins. `usage` and `costUsd` are the run's totals so far. */
 export interface Step {
   step: number;
   maxSteps: number;
@@ -735,8 +735,8 @@ export interface ReadResult {
 }
 
 /**
- * The usage of a limit, as decimal strings. Ended runs have `used`, and active runs have `reserved` so much. Both
- * are 0 again at `endsAt`.
+ * The usage of a limit, as decimal strings: the amount that ended runs `used`, and the amount that active runs have
+ * `reserved`. Both are reset to 0 at `endsAt`.
  */
 export interface Used {
   scope: "run" | "thread" | "user" | "accounts" | "key" | "network" | "anonymous";
@@ -846,7 +846,7 @@ export interface LinkedIdentity {
   email?: string;
 }
 
-/** An account. `password`: whether it has a password to sign in with. */
+/** An account. `password` tells whether the user can sign in with a password. */
 export interface User {
   id: string;
   name?: string;
