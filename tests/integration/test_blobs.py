@@ -345,22 +345,22 @@ async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
     collector = BlobGarbageCollector(db, blob_service.store)
     assert await collector.sweep() == 0
     await asyncio.sleep(1.1)  # a bucket's timestamps are whole seconds
-    assert await collector.sweep(older=0) == 1
+    assert await collector.sweep(min_age_seconds=0) == 1
     assert await collector.collect() == 1
     assert not await there(blob_service.store, key)
     assert await bytes_of(blob_service, kept) == b"kept"
-    assert await collector.sweep(older=0) == 0
+    assert await collector.sweep(min_age_seconds=0) == 0
 
 
 async def test_a_store_that_is_another_databases_is_not_swept(
     db: Database, blob_service: BlobService, tmp_path: Path
 ) -> None:
-    assert await blob_service.store.owner("another") == "another"
-    assert await blob_service.store.owner("ours") == "another"
+    assert await blob_service.store.register_owner("another") == "another"
+    assert await blob_service.store.register_owner("ours") == "another"
     stray = tmp_path / "stray"
     stray.write_bytes(b"stray")
     await blob_service.store.put("ab" * 32, stray)
-    assert await BlobGarbageCollector(db, blob_service.store).sweep(older=-5) == 0
+    assert await BlobGarbageCollector(db, blob_service.store).sweep(min_age_seconds=-5) == 0
 
 
 async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: BlobService, thread_id: UUID) -> None:
@@ -476,7 +476,7 @@ async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: 
     await store.put("ab" * 32, source)
     half = tmp_path / "new" / "half"
     half.write_bytes(b"wh")
-    assert [key async for key, _ in store.older(-5)] == ["ab" * 32]
+    assert [key async for key, _ in store.list_older(-5)] == ["ab" * 32]
     assert not half.exists()
     assert oct((tmp_path / "ab").stat().st_mode)[-3:] == "700"
     await store.aclose()

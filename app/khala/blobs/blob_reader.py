@@ -38,17 +38,18 @@ STEP_BYTES = 64 * 1024
 LINE_COST_BYTES = 64
 """The cost of each line in bytes, because short lines take time, too."""
 SEARCH_THREADS = 2
-"""Threads for searches, and for nothing else, so that no other work waits for them."""
+"""Threads that only run searches, so that no other work waits for a search."""
 THREAD_WAIT_SECONDS = 10.0
 """Seconds beyond its own time limit that a search may wait for a thread."""
 
-_threads = ThreadPool(SEARCH_THREADS, "look")
+_threads = ThreadPool(SEARCH_THREADS, "search")
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The lines to read. `start` is the first line of a range, from 1. `after` continues a previous result.
 
-    `lines` is the number of lines, for `grep` of matches. `context` is the number of lines around each match.
+    `lines` is the maximum number of lines, or of matches for `grep`. `context` is the number of lines before and after
+    each match.
     """
 
     mode: ReadMode = "head"
@@ -61,9 +62,10 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Lines of a blob. Repeat the request with `after` set to `next` for more; without `next` there are no more.
+    """Lines of a blob. To read on, repeat the request with `after` set to `next`. The last result has no `next`.
 
-    A result may have a `next` but no lines, if its time was up. `binary`: the blob is not text, and has no lines.
+    If the time limit was reached, a result may have a `next` but no lines. `binary`: the blob is not text, and has no
+    lines.
     """
 
     items: list[BlobLine]
@@ -71,24 +73,24 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     binary: bool = False
 
 
-async def read_lines(blob_service: BlobService, blob: Blob, request: ReadRequest, bounds: ReadLimits) -> ReadResult:
+async def read_lines(blob_service: BlobService, blob: Blob, request: ReadRequest, limits: ReadLimits) -> ReadResult:
     """The requested lines, in bounded time and memory. Raises `InvalidInput`, `BlobNotFound` and `Unavailable`."""
     cursor = LineCursor.read(request.after)
-    view = _view(request, cursor, bounds)
+    view = _view(request, cursor, limits)
     if not await _is_text(blob_service, blob):
         return ReadResult(items=[], binary=True)
     if request.mode == "tail":
-        return await _read_tail(blob_service, blob, request.lines, bounds)
-    return await _read_view(blob_service, blob, view, cursor, bounds)
+        return await _read_tail(blob_service, blob, request.lines, limits)
+    return await _read_view(blob_service, blob, view, cursor, limits)
 
 
-def _view(request: ReadRequest, cursor: LineCursor, bounds: ReadLimits) -> LineView:
+def _view(request: ReadRequest, cursor: LineCursor, limits: ReadLimits) -> LineView:
     if request.mode != "grep":
-        return RangeView(cursor, bounds, first=request.start if request.mode == "range" else 1, lines=request.lines)
+        return RangeView(cursor, limits, first=request.start if request.mode == "range" else 1, lines=request.lines)
     if request.pattern is None:
         raise InvalidInput("The mode grep needs a pattern.", path="pattern")
     pattern = compile_pattern(request.pattern, ignore_case=request.ignore_case)
-    return GrepView(cursor, bounds, pattern, lines=request.lines, context=request.context)
+    return GrepView(cursor, limits, pattern, lines=request.lines, context=request.context)
 
 
 async def _is_text(blob_service: BlobService, blob: Blob) -> bool:
@@ -97,30 +99,30 @@ async def _is_text(blob_service: BlobService, blob: Blob) -> bool:
 
 
 async def _read_view(
-    blob_service: BlobService, blob: Blob, view: LineView, cursor: LineCursor, bounds: ReadLimits
+    blob_service: BlobService, blob: Blob, view: LineView, cursor: LineCursor, limits: ReadLimits
 ) -> ReadResult:
-    reading = _TimedRead(view, time.monotonic() + bounds.seconds)
+    timed_read = _TimedRead(view, time.monotonic() + limits.seconds)
     try:
         async with (
-            blob_service.read(blob, cursor.place.offset) as chunks,
-            aclosing(split_lines(chunks, cursor.place)) as found,
+            blob_service.read(blob, cursor.position.offset) as chunks,
+            aclosing(split_lines(chunks, cursor.position)) as batches,
         ):
-            async for batch in found:
-                if await _take_batch(reading, batch, bounds):
+            async for batch in batches:
+                if await _take_batch(timed_read, batch, limits):
                     return _result(view, blob)
     finally:
-        reading.stopped = True
+        timed_read.stopped = True
     return ReadResult(items=view.items)
 
 
-async def _take_batch(reading: "_TimedRead", batch: Sequence[LinePiece], bounds: ReadLimits) -> bool:
-    if not batch or not isinstance(reading.view, GrepView):
-        return reading.take(batch)
+async def _take_batch(timed_read: "_TimedRead", batch: Sequence[LinePiece], limits: ReadLimits) -> bool:
+    if not batch or not isinstance(timed_read.view, GrepView):
+        return timed_read.take(batch)
     try:
-        async with asyncio.timeout(bounds.seconds + THREAD_WAIT_SECONDS):
-            return await _threads.run(reading.take, batch)
+        async with asyncio.timeout(limits.seconds + THREAD_WAIT_SECONDS):
+            return await _threads.run(timed_read.take, batch)
     except TimeoutError as error:
-        raise Unavailable("Too much is being searched. Try again soon.") from error
+        raise Unavailable("Too many searches are running. Try again soon.") from error
 
 
 class _TimedRead:
@@ -133,50 +135,50 @@ class _TimedRead:
 
     def take(self, batch: Sequence[LinePiece]) -> bool:
         """Feed these pieces. Returns whether reading is complete."""
-        taken = 0
+        taken_bytes = 0
         for piece in batch:
             if self.stopped:
                 return True
             self.view.take(piece)
-            taken += LINE_COST_BYTES + len(piece.data)
-            if self.view.full or (taken >= STEP_BYTES and self._late()):
+            taken_bytes += LINE_COST_BYTES + len(piece.data)
+            if self.view.full or (taken_bytes >= STEP_BYTES and self._is_late()):
                 return True
-            taken %= STEP_BYTES
-        return self._late()
+            taken_bytes %= STEP_BYTES
+        return self._is_late()
 
-    def _late(self) -> bool:
+    def _is_late(self) -> bool:
         return self.view.moved and time.monotonic() > self._deadline
 
 
 def _result(view: LineView, blob: Blob) -> ReadResult:
     cursor = view.cursor()
-    ended = cursor.place.offset >= blob.size
+    ended = cursor.position.offset >= blob.size
     return ReadResult(items=view.items, next=None if ended else str(cursor))
 
 
-async def _read_tail(blob_service: BlobService, blob: Blob, lines: int, bounds: ReadLimits) -> ReadResult:
-    begin, data = blob.size, b""
-    while begin > 0 and data.count(b"\n", 0, -1) < lines and len(data) < MAX_TAIL_BYTES:
-        begin, end = max(0, begin - STEP_BYTES), begin
-        async with blob_service.read(blob, begin, end) as chunks:
+async def _read_tail(blob_service: BlobService, blob: Blob, lines: int, limits: ReadLimits) -> ReadResult:
+    start, data = blob.size, b""
+    while start > 0 and data.count(b"\n", 0, -1) < lines and len(data) < MAX_TAIL_BYTES:
+        start, end = max(0, start - STEP_BYTES), start
+        async with blob_service.read(blob, start, end) as chunks:
             data = b"".join([chunk async for chunk in chunks]) + data
-    *ended, unended = data.split(b"\n")
-    found = [line.removesuffix(b"\r") for line in ended] + ([unended] if unended else [])
+    *terminated, unterminated = data.split(b"\n")
+    tail = [line.removesuffix(b"\r") for line in terminated] + ([unterminated] if unterminated else [])
     # The first line may begin before the part that was read.
-    whole_from = 1 if begin > 0 else 0
+    first_complete = 1 if start > 0 else 0
     items: list[BlobLine] = []
-    left = bounds.text
-    for number, line in enumerate(reversed(found[-lines:]), 1):
-        items.append(_tail_line(number, line, bounds.line, whole=len(found) - number >= whole_from))
-        left -= len(items[-1].text)
-        if left <= 0:
+    remaining_characters = limits.text
+    for number, line in enumerate(reversed(tail[-lines:]), 1):
+        items.append(_tail_line(number, line, limits.line, complete=len(tail) - number >= first_complete))
+        remaining_characters -= len(items[-1].text)
+        if remaining_characters <= 0:
             break
     return ReadResult(items=items[::-1])
 
 
-def _tail_line(number: int, line: bytes, most: int, *, whole: bool) -> BlobLine:
+def _tail_line(number: int, line: bytes, max_characters: int, *, complete: bool) -> BlobLine:
     text = line.decode(errors="replace")
-    if not whole:
-        return BlobLine(line=-number, text=ELLIPSIS + text[-most:], cut=True)
-    cut = len(text) > most
-    return BlobLine(line=-number, text=text[:most] + ELLIPSIS if cut else text, cut=cut)
+    if not complete:
+        return BlobLine(line=-number, text=ELLIPSIS + text[-max_characters:], cut=True)
+    cut = len(text) > max_characters
+    return BlobLine(line=-number, text=text[:max_characters] + ELLIPSIS if cut else text, cut=cut)

@@ -32,7 +32,7 @@ MAX_NAME_CHARACTERS = 200
 MAX_PREVIEW_BYTES = 1024
 """Bytes of the preview as JSON, which has to fit into a part with other fields."""
 MAX_PUT_SECONDS = 1800.0
-"""Seconds after which unreferenced bytes may have been garbage-collected, so that they are stored again."""
+"""Bytes that took longer to store may have been garbage-collected meanwhile, and are stored again."""
 PROBE_BYTES = 64 * 1024
 """Bytes that are written to check for free disk space."""
 CHECK_VALID_SECONDS = 10.0
@@ -40,12 +40,15 @@ CHECK_VALID_SECONDS = 10.0
 
 
 class BlobService:
-    """Writes bytes to the store before rows to the database, so that a crash leaves only surplus bytes."""
+    """Stores and reads blobs.
+
+    It writes bytes to the store before rows to the database, so that a crash leaves only unreferenced bytes.
+    """
 
     def __init__(
         self, db: Database, store: BlobStore, *, folder: Path, quota: StorageQuota = DEFAULT_STORAGE_QUOTA
     ) -> None:
-        """`folder` is for the spools of this process alone."""
+        """`folder` is for spools. Each process needs a folder of its own."""
         self.store = store
         self.quota = quota
         self._db = db
@@ -54,7 +57,7 @@ class BlobService:
         self._checked_at = -CHECK_VALID_SECONDS
 
     def spool(self, max_bytes: int = MAX_OUTPUT_BYTES) -> AbstractAsyncContextManager[Spool]:
-        """A spool for at most so many bytes. Its file is removed with this context."""
+        """A spool for at most `max_bytes`. Its file is removed when the context ends."""
         return open_spool(self._folder, max_bytes)
 
     async def put(
@@ -103,10 +106,10 @@ class BlobService:
             await self.store.put(new.sha256.hex(), path)
         if time.monotonic() - began > MAX_PUT_SECONDS:
             return False
-        return await self._refer(new, put=not stored)
+        return await self._add_reference(new, put=not stored)
 
     @retried
-    async def _refer(self, new: blobs.NewBlob, *, put: bool) -> bool:
+    async def _add_reference(self, new: blobs.NewBlob, *, put: bool) -> bool:
         async with self._db.transaction() as connection:
             return await blobs.add(connection, new, put=put, quota=self.quota)
 
@@ -124,7 +127,7 @@ class BlobService:
             yield chunks
 
     async def mark_missing(self, blob: Blob) -> None:
-        """Note that the blob's bytes are missing, so that the next upload of the same content stores them."""
+        """Record that the blob's bytes are missing, so that the next upload of the same content stores them."""
         log.error("blob_bytes_missing", blob_id=str(blob.id), sha256=blob.key)
         async with self._db.driver() as driver:
             await blobs.forget_stored(driver, blob.sha256)
@@ -136,13 +139,13 @@ class BlobService:
     async def has_disk_space(self) -> bool:
         """Whether the disk of temporary files has free space."""
         try:
-            await asyncio.to_thread(self._write_a_little)
+            await asyncio.to_thread(self._write_probe)
         except OSError as error:
             log.warning("temporary_files_not_writable", folder=str(self._folder), error=str(error))
             return False
         return True
 
-    def _write_a_little(self) -> None:
+    def _write_probe(self) -> None:
         path = self._folder / f"probe-{ids.new().hex}"
         try:
             path.write_bytes(bytes(PROBE_BYTES))
@@ -150,7 +153,10 @@ class BlobService:
             path.unlink(missing_ok=True)
 
     async def is_healthy(self, within: float = 3.0) -> bool:
-        """Whether blobs can be stored and read, as of some seconds ago; False if a check takes longer than `within`."""
+        """Whether blobs can be stored and read. The result may be ten seconds old.
+
+        False if the check takes longer than `within` seconds.
+        """
         if self._checking is None or (
             self._checking.done() and time.monotonic() - self._checked_at > CHECK_VALID_SECONDS
         ):

@@ -12,7 +12,7 @@ SIGNATURES = (
 )
 MAX_SIGNATURE_BYTES = 16
 INLINE_MEDIA_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp", "text/plain", "application/json")
-"""Media types that browsers may display, because they execute nothing in them."""
+"""Media types that browsers may display, because browsers execute no code in them."""
 TEXT_MEDIA_TYPES = ("text/plain", "text/markdown", "text/csv", "application/json")
 """The media types that a client may claim for text. Any other claim becomes plain text."""
 MEDIA_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]{0,126}/[A-Za-z0-9][\w.+-]{0,126}(; ?charset=[\w-]{1,40})?")
@@ -30,7 +30,7 @@ class ContentSniffer:
         """Add the next chunk of the file."""
         if len(self._head) < MAX_SIGNATURE_BYTES:
             self._head += chunk[:MAX_SIGNATURE_BYTES]
-        self._text = self._text and self._reads(chunk)
+        self._text = self._text and self._is_utf8(chunk)
 
     def media_type(self, claimed: str) -> str | None:
         """The media type of the whole file; None unless it is an image, a PDF or text.
@@ -40,12 +40,12 @@ class ContentSniffer:
         for signature, media_type in SIGNATURES:
             if signature.match(self._head):
                 return media_type
-        if not self._text or not self._reads(b"", final=True):
+        if not self._text or not self._is_utf8(b"", final=True):
             return None
         bare = claimed.partition(";")[0].strip().lower()
         return bare if bare in TEXT_MEDIA_TYPES else "text/plain"
 
-    def _reads(self, chunk: bytes, *, final: bool = False) -> bool:
+    def _is_utf8(self, chunk: bytes, *, final: bool = False) -> bool:
         try:
             self._decoder.decode(chunk, final)
         except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from khala.domain.errors import BlobNotFound, Unavailable
 CHUNK_BYTES = 64 * 1024
 THREADS = 8
 NEW, OWNER = "new", "owner"
-"""The folder of files being written, where a crash leaves them; and the file with the owner's name."""
+"""The folder of files that are being written, in which a crash leaves them, and the file with the owner's name."""
 
 
 P = ParamSpec("P")
@@ -56,17 +56,17 @@ class FilesystemBlobStore:
         """None: files have no URL."""
         return None
 
-    async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """Objects last written at least so long ago, with their sizes. Also removes abandoned files of that age."""
+    async def list_older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """Objects that were written at least so many seconds ago, with sizes. Removes abandoned files of that age."""
         before = time.time() - seconds
-        await self._run(self._tidy, before)
+        await self._run(self._remove_abandoned, before)
         for number in range(256):
-            for found in await self._run(self._listed, f"{number:02x}", before):
-                yield found
+            for entry in await self._run(self._list_shard, f"{number:02x}", before):
+                yield entry
 
-    async def owner(self, name: str) -> str:
-        """The owner of this folder: the first name that was given."""
-        return await self._run(self._owner, name)
+    async def register_owner(self, name: str) -> str:
+        """Make `name` the owner of this folder unless there is an owner. Returns the owner."""
+        return await self._run(self._register_owner, name)
 
     async def check(self) -> None:
         """Write a file and remove it."""
@@ -87,17 +87,17 @@ class FilesystemBlobStore:
         target = self._path(key)
         if target.exists():
             return
-        made = self._new()
+        temporary = self._new_file()
         try:
-            shutil.copyfile(source, made)
-            _fsync(made)
+            shutil.copyfile(source, temporary)
+            _fsync(temporary)
             _make_folder(target.parent)
-            made.replace(target)
+            temporary.replace(target)
             _fsync(target.parent)
         finally:
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def _new(self) -> Path:
+    def _new_file(self) -> Path:
         folder = self._folder / NEW
         _make_folder(self._folder)
         _make_folder(folder)
@@ -125,32 +125,32 @@ class FilesystemBlobStore:
             path.unlink()
             _fsync(path.parent)
 
-    def _listed(self, shard: str, before: float) -> list[tuple[str, int]]:
+    def _list_shard(self, shard: str, before: float) -> list[tuple[str, int]]:
         return [(entry.name, entry.stat().st_size) for entry in _written_before(self._folder / shard, before)]
 
-    def _tidy(self, before: float) -> None:
+    def _remove_abandoned(self, before: float) -> None:
         for entry in _written_before(self._folder / NEW, before):
             Path(entry.path).unlink(missing_ok=True)
 
-    def _owner(self, name: str) -> str:
-        marker, made = self._folder / OWNER, self._new()
+    def _register_owner(self, name: str) -> str:
+        marker, temporary = self._folder / OWNER, self._new_file()
         try:
-            made.write_text(name)
-            _fsync(made)
+            temporary.write_text(name)
+            _fsync(temporary)
             with suppress(FileExistsError):
-                os.link(made, marker)
+                os.link(temporary, marker)
             return marker.read_text()
         finally:
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     def _check(self) -> None:
-        made = self._new()
+        temporary = self._new_file()
         try:
-            made.write_bytes(b"khala")
-            if made.read_bytes() != b"khala":
-                raise OSError(f"{made} has other bytes than were written")
+            temporary.write_bytes(b"khala")
+            if temporary.read_bytes() != b"khala":
+                raise OSError(f"{temporary} has other bytes than were written")
         finally:
-            made.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _close(opened: "Future[BinaryIO]") -> None:

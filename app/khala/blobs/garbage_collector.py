@@ -31,7 +31,7 @@ class BlobGarbageCollector:
     def __init__(self, db: Database, store: BlobStore) -> None:
         self._db = db
         self._store = store
-        # Not at the start: a process that restarts often would list the whole store each time.
+        # The first sweep is not at the start: a process that restarts often would list the whole store each time.
         self._swept_at = time.monotonic() - SWEEP_INTERVAL_SECONDS * random.uniform(0.5, 0.98)
 
     async def run(self) -> None:
@@ -42,12 +42,12 @@ class BlobGarbageCollector:
                 if time.monotonic() - self._swept_at > SWEEP_INTERVAL_SECONDS:
                     self._swept_at = time.monotonic()
                     await self.sweep()
-                done = await self.collect()
+                deleted = await self.collect()
             except Unavailable as error:
                 log.warning("blob_collection_failed", error=str(error.__cause__ or error))
                 continue
-            if done:
-                log.info("blobs_collected", objects=done)
+            if deleted:
+                log.info("blobs_collected", objects=deleted)
 
     async def due(self) -> int:
         """The number of objects to delete."""
@@ -55,35 +55,36 @@ class BlobGarbageCollector:
             return await objects.count_unreferenced(driver)
 
     async def collect(self) -> int:
-        """Delete objects that are unreferenced and untouched for an hour. Returns how many."""
-        done = 0
-        while done < MAX_OBJECTS_PER_RUN:
-            found = await objects.release_unreferenced(self._db, BATCH_OBJECTS)
-            deleted = [await self._delete(sha256) for sha256 in found]
-            done += sum(deleted)
+        """Delete objects that have been unreferenced and untouched for an hour. Returns their number."""
+        total = 0
+        while total < MAX_OBJECTS_PER_RUN:
+            released = await objects.release_unreferenced(self._db, BATCH_OBJECTS)
+            deleted = [await self._delete(sha256) for sha256 in released]
+            total += sum(deleted)
             if not any(deleted):
                 break
-        return done
+        return total
 
     async def _delete(self, sha256: bytes) -> bool:
-        async with objects.deleting(self._db, sha256) as left:
-            if left:
+        async with objects.deleting(self._db, sha256) as is_unreferenced:
+            if is_unreferenced:
                 await _complete_despite_cancel(self._store.delete(sha256.hex()))
-            return left
+            return is_unreferenced
 
-    async def sweep(self, older: float = SWEEP_INTERVAL_SECONDS) -> int:
-        """Find objects without a row, which crashes left behind, and schedule their deletion.
+    async def sweep(self, min_age_seconds: float = SWEEP_INTERVAL_SECONDS) -> int:
+        """Find objects without a row, which crashes have left, and schedule their deletion. Returns their number.
 
-        Only objects last written so many seconds ago count, and only in a store that belongs to this database.
+        It considers objects that were written at least `min_age_seconds` ago. It does nothing if the store belongs to
+        another database.
         """
         async with self._db.driver() as driver:
             name = await objects.database_name(driver)
-        owner = await self._store.owner(name)
+        owner = await self._store.register_owner(name)
         if owner != name:
             log.warning("blob_store_owned_by_another_database", owner=owner, database=name)
             return 0
         adopted, batch = 0, []
-        async for key, size in self._store.older(older):
+        async for key, size in self._store.list_older(min_age_seconds):
             if KEY.fullmatch(key):
                 batch.append((bytes.fromhex(key), size))
             if len(batch) >= 10 * BATCH_OBJECTS:

@@ -9,9 +9,9 @@ import msgspec
 PIECE_BYTES = 64 * 1024
 """Bytes of one piece. A longer line comes in several pieces."""
 OVERLAP_BYTES = 4096
-"""Bytes that a piece repeats of the previous one, so that no match is cut in two."""
+"""Bytes of the previous piece that a piece repeats, so that a match across their boundary is found."""
 LineState: TypeAlias = Literal[0, 1, 2]
-"""The position within a line: 0 at its start, 1 within a line that is being searched, 2 within one that is complete."""
+"""A position: 0 at the start of a line, 1 in a line that is being searched, 2 in a line that has already matched."""
 
 
 class BlobPosition(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class BlobPosition(msgspec.Struct, frozen=True):
 class LinePiece(msgspec.Struct, frozen=True):
     """A line, or a part of a very long one. `data` excludes the line ending."""
 
-    place: BlobPosition
+    position: BlobPosition
     data: bytes
     next: BlobPosition
     """The position of the next line or piece."""
@@ -33,7 +33,7 @@ class LinePiece(msgspec.Struct, frozen=True):
     @property
     def first(self) -> bool:
         """Whether the line starts with this piece."""
-        return not self.place.inside
+        return not self.position.inside
 
     @property
     def last(self) -> bool:
@@ -41,47 +41,49 @@ class LinePiece(msgspec.Struct, frozen=True):
         return not self.next.inside
 
 
-async def split_lines(chunks: AsyncIterator[bytes], place: BlobPosition) -> AsyncGenerator[list[LinePiece], None]:
-    """The lines of a stream that starts at `place`, one list for each chunk. Lines end with LF or CRLF."""
-    cutter = _LineSplitter(place)
+async def split_lines(chunks: AsyncIterator[bytes], position: BlobPosition) -> AsyncGenerator[list[LinePiece], None]:
+    """The lines of a stream that starts at `position`, one list for each chunk. Lines end with LF or CRLF."""
+    splitter = _LineSplitter(position)
     async for chunk in chunks:
-        yield cutter.feed(chunk)
+        yield splitter.feed(chunk)
         await asyncio.sleep(0)
-    yield cutter.end()
+    yield splitter.end()
 
 
 class _LineSplitter:
-    def __init__(self, place: BlobPosition) -> None:
-        self._place = place
-        self._held = bytearray()
+    def __init__(self, position: BlobPosition) -> None:
+        self._position = position
+        self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> list[LinePiece]:
-        found: list[LinePiece] = []
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            self._take(part, found)
-            found.append(self._line_ends(1))
-        self._take(rest, found)
-        return found
+        pieces: list[LinePiece] = []
+        *terminated, rest = chunk.split(b"\n")
+        for data in terminated:
+            self._append(data, pieces)
+            pieces.append(self._end_line(1))
+        self._append(rest, pieces)
+        return pieces
 
     def end(self) -> list[LinePiece]:
-        return [self._line_ends(0)] if self._held or self._place.inside else []
+        return [self._end_line(0)] if self._buffer or self._position.inside else []
 
-    def _take(self, part: bytes, found: list[LinePiece]) -> None:
-        self._held += part
-        while len(self._held) > PIECE_BYTES + OVERLAP_BYTES:
-            data = bytes(self._held[:PIECE_BYTES])
-            following = BlobPosition(
-                self._place.line, self._place.offset + PIECE_BYTES - OVERLAP_BYTES, self._place.inside or 1
+    def _append(self, data: bytes, pieces: list[LinePiece]) -> None:
+        """Add data of the current line. A line that is too long for one piece adds pieces to the list."""
+        self._buffer += data
+        while len(self._buffer) > PIECE_BYTES + OVERLAP_BYTES:
+            next_position = BlobPosition(
+                self._position.line, self._position.offset + PIECE_BYTES - OVERLAP_BYTES, self._position.inside or 1
             )
-            found.append(LinePiece(self._place, data, following))
-            del self._held[: PIECE_BYTES - OVERLAP_BYTES]
-            self._place = following
+            pieces.append(LinePiece(self._position, bytes(self._buffer[:PIECE_BYTES]), next_position))
+            del self._buffer[: PIECE_BYTES - OVERLAP_BYTES]
+            self._position = next_position
 
-    def _line_ends(self, end: int) -> LinePiece:
-        data = bytes(self._held)
-        following = BlobPosition(self._place.line + 1, self._place.offset + len(data) + end)
-        piece = LinePiece(self._place, data[:-1] if end and data.endswith(b"\r") else data, following)
-        self._held.clear()
-        self._place = following
+    def _end_line(self, terminator_bytes: int) -> LinePiece:
+        data = bytes(self._buffer)
+        next_position = BlobPosition(self._position.line + 1, self._position.offset + len(data) + terminator_bytes)
+        piece = LinePiece(
+            self._position, data[:-1] if terminator_bytes and data.endswith(b"\r") else data, next_position
+        )
+        self._buffer.clear()
+        self._position = next_position
         return piece

@@ -15,13 +15,13 @@ ELLIPSIS = "…"
 CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.([012])\.(\d{1,2})", re.ASCII)
 MAX_CONTEXT_LINES = 20
 BORDER = b"\x01"
-"""Stands for the rest of a line beside a piece of it, so that `^` and `$` don't match there."""
+"""Replaces the rest of the line at the edges of a piece, so that `^` and `$` don't match there."""
 
 
 class BlobLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A line. `line` counts from 1, or in the mode `tail` from the end: -1 is the last line.
 
-    `match`: the line matches the pattern. `cut`: the line is longer, and `text` is its start or surrounds the match.
+    `match`: the line matches the pattern. `cut`: `text` is only the start of the line, or the text around the match.
     """
 
     line: int
@@ -31,7 +31,7 @@ class BlobLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of one result: characters of a line, characters in total, and seconds."""
+    """The limits of one result: characters of one line, characters of all lines, and seconds."""
 
     line: int = 2000
     text: int = 256 * 1024
@@ -41,20 +41,20 @@ class ReadLimits(msgspec.Struct, frozen=True, kw_only=True):
 class LineCursor(msgspec.Struct, frozen=True):
     """The position to continue from, and the number of context lines still due after an earlier match."""
 
-    place: BlobPosition = BlobPosition()
-    due: int = 0
+    position: BlobPosition = BlobPosition()
+    context_due: int = 0
 
     def __str__(self) -> str:
-        return f"{self.place.line}.{self.place.offset}.{self.place.inside}.{self.due}"
+        return f"{self.position.line}.{self.position.offset}.{self.position.inside}.{self.context_due}"
 
     @classmethod
     def read(cls, text: str | None) -> "LineCursor":
         """Parse a cursor that a client sends back. Raises `InvalidInput`."""
-        found = CURSOR.fullmatch(text or str(cls()))
-        if found is None:
+        match = CURSOR.fullmatch(text or str(cls()))
+        if match is None:
             raise InvalidInput("`after` must be the `next` of a previous result.", path="after")
-        inside: LineState = 0 if found[3] == "0" else 1 if found[3] == "1" else 2
-        return cls(BlobPosition(int(found[1]), int(found[2]), inside), min(int(found[4]), MAX_CONTEXT_LINES))
+        inside: LineState = 0 if match[3] == "0" else 1 if match[3] == "1" else 2
+        return cls(BlobPosition(int(match[1]), int(match[2]), inside), min(int(match[4]), MAX_CONTEXT_LINES))
 
 
 class LineView(Protocol):
@@ -78,22 +78,24 @@ class LineView(Protocol):
 
 
 class RangeView:
-    """A number of lines from a first one on."""
+    """Up to `lines` lines, from the line `first` on."""
 
-    def __init__(self, cursor: LineCursor, bounds: ReadLimits, *, first: int, lines: int) -> None:
+    def __init__(self, cursor: LineCursor, limits: ReadLimits, *, first: int, lines: int) -> None:
         self.items: list[BlobLine] = []
         self.full = False
-        self._began, self._next = cursor.place, cursor.place
-        self._bounds, self._first, self._lines = bounds, first, lines
-        self._left = bounds.text
+        self._start, self._next = cursor.position, cursor.position
+        self._limits, self._first, self._lines = limits, first, lines
+        self._remaining_characters = limits.text
 
     def take(self, piece: LinePiece) -> None:
         """Add the start of the line, and skip the rest of it."""
         self._next = piece.next
-        if piece.first and piece.place.line >= self._first:
-            self.items.append(line_start(piece, self._bounds.line))
-            self._left -= len(self.items[-1].text)
-        self.full = piece.last and bool(self.items) and (len(self.items) == self._lines or self._left <= 0)
+        if piece.first and piece.position.line >= self._first:
+            self.items.append(line_start(piece, self._limits.line))
+            self._remaining_characters -= len(self.items[-1].text)
+        self.full = (
+            piece.last and bool(self.items) and (len(self.items) == self._lines or self._remaining_characters <= 0)
+        )
 
     def cursor(self) -> LineCursor:
         """The position after the taken pieces."""
@@ -102,97 +104,97 @@ class RangeView:
     @property
     def moved(self) -> bool:
         """Whether any piece was taken."""
-        return self._next != self._began
+        return self._next != self._start
 
 
 class GrepView:
     """The lines that match a pattern and their context, each line once."""
 
     def __init__(
-        self, cursor: LineCursor, bounds: ReadLimits, pattern: LinePattern, *, lines: int, context: int
+        self, cursor: LineCursor, limits: ReadLimits, pattern: LinePattern, *, lines: int, context: int
     ) -> None:
         self.items: list[BlobLine] = []
         self.full = False
-        self._began, self._next = cursor.place, cursor.place
-        self._due = cursor.due
-        self._bounds, self._pattern, self._lines, self._context = bounds, pattern, lines, context
-        self._left = bounds.text
+        self._start, self._next = cursor.position, cursor.position
+        self._context_due = cursor.context_due
+        self._limits, self._pattern, self._lines, self._context = limits, pattern, lines, context
+        self._remaining_characters = limits.text
         self._before: deque[tuple[BlobPosition, BlobLine]] = deque(maxlen=context)
-        self._begun: tuple[BlobPosition, BlobLine] | None = None
-        self._hit: BlobLine | None = None
+        self._current: tuple[BlobPosition, BlobLine] | None = None
+        self._matching: BlobLine | None = None
 
     def take(self, piece: LinePiece) -> None:
         """Search the piece. The line is added or dropped once it has ended."""
         self._next = piece.next
-        if piece.place.inside == 2:
+        if piece.position.inside == 2:
             return
-        if self._begun is None:
-            self._begun = (piece.place, line_start(piece, self._bounds.line))
-        if self._hit is None:
-            self._hit = self._search(piece)
+        if self._current is None:
+            self._current = (piece.position, line_start(piece, self._limits.line))
+        if self._matching is None:
+            self._matching = self._search(piece)
         if piece.last:
-            self._end_line(*self._begun)
-            self._begun = self._hit = None
+            self._end_line(*self._current)
+            self._current = self._matching = None
 
     def cursor(self) -> LineCursor:
-        """The position to continue from. It may precede skipped lines, which are context of a later match."""
+        """The position to continue from. Lines that may be context of a later match follow it, and are read again."""
         if self._next.inside:
-            if self._hit is not None:
-                self._show(self._hit)
-                self._due = self._context
-            done = self._hit is not None or self._next.inside == 2
-            return LineCursor(msgspec.structs.replace(self._next, inside=2 if done else 1), self._due)
-        return LineCursor(self._before[0][0] if self._before else self._next, self._due)
+            if self._matching is not None:
+                self._add(self._matching)
+                self._context_due = self._context
+            done = self._matching is not None or self._next.inside == 2
+            return LineCursor(msgspec.structs.replace(self._next, inside=2 if done else 1), self._context_due)
+        return LineCursor(self._before[0][0] if self._before else self._next, self._context_due)
 
     @property
     def moved(self) -> bool:
-        """Whether the cursor has moved. It lags behind by the lines of context."""
-        lags = self._before and not self._next.inside
-        return (self._before[0][0] if lags else self._next).offset > self._began.offset
+        """Whether the cursor is past its start. It stays behind the taken pieces by the lines of context."""
+        stays_behind = self._before and not self._next.inside
+        return (self._before[0][0] if stays_behind else self._next).offset > self._start.offset
 
     def _search(self, piece: LinePiece) -> BlobLine | None:
         data = piece.data if piece.first and piece.last else _bordered(piece)
         match = self._pattern.search(data)
-        return None if match is None else line_around(piece, match, self._bounds.line)
+        return None if match is None else line_around(piece, match, self._limits.line)
 
-    def _end_line(self, place: BlobPosition, line: BlobLine) -> None:
-        if self._hit is not None:
+    def _end_line(self, position: BlobPosition, line: BlobLine) -> None:
+        if self._matching is not None:
             for _, earlier in self._before:
-                self._show(earlier)
+                self._add(earlier)
             self._before.clear()
-            self._show(self._hit)
-            self._due = self._context
+            self._add(self._matching)
+            self._context_due = self._context
             self._lines -= 1
-        elif self._due:
-            self._show(line)
-            self._due -= 1
+        elif self._context_due:
+            self._add(line)
+            self._context_due -= 1
         else:
-            self._before.append((place, line))
-        self.full = self._lines == 0 or self._left <= 0
+            self._before.append((position, line))
+        self.full = self._lines == 0 or self._remaining_characters <= 0
 
-    def _show(self, line: BlobLine) -> None:
+    def _add(self, line: BlobLine) -> None:
         self.items.append(line)
-        self._left -= len(line.text)
+        self._remaining_characters -= len(line.text)
 
 
 def _bordered(piece: LinePiece) -> bytes:
     return (b"" if piece.first else BORDER) + piece.data + (b"" if piece.last else BORDER)
 
 
-def line_start(piece: LinePiece, most: int) -> BlobLine:
-    """The start of the line, truncated if it is long."""
-    text = piece.data[: 4 * most].decode(errors="replace")
-    cut = len(text) > most or len(piece.data) > 4 * most or not piece.last
-    return BlobLine(line=piece.place.line, text=text[:most] + ELLIPSIS if cut else text, cut=cut)
+def line_start(piece: LinePiece, max_characters: int) -> BlobLine:
+    """The start of the line. A long line is truncated."""
+    text = piece.data[: 4 * max_characters].decode(errors="replace")
+    cut = len(text) > max_characters or len(piece.data) > 4 * max_characters or not piece.last
+    return BlobLine(line=piece.position.line, text=text[:max_characters] + ELLIPSIS if cut else text, cut=cut)
 
 
-def line_around(piece: LinePiece, match: PatternMatch, most: int) -> BlobLine:
+def line_around(piece: LinePiece, match: PatternMatch, max_characters: int) -> BlobLine:
     """The line, or the text around the match if the line is long."""
-    whole = line_start(piece, most)
-    if piece.first and not whole.cut:
-        return msgspec.structs.replace(whole, match=True)
-    at = match.start() - (0 if piece.first else len(BORDER))
-    begin = max(0, at - most // 4)
-    text = piece.data[begin : begin + 4 * most].decode(errors="replace")[:most]
-    before = ELLIPSIS if begin or not piece.first else ""
-    return BlobLine(line=piece.place.line, text=f"{before}{text}{ELLIPSIS}", match=True, cut=True)
+    start = line_start(piece, max_characters)
+    if piece.first and not start.cut:
+        return msgspec.structs.replace(start, match=True)
+    offset = match.start() - (0 if piece.first else len(BORDER))
+    begin = max(0, offset - max_characters // 4)
+    text = piece.data[begin : begin + 4 * max_characters].decode(errors="replace")[:max_characters]
+    prefix = ELLIPSIS if begin or not piece.first else ""
+    return BlobLine(line=piece.position.line, text=f"{prefix}{text}{ELLIPSIS}", match=True, cut=True)

@@ -13,7 +13,7 @@ MAX_PROGRAM_STEPS = 2000
 MAX_PROGRAM_BYTES = 8 << 20
 """Bytes of one pattern's automaton."""
 MAX_PROBE_BYTES = 256 * 1024
-"""Memory limit of a first compilation, which refuses far too large patterns quickly."""
+"""Memory limit of a first compilation, which quickly refuses patterns that are far too large."""
 
 
 class PatternMatch(Protocol):
@@ -47,17 +47,16 @@ def compile_pattern(pattern: str, *, ignore_case: bool = False) -> LinePattern:
         raise InvalidInput(f"A pattern must have 1 to {MAX_PATTERN_CHARACTERS:,} characters.", path="pattern")
     try:
         _program(pattern, MAX_PROBE_BYTES, ignore_case=ignore_case)
-        found = _program(pattern, MAX_PROGRAM_BYTES, ignore_case=ignore_case)
+        program = _program(pattern, MAX_PROGRAM_BYTES, ignore_case=ignore_case)
     except re2.error as error:
         raise InvalidInput(f"This pattern can't be used: {_reason(error)}.", path="pattern") from error
     except UnicodeEncodeError as error:
         raise InvalidInput("This pattern is not valid text.", path="pattern") from error
-    if found.programsize > MAX_PROGRAM_STEPS:
-        message = (
-            f"This pattern is too large: {found.programsize:,} of at most {MAX_PROGRAM_STEPS:,} steps. Repeat less."
-        )
+    if program.programsize > MAX_PROGRAM_STEPS:
+        size = f"{program.programsize:,} of at most {MAX_PROGRAM_STEPS:,} steps"
+        message = f"This pattern is too large: {size}. Use fewer or shorter repetitions."
         raise InvalidInput(message, path="pattern")
-    return found
+    return program
 
 
 def _program(pattern: str, memory: int, *, ignore_case: bool) -> LinePattern:

@@ -28,18 +28,18 @@ class BlobStore(Protocol):
         ...
 
     async def signed_url(self, key: str, *, media_type: str, disposition: str, seconds: int) -> str | None:
-        """A URL from which anyone may read the object for so long; None if the store can't sign URLs.
+        """A URL from which anyone may read the object for `seconds`; None if the store can't sign URLs.
 
         Its response has this `Content-Type` and `Content-Disposition`.
         """
         ...
 
-    def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """The keys and sizes of objects last written at least so long ago, to find unreferenced ones."""
+    def list_older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """The keys and sizes of objects that were written at least so many seconds ago, to find unreferenced ones."""
         ...
 
-    async def owner(self, name: str) -> str:
-        """The owner of this store: the first name that was given to this method."""
+    async def register_owner(self, name: str) -> str:
+        """Make `name` the owner of this store unless there is an owner. Returns the owner."""
         ...
 
     async def check(self) -> None:

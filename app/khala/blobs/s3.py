@@ -28,7 +28,7 @@ CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS = 5, 20
 MAX_TRIES = 3
 MISSING_CODES = ("NoSuchKey", "404", "NotFound")
 OWNER, CHECK = "khala-owner", "khala-check"
-"""Names of files that are no objects: the owner's name, and the file that a check writes."""
+"""Keys beside those of blobs: the owner's name, and the object that a check writes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class S3BlobStore:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._connect_timeout = connect_timeout
         self._threads = ThreadPool(THREADS, "s3")
-        self._making = threading.Lock()
+        self._client_lock = threading.Lock()
 
     async def put(self, key: str, source: Path) -> None:
         """Upload the file, a large one in parts. A failed multipart upload is aborted."""
@@ -80,8 +80,8 @@ class S3BlobStore:
         )
         return url
 
-    async def older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
-        """Objects last written at least so long ago, with their sizes."""
+    async def list_older(self, seconds: float) -> AsyncIterator[tuple[str, int]]:
+        """Objects that were written at least so many seconds ago, with their sizes."""
         before = datetime.now(UTC) - timedelta(seconds=seconds)
         token: str | None = None
         while True:
@@ -93,9 +93,9 @@ class S3BlobStore:
             if token is None:
                 return
 
-    async def owner(self, name: str) -> str:
-        """The owner of this bucket and prefix: the first name that was given."""
-        return await self._run(self._owner, name)
+    async def register_owner(self, name: str) -> str:
+        """Make `name` the owner of this bucket and prefix unless there is an owner. Returns the owner."""
+        return await self._run(self._register_owner, name)
 
     async def check(self) -> None:
         """Write a small object and read it."""
@@ -113,12 +113,12 @@ class S3BlobStore:
 
     @property
     def _client(self) -> Any:
-        with self._making:
-            return self._made
+        with self._client_lock:
+            return self._created_client
 
     @cached_property
-    def _made(self) -> Any:
-        # The import takes almost a second: only if there is a bucket, and in a thread.
+    def _created_client(self) -> Any:
+        # Importing boto3 takes almost a second, so it is imported only for a bucket, and in a thread.
         import boto3
         from botocore.config import Config
 
@@ -147,8 +147,8 @@ class S3BlobStore:
     def _open(self, key: str, start: int, end: int) -> Any:
         if start >= end:
             return None
-        wanted = f"bytes={start}-{end - 1}"
-        return self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=wanted)["Body"]
+        byte_range = f"bytes={start}-{end - 1}"
+        return self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=byte_range)["Body"]
 
     async def _chunks(self, body: Any, left: int, reading: "list[Future[bytes]]") -> AsyncIterator[bytes]:
         while left > 0:
@@ -161,22 +161,22 @@ class S3BlobStore:
             yield chunk
 
     def _page(self, token: str | None) -> dict[str, Any]:
-        on = {} if token is None else {"ContinuationToken": token}
-        page: dict[str, Any] = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, **on)
+        continuation = {} if token is None else {"ContinuationToken": token}
+        page: dict[str, Any] = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, **continuation)
         return page
 
-    def _owner(self, name: str) -> str:
+    def _register_owner(self, name: str) -> str:
         from botocore.exceptions import ClientError
 
-        place = {"Bucket": self._bucket, "Key": self._prefix + OWNER}
+        location = {"Bucket": self._bucket, "Key": self._prefix + OWNER}
         try:
-            found: bytes = self._client.get_object(**place)["Body"].read()
+            content: bytes = self._client.get_object(**location)["Body"].read()
         except ClientError as error:
             if not isinstance(_storage_error(error), BlobNotFound):
                 raise
-            self._client.put_object(**place, Body=name.encode())
+            self._client.put_object(**location, Body=name.encode())
             return name
-        return found.decode()
+        return content.decode()
 
     def _check(self) -> None:
         key = self._prefix + CHECK
@@ -201,14 +201,14 @@ def _storage_errors() -> Iterator[None]:
     except (KhalaError, asyncio.CancelledError, GeneratorExit):
         raise
     except Exception as error:
-        known = _storage_error(error)
-        if known is None:
+        translated = _storage_error(error)
+        if translated is None:
             raise
-        raise known from error
+        raise translated from error
 
 
 def _storage_error(error: Exception) -> KhalaError | None:
-    """The error for the caller; None if the failure is not the bucket's."""
+    """The error for the caller; None if the bucket did not cause it."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
     from urllib3.exceptions import HTTPError

@@ -14,9 +14,9 @@ from khala.domain.errors import PayloadTooLarge, Unavailable
 MAX_OUTPUT_BYTES = 128 << 20
 """Bytes of one tool call's output."""
 HEAD_BYTES = 4096
-"""Bytes of the beginning, which stay in memory."""
+"""Bytes of the beginning, which are also kept in memory."""
 MAX_MEMORY_BYTES = 64 * 1024
-"""Bytes up to which there is no file. Larger spools are written in batches of this size."""
+"""A spool of up to so many bytes has no file. Larger spools are written to a file in batches of this size."""
 
 
 def size_limit_error(max_bytes: int) -> PayloadTooLarge:
@@ -33,11 +33,11 @@ class Spool:
         self._path = folder / uuid4().hex
         self._max_bytes = max_bytes
         self._hash = hashlib.sha256()
-        self._waiting = bytearray()
+        self._unwritten = bytearray()
         self._file: BinaryIO | None = None
         self._closed = False
-        self._writing: asyncio.Task[None] | None = None
-        self._guard = threading.Lock()
+        self._write_task: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
 
     async def write(self, data: bytes) -> None:
         """Append bytes. Raises `PayloadTooLarge` over the limit, and `Unavailable`."""
@@ -46,15 +46,15 @@ class Spool:
         if len(self.head) < HEAD_BYTES:
             self.head += bytes(data[: HEAD_BYTES - len(self.head)])
         self.size += len(data)
-        self._waiting += data
-        if len(self._waiting) > MAX_MEMORY_BYTES:
+        self._unwritten += data
+        if len(self._unwritten) > MAX_MEMORY_BYTES:
             await self._flush()
 
     async def whole(self) -> bytes:
         """All bytes, if there are at most 64 KiB. Raises `ValueError` otherwise."""
         if self._file is not None or self.size > MAX_MEMORY_BYTES:
-            raise ValueError(f"This has {self.size:,} bytes.")
-        return bytes(self._waiting)
+            raise ValueError(f"The {self.size:,} bytes are in a file: call file() instead.")
+        return bytes(self._unwritten)
 
     async def file(self) -> Path:
         """The file, with all bytes written so far."""
@@ -64,15 +64,15 @@ class Spool:
     @property
     def sha256(self) -> bytes:
         """The hash of the bytes in the file. Call `file` first."""
-        if self._waiting:
+        if self._unwritten:
             raise ValueError("Some bytes are not in the file yet: call file() first.")
         return self._hash.digest()
 
     async def close(self) -> None:
         """Remove the file, after pending writes have ended."""
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
-        with self._guard:
+        if self._write_task is not None:
+            await asyncio.gather(self._write_task, return_exceptions=True)
+        with self._lock:
             self._closed = True
             if self._file is not None:
                 self._file.close()
@@ -80,33 +80,33 @@ class Spool:
 
     async def _flush(self) -> None:
         try:
-            # A cancelled task leaves its thread writing. The next write waits for that, and fails if it failed.
-            while self._writing is not None and not self._writing.done():
-                await asyncio.wait({self._writing})
-            if self._writing is not None:
-                self._writing.result()
-            data, self._waiting = self._waiting, bytearray()
-            self._writing = asyncio.create_task(asyncio.to_thread(self._append, data))
-            await asyncio.shield(self._writing)
+            # If a task is cancelled, its thread continues to write. The next flush waits for it, and raises its error.
+            while self._write_task is not None and not self._write_task.done():
+                await asyncio.wait({self._write_task})
+            if self._write_task is not None:
+                self._write_task.result()
+            data, self._unwritten = self._unwritten, bytearray()
+            self._write_task = asyncio.create_task(asyncio.to_thread(self._append, data))
+            await asyncio.shield(self._write_task)
         except OSError as error:
             raise Unavailable("The disk for temporary files is full. Try again later.", retry_after=30) from error
 
     def _append(self, data: bytearray) -> None:
         # The task may have been cancelled, and the file closed: a thread can't be cancelled.
-        with self._guard:
+        with self._lock:
             if self._closed:
                 return
             if self._file is None:
                 self._file = self._path.open("xb", buffering=0)
             self._hash.update(data)
-            left = memoryview(data)
-            while left:
-                left = left[self._file.write(left) :]
+            unwritten = memoryview(data)
+            while unwritten:
+                unwritten = unwritten[self._file.write(unwritten) :]
 
 
 @asynccontextmanager
 async def open_spool(folder: Path, max_bytes: int) -> AsyncIterator[Spool]:
-    """A spool for at most so many bytes. Its file is removed with this context."""
+    """A spool for at most `max_bytes`. Its file is removed when the context ends."""
     spool = Spool(folder, max_bytes)
     try:
         yield spool

@@ -15,15 +15,15 @@ FOLDER = "blobs"
 def validated_store_url(url: str) -> str:
     """The URL, if it names a bucket. Raises `ValueError` otherwise."""
     split = urlsplit(url)
-    plain = not (split.query or split.fragment or split.username or split.port)
-    if split.scheme != "s3" or not BUCKET.fullmatch(split.netloc) or not plain:
+    is_plain = not (split.query or split.fragment or split.username or split.port)
+    if split.scheme != "s3" or not BUCKET.fullmatch(split.netloc) or not is_plain:
         # The message does not repeat the URL, which may contain a secret.
-        raise ValueError("must be like s3://bucket or s3://bucket/prefix; credentials come by the usual AWS_* names")
+        raise ValueError("must be like s3://bucket or s3://bucket/prefix; set credentials as AWS_* variables")
     return url
 
 
 def open_store(url: str | None, home: Path) -> BlobStore:
-    """The bucket at this URL, or without one the folder in `home`. Nothing is created before the first use."""
+    """The bucket at this URL, or a folder in `home` if there is no URL. Creates nothing before the first use."""
     if url is None:
         return FilesystemBlobStore(home / FOLDER)
     split = urlsplit(validated_store_url(url))

@@ -30,7 +30,7 @@ def _create_locked(parent: Path) -> tuple[Path, int]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if folder.exists():
             return folder, descriptor
-        # Another process took it for an abandoned one, before it was locked.
+        # Before it was locked, another process removed it as abandoned.
         os.close(descriptor)
     raise OSError(f"could not create a temporary folder in {parent}")
 

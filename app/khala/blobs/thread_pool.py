@@ -20,9 +20,9 @@ class ThreadPool:
         return self._pool.submit(call, *args, **named)
 
     async def run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """The call's value. If the task is cancelled, a started call ends by itself."""
+        """Run the call and return its value. If the task is cancelled, a started call still runs to its end."""
         return await asyncio.wrap_future(self.begin(call, *args, **named))
 
     async def close(self) -> None:
-        """Start no more calls. Started calls end by themselves, without being awaited."""
+        """Cancel calls that have not started. Started calls run to their end, and are not awaited."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -73,7 +73,7 @@ def check(folder: Path, names: Iterator[str]) -> str:
 async def _listed(store: BlobStore, kept: Path | None) -> AsyncIterator[tuple[str, int]]:
     """The names and sizes of what is kept now. A folder is read as it is: asked for its objects, it tidies up."""
     if kept is None:
-        async for found in store.older(ANY_AGE):
+        async for found in store.list_older(ANY_AGE):
             yield found
         return
     for shard in range(256):

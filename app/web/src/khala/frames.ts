@@ -714,7 +714,7 @@ export interface Trace {
 /**
  * A line. `line` counts from 1, or in the mode `tail` from the end: -1 is the last line.
  *
- * `match`: the line matches the pattern. `cut`: the line is longer, and `text` is its start or surrounds the match.
+ * `match`: the line matches the pattern. `cut`: `text` is only the start of the line, or the text around the match.
  */
 export interface BlobLine {
   line: number;
@@ -724,9 +724,10 @@ export interface BlobLine {
 }
 
 /**
- * Lines of a blob. Repeat the request with `after` set to `next` for more; without `next` there are no more.
+ * Lines of a blob. To read on, repeat the request with `after` set to `next`. The last result has no `next`.
  *
- * A result may have a `next` but no lines, if its time was up. `binary`: the blob is not text, and has no lines.
+ * If the time limit was reached, a result may have a `next` but no lines. `binary`: the blob is not text, and has no
+ * lines.
  */
 export interface ReadResult {
   items: BlobLine[];
