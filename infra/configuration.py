@@ -33,12 +33,12 @@ trusted_proxies = ["10.0.0.0/8"]
 run_usd = 0.5
 ```
 
-- A variable that is set to nothing stands for the default, whatever `.env` and `khala.toml` have. Where the meaning
-  of a setting says what *empty* is, it is a value.
+- If a variable is set to the empty string, the default applies, even if `.env` or `khala.toml` has another value. For
+  a setting whose meaning says what *empty* does, the empty string is a value.
 - Lists are separated by commas in variables, and are arrays in `khala.toml`.
 - Switches are `0` or `1` in variables, and also `true` or `false` in `khala.toml`.
-- A value that cannot be used ends the process at its start, with the setting's name and what would be right. An unknown
-  setting in `khala.toml` does so, too; unknown variables are ignored.
+- A process with an invalid value does not start. Its error message names the setting and says which values are valid.
+  The same happens for an unknown setting in `khala.toml`. Unknown variables are ignored.
 - Variables of `.env` that are not in the environment are added to it, for the libraries below.
 - All processes of a deployment need the same settings, except for `HOST`, `PORT` and `KHALA_METRICS`.
 

@@ -33,13 +33,13 @@ class ProcessSettings(SettingGroup):
         "KHALA_METRICS",
         None,
         "Address at which `/metrics` for Prometheus, `/health/live` and `/health/ready` are served, as "
-        "`127.0.0.1:9464`. Everybody who reaches it may read it.",
+        "`127.0.0.1:9464`. Everybody who can reach this address can read the metrics.",
     )
 
     watchdog_seconds: Number = setting(
         "KHALA_WATCHDOG_SECONDS",
         30.0,
-        "Time without a turn of its event loop after which a process exits with code 14, to be started again "
+        "Time after which a process whose event loop hangs exits with code 14, so that it is restarted "
         "([the watchdog](operations.md#the-watchdog)); 0 for never, else at least 1.",
         unit="seconds",
         minimum=0,

@@ -88,17 +88,17 @@ class RunSettings(SettingGroup):
     flush_ms: Whole = setting(
         "KHALA_FLUSH_MS",
         350,
-        "A run's text is written when its oldest part is this old, or earlier, together with other text.",
+        "A run's text is written at the latest when its oldest part is this old.",
         unit="milliseconds",
         minimum=10,
         maximum=10_000,
     )
     flush_chars: Whole = setting(
-        "KHALA_FLUSH_CHARS", 1200, "A run's text is written at this length.", unit="characters", minimum=1,
+        "KHALA_FLUSH_CHARS", 1200, "A run's text is written when it has this length.", unit="characters", minimum=1,
         maximum=100_000,
     )  # fmt: skip
     flush_parts: Whole = setting(
-        "KHALA_FLUSH_PARTS", 32, "A run's text is written at this number of deltas.", minimum=1, maximum=10_000
+        "KHALA_FLUSH_PARTS", 32, "A run's text is written when it has this number of deltas.", minimum=1, maximum=10_000
     )
     concurrency: Whole = setting(
         "KHALA_CONCURRENCY", 200, "Runs that one process executes at once.", minimum=1, maximum=10_000
