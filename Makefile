@@ -1,4 +1,4 @@
-# `make serve` runs Khala and `make test` tests it. Both set up what is missing.
+# `make serve` runs Khala and `make test` tests it. Both first set up what is missing.
 
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -6,12 +6,12 @@ JOBS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
 
-# Compiled code is kept, or each process would compile all that it imports, for three seconds.
+# Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help serve test check lint types page format bench bench-compare bench-page chaos mutate web web-dev docs setup clean
 
-help:  ## Show what can be made
+help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
@@ -37,39 +37,39 @@ types: $(READY)
 page: $(READY)
 	@$(BIN)/python infra/web.py check
 
-format: $(READY)  ## Bring the code into shape
+format: $(READY)  ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY)  ## Measure the way of a token, beside a bare broadcast and the naive way (ARGS)
+bench: $(READY)  ## Measure the path of a token, beside a bare broadcast and a naive implementation (ARGS)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-bench-compare: $(READY)  ## Measure again what ARGS=SAVED.json has, and tell what is worse
+bench-compare: $(READY)  ## Repeat the measurements in ARGS=SAVED.json, and report what is worse
 	@$(BIN)/python -m tests.bench.compare $(ARGS)
 
 bench-page: $(READY) web browser  ## Measure the page in a storm of updates, and its memory
 	@$(BIN)/python -m tests.bench.page $(ARGS)
 
-chaos: $(READY)  ## Break everything at random, and see that no promise breaks (ARGS="--seed 7 --minutes 3")
+chaos: $(READY)  ## Inject random faults, and check that Khala keeps its promises (ARGS="--seed 7 --minutes 3")
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-mutate: $(READY)  ## Put curated faults into copies of the source, and see that tests fail (ARGS="--only NAME")
+mutate: $(READY)  ## Put listed faults into copies of the source, and check that tests fail (ARGS="--only NAME")
 	@$(BIN)/python infra/web.py install
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-web: $(READY)  ## Build the page, where its sources have changed
+web: $(READY)  ## Build the page if its sources have changed
 	@$(BIN)/python infra/web.py build
 
-web-dev: $(READY)  ## Serve the page with hot reload, beside a server that runs (KHALA_URL)
+web-dev: $(READY)  ## Serve the page with hot reload, beside a running server (KHALA_URL)
 	@$(BIN)/python infra/web.py dev
 
 docs: $(READY)  ## Build the documentation site into .cache/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --config-file infra/mkdocs.yml
 	@echo "The documentation is at .cache/site/index.html"
 
-setup: $(READY)  ## Only set up
+setup: $(READY)  ## Only set up .venv
 
-clean:  ## Remove what was set up here; data stays
+clean:  ## Remove .venv, caches and builds; data stays
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache app/web/node_modules app/web/dist
 
 $(READY): pyproject.toml uv.lock

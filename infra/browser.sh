@@ -1,5 +1,6 @@
 #!/bin/sh
-# The page is tested in a real Chromium. Installs Debian's where there is none and it can; else says what to do.
+# Installs Debian's Chromium, in which the page is tested, if no Chromium or Chrome exists. If it cannot install
+# Chromium, it says what to do and exits with 1.
 set -eu
 for name in chromium chromium-browser google-chrome google-chrome-stable; do
     command -v "$name" >/dev/null 2>&1 && exit 0

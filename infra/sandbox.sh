@@ -1,6 +1,7 @@
 #!/bin/sh
-# Code that agents write runs in a sandbox, which bubblewrap makes, on Linux. Installs Debian's where there is none and it
-# can; else says what to do. The server runs without it, and then offers no tool that runs code.
+# Installs Debian's bubblewrap on Linux if it is missing. bubblewrap creates the sandboxes in which agents' code runs.
+# If it cannot be installed, this script says what to do. The server runs without bubblewrap, but then offers no tool
+# that runs code.
 set -eu
 [ "$(uname -s)" = Linux ] || exit 0
 command -v bwrap >/dev/null 2>&1 && exit 0

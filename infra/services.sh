@@ -1,6 +1,7 @@
 #!/bin/sh
-# Some tests run Khala behind or beside real services. Installs those of Debian's that are missing, where it can; else
-# says what to do. None of them is left running. Usage: infra/services.sh [PROGRAM …], of those that are named below
+# Installs the Debian packages of the services that some tests need, if they are missing, and leaves none of them
+# running. If it cannot install them, it says what to do.
+# Usage: infra/services.sh [PROGRAM …], with programs that are named below
 set -eu
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 [ $# -gt 0 ] || set -- nginx pgbouncer nats-server systemd-analyze promtool postgres
@@ -8,7 +9,7 @@ PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 missing=
 for program in "$@"; do
     command -v "$program" >/dev/null 2>&1 && continue
-    # Debian keeps Postgres' server out of PATH, in a folder of its major version.
+    # Debian installs the Postgres server outside PATH, in a folder of its major version.
     [ "$program" = postgres ] && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && continue
     case $program in
         nginx) missing="$missing nginx-light" ;;
@@ -32,7 +33,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 echo "Installing$missing, for tests" >&2
-# Debian starts what it installs, unless this file says no.
+# Debian starts a service after its installation, unless this file exits with 101.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv with everything that uv.lock names. Usage: infra/setup.sh [python3]
+# Creates .venv with the packages of uv.lock. Usage: infra/setup.sh [python3]
 set -eu
 python=${1:-python3}
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
     exit 1
 }
 
-# Debian ships Python without what `venv` needs, in a package of its own.
+# Debian ships the modules that `venv` needs in a separate package.
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     package=$("$python" -c 'import sys; print(f"python3.{sys.version_info.minor}-venv")')
     echo "Installing $package, which $python needs for a virtual environment" >&2
@@ -25,6 +25,6 @@ fi
 
 [ -x .venv/bin/pip ] || "$python" -m venv .venv
 [ -x .venv/bin/uv ] || .venv/bin/pip install --quiet --disable-pip-version-check "uv>=0.8"
-# The lock file says what; where from is the machine's business.
+# The lock file fixes the versions. The package index is configured on the machine.
 env -u VIRTUAL_ENV .venv/bin/uv sync --quiet --frozen --inexact --python .venv/bin/python
 sh infra/sandbox.sh
