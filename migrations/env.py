@@ -6,7 +6,7 @@ from khala.store.schema.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    # For `--sql`, which has no connection to tell.
+    # With `--sql` there is no connection from which Alembic could derive the dialect.
     dialect_name="postgresql",
     target_metadata=metadata,
 )

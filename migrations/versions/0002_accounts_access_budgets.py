@@ -1,4 +1,4 @@
-"""Accounts, sessions, tokens, memberships, links, presence, lists of threads, budgets and the audit trail."""
+"""Accounts, sessions, tokens, memberships, links, presence, thread lists, budgets and the audit log."""
 
 import sqlalchemy as sa
 from alembic import op

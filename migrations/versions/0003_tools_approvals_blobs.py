@@ -1,4 +1,4 @@
-"""Tools: approvals, blobs, the agent's files and todos, tools of users' own, and the witness of receipts."""
+"""Tools: approvals, blobs, workspace files, todos, users' own tools, tool rules, and the hash chain of receipts."""
 
 import sqlalchemy as sa
 from alembic import op

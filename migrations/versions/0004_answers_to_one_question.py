@@ -1,4 +1,4 @@
-"""Several runs may answer one message, and each knows the revision in which it was asked for."""
+"""Allow several runs to answer one message, and store the revision in which each run was requested."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,7 +17,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Only the first run of each message can be kept; what the others said stays, as messages without a run's parts.
+    # Only the first run of each message can stay. The answers of the other runs stay as messages without parts.
     others = """
         SELECT id FROM (
             SELECT id, row_number() OVER (PARTITION BY user_message_id ORDER BY position) AS place FROM runs

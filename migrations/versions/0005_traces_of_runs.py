@@ -1,4 +1,4 @@
-"""A run knows the trace that it belongs to."""
+"""Store the trace that a run belongs to."""
 
 import sqlalchemy as sa
 from alembic import op

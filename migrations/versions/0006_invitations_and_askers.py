@@ -1,4 +1,4 @@
-"""Memberships begin as invitations; a run knows its asker's key, rules for tools and questions know whose they are."""
+"""Add invitations, the key of a run's requester, the author of tool rules, and approvals for the requester only."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""A request that is sent again joins the run that it began, and threads may end by themselves."""
+"""Add completion requests, by which a retry joins the run of the first try, and ephemeral threads, which expire."""
 
 import sqlalchemy as sa
 from alembic import op

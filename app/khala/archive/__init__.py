@@ -1,1 +1,1 @@
-"""Archives: all that an account has as one ZIP file, written as a stream, and read back into another deployment."""
+"""Archives: an account's data as one ZIP file, which is exported as a stream and imported into another deployment."""

@@ -1,4 +1,4 @@
-"""Checks of an archive's lines beyond their types, so that everything that is stored can be read."""
+"""Checks an archive's lines beyond their types, so that the server can read everything that an import stores."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,30 +34,30 @@ MAX_TEXTS: Mapping[tuple[str, str], int] = {
 
 def check(kind: str, data: Any) -> None:
     """Raise `ValueError` or msgspec's `ValidationError` for an invalid line."""
-    for (of, name), most in MAX_TEXTS.items():
-        if of == kind and len(getattr(data, name) or "") > most:
-            raise ValueError(f"{name} has more than {most:,} characters.")
-    CHECKS.get(kind, _nothing)(data)
+    for (line_kind, field), max_characters in MAX_TEXTS.items():
+        if line_kind == kind and len(getattr(data, field) or "") > max_characters:
+            raise ValueError(f"{field} has more than {max_characters:,} characters.")
+    CHECKS.get(kind, _no_check)(data)
 
 
-def _nothing(_: Any) -> None:
+def _no_check(_: Any) -> None:
     pass
 
 
 def _rules(data: Any) -> None:
-    rules = _decoded(data.tool_rules, tuple[ToolRule, ...] | None)
+    rules = _decode(data.tool_rules, tuple[ToolRule, ...] | None)
     if rules and len(rules) > MAX_RULES:
         raise ValueError(f"There are more than {MAX_RULES} rules.")
 
 
 def _message(data: Any) -> None:
-    _decoded(data.content, Content | None)
-    _decoded(data.finish, Finish | None)
+    _decode(data.content, Content | None)
+    _decode(data.finish, Finish | None)
 
 
 def _run(data: Any) -> None:
-    _decoded(data.options, RunOptions)
-    _decoded(data.finish, Finish | None)
+    _decode(data.options, RunOptions)
+    _decode(data.finish, Finish | None)
 
 
 def _part(data: Any) -> None:
@@ -73,13 +73,13 @@ def _receipt(data: Any) -> None:
 
 
 def _object(*names: str) -> Callable[[Any], None]:
-    """A check that these fields are JSON objects or absent."""
+    """A check that each of these fields is a JSON object or absent."""
 
-    def check_definition(data: Any) -> None:
+    def check_fields(data: Any) -> None:
         for name in names:
-            _decoded(getattr(data, name), dict[str, Any] | None)
+            _decode(getattr(data, name), dict[str, Any] | None)
 
-    return check_definition
+    return check_fields
 
 
 def _blob(data: Any) -> None:
@@ -104,19 +104,19 @@ def _file(data: Any) -> None:
 
 
 def _tool(data: Any) -> None:
-    known = {name: getattr(data, name) for name in UserToolDefinition.__struct_fields__ if name != "parameters"}
-    definition = msgspec.convert(known | {"parameters": _decoded(data.parameters, dict[str, Any])}, _AsStored)
+    fields = {name: getattr(data, name) for name in UserToolDefinition.__struct_fields__ if name != "parameters"}
+    definition = msgspec.convert(fields | {"parameters": _decode(data.parameters, dict[str, Any])}, _StoredDefinition)
     try:
         user_tools.check_definition(definition, data.code, taken=frozenset())
     except KhalaError as error:
         raise ValueError(error.message) from error
 
 
-class _AsStored(UserToolDefinition, frozen=True, kw_only=True, rename=None):
-    """A definition whose fields are named as the columns."""
+class _StoredDefinition(UserToolDefinition, frozen=True, kw_only=True, rename=None):
+    """A definition with fields named like the columns."""
 
 
-def _decoded(value: msgspec.Raw | None, kind: Any) -> Any:
+def _decode(value: msgspec.Raw | None, kind: Any) -> Any:
     return None if value is None else msgspec.json.decode(value, type=kind)
 
 

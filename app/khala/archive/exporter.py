@@ -1,7 +1,7 @@
 """Exports an account as a ZIP file: a consistent snapshot of its rows, then the bytes of its blobs.
 
-All rows are read in one transaction, compressed into a temporary file, and sent after the transaction has ended: a slow
-client holds no transaction open. The blobs follow, streamed from the store one after the other.
+All rows are read in one transaction, compressed into a temporary file, and sent after the transaction has ended. So a
+slow client holds no transaction open. The blobs follow, streamed from the store one after the other.
 """
 
 import asyncio
@@ -45,21 +45,21 @@ async def export_archive(db: Database, blob_service: BlobService, user_id: UUID)
     async with blob_service.spool(MAX_ROWS_BYTES) as rows, blob_service.spool(MAX_ROWS_BYTES) as blobs:
         export = _Export(blob_service, user_id)
         await export.spool_rows(db, rows, blobs)
-        async for chunk in _contents(await rows.file(), CHUNK_BYTES):
+        async for chunk in _read_chunks(await rows.file(), CHUNK_BYTES):
             yield chunk
         await rows.close()
-        async for sha256, size in _records(await blobs.file()):
-            async for chunk in export.blob(sha256, size):
+        async for sha256, size in _read_records(await blobs.file()):
+            async for chunk in export.export_blob(sha256, size):
                 yield chunk
-        yield await export.ended()
+        yield await export.finish()
 
 
 class _Export:
     def __init__(self, blob_service: BlobService, user_id: UUID) -> None:
         self._blob_service = blob_service
         self._user_id = user_id
-        self._at = datetime.now(UTC)
-        self._writer = ArchiveWriter(self._at)
+        self._exported_at = datetime.now(UTC)
+        self._writer = ArchiveWriter(self._exported_at)
         self._missing: list[MissingBlob] = []
         self._unavailable = self._blobs = self._blob_bytes = 0
 
@@ -77,27 +77,27 @@ class _Export:
             raise PayloadTooLarge("This account is too large for one archive: request application/jsonl.") from error
 
     async def _spool_kind(self, driver: Driver, kind: archive_rows.RowKind, rows: Spool) -> None:
-        encoder, found = archive_rows.RowEncoder(kind), 0
+        encoder, row_count = archive_rows.RowEncoder(kind), 0
         await rows.write(self._writer.begin(kind.file))
         async for page in archive_rows.read_pages(driver, kind.name, kind.query, self._user_id, kind.page):
             lines = b"".join(map(encoder.line, page))
             await rows.write(await asyncio.to_thread(self._writer.write, lines, lines=len(page)))
-            found += len(page)
-        if kind.needed and not found:
+            row_count += len(page)
+        if kind.needed and not row_count:
             raise Unauthorized("This account is gone.")
         await rows.write(self._writer.end_lines())
 
-    async def blob(self, sha256: bytes, size: int) -> AsyncIterator[bytes]:
-        """The bytes of one blob. If they can't be read completely, the manifest has the reason."""
+    async def export_blob(self, sha256: bytes, size: int) -> AsyncIterator[bytes]:
+        """Yield one blob. If its bytes can't be read completely, the manifest states the reason."""
         if self._unavailable >= MAX_UNAVAILABLE_BLOBS:
-            self._note(sha256, size, "unavailable")
+            self._record_blob(sha256, size, "unavailable")
             return
-        begun = False
+        has_begun = False
         reason: MissingReason | None = None
         try:
             async with self._blob_service.store.read(sha256.hex(), 0, size) as chunks:
                 yield self._writer.begin(archived_blob_name(sha256), level=BLOB_LEVEL)
-                begun = True
+                has_begun = True
                 async for chunk in chunks:
                     yield await asyncio.to_thread(self._writer.write, chunk)
         except BlobNotFound:
@@ -105,13 +105,13 @@ class _Export:
         except Unavailable as error:
             log.warning("blob_not_exported", sha256=sha256.hex(), error=str(error.__cause__ or error))
             reason = "unavailable"
-        if begun:
-            sent, found = self._writer.end()
-            yield sent
-            reason = reason or (None if found == sha256.hex() else "damaged")
-        self._note(sha256, size, reason)
+        if has_begun:
+            output, archived_sha256 = self._writer.end()
+            yield output
+            reason = reason or (None if archived_sha256 == sha256.hex() else "damaged")
+        self._record_blob(sha256, size, reason)
 
-    def _note(self, sha256: bytes, size: int, reason: MissingReason | None) -> None:
+    def _record_blob(self, sha256: bytes, size: int, reason: MissingReason | None) -> None:
         self._unavailable = self._unavailable + 1 if reason == "unavailable" else 0
         if reason is not None:
             self._missing.append(MissingBlob(sha256=sha256.hex(), size=size, reason=reason))
@@ -119,7 +119,7 @@ class _Export:
         self._blobs += 1
         self._blob_bytes += size
 
-    async def ended(self) -> bytes:
+    async def finish(self) -> bytes:
         """Write the manifest and finish the archive."""
         manifest = ArchiveManifest(
             format=FORMAT,
@@ -127,7 +127,7 @@ class _Export:
             khala=KHALA_VERSION,
             schema=migrations.head(),
             user_id=self._user_id,
-            exported_at=self._at,
+            exported_at=self._exported_at,
             files=tuple(self._writer.files),
             blobs=self._blobs,
             blob_bytes=self._blob_bytes,
@@ -136,16 +136,16 @@ class _Export:
         return await asyncio.to_thread(self._writer.close, manifest)
 
 
-async def _contents(path: Path, size: int) -> AsyncIterator[bytes]:
-    """The content of the file, in chunks of so many bytes."""
+async def _read_chunks(path: Path, size: int) -> AsyncIterator[bytes]:
+    """Yield the content of the file in chunks of `size` bytes."""
     with closing(await asyncio.to_thread(path.open, "rb")) as file:
         while chunk := await asyncio.to_thread(file.read, size):
             yield chunk
 
 
-async def _records(path: Path) -> AsyncIterator[tuple[bytes, int]]:
-    """The list of blobs: the SHA-256 and the size of each."""
-    async for chunk in _contents(path, RECORD_BYTES * 1024):
+async def _read_records(path: Path) -> AsyncIterator[tuple[bytes, int]]:
+    """Yield the SHA-256 and the size of each blob in the list."""
+    async for chunk in _read_chunks(path, RECORD_BYTES * 1024):
         for start in range(0, len(chunk), RECORD_BYTES):
             record = chunk[start : start + RECORD_BYTES]
             yield record[:32], int.from_bytes(record[32:])

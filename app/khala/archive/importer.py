@@ -25,13 +25,13 @@ from khala.store.postgres.database import Database, Driver, driver_of
 
 MAX_TRIES = 3
 MAX_PUT_SECONDS = 1800.0
-"""Seconds for storing all blobs. Unreferenced ones may be garbage-collected after an hour, and are stored again."""
+"""Unreferenced blobs may be garbage-collected after an hour. If storing takes longer than this, it is repeated."""
 SET_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """A longer timeout, because lines are read and checked between two statements."""
-OF_THREADS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
-"""Kinds of lines with a thread, which must be in the archive."""
-BEFORE_BLOBS = ("thread", "message", "run", "part", "receipt", "approval")
-CONTENT = (*BEFORE_BLOBS, "blob")
+THREAD_KINDS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
+"""Kinds of lines that belong to a thread, which must be in the archive."""
+KINDS_BEFORE_BLOBS = ("thread", "message", "run", "part", "receipt", "approval")
+CONTENT_KINDS = (*KINDS_BEFORE_BLOBS, "blob")
 """The content of threads, in lock order: threads, runs, objects, users."""
 
 log = structlog.get_logger()
@@ -40,9 +40,9 @@ log = structlog.get_logger()
 class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of an import.
 
-    With a `password_hash`, the user can sign in with it and `email`, or else the address in the archive. `trusted`: the
-    operator vouches that the archive is unchanged since a Khala server wrote it, so that OpenID identities, members and
-    the names of other accounts are imported, too.
+    With a `password_hash`, the user can sign in with that password and `email`. If `email` is None, the address in the
+    archive is used. `trusted`: the operator vouches that the archive is unchanged since a Khala server wrote it. Then
+    OpenID identities, members and the names of other accounts are imported, too.
     """
 
     email: str | None = None
@@ -51,7 +51,7 @@ class ImportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveImportResult(msgspec.Struct, kw_only=True):
-    """The result of an import: `counts` by kind of line and `notes`. `added` is false for a repeat."""
+    """The result of an import: `counts` by kind of line and `notes`. `added` is false for a repeated import."""
 
     user_id: UUID
     added: bool
@@ -68,10 +68,12 @@ async def import_archive(
     """
     user_id = reader.manifest.user_id
     async with db.driver() as driver:
-        known = await rows.account_exists(driver, user_id)
-        repeated = known and await rows.was_imported(driver, user_id, reader.digest)
-    if known and not repeated:
-        raise ArchiveRefusedError(f"There is an account {user_id} already, and an import merges nothing into it.")
+        exists = await rows.account_exists(driver, user_id)
+        repeated = exists and await rows.was_imported(driver, user_id, reader.digest)
+    if exists and not repeated:
+        raise ArchiveRefusedError(
+            f"The account {user_id} exists already. An import creates a new account, and cannot merge into one."
+        )
     if repeated:
         return await _sign_in_again(db, reader, options)
     await asyncio.to_thread(reader.check)
@@ -85,14 +87,14 @@ async def import_archive(
 
 
 async def _sign_in_again(db: Database, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
-    """Repeat an import: adds nothing, except a password for an account without one."""
-    done = ArchiveImportResult(user_id=reader.manifest.user_id, added=False)
-    done.notes.append("This archive was imported before; nothing was added.")
+    """Repeat an import: adds only a password, if the account has none."""
+    result = ArchiveImportResult(user_id=reader.manifest.user_id, added=False)
+    result.notes.append("This archive was imported before; nothing was added.")
     if options.password_hash is not None:
         with _database_errors():
             async with db.driver() as driver:
-                await _set_login(driver, reader, options, done)
-    return done
+                await _set_login(driver, reader, options, result)
+    return result
 
 
 async def _store(db: Database, blob_service: BlobService, reader: ArchiveReader) -> None:
@@ -110,14 +112,14 @@ async def _store_blob(db: Database, blob_service: BlobService, reader: ArchiveRe
         if await blobs.touch(driver, sha256, size):
             return
     async with blob_service.spool(size) as spool:
-        async for chunk in _extracted(reader, sha256.hex()):
+        async for chunk in _extract(reader, sha256.hex()):
             await spool.write(chunk)
         await blob_service.store.put(sha256.hex(), await spool.file())
     async with db.driver() as driver:
         await rows.mark_stored(driver, sha256)
 
 
-async def _extracted(reader: ArchiveReader, sha256: str) -> AsyncIterator[bytes]:
+async def _extract(reader: ArchiveReader, sha256: str) -> AsyncIterator[bytes]:
     chunks = reader.chunks(sha256)
     while chunk := await asyncio.to_thread(next, chunks, b""):
         yield chunk
@@ -136,9 +138,9 @@ class _Import:
         self._options = options
         self._user_id = reader.manifest.user_id
         self._threads: list[UUID] = []
-        self._own: frozenset[UUID] = frozenset()
+        self._own_threads: frozenset[UUID] = frozenset()
         self._available = {bytes.fromhex(sha256) for sha256 in reader.blobs}
-        self._done = ArchiveImportResult(user_id=self._user_id, added=True)
+        self._result = ArchiveImportResult(user_id=self._user_id, added=True)
 
     async def run(self) -> ArchiveImportResult:
         """Add all rows, or none."""
@@ -150,11 +152,11 @@ class _Import:
                 await self._add_account(driver)
                 caller = Caller(user_id=self._user_id)
                 await audit.record(connection, "account_imported", caller, archive=self._reader.digest)
-        return self._done
+        return self._result
 
     async def _add_content(self, connection: AsyncConnection, driver: Driver) -> None:
         """Add the threads and their content."""
-        for name in BEFORE_BLOBS:
+        for name in KINDS_BEFORE_BLOBS:
             await self._copy(driver, _kind(name))
         await rows.lock_threads(driver, self._threads)
         if await rows.lock_objects(driver, sorted(self._available)) != self._available:
@@ -170,17 +172,17 @@ class _Import:
     async def _add_account(self, driver: Driver) -> None:
         """Add the user, and everything outside of threads."""
         for kind in KINDS:
-            if kind.imported and kind.name not in (*CONTENT, "identity", "member"):
+            if kind.imported and kind.name not in (*CONTENT_KINDS, "identity", "member"):
                 await self._copy(driver, kind)
         members = await self._members() if self._options.trusted else []
         await rows.lock_users(driver, {self._user_id, *(member.user_id for member in members)})
         await rows.add_list_entries(driver, self._threads)
         await self._add_trusted(driver, members)
-        await self._login(driver)
-        for name, what in (("token", "API tokens"), ("link", "share links")):
-            count = self._lines_of(name)
+        await self._add_login(driver)
+        for name, noun in (("token", "API tokens"), ("link", "share links")):
+            count = self._count_lines(name)
             if count:
-                self._note(f"{count} {what} have to be created again: their secrets are not in the archive.")
+                self._note(f"{count} {noun} have to be created again: their secrets are not in the archive.")
 
     async def _members(self) -> list[rows.ArchivedMembership]:
         members = [
@@ -188,55 +190,55 @@ class _Import:
             async for batch in self._batches(_kind("member"))
             for line in batch
         ]
-        if any(member.thread_id not in self._own for member in members):
-            raise ArchiveRefusedError("A member line is of a thread that is not in the archive.")
+        if any(member.thread_id not in self._own_threads for member in members):
+            raise ArchiveRefusedError("A member line belongs to a thread that is not in the archive.")
         return members
 
     async def _add_trusted(self, driver: Driver, members: Sequence[rows.ArchivedMembership]) -> None:
         """Add identities and members, if the operator trusts the archive."""
-        named = {name: self._lines_of(name) for name in ("identity", "member")}
+        counts = {name: self._count_lines(name) for name in ("identity", "member")}
         if not self._options.trusted:
-            for name, count in named.items():
+            for name, count in counts.items():
                 if count:
-                    self._note(f"{count} lines of type {name} were left out; --trusted takes them over.")
+                    self._note(f"{count} lines of type {name} were left out. To import them, use --trusted.")
             return
         await self._copy(driver, _kind("identity"))
         dropped = await rows.add_members(driver, members)
-        self._done.counts["member"] = len(members) - dropped
+        self._result.counts["member"] = len(members) - dropped
         if dropped:
-            self._note(f"{dropped} memberships were left out: these people have no account here.")
+            self._note(f"{dropped} memberships were left out: these users have no account here.")
 
-    async def _login(self, driver: Driver) -> None:
+    async def _add_login(self, driver: Driver) -> None:
         if self._options.password_hash is not None:
-            await _set_login(driver, self._reader, self._options, self._done)
-        elif not self._done.counts.get("identity"):
-            self._note("Nobody can sign in to this account yet: import it again with --password-stdin.")
+            await _set_login(driver, self._reader, self._options, self._result)
+        elif not self._result.counts.get("identity"):
+            self._note("Nobody can sign in to this account yet. Import it again with --password-stdin.")
 
     async def _copy(self, driver: Driver, kind: RowKind) -> None:
         count = left_out = 0
         async for batch in self._batches(kind):
             lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._available]
             self._check(kind, lines)
-            await rows.copy(driver, kind, lines, self._fixed(kind))
+            await rows.copy(driver, kind, lines, self._implied_values(kind))
             count, left_out = count + len(lines), left_out + len(batch) - len(lines)
             if kind.name == "thread":
                 self._threads += [line.id for line in lines]
         if kind.name == "thread":
-            self._own = frozenset(self._threads)
-        self._done.counts[kind.name] = count
+            self._own_threads = frozenset(self._threads)
+        self._result.counts[kind.name] = count
         if left_out:
             self._note(f"{left_out} blobs were left out: their bytes are not in the archive.")
 
     def _check(self, kind: RowKind, lines: Sequence[Any]) -> None:
         if kind.name == "user" and [line.id for line in lines if line.id != self._user_id]:
-            raise ArchiveRefusedError("The manifest and the lines are of different users.")
-        if kind.name in OF_THREADS and any(line.thread_id not in self._own for line in lines):
-            raise ArchiveRefusedError(f"{kind.file} has a line of a thread that is not in the archive.")
+            raise ArchiveRefusedError("The manifest and the lines belong to different users.")
+        if kind.name in THREAD_KINDS and any(line.thread_id not in self._own_threads for line in lines):
+            raise ArchiveRefusedError(f"{kind.file} has a line that belongs to a thread that is not in the archive.")
         if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
-            raise ArchiveRefusedError("A blob has a different size than its line.")
+            raise ArchiveRefusedError("The size of a blob differs from its line.")
 
-    def _fixed(self, kind: RowKind) -> Mapping[str, Any]:
-        """The columns that the archive omits, because they follow from the user."""
+    def _implied_values(self, kind: RowKind) -> Mapping[str, Any]:
+        """The values of columns that the archive omits because they follow from the user."""
         match kind.name:
             case "user":
                 return {"revision": 1}
@@ -252,30 +254,32 @@ class _Import:
 
     async def _batches(self, kind: RowKind) -> AsyncIterator[list[Any]]:
         batches = self._reader.lines(kind)
-        while (batch := await asyncio.to_thread(_next, batches)) is not None:
+        while (batch := await asyncio.to_thread(_next_batch, batches)) is not None:
             yield batch
 
-    def _lines_of(self, name: str) -> int:
+    def _count_lines(self, name: str) -> int:
         return self._reader.count(_kind(name))
 
     def _note(self, text: str) -> None:
-        self._done.notes.append(text)
+        self._result.notes.append(text)
 
 
-async def _set_login(driver: Driver, reader: ArchiveReader, options: ImportOptions, done: ArchiveImportResult) -> None:
+async def _set_login(
+    driver: Driver, reader: ArchiveReader, options: ImportOptions, result: ArchiveImportResult
+) -> None:
     """Set the given password, for the given address or the one in the archive."""
-    email = options.email or await asyncio.to_thread(_address, reader)
+    email = options.email or await asyncio.to_thread(_sign_in_address, reader)
     if email is None:
         raise ArchiveRefusedError("The archive has no e-mail address to sign in with: give one with --email.")
     assert options.password_hash is not None
     if not await rows.set_login(driver, reader.manifest.user_id, email, options.password_hash):
-        done.notes.append("The account has a password already, which was not changed.")
+        result.notes.append("The account already has a password. It was not changed.")
         return
-    done.notes.append(f"You can sign in to the account with {email} and the given password.")
+    result.notes.append(f"You can sign in to the account with {email} and the given password.")
 
 
-def _address(reader: ArchiveReader) -> str | None:
-    """The address that the user signed in with, or else the one of their profile."""
+def _sign_in_address(reader: ArchiveReader) -> str | None:
+    """The address that the user signs in with, or the address of their profile if there is none."""
     for name in ("login", "user"):
         for batch in reader.lines(_kind(name)):
             for line in batch:
@@ -288,7 +292,7 @@ def _kind(name: str) -> RowKind:
     return next(kind for kind in KINDS if kind.name == name)
 
 
-def _next(batches: Iterator[list[Any]]) -> list[Any] | None:
+def _next_batch(batches: Iterator[list[Any]]) -> list[Any] | None:
     return next(batches, None)
 
 

@@ -29,11 +29,11 @@ from khala.store.operations.archive_rows import KINDS, RowKind, line_type
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20
-"""A batch has so many lines, or fewer of so many bytes."""
+"""A batch ends after so many lines or so many bytes, whichever comes first."""
 CHUNK_BYTES = 1 << 20
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-ENCRYPTED = 0x1
-BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+COMPRESSION_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ENCRYPTED_FLAG = 0x1
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 """The errors of the ZIP library for invalid or inconsistent ZIP files."""
 
 
@@ -47,13 +47,13 @@ class ArchiveReader:
     def __init__(self, path: Path, *, max_bytes: int) -> None:
         try:
             self._zip = zipfile.ZipFile(path)
-        except BROKEN as error:
+        except ZIP_ERRORS as error:
             raise ArchiveRefusedError(f"{path} is not a ZIP file: {error}.") from error
         try:
             self._entries = _entries(self._zip, max_bytes)
             self.digest, self.manifest = self._manifest()
             self._files = {file.name: file for file in self.manifest.files}
-            self._compare()
+            self._check_manifest()
         except BaseException:
             self._zip.close()
             raise
@@ -62,15 +62,17 @@ class ArchiveReader:
         """The archive, which closes with the context."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._zip.close()
 
     @cached_property
     def blobs(self) -> dict[str, int]:
         """The size of each blob in the archive, by its SHA-256."""
-        found = ((BLOB_NAME.fullmatch(name), info.file_size) for name, info in self._entries.items())
+        matches = ((BLOB_NAME.fullmatch(name), info.file_size) for name, info in self._entries.items())
         missing = {blob.sha256 for blob in self.manifest.missing}
-        return {match[1]: size for match, size in found if match and match[1] not in missing}
+        return {match[1]: size for match, size in matches if match and match[1] not in missing}
 
     def check(self) -> None:
         """Read the whole archive, and compare it with its checksums."""
@@ -82,21 +84,21 @@ class ArchiveReader:
                 pass
 
     def chunks(self, sha256: str) -> Iterator[bytes]:
-        """The bytes of a blob. Raises after the last chunk if their hash is not the blob's name."""
-        hashed = hashlib.sha256()
+        """Yield the bytes of a blob. Raises after the last chunk if their hash differs from the blob's name."""
+        digest = hashlib.sha256()
         with _reading(f"blobs/{sha256}"), self._zip.open(f"blobs/{sha256}") as file:
             while chunk := file.read(CHUNK_BYTES):
-                hashed.update(chunk)
+                digest.update(chunk)
                 yield chunk
-        if hashed.hexdigest() != sha256:
-            raise ArchiveRefusedError(f"The blob {sha256} has bytes of another hash.")
+        if digest.hexdigest() != sha256:
+            raise ArchiveRefusedError(f"The content of the blob {sha256} does not match its hash.")
 
     def count(self, kind: RowKind) -> int:
         """The number of lines of this kind."""
         return self._files[kind.file].lines
 
     def lines(self, kind: RowKind) -> Iterator[list[Any]]:
-        """The data of the lines of this kind, in batches. Raises before the last if they don't match the manifest."""
+        """Yield this kind's lines in batches. Raises before the last batch if they don't match the manifest."""
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(line_type(kind))
         batch: list[Any] = []
         size = 0
@@ -114,15 +116,15 @@ class ArchiveReader:
         yield batch
 
     def _raw_lines(self, file: ArchivedFile) -> Iterator[bytes]:
-        hashed, lines = hashlib.sha256(), 0
+        digest, lines = hashlib.sha256(), 0
         with _reading(file.name), self._zip.open(file.name) as opened:
             while line := opened.readline(MAX_LINE_BYTES):
                 if not line.endswith(b"\n"):
                     raise ArchiveRefusedError(f"{file.name}, line {lines + 1} is too long or incomplete.")
-                hashed.update(line)
+                digest.update(line)
                 lines += 1
                 yield line
-        if (lines, hashed.hexdigest()) != (file.lines, file.sha256):
+        if (lines, digest.hexdigest()) != (file.lines, file.sha256):
             raise ArchiveRefusedError(f"{file.name} does not match the manifest.")
 
     def _manifest(self) -> tuple[str, ArchiveManifest]:
@@ -143,10 +145,10 @@ class ArchiveReader:
         except msgspec.DecodeError as error:
             raise ArchiveRefusedError(f"{MANIFEST}: {error}") from error
 
-    def _compare(self) -> None:
+    def _check_manifest(self) -> None:
         """Raise unless the archive has exactly the files in its manifest, and all kinds of lines."""
         if len(self._files) != len(self.manifest.files) or set(self._files) != {kind.file for kind in KINDS}:
-            raise ArchiveRefusedError("The manifest does not have exactly the files of lines of an archive.")
+            raise ArchiveRefusedError("The manifest must list each file of lines of an archive once, and no others.")
         for name, file in self._files.items():
             if name not in self._entries or self._entries[name].file_size != file.bytes:
                 raise ArchiveRefusedError(f"{name} is missing, or its size differs from the manifest.")
@@ -157,29 +159,29 @@ class ArchiveReader:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Translate errors of the ZIP library, naming the damaged file."""
+    """Translate errors of the ZIP library to errors that name the damaged file."""
     try:
         yield
-    except BROKEN as error:
+    except ZIP_ERRORS as error:
         raise ArchiveRefusedError(f"{name} is damaged: {error}.") from error
 
 
-def _entries(opened: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+def _entries(archive: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
     """The files by name. Raises for unknown and duplicate names, and for too many bytes."""
-    infos = opened.infolist()
-    known = {MANIFEST, *(kind.file for kind in KINDS)}
+    infos = archive.infolist()
+    known_names = {MANIFEST, *(kind.file for kind in KINDS)}
     if len(infos) > MAX_ENTRIES:
         raise ArchiveRefusedError(f"There are {len(infos):,} files; an archive has at most {MAX_ENTRIES:,}.")
-    found: dict[str, zipfile.ZipInfo] = {}
+    entries: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
-        if info.filename not in known and not BLOB_NAME.fullmatch(info.filename):
+        if info.filename not in known_names and not BLOB_NAME.fullmatch(info.filename):
             raise ArchiveRefusedError(f"The file {info.filename[:100]!r} does not belong in an archive.")
-        if info.filename in found:
+        if info.filename in entries:
             raise ArchiveRefusedError(f"{info.filename} occurs twice.")
-        if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
-            raise ArchiveRefusedError(f"{info.filename} is encrypted, or uses an unknown compression.")
-        found[info.filename] = info
+        if info.compress_type not in COMPRESSION_METHODS or info.flag_bits & ENCRYPTED_FLAG:
+            raise ArchiveRefusedError(f"{info.filename} is encrypted, or uses an unsupported compression.")
+        entries[info.filename] = info
     size = sum(info.file_size for info in infos)
     if size > max_bytes:
         raise ArchiveRefusedError(f"Unpacked, the archive has {size:,} bytes, more than the limit of {max_bytes:,}.")
-    return found
+    return entries
