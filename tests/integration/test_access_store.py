@@ -49,7 +49,7 @@ async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
 
 
 @pytest.mark.parametrize("kind", ["session", "token"])
-async def test_an_account_has_access_for_as_long_as_what_showed_it(db: Database, kind: str) -> None:
+async def test_an_account_has_access_for_as_long_as_its_credential_is_valid(db: Database, kind: str) -> None:
     thread_id, user_id = await new_thread(db), await new_user(db)
     await add_member(db, thread_id, user_id, "editor")
     show = signed_in if kind == "session" else with_token
@@ -58,7 +58,7 @@ async def test_an_account_has_access_for_as_long_as_what_showed_it(db: Database,
     assert [await standing(db, one) for one in (good, ended)] == [True, False]
 
 
-async def test_a_signed_token_of_an_account_that_is_gone_opens_nothing(db: Database) -> None:
+async def test_a_signed_token_of_a_deleted_account_grants_no_access(db: Database) -> None:
     thread_id, user_id = await new_thread(db), await new_user(db)
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)
@@ -73,14 +73,14 @@ async def test_a_signed_token_of_an_account_that_is_gone_opens_nothing(db: Datab
     assert not await standing(db, signed)
 
 
-async def test_a_link_opens_its_own_thread_for_as_long_as_it_lasts(db: Database) -> None:
+async def test_a_link_grants_access_to_its_own_thread_until_it_expires(db: Database) -> None:
     thread_id, other_id = await new_thread(db), await new_thread(db)
     good, ended = await add_link(db, thread_id, lasts=60), await add_link(db, thread_id, lasts=-1)
     assert [await admitted(db, thread_id, one) for one in (good, ended)] == ["viewer", None]
     assert [await admitted(db, other_id, one) for one in (good, ended)] == [None, None]
 
 
-async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> None:
+async def test_a_link_lists_its_thread_until_it_expires(db: Database) -> None:
     thread_id = await new_thread(db)
     callers = [
         await add_link(db, thread_id),
@@ -91,7 +91,7 @@ async def test_a_link_lists_its_thread_for_as_long_as_it_lasts(db: Database) -> 
     assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
 
 
-async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread(db: Database) -> None:
+async def test_a_detail_token_works_until_it_expires_for_readers_of_the_thread(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
@@ -106,7 +106,7 @@ async def test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_re
             await detail_tokens.find(driver, good, Caller())
 
 
-async def test_a_deleted_thread_is_none(db: Database) -> None:
+async def test_a_deleted_thread_is_not_found(db: Database) -> None:
     thread_id = await new_thread(db)
     assert await admitted(db, thread_id, CALLER) == "owner"
     await threads.remove(db, thread_id, CALLER)
@@ -141,7 +141,7 @@ async def test_an_account_has_a_hundred_tokens_and_not_one_more(db: Database) ->
         await api_tokens.create(db, caller, "test", ["read"], None)
 
 
-async def test_a_token_that_may_not_all_gives_the_account_no_password(database_url: str) -> None:
+async def test_a_token_without_all_scopes_cannot_set_a_password(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False) as server:
         for scopes, status in ((("account",), 403), (("write", "account"), 403), (SCOPES, 204)):
@@ -152,7 +152,7 @@ async def test_a_token_that_may_not_all_gives_the_account_no_password(database_u
     await db.close()
 
 
-async def test_a_token_that_is_not_good_is_told_so_also_where_anybody_may_ask(database_url: str) -> None:
+async def test_an_invalid_token_is_refused_also_where_no_credential_is_needed(database_url: str) -> None:
     async with khala(database_url, with_executor=False) as server:
         assert (await server.http.get("/api/tools")).status_code == 200
         for token in ("khala_" + "x" * 43, "x" * 43):

@@ -102,7 +102,7 @@ async def test_a_watch_begins_with_the_whole_list_even_if_it_is_empty(db: Databa
     assert set(List().apply(empty.frames).threads) == set(ids_)
 
 
-async def test_each_listed_thread_says_what_awaits_its_reader(db: Database, user: Caller) -> None:
+async def test_each_listed_thread_has_its_pending_items_for_its_reader(db: Database, user: Caller) -> None:
     thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
     await add_member(db, thread_id, named(other), "editor")
     async with process(db, 2) as (live, (mine, theirs)):
@@ -177,7 +177,7 @@ async def test_a_watch_resumes_after_the_revision_that_is_known(db: Database, us
 
 
 @pytest.mark.parametrize("reason", ["floor", "future", "many"])
-async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
+async def test_a_cursor_that_cannot_be_served_gets_the_whole_list(
     db: Database, user: Caller, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thread_ids = [await own_thread(db, user) for _ in range(6)]
@@ -200,7 +200,7 @@ async def test_a_cursor_that_can_not_be_served_gets_the_whole_list(
     assert [one["thread"]["id"] for one in whole["threads"]] == list(map(str, expected))
 
 
-async def test_whoever_watches_while_much_changes_in_two_processes_misses_nothing(db: Database, user: Caller) -> None:
+async def test_a_watcher_misses_no_change_of_two_processes(db: Database, user: Caller) -> None:
     thread_ids = [await own_thread(db, user) for _ in range(8)]
     dice = random.Random(7)
 
@@ -231,7 +231,7 @@ async def test_whoever_watches_while_much_changes_in_two_processes_misses_nothin
         assert all(before < after for before, after in pairwise(revisions))
 
 
-async def test_watchers_of_many_accounts_are_told_by_one_read(db: Database) -> None:
+async def test_watchers_of_many_accounts_share_one_read(db: Database) -> None:
     callers = [await signed_in(db, await new_user(db, f"user {number}")) for number in range(10)]
     thread_id = await own_thread(db, callers[0])
     for caller in callers[1:]:
@@ -255,7 +255,7 @@ async def test_watchers_of_many_accounts_are_told_by_one_read(db: Database) -> N
     assert len(reads) <= 2
 
 
-async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller) -> None:
+async def test_a_deleted_user_receives_no_more_frames(db: Database, user: Caller) -> None:
     async with process(db, 1) as (live, (ear,)):
         await watch(live, db, ear, user)
         await ear.until(0)
@@ -266,7 +266,7 @@ async def test_a_user_who_is_deleted_watches_no_more(db: Database, user: Caller)
     assert error["code"] == "unauthorized"
 
 
-async def test_what_comes_after_a_read_mark_is_unread_whatever_it_said(db: Database, user: Caller) -> None:
+async def test_messages_after_a_read_mark_are_unread_whatever_their_content(db: Database, user: Caller) -> None:
     thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
     await add_member(db, thread_id, named(other), "editor")
 

@@ -46,7 +46,7 @@ async def _deadlocks(db: Database) -> int:
         return int(await driver.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
 
 
-async def test_a_login_by_a_password_that_is_changed_meanwhile_opens_nothing(store: Database) -> None:
+async def test_a_login_with_a_password_that_is_changed_meanwhile_makes_no_session(store: Database) -> None:
     user_id = await accounts.register(store, f"{ids.new()}@example.com", "before", None, Caller())
     await accounts.set_password(store, Caller(user_id=user_id), "after", email=None)
     with pytest.raises(Exception, match="changed just now"):
@@ -69,7 +69,7 @@ async def test_logins_in_flight_while_the_password_changes_leave_no_session(serv
         assert (await own.get("/api/me")).status_code == 200
 
 
-async def test_an_account_that_is_deleted_while_it_gets_threads_leaves_none_without_an_owner(store: Database) -> None:
+async def test_an_account_deleted_while_it_creates_threads_leaves_no_thread_without_an_owner(store: Database) -> None:
     for _ in range(4):
         owner, other = await person(store), await person(store)
         shared_id, invited_id = [await owned_thread(store, other) for _ in range(2)]
@@ -96,9 +96,7 @@ async def test_an_account_that_is_deleted_while_it_gets_threads_leaves_none_with
     assert await _deadlocks(store) == 0
 
 
-async def test_roles_and_read_marks_of_one_user_never_wait_for_each_other_for_ever(
-    server: Inside, store: Database
-) -> None:
+async def test_role_changes_and_read_marks_of_one_user_never_deadlock(server: Inside, store: Database) -> None:
     owner, other = await person(store), await person(store)
     thread_id = await owned_thread(store, owner)
     members = f"/api/threads/{thread_id}/members/{other.id}"
@@ -122,9 +120,7 @@ async def test_roles_and_read_marks_of_one_user_never_wait_for_each_other_for_ev
     assert await _deadlocks(store) == 0
 
 
-async def test_a_reset_is_told_to_the_list_so_that_nothing_seems_to_be_written_any_more(
-    server: Inside, store: Database
-) -> None:
+async def test_a_reset_updates_the_list_so_that_no_answer_seems_to_be_written(server: Inside, store: Database) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
     async with socket(server, additional_headers=owner.headers) as feed:
@@ -147,7 +143,7 @@ async def test_an_account_with_very_many_threads_can_be_deleted(store: Database)
         assert await driver.fetchval(left, owner.id) == 0
 
 
-async def test_forgetting_what_has_left_many_lists_raises_each_users_floor(store: Database) -> None:
+async def test_purging_removed_list_entries_raises_the_floor_of_each_user(store: Database) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
     await threads.remove(store, thread_id, owner.caller)

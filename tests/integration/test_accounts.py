@@ -89,7 +89,7 @@ def morsel(answer: httpx.Response) -> tuple[str, set[str]]:
     return first.partition("=")[0], {one.lower() for one in attributes}
 
 
-async def test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get(server: Inside) -> None:
+async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites(server: Inside) -> None:
     async with browser(server) as http:
         email = address()
         body = {"email": f" {email.upper()} ", "password": PASSWORD, "name": "Tassadar"}
@@ -106,7 +106,7 @@ async def test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_don
         assert PASSWORD not in answer.text
 
 
-async def test_who_signs_in_hears_what_became_of_their_claims_also_if_they_brought_none(server: Inside) -> None:
+async def test_a_sign_in_returns_the_outcomes_of_its_claims_also_without_claims(server: Inside) -> None:
     async with browser(server) as http:
         email = address()
         assert (await register(http, email)).get("claimed") == []
@@ -145,13 +145,13 @@ async def test_an_address_has_one_account_in_whatever_case(server: Inside) -> No
         {"name": "nul\0"}, {"claim": "all"}, {"claim": [{"threadId": "none"}]},
     ],
 )  # fmt: skip
-async def test_what_is_no_registration_is_invalid_input(server: Inside, changed: dict[str, Any]) -> None:
+async def test_an_invalid_registration_is_refused(server: Inside, changed: dict[str, Any]) -> None:
     answer = await server.http.post("/api/auth/register", json={"email": address(), "password": PASSWORD} | changed)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert "set-cookie" not in answer.headers
 
 
-async def test_where_registration_is_closed_nobody_registers_and_those_who_have_an_account_sign_in(
+async def test_closed_registration_refuses_new_accounts_and_lets_existing_ones_sign_in(
     server: Inside,
 ) -> None:
     email = address()
@@ -177,7 +177,7 @@ async def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(serve
     assert not any("set-cookie" in answer.headers for answer in answers)
 
 
-async def test_to_register_and_to_sign_in_claim_threads_each_by_itself(server: Inside) -> None:
+async def test_registration_and_sign_in_claim_each_thread_independently(server: Inside) -> None:
     async with browser(server) as http, browser(server) as again:
         email, threads = address(), [await server.thread() for _ in range(5)]
         keyed = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
@@ -193,7 +193,7 @@ async def test_to_register_and_to_sign_in_claim_threads_each_by_itself(server: I
         assert listed == {thread.id for thread in threads} - {threads[3].id}
 
 
-async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(server: Inside) -> None:
+async def test_signing_in_again_ends_the_browsers_previous_session(server: Inside) -> None:
     async with browser(server) as http:
         email = address()
         await register(http, email)
@@ -205,7 +205,7 @@ async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(serv
         assert len((await http.get("/api/me/sessions")).json()["items"]) == 1
 
 
-async def test_sessions_are_listed_and_one_that_is_ended_opens_nothing(server: Inside) -> None:
+async def test_sessions_are_listed_and_an_ended_one_grants_no_access(server: Inside) -> None:
     async with browser(server, **{"User-Agent": "Nexus"}) as here, browser(server) as there, browser(server) as other:
         email = address()
         await register(here, email)
@@ -223,7 +223,7 @@ async def test_sessions_are_listed_and_one_that_is_ended_opens_nothing(server: I
         assert len((await here.get("/api/me/sessions")).json()["items"]) == 1
 
 
-async def test_to_sign_out_ends_the_session_and_takes_the_cookie_away(server: Inside) -> None:
+async def test_signing_out_ends_the_session_and_deletes_the_cookie(server: Inside) -> None:
     async with browser(server) as http:
         await register(http)
         secret = http.cookies["khala_session"]
@@ -235,7 +235,7 @@ async def test_to_sign_out_ends_the_session_and_takes_the_cookie_away(server: In
         assert (await http.post("/api/auth/logout")).status_code == 200
 
 
-async def test_a_new_password_takes_the_old_one_and_ends_the_other_sessions(server: Inside) -> None:
+async def test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions(server: Inside) -> None:
     async with browser(server) as here, browser(server) as there:
         email = address()
         await register(here, email)
@@ -254,7 +254,9 @@ async def test_a_new_password_takes_the_old_one_and_ends_the_other_sessions(serv
         assert (await login(there, email, ANOTHER)).status_code == 200
 
 
-async def test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count(server: Inside) -> None:
+async def test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right_ones_dont_count(
+    server: Inside,
+) -> None:
     await fresh_window()
     async with browser(server) as http:
         email = address()
@@ -270,7 +272,7 @@ async def test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_
             assert 0 < int(answer.headers["retry-after"]) <= 15 * 60
 
 
-async def test_one_network_that_has_to_wait_cant_keep_the_owner_out_from_another(server: Inside) -> None:
+async def test_a_throttled_network_does_not_lock_out_the_owner_on_another_one(server: Inside) -> None:
     await fresh_window()
     here, there = {"X-Forwarded-For": "198.51.100.7"}, {"X-Forwarded-For": "203.0.113.9"}
     async with browser(server, **here) as attacker, browser(server, **there) as http:
@@ -281,7 +283,7 @@ async def test_one_network_that_has_to_wait_cant_keep_the_owner_out_from_another
         assert (await login(http, email)).status_code == 200
 
 
-async def test_a_deleted_account_takes_its_threads_and_tokens_along_and_leaves_words_without_a_name(
+async def test_a_deleted_account_loses_its_threads_and_tokens_and_its_messages_elsewhere_lose_the_name(
     server: Inside, store: Database
 ) -> None:
     host = await person(store, "Host")
@@ -315,7 +317,7 @@ async def test_a_deleted_account_takes_its_threads_and_tokens_along_and_leaves_w
 
 
 @pytest.mark.parametrize("how", ["by a link without joining", "as a member who was removed since"])
-async def test_a_deleted_accounts_name_is_nowhere_whatever_way_it_came_in(
+async def test_a_deleted_accounts_name_is_removed_everywhere_however_it_was_stored(
     server: Inside, store: Database, how: str
 ) -> None:
     host = await person(store, "Host")
@@ -363,7 +365,7 @@ async def test_an_export_has_everything_of_the_account_and_nothing_of_others(ser
         assert "argon2" not in answer.text
 
 
-async def test_the_trail_tells_what_was_done_and_no_secret(server: Inside) -> None:
+async def test_the_audit_trail_names_each_action_and_no_secret(server: Inside) -> None:
     async with browser(server, **{"X-Forwarded-For": "203.0.113.9"}) as http:
         email, thread = address(), await server.thread()
         await register(http, email, claim=[{"threadId": thread.id, "anonKey": thread.key}])
@@ -391,7 +393,7 @@ async def test_the_trail_tells_what_was_done_and_no_secret(server: Inside) -> No
         assert page + rest == items
 
 
-async def test_a_name_is_changed_and_taken_away(server: Inside) -> None:
+async def test_a_name_is_changed_and_removed(server: Inside) -> None:
     async with browser(server) as http:
         await register(http, name="Zeratul")
         assert (await http.patch("/api/me", json={"name": "Tassadar"})).json()["name"] == "Tassadar"
@@ -399,7 +401,7 @@ async def test_a_name_is_changed_and_taken_away(server: Inside) -> None:
         assert (await http.patch("/api/me", json={"name": ""})).status_code == 400
 
 
-async def test_a_token_is_told_once_and_kept_as_a_hash(server: Inside, store: Database) -> None:
+async def test_a_token_is_shown_once_and_stored_as_a_hash(server: Inside, store: Database) -> None:
     async with browser(server) as http:
         await register(http)
         made = await token(http, "write", "read")
@@ -427,7 +429,7 @@ async def test_a_scope_that_is_named_twice_is_refused(server: Inside) -> None:
         assert (await http.get("/api/tokens")).json()["items"] == []
 
 
-async def test_a_token_is_good_for_its_scopes_only(server: Inside) -> None:
+async def test_a_token_grants_its_scopes_only(server: Inside) -> None:
     async with browser(server) as http:
         await register(http)
         thread = await own(http)
@@ -450,7 +452,7 @@ async def test_a_token_is_good_for_its_scopes_only(server: Inside) -> None:
         assert (await server.http.post("/api/auth/password", json=body, headers=reading)).status_code == 403
 
 
-async def test_a_token_cant_make_one_that_is_good_for_more(server: Inside) -> None:
+async def test_a_token_cannot_create_one_with_more_scopes(server: Inside) -> None:
     async with browser(server) as http:
         await register(http)
         narrow, wide = await token(http, "account"), await token(http, "read", "account")
@@ -464,7 +466,7 @@ async def test_a_token_cant_make_one_that_is_good_for_more(server: Inside) -> No
             assert (await http.post("/api/tokens", json={"name": "bad", "scopes": bad})).status_code == 400
 
 
-async def test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing(server: Inside, store: Database) -> None:
+async def test_an_expired_or_revoked_token_is_refused(server: Inside, store: Database) -> None:
     async with browser(server) as http, browser(server) as other:
         await register(http)
         await register(other)
@@ -484,7 +486,7 @@ async def test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing(serve
         assert (await http.post("/api/tokens", json={"name": "late", "expiresAt": past})).status_code == 400
 
 
-async def test_a_token_opens_nothing_of_another_account(server: Inside) -> None:
+async def test_a_token_grants_no_access_to_another_account(server: Inside) -> None:
     async with browser(server) as http, browser(server) as other:
         await register(http)
         theirs = await register(other)
@@ -502,7 +504,9 @@ async def test_a_token_opens_nothing_of_another_account(server: Inside) -> None:
 
 
 @pytest.mark.parametrize("bad", ["Bearer", "Basic YTpi", "Bearer khala_none", "Bearer a.b.c", "khala_x"])
-async def test_a_bearer_that_is_no_token_is_unauthorized_whatever_else_comes_along(server: Inside, bad: str) -> None:
+async def test_an_invalid_bearer_token_is_unauthorized_whatever_other_credentials_there_are(
+    server: Inside, bad: str
+) -> None:
     async with browser(server) as http:
         await register(http)
         answer = await http.get("/api/me", headers={"Authorization": bad})

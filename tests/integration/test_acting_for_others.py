@@ -82,7 +82,9 @@ async def link_guest(server: Inside, thread: Thread, role: str = "editor") -> tu
     return {"X-Share-Key": made["shareKey"]}, made["id"]
 
 
-async def test_an_owner_cannot_turn_a_members_call_on_the_members_private_files(server: Inside, db: Database) -> None:
+async def test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_files(
+    server: Inside, db: Database
+) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
     refused = await decide(agent, call_id, owner.headers, approved=True, editedArgs={"path": PRIVATE})
@@ -107,7 +109,7 @@ async def test_the_requester_edits_the_arguments_even_in_a_thread_of_somebody_el
     assert await paths_of(db, editor.id) == []
 
 
-async def test_what_somebody_asks_anew_acts_for_them_and_not_for_the_author(server: Inside, db: Database) -> None:
+async def test_a_regenerated_answer_acts_for_its_requester_and_not_for_the_author(server: Inside, db: Database) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
     await rules(mine, _all="allow")
     await workspace_files.write(db, owner.id, PRIVATE, b"the owner's")
@@ -144,7 +146,7 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: 
         await agent.ended()
 
 
-async def test_a_key_that_was_revoked_edits_nothing_under_another_right(server: Inside, db: Database) -> None:
+async def test_a_revoked_key_cannot_edit_a_call_with_another_credential(server: Inside, db: Database) -> None:
     owner = await person(db)
     thread = seen_by(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
@@ -157,7 +159,7 @@ async def test_a_key_that_was_revoked_edits_nothing_under_another_right(server: 
     assert (await decide(agent, call_id, both, approved=False)).status_code == 200
 
 
-async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_the_thread(
+async def test_an_ended_session_cannot_edit_a_call_although_a_link_still_grants_access(
     server: Inside, db: Database
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
@@ -172,7 +174,7 @@ async def test_a_session_that_has_ended_edits_nothing_though_a_link_still_opens_
     assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
 
 
-async def test_an_account_that_asked_by_a_link_edits_its_own_call(server: Inside, db: Database) -> None:
+async def test_an_account_that_sent_by_a_link_edits_its_own_call(server: Inside, db: Database) -> None:
     _, _, mine, _ = await shared_thread(server, db)
     guest, _ = await link_guest(server, mine)
     visitor = await person(db, "Visitor")
@@ -203,7 +205,9 @@ async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server
     assert await paths_of(db, claimer.id) == [PRIVATE]
 
 
-async def test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link(server: Inside, db: Database) -> None:
+async def test_a_claim_does_not_change_the_rights_of_runs_that_others_requested_by_a_link(
+    server: Inside, db: Database
+) -> None:
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
@@ -219,7 +223,7 @@ async def test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link(ser
     assert SECRET.decode() not in str(await agent.message())
 
 
-async def test_rules_that_another_owner_has_set_loosen_nobodys_calls(server: Inside, db: Database) -> None:
+async def test_rules_of_another_owner_loosen_no_other_users_calls(server: Inside, db: Database) -> None:
     owner, other = await person(db), await person(db)
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, other.id, "owner", owner.caller)
@@ -238,7 +242,9 @@ async def test_rules_that_another_owner_has_set_loosen_nobodys_calls(server: Ins
     assert await becomes_of_deletion(mine) == "ask", "rules without a known author loosen no calls"
 
 
-async def test_a_guests_rules_go_for_whoever_claims_the_thread_with_the_same_key(server: Inside, db: Database) -> None:
+async def test_a_guests_rules_apply_to_the_user_who_claims_the_thread_with_the_same_key(
+    server: Inside, db: Database
+) -> None:
     keyed, claimer = await server.thread(), await person(db)
     await rules(keyed, delete_file="allow")
     claim = {"anonKey": keyed.key}
@@ -269,7 +275,7 @@ async def account_deleted(db: Database, thread_id: UUID, owner: Person, who: Per
 
 
 @pytest.mark.parametrize("loses", [removed, left, demoted, account_deleted])
-async def test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more(
+async def test_a_requesters_blocked_runs_end_when_they_lose_write_access(
     server: Inside, db: Database, loses: Loss
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
@@ -291,7 +297,7 @@ async def test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more(
     assert (await kept.ended())["status"] == "final"
 
 
-async def test_nothing_is_approved_any_more_in_a_run_whose_requester_was_removed_a_moment_ago(db: Database) -> None:
+async def test_no_call_is_approved_in_a_run_whose_requester_was_just_removed(db: Database) -> None:
     owner, editor = await person(db), await person(db)
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, editor.id, "editor", owner.caller)
@@ -310,7 +316,7 @@ async def test_nothing_is_approved_any_more_in_a_run_whose_requester_was_removed
 
 
 @pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
-async def test_what_a_guest_waits_for_ends_with_their_link(server: Inside, db: Database, how: str) -> None:
+async def test_a_guests_blocked_runs_end_with_their_link(server: Inside, db: Database, how: str) -> None:
     owner = await person(db)
     thread = seen_by(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
@@ -352,7 +358,7 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
-async def test_nobody_but_the_requester_tells_what_their_own_tools_came_to(server: Inside, db: Database) -> None:
+async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(server: Inside, db: Database) -> None:
     requester, other = await Requester.new(server, db), await Requester.new(server, db)
     asked = await requester.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
     (made,) = asked.choices[0].message.tool_calls
@@ -370,7 +376,7 @@ async def test_nobody_but_the_requester_tells_what_their_own_tools_came_to(serve
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_nobody_tells_what_tools_of_the_server_came_to(server: Inside, db: Database) -> None:
+async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: Inside, db: Database) -> None:
     requester = await Requester.new(server, db)
     asked = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
     thread_id = asked.khala["threadId"]

@@ -33,7 +33,7 @@ async def verified(database_url: str) -> None:
         await db.close()
 
 
-async def test_rounds_of_tools_go_on_until_the_answer(server: Inside) -> None:
+async def test_steps_with_tools_continue_until_the_answer(server: Inside) -> None:
     thread = await server.thread()
     calls = f"{call('write_file', path='a.txt', content='one')} {call('todo_add', text='two')}"
     said = f"{calls} /then {call('read_file', path='a.txt')} /then {call('glob', pattern='*.txt')} /say All done."
@@ -56,7 +56,7 @@ async def test_rounds_of_tools_go_on_until_the_answer(server: Inside) -> None:
     assert steps[1]["usage"]["inputTokens"] > steps[0]["usage"]["inputTokens"]
 
 
-async def test_all_calls_of_a_step_are_told_before_any_update(server: Inside) -> None:
+async def test_all_calls_of_a_step_are_announced_before_any_update(server: Inside) -> None:
     agent = await act(await server.thread(), "/times=40 " + call("todo_add", text="{i}"))
     await agent.ended()
     kinds = [part["kind"] for part in await agent.parts()]
@@ -65,7 +65,7 @@ async def test_all_calls_of_a_step_are_told_before_any_update(server: Inside) ->
     assert kinds.index("tool-result") > kinds.index("tool-status")
 
 
-async def test_two_hundred_tools_run_in_one_round(server: Inside) -> None:
+async def test_two_hundred_tools_run_in_one_step(server: Inside) -> None:
     thread = await server.thread()
     agent = await act(thread, "/times=200 " + call("write_file", path="f{i}.txt", content="{i}") + " /say Written.")
     await agent.ended(within=60)
@@ -75,7 +75,7 @@ async def test_two_hundred_tools_run_in_one_round(server: Inside) -> None:
     assert (await found.cards())[0]["summary"].startswith("200 files")
 
 
-async def test_without_autopilot_there_is_one_round_and_then_the_answer(server: Inside) -> None:
+async def test_without_autopilot_there_is_one_step_and_then_the_answer(server: Inside) -> None:
     agent = await act(await server.thread(), f"{call('todo_list')} /then {call('todo_list')}", autopilot=False)
     run = await agent.ended()
     assert (run["steps"], run["finish"]["reason"]) == (1, "stop")
@@ -86,7 +86,7 @@ async def test_without_autopilot_there_is_one_round_and_then_the_answer(server: 
 @pytest.mark.parametrize(
     ("asked", "most"), [(3, 3), (99, 50), ("many", 20), (0, 20), (None, 20), (2.5, 20), (True, 20)]
 )
-async def test_steps_are_limited_and_junk_is_twenty(server: Inside, asked: Any, most: int) -> None:
+async def test_steps_are_limited_and_an_invalid_limit_counts_as_twenty(server: Inside, asked: Any, most: int) -> None:
     agent = await act(await server.thread(), call("todo_list"), maxSteps=asked)
     await agent.ended()
     assert [step["maxSteps"] for step in await agent.parts("step")] == [most]
@@ -107,7 +107,7 @@ async def test_the_same_calls_with_the_same_results_stop_the_run(server: Inside)
     assert (run["steps"], run["finish"]["reason"]) == (3, "no_progress")
 
 
-async def test_rounds_in_which_all_fails_stop_the_run(server: Inside) -> None:
+async def test_steps_in_which_every_call_fails_stop_the_run(server: Inside) -> None:
     agent = await act(await server.thread(), "/loop " + call("read_file", path="missing{round}.txt"))
     run = await agent.ended()
     assert (run["steps"], run["finish"]["reason"]) == (5, "no_progress")
@@ -132,7 +132,7 @@ async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: Inside) ->
     assert (await agent.parts("error"))[0]["code"] == "budget_exhausted"
 
 
-async def test_a_reply_that_only_asks_or_plans_is_asked_to_go_on(server: Inside) -> None:
+async def test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue(server: Inside) -> None:
     said = f"/ask Shall I look at the list? /plan I will now look at the list. {call('todo_list')} /say Nothing to do."
     agent = await act(await server.thread(), said)
     run = await agent.ended()
@@ -141,14 +141,14 @@ async def test_a_reply_that_only_asks_or_plans_is_asked_to_go_on(server: Inside)
     assert (await agent.text()).endswith("Nothing to do.")
 
 
-async def test_a_real_answer_that_contains_next_is_the_answer(server: Inside) -> None:
+async def test_an_answer_that_contains_the_word_next_is_the_answer(server: Inside) -> None:
     agent = await act(await server.thread(), "/say The next train leaves at noon; I found two more.")
     await agent.ended()
     assert await agent.parts("notice") == []
     assert await agent.text() == "The next train leaves at noon; I found two more."
 
 
-async def test_missing_unknown_and_misnamed_are_failed_cards_and_the_run_goes_on(server: Inside) -> None:
+async def test_missing_arguments_and_unknown_tools_are_failed_cards_and_the_run_continues(server: Inside) -> None:
     said = f'{call("read_file")} {call("no_such_tool")} /call todo_add {{"text": }} {call("todo_list")} /say On.'
     agent = await act(await server.thread(), said)
     run = await agent.ended()
@@ -235,7 +235,9 @@ async def test_every_call_leaves_a_receipt_and_a_changed_one_is_found(database_u
     await db.close()
 
 
-async def test_one_that_hangs_fails_at_its_timeout_and_the_others_go_on(database_url: str, tmp_path: Path) -> None:
+async def test_a_call_that_hangs_fails_at_its_timeout_and_the_others_continue(
+    database_url: str, tmp_path: Path
+) -> None:
     async with with_peculiar(database_url, tmp_path, TIMEOUT="1.5") as (server, _):
         thread = await server.thread()
         await rules(thread, _all="allow")
@@ -251,7 +253,7 @@ async def test_one_that_hangs_fails_at_its_timeout_and_the_others_go_on(database
         assert order[-1] == hung["toolCallId"]
 
 
-async def test_how_far_a_call_is_shows_on_its_card(database_url: str, tmp_path: Path) -> None:
+async def test_the_progress_of_a_call_is_on_its_card(database_url: str, tmp_path: Path) -> None:
     async with with_peculiar(database_url, tmp_path) as (server, _):
         thread = await server.thread()
         await rules(thread, _all="allow")
@@ -281,7 +283,7 @@ async def test_stop_cancels_model_and_tools_within_a_second(database_url: str, t
                 await asyncio.sleep(0.02)
 
 
-async def test_a_tool_of_the_callers_own_is_handed_to_the_caller(server: Inside) -> None:
+async def test_a_call_of_the_callers_function_is_handed_to_the_caller(server: Inside) -> None:
     function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
     agent = await act(await server.thread(), call("blink", times=2), functions=[function])
     run = await agent.ended()
@@ -314,7 +316,7 @@ async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: 
     assert await agent.states() == ["failed"]
 
 
-async def test_what_is_shown_of_arguments_is_just_what_is_run(server: Inside) -> None:
+async def test_the_shown_arguments_are_exactly_those_that_are_run(server: Inside) -> None:
     thread = await server.thread()
     agent = await act(
         thread, '/call write_file {"path":"a.txt","content":"x\\u0000y"} /then ' + call("read_file", path="a.txt")
@@ -338,7 +340,7 @@ async def test_the_third_plan_in_a_row_is_the_answer(server: Inside) -> None:
     assert (await agent.text()).endswith("list 2.")
 
 
-async def test_what_was_said_before_a_round_is_told_to_the_model(database_url: str) -> None:
+async def test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt(database_url: str) -> None:
     use = UseTool(name="todo_list")
     async with serving(Reply(tokens=("Let ", "me ", "see."), calls=(use,)), Reply(tokens=("Nothing.",))) as provider:
         settings = {"OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODELS": "openai:*"}
@@ -349,7 +351,7 @@ async def test_what_was_said_before_a_round_is_told_to_the_model(database_url: s
     assert [one["content"] for one in said] == ["Let me see."]
 
 
-async def test_a_round_with_a_tool_of_the_callers_own_ends_the_run(server: Inside) -> None:
+async def test_a_step_with_a_call_of_the_callers_function_ends_the_run(server: Inside) -> None:
     function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
     said = f"{call('todo_list')} {call('blink', times=2)} /say Never said."
     agent = await act(await server.thread(), said, functions=[function])

@@ -40,7 +40,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
         yield inside
 
 
-async def test_without_the_key_every_door_is_forbidden_and_nothing_changes(server: Inside) -> None:
+async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(server: Inside) -> None:
     thread, stranger = await server.thread(), await server.thread()
     sent = await thread.send("A secret")
     before = await thread.snapshot()
@@ -56,7 +56,7 @@ async def test_without_the_key_every_door_is_forbidden_and_nothing_changes(serve
     assert await thread.snapshot() == before
 
 
-async def test_what_does_not_exist_is_not_found_with_any_key_and_none(server: Inside) -> None:
+async def test_an_unknown_id_is_not_found_with_any_key_and_without_one(server: Inside) -> None:
     thread = await server.thread()
     nowhere = str(uuid.uuid4())
     for headers in ({}, thread.headers):
@@ -87,7 +87,7 @@ async def test_a_socket_needs_the_key_for_each_thread(server: Inside) -> None:
         await feed.nothing()
 
 
-async def test_a_refused_subscribe_leaves_the_one_before_alone(server: Inside) -> None:
+async def test_a_refused_subscribe_keeps_the_earlier_subscription(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -98,7 +98,7 @@ async def test_a_refused_subscribe_leaves_the_one_before_alone(server: Inside) -
 
 @pytest.mark.parametrize("path", ["/api/threads/abc", "/api/threads/%00", "/api/threads/..%2f..", "/api/runs/1",
                                   "/api/threads/" + "a" * 36 + "/events", "/api/threads/%ff/messages"])  # fmt: skip
-async def test_an_id_that_is_none_is_not_found(server: Inside, path: str) -> None:
+async def test_an_invalid_id_is_not_found(server: Inside, path: str) -> None:
     told(await server.http.get(path), 404, "not_found")
 
 

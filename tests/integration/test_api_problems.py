@@ -76,7 +76,7 @@ async def exchanged(server: Inside, request: bytes) -> bytes:
         pytest.param(b"\0", id="NUL"),
     ],
 )
-async def test_a_body_that_is_no_json_is_refused(thread: Thread, body: bytes) -> None:
+async def test_a_body_that_is_not_json_is_refused(thread: Thread, body: bytes) -> None:
     told(await sent(thread, body), 400, "invalid_input")
 
 
@@ -85,7 +85,7 @@ async def test_a_body_that_is_no_json_is_refused(thread: Thread, body: bytes) ->
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "multipart/form-data; boundary=",
      "application/msgpack", "application/jsonx", ";;;=\"\\", "*/*", "text/plain; application/json"],
 )  # fmt: skip
-async def test_a_body_that_is_not_called_json_is_refused(thread: Thread, media_type: str) -> None:
+async def test_a_body_with_another_media_type_than_json_is_refused(thread: Thread, media_type: str) -> None:
     told(await sent(thread, b'{"text":"Hello"}', **{"Content-Type": media_type}), 415, "unsupported_media_type")
 
 
@@ -111,13 +111,13 @@ async def test_a_body_over_a_mebibyte_is_refused_before_and_while_it_is_read(thr
     told(await sent(thread, b" " * (1 << 20)), 400, "invalid_input")
 
 
-async def test_of_a_key_that_comes_twice_the_last_counts(thread: Thread) -> None:
+async def test_the_last_of_duplicate_json_keys_counts(thread: Thread) -> None:
     assert told(await sent(thread, b'{"text":"Hello","text":""}'), 400, "invalid_input")["errors"][0]["path"] == "text"
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/", "/api/nothing", "/api/openapi.yaml", "/api/threads/a/b",
                                   "/schema", "/t/abc", "/api/%00", "/%ff", "/" + "a" * 8000])  # fmt: skip
-async def test_an_address_where_nothing_is_says_so(server: Inside, path: str) -> None:
+async def test_an_unknown_path_is_not_found(server: Inside, path: str) -> None:
     problem = told(await server.http.get(path), 404, "not_found")
     assert problem["detail"] == "There is nothing at this URL."
 
@@ -141,7 +141,7 @@ async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: st
     ("POST", "/", {"GET", "OPTIONS"}),
     ("DELETE", "/web/icon.svg", {"GET", "HEAD", "OPTIONS"}),
 ])  # fmt: skip
-async def test_a_method_that_is_not_taken_is_told_which_are(
+async def test_an_unsupported_method_is_answered_with_the_supported_ones(
     server: Inside, method: str, path: str, allowed: set[str]
 ) -> None:
     response = await server.http.request(method, path)
@@ -158,13 +158,13 @@ async def test_a_method_that_is_not_taken_is_told_which_are(
     ("/", {"GET", "OPTIONS"}),
     ("/web/icon.svg", {"GET", "HEAD", "OPTIONS"}),
 ])  # fmt: skip
-async def test_options_names_every_method_that_an_address_takes(server: Inside, path: str, allowed: set[str]) -> None:
+async def test_options_names_every_method_of_a_path(server: Inside, path: str, allowed: set[str]) -> None:
     response = await server.http.options(path)
     assert response.status_code == 204
     assert set(response.headers["allow"].split(", ")) == allowed
 
 
-async def test_an_address_for_sockets_names_the_method_that_opens_one(server: Inside) -> None:
+async def test_the_websocket_path_names_the_method_that_opens_one(server: Inside) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         response = await server.http.request(method, "/api/ws")
         told(response, 405, "method_not_allowed")
@@ -173,7 +173,7 @@ async def test_an_address_for_sockets_names_the_method_that_opens_one(server: In
 
 @pytest.mark.parametrize("path", ["/", "/web/icon.svg", "/web/nothing", "/nothing", "/api/nothing", "/api/threads",
                                   "/api/health/live", "/api/openapi.json"])  # fmt: skip
-async def test_every_answer_bears_the_security_headers(server: Inside, path: str) -> None:
+async def test_every_response_has_the_security_headers(server: Inside, path: str) -> None:
     headers = (await server.http.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -192,7 +192,7 @@ async def test_the_page_is_served(server: Inside, path: str) -> None:
     assert "<title>Khala</title>" in response.text
 
 
-async def test_health_says_that_all_is_well(server: Inside) -> None:
+async def test_the_health_routes_report_a_healthy_server(server: Inside) -> None:
     live, ready = await server.http.get("/api/health/live"), await server.http.get("/api/health/ready")
     assert (live.status_code, live.json()) == (200, {"ok": True})
     assert (ready.status_code, ready.json()) == (
@@ -210,7 +210,7 @@ async def test_health_says_that_all_is_well(server: Inside) -> None:
 
 
 @pytest.mark.parametrize("key", [b"\xff", b"a\tb", b"x" * 20_000, "ключ".encode(), b"'; --"])
-async def test_a_key_of_any_bytes_is_just_wrong(thread: Thread, key: bytes) -> None:
+async def test_a_key_of_arbitrary_bytes_is_forbidden(thread: Thread, key: bytes) -> None:
     response = await thread.http.get(f"/api/threads/{thread.id}", headers=[(b"X-Anon-Key", key)])
     told(response, 403, "forbidden")
 
@@ -229,7 +229,7 @@ async def test_odd_headers_cause_no_crash(server: Inside, headers: dict[str, str
         assert not answer.startswith(b"HTTP/1.1 5"), answer
 
 
-async def test_a_client_that_hangs_up_in_the_midst_of_its_body_leaves_no_mark(
+async def test_a_client_that_disconnects_within_its_body_leaves_no_trace(
     server: Inside, thread: Thread, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = urlsplit(server.url)
@@ -244,7 +244,7 @@ async def test_a_client_that_hangs_up_in_the_midst_of_its_body_leaves_no_mark(
     assert "request_crashed" not in capsys.readouterr().out
 
 
-async def test_half_a_request_keeps_nobody_else_waiting(server: Inside) -> None:
+async def test_half_a_request_delays_no_other_request(server: Inside) -> None:
     address = urlsplit(server.url)
     slow = [await asyncio.open_connection(address.hostname, address.port) for _ in range(200)]
     for _, writer in slow:
@@ -258,7 +258,7 @@ async def test_half_a_request_keeps_nobody_else_waiting(server: Inside) -> None:
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nX-A: ", b"GET / HTTP/1.1\r\n"])
-async def test_a_head_without_end_is_cut_off(server: Inside, start: bytes) -> None:
+async def test_an_endless_request_head_is_refused(server: Inside, start: bytes) -> None:
     address = urlsplit(server.url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(start)
@@ -273,7 +273,7 @@ async def test_a_head_without_end_is_cut_off(server: Inside, start: bytes) -> No
         await go_on()
 
 
-async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_head_that_never_ends_times_out(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.1)
     for start in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
         address = urlsplit(server.url)
@@ -284,7 +284,7 @@ async def test_a_head_that_never_comes_is_not_waited_for(server: Inside, monkeyp
                 assert await reader.read() == b""
 
 
-async def test_a_connection_is_kept_for_longer_than_many_clients_keep_one(server: Inside) -> None:
+async def test_an_idle_connection_is_kept_longer_than_by_many_clients(server: Inside) -> None:
     """Many clients close a connection after five idle seconds.
 
     A server with the same limit would close some connections just as the client sends a request.
@@ -299,7 +299,7 @@ async def test_a_connection_is_kept_for_longer_than_many_clients_keep_one(server
     writer.close()
 
 
-async def test_pages_of_named_origins_may_ask_and_no_others(database_url: str) -> None:
+async def test_only_pages_of_configured_origins_may_send_requests(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_ORIGINS="https://chat.example") as server:
         asked = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "x-anon-key, content-type"}
         named = await server.http.options("/api/threads", headers={"Origin": "https://chat.example"} | asked)
@@ -313,6 +313,6 @@ async def test_pages_of_named_origins_may_ask_and_no_others(database_url: str) -
         assert told_of.headers["access-control-allow-origin"] == "https://chat.example"
 
 
-async def test_without_named_origins_no_other_page_may_read(server: Inside) -> None:
+async def test_without_configured_origins_no_other_page_may_read(server: Inside) -> None:
     response = await server.http.get("/api/health/live", headers={"Origin": "https://evil.example"})
     assert not [name for name in response.headers if name.startswith("access-control")]

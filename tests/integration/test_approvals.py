@@ -55,7 +55,7 @@ async def test_a_call_that_needs_approval_waits_without_an_executor(server: Insi
     assert tuple(row) == (None, None)
 
 
-async def test_approved_it_runs_and_the_answer_goes_on(server: Inside) -> None:
+async def test_an_approved_call_runs_and_the_answer_continues(server: Inside) -> None:
     agent, call_id = await blocked(server)
     assert (await agent.decide(call_id, approved=True)).json()["state"] == "approved"
     run = await agent.ended()
@@ -66,7 +66,7 @@ async def test_approved_it_runs_and_the_answer_goes_on(server: Inside) -> None:
     assert receipt["data"]["approval"]["state"] == "approved"
 
 
-async def test_denied_it_fails_and_the_model_hears_of_it(server: Inside) -> None:
+async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: Inside) -> None:
     agent, call_id = await blocked(server)
     await agent.decide(call_id, approved=False, reason="not that one")
     await agent.ended()
@@ -78,7 +78,7 @@ async def test_denied_it_fails_and_the_model_hears_of_it(server: Inside) -> None
     assert await found.states() == ["completed"]
 
 
-async def test_the_model_is_told_of_a_denial(server: Inside) -> None:
+async def test_the_models_prompt_contains_a_denial(server: Inside) -> None:
     thread = await server.thread()
     agent = await act(thread, ASK)  # the demo model's answer repeats the outcomes of its tools
     await agent.status("blocked")
@@ -87,7 +87,7 @@ async def test_the_model_is_told_of_a_denial(server: Inside) -> None:
     assert "never" in await agent.text()
 
 
-async def test_siblings_run_meanwhile_and_keep_their_results(server: Inside) -> None:
+async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: Inside) -> None:
     agent, call_id = await blocked(server, f"{call('todo_add', text='x')} {ASK}")
     assert await agent.states() == ["completed", "blocked"]
     await agent.decide(call_id, approved=True)
@@ -96,7 +96,7 @@ async def test_siblings_run_meanwhile_and_keep_their_results(server: Inside) -> 
     assert len(await agent.parts("tool-result")) == 2
 
 
-async def test_each_of_several_runs_as_soon_as_it_is_approved(server: Inside) -> None:
+async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(server: Inside) -> None:
     agent, last = await blocked(server, f"{call('delete_file', path='b.txt')} {ASK}")
     await agent.decide(last, approved=True)
     await agent.until("blocked", "completed")
@@ -118,7 +118,7 @@ async def test_changed_arguments_are_checked_shown_and_used(server: Inside) -> N
     assert await found.states() == ["completed"]
 
 
-async def test_arguments_that_cant_be_kept_are_refused(server: Inside) -> None:
+async def test_edited_arguments_that_cannot_be_stored_are_refused(server: Inside) -> None:
     agent, call_id = await blocked(server)
     for args in ({"path": "a\0"}, {"path": "a", "\0": 1}):
         refused = await agent.decide(call_id, approved=True, editedArgs=args)
@@ -132,12 +132,12 @@ async def test_arguments_that_cant_be_kept_are_refused(server: Inside) -> None:
 
 
 @pytest.mark.parametrize("call_id", ["%00", "call%00", "%F0%9F%98%80"])
-async def test_no_call_has_such_an_id(server: Inside, call_id: str) -> None:
+async def test_a_decision_with_an_invalid_call_id_is_refused(server: Inside, call_id: str) -> None:
     agent, _ = await blocked(server)
     assert (await agent.decide(call_id, approved=True)).status_code == (400 if "%00" in call_id else 404)
 
 
-async def test_the_first_answer_stands(server: Inside) -> None:
+async def test_the_first_decision_is_final(server: Inside) -> None:
     agent, call_id = await blocked(server)
     found = await asyncio.gather(*(agent.decide(call_id, approved=number % 2 == 0) for number in range(20)))
     codes = [one.status_code for one in found]
@@ -151,7 +151,7 @@ async def test_the_first_answer_stands(server: Inside) -> None:
     assert (await agent.decide(call_id, approved=decided != "approved")).status_code == 409
 
 
-async def test_an_answer_is_bound_to_the_call_that_was_seen(server: Inside) -> None:
+async def test_a_decision_is_bound_to_the_digest_of_the_call(server: Inside) -> None:
     agent, call_id = await blocked(server)
     (card,) = await agent.cards()
     other = await agent.decide(call_id, approved=True, digest="0" * 64)
@@ -159,7 +159,7 @@ async def test_an_answer_is_bound_to_the_call_that_was_seen(server: Inside) -> N
     assert (await agent.decide(call_id, approved=True, digest=card["digest"])).status_code == 200
 
 
-async def test_nobody_answers_in_time(database_url: str) -> None:
+async def test_an_approval_without_a_decision_expires(database_url: str) -> None:
     async with khala(database_url, KHALA_APPROVAL_HOURS="0.0002") as server:
         agent, call_id = await blocked(server)
         assert (await agent.ended())["status"] == "final"
@@ -168,7 +168,7 @@ async def test_nobody_answers_in_time(database_url: str) -> None:
         assert (await agent.decide(call_id, approved=True)).status_code == 409
 
 
-async def test_a_blocked_run_can_be_called_off(server: Inside) -> None:
+async def test_a_blocked_run_can_be_canceled(server: Inside) -> None:
     agent, call_id = await blocked(server)
     await agent.cancel()
     run = await agent.ended(within=2)
@@ -178,7 +178,7 @@ async def test_a_blocked_run_can_be_called_off(server: Inside) -> None:
     assert run["finish"]["usage"]["inputTokens"] > 0
 
 
-async def test_what_does_not_fit_is_not_asked_about(server: Inside) -> None:
+async def test_a_call_with_invalid_arguments_fails_without_an_approval(server: Inside) -> None:
     agent = await act(await server.thread(), call("delete_file", file="a.txt"))
     await agent.ended()
     assert await agent.states() == ["failed"]
@@ -221,7 +221,7 @@ HARMLESS = call("write_file", path="b.txt", content="two")
 
 
 @pytest.mark.parametrize(("said", "card_state", "outcome"), [(ASK, "failed", "unknown"), (HARMLESS, "completed", "ok")])
-async def test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless(
+async def test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent(
     database_url: str, said: str, card_state: str, outcome: str
 ) -> None:
     db = Database(database_url)
@@ -268,7 +268,9 @@ async def test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_s
     assert await found.states() == ["completed", "failed"]
 
 
-async def test_that_a_call_began_is_stored_before_it_begins(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_start_of_a_call_is_stored_before_the_call_starts(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     db = Database(database_url)
     found: list[list[str]] = []
     query = (

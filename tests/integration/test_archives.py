@@ -85,7 +85,7 @@ def blob_stores(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.mark.parametrize("where", ["folder", "bucket"])
-async def test_an_account_comes_into_another_deployment_as_it_was(
+async def test_an_imported_account_equals_the_exported_one(
     database_url: str, elsewhere_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     with blob_stores(where, tmp_path, monkeypatch) as (here, there):
@@ -138,7 +138,7 @@ def assert_equal(first: bytes, again: bytes) -> None:
     assert audited[len(lines_of(first, "audit")) :] == ["account_imported", "signed_in"]
 
 
-async def test_an_archive_has_something_of_everything_and_no_secret(database_url: str, tmp_path: Path) -> None:
+async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str, tmp_path: Path) -> None:
     async with (
         deployment(database_url, tmp_path) as server,
         account(server) as who,
@@ -186,9 +186,7 @@ async def secrets(url: str, column: str, texts: bytes) -> list[str]:
     return [value for value in spelled if value.encode() in texts]
 
 
-async def test_who_asks_for_lines_gets_lines_and_who_asks_for_nothing_gets_an_archive(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_an_export_is_json_lines_on_request_and_an_archive_by_default(database_url: str, tmp_path: Path) -> None:
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         for accepted, given in (
             ("application/jsonl", "application/jsonl"),
@@ -203,7 +201,7 @@ async def test_who_asks_for_lines_gets_lines_and_who_asks_for_nothing_gets_an_ar
         assert [msgspec.json.decode(line)["type"] for line in lines.text.splitlines()] == ["user"]
 
 
-async def test_a_blob_that_the_store_has_lost_or_damaged_is_named_in_the_manifest_and_the_rest_is_there(
+async def test_a_lost_or_damaged_blob_is_listed_in_the_manifest_and_the_rest_is_exported(
     database_url: str, elsewhere_url: str, tmp_path: Path
 ) -> None:
     home = tmp_path / "here"
@@ -227,7 +225,7 @@ async def test_a_blob_that_the_store_has_lost_or_damaged_is_named_in_the_manifes
         assert any("2 blobs were left out" in note for note in done.notes)
 
 
-async def test_rows_are_of_one_moment_and_no_transaction_waits_for_the_client(
+async def test_an_export_reads_one_snapshot_and_no_transaction_waits_for_the_client(
     db: Database, database_url: str, tmp_path: Path
 ) -> None:
     async with deployment(database_url, tmp_path) as server, account(server) as who:
@@ -250,7 +248,7 @@ async def user(db: Database) -> Any:
         return await driver.fetchval("SELECT id FROM users")
 
 
-async def test_one_export_of_an_account_at_a_time_and_a_client_that_goes_makes_room(
+async def test_an_account_has_one_export_at_a_time_and_a_client_that_disconnects_frees_it(
     database_url: str, tmp_path: Path
 ) -> None:
     async with deployment(database_url, tmp_path) as server, account(server) as who:
@@ -316,7 +314,7 @@ def changed(files: dict[str, bytes], name: str, **fields: Any) -> dict[str, byte
 FOREIGN = "01890000-0000-7000-8000-000000000000"
 
 
-async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
+async def test_an_invalid_archive_is_refused_and_leaves_nothing(
     archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
 ) -> None:
     blob = next(name for name in archive if name.startswith("blobs/"))
@@ -361,7 +359,7 @@ async def test_what_is_no_archive_of_an_account_is_refused_and_leaves_nothing(
             assert await counted(db) | {"objects": 0} == empty, why
 
 
-async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+async def test_an_archive_that_unpacks_beyond_the_limit_is_refused_before_it_is_unpacked(
     archive: dict[str, bytes], tmp_path: Path
 ) -> None:
     bomb = archive | {"user.jsonl": b" " * (64 << 20)}
@@ -371,7 +369,7 @@ async def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_unpac
         ArchiveReader(path, max_bytes=1 << 20)
 
 
-async def test_an_archive_gets_no_power_over_what_others_have(
+async def test_an_archive_gets_no_access_to_data_of_other_accounts(
     archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
 ) -> None:
     """The author of an archive can write anything into it about people who have accounts here."""
@@ -429,7 +427,7 @@ def with_claimed_bytes(files: dict[str, bytes], content: bytes) -> dict[str, byt
     return files | {MANIFEST: msgspec.json.encode(manifest)}
 
 
-async def test_a_run_under_way_comes_canceled_and_verifies(
+async def test_an_unfinished_run_is_imported_as_canceled_and_verifies(
     db: Database, database_url: str, elsewhere_url: str, tmp_path: Path
 ) -> None:
     async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
@@ -454,7 +452,7 @@ async def until_said(db: Database) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_an_account_that_is_here_is_not_merged_with(database_url: str, tmp_path: Path) -> None:
+async def test_an_existing_account_is_not_merged_with_an_imported_one(database_url: str, tmp_path: Path) -> None:
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         (tmp_path / "archive.zip").write_bytes(await archive_of(who))
         async with store_of(None, tmp_path, database_url) as (db, blob_service):

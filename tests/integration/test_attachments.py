@@ -69,7 +69,7 @@ async def test_an_image_reaches_the_model_as_an_image_and_a_text_as_text(databas
         assert found in told
 
 
-async def test_files_of_earlier_messages_are_told_again(database_url: str) -> None:
+async def test_files_of_earlier_messages_are_sent_to_the_model_again(database_url: str) -> None:
     async with with_provider(database_url, "openai:local") as (server, provider):
         thread = await server.thread()
         await (await send(thread, "Look.", await uploaded(thread, PNG, "image/png"))).ended()
@@ -95,7 +95,7 @@ async def test_the_message_has_its_files_and_readers_get_them(server: Inside) ->
     assert "`a.png`: image/png" in json.dumps(answer["content"])
 
 
-async def test_a_file_without_a_word_is_a_message_and_nothing_at_all_is_none(server: Inside) -> None:
+async def test_a_file_without_text_is_a_message_and_an_empty_send_is_refused(server: Inside) -> None:
     thread = await server.thread()
     agent = await send(thread, "", await uploaded(thread, PNG, "image/png", "a.png"))
     assert (await agent.ended())["status"] == "final"
@@ -106,7 +106,7 @@ async def test_a_file_without_a_word_is_a_message_and_nothing_at_all_is_none(ser
     assert (await thread.post("send", {"text": ""})).status_code == 400
 
 
-async def test_what_is_no_upload_of_this_thread_that_waits_is_refused_and_nothing_is_sent(server: Inside) -> None:
+async def test_attachments_that_are_no_pending_upload_of_the_thread_are_refused(server: Inside) -> None:
     thread, other = await server.thread(), await server.thread()
     own, foreign = await uploaded(thread, TEXT), await uploaded(other, TEXT)
     before = (await thread.snapshot())["revision"]
@@ -119,7 +119,7 @@ async def test_what_is_no_upload_of_this_thread_that_waits_is_refused_and_nothin
     assert again.status_code == 400
 
 
-async def test_the_same_message_again_is_the_same_and_with_other_files_a_conflict(server: Inside) -> None:
+async def test_a_repeated_message_is_the_same_and_with_other_files_a_conflict(server: Inside) -> None:
     thread = await server.thread()
     first, second = await uploaded(thread, TEXT), await uploaded(thread, TEXT)
     body = {"text": "Look.", "messageId": str(uuid.uuid4()), "attachments": [first]}
@@ -132,7 +132,7 @@ async def test_the_same_message_again_is_the_same_and_with_other_files_a_conflic
     await (await send(thread, "And this.", second)).ended()  # a conflict attaches no file
 
 
-async def test_an_output_of_a_tool_is_no_upload(server: Inside) -> None:
+async def test_a_tools_output_cannot_be_attached(server: Inside) -> None:
     thread = await server.thread()
     written = json.dumps({"path": "a.txt", "content": "0123456789" * 1000})
     sent = await thread.send(f"/call write_file {written} /say Written.")

@@ -95,7 +95,7 @@ def ends(events: list[dict[str, Any]]) -> list[str]:
     return [event["state"] for event in of(events, "task_update") if event["state"] not in ("running", "blocked")]
 
 
-async def test_r1_a_run_is_a_start_a_group_its_updates_its_end_a_text_an_end_and_done(requester: Requester) -> None:
+async def test_r1_a_run_streams_start_group_updates_group_end_text_end_and_done(requester: Requester) -> None:
     events = await requester.events("/call todo_list {} /say Nothing to do.")
     assert kinds(events) == [
         "autopilot_start", "task_group_start", "task_update", "task_group_end", "autopilot_text", "autopilot_end",
@@ -108,7 +108,7 @@ async def test_r1_a_run_is_a_start_a_group_its_updates_its_end_a_text_an_end_and
     assert (end["usage"], end["costUsd"]) == (run["finish"]["usage"], "0")
 
 
-async def test_r2_several_rounds_and_then_the_answer_come_in_one_request(requester: Requester) -> None:
+async def test_r2_several_steps_and_then_the_answer_come_in_one_request(requester: Requester) -> None:
     events = await requester.events(THREE)
     assert [event["step"] for event in of(events, "task_group_start")] == [1, 2, 3]
     assert [event["groupId"] for event in of(events, "task_group_end")] == [
@@ -118,7 +118,7 @@ async def test_r2_several_rounds_and_then_the_answer_come_in_one_request(request
     assert events[-1]["steps"] == 3
 
 
-async def test_r3_the_tools_of_a_round_run_at_once_and_are_told_as_they_end(requester: Requester) -> None:
+async def test_r3_the_tools_of_a_step_run_concurrently_and_updates_come_as_they_end(requester: Requester) -> None:
     wish = " ".join([call("peculiar__slow"), *[call("peculiar__echo", text=f"{n}") for n in range(3)], "/say Over."])
     events = await requester.events(wish)
     (start,) = of(events, "task_group_start")
@@ -130,7 +130,7 @@ async def test_r3_the_tools_of_a_round_run_at_once_and_are_told_as_they_end(requ
     assert of(many, "task_group_end")[0]["durationMs"] < took / 2
 
 
-async def test_r4_all_tasks_are_told_before_any_update_and_the_end_has_the_duration(requester: Requester) -> None:
+async def test_r4_all_tasks_are_listed_before_any_update_and_the_end_has_the_duration(requester: Requester) -> None:
     wish = "/times=100 " + call("peculiar__echo", text="{i}") + " " + call("peculiar__fail") + " /say Over."
     events = await requester.events(wish)
     group = events.index(of(events, "task_group_start")[0])
@@ -146,7 +146,7 @@ async def test_r4_all_tasks_are_told_before_any_update_and_the_end_has_the_durat
     assert {event["taskId"] for event in of(events, "task_update")} == {task["taskId"] for task in tasks}
 
 
-async def test_r5_summaries_are_short_and_on_one_line_and_the_rest_is_in_the_detail(requester: Requester) -> None:
+async def test_r5_summaries_are_one_short_line_and_the_full_result_is_in_the_detail(requester: Requester) -> None:
     text = "A line\nand another, " * 30
     events = await requester.events(f"{call('peculiar__echo', text=text)} {call('peculiar__big', n=50_000)} /say Over.")
     for event in of(events, "task_update"):
@@ -171,7 +171,7 @@ async def detail(requester: Requester, wish: str = "/call todo_list {} /say Over
     return of(events, "task_group_start")[0]["tasks"][0]["detailToken"], events[0]
 
 
-async def test_r6_a_token_is_unguessable_and_opens_only_to_who_may_read_the_thread(
+async def test_r6_a_detail_token_is_unguessable_and_works_only_for_readers_of_the_thread(
     requester: Requester, server: Inside, store: Database
 ) -> None:
     token, start = await detail(requester)
@@ -197,7 +197,7 @@ async def test_r6_an_empty_result_is_a_result(requester: Requester) -> None:
     assert (found["state"], found["output"], found["blob"]) == ("completed", "", None)
 
 
-async def test_r7_each_token_has_its_own_time_and_what_has_ended_is_swept(
+async def test_r7_each_detail_token_has_its_own_expiry_and_expired_ones_are_purged(
     requester: Requester, store: Database
 ) -> None:
     token, start = await detail(requester)
@@ -222,7 +222,7 @@ async def test_r8_a_tool_that_returns_an_error_is_a_failed_task(requester: Reque
     assert of(events, "task_group_end")[0]["failed"] == 1
 
 
-async def test_a_task_can_be_looked_into_while_it_runs(requester: Requester) -> None:
+async def test_the_detail_of_a_task_can_be_read_while_it_runs(requester: Requester) -> None:
     async with requester.stream(call("peculiar__hang") + " /say Over.") as stream:
         start = await stream.until("autopilot_start")
         (task,) = (await stream.until("task_group_start"))["tasks"]
@@ -246,7 +246,7 @@ async def decide(requester: Requester, paused: dict[str, Any], *, approved: bool
 
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "failed")])
-async def test_r10_a_blocked_tool_pauses_the_run_until_somebody_decides(
+async def test_r10_a_blocked_tool_pauses_the_run_until_a_decision(
     requester: Requester, *, approved: bool, state: str
 ) -> None:
     wish = f'/call write_file {{"path": "a.txt", "content": "one"}} /then {DELETE} /call todo_list {{}}'
@@ -270,7 +270,7 @@ async def test_r10_a_blocked_tool_pauses_the_run_until_somebody_decides(
     assert events[-1]["reason"] == "stop"
 
 
-async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(requester: Requester) -> None:
+async def test_r10_the_stream_names_the_calls_that_wait_for_approval(requester: Requester) -> None:
     wish = f'{DELETE} /call delete_file {{"path": "b.txt"}} /say Over.'
     async with requester.stream(wish) as stream:
         first = await stream.until("autopilot_paused")
@@ -284,7 +284,7 @@ async def test_r10_as_long_as_a_call_waits_the_stream_says_for_which(requester: 
     assert events[-1]["reason"] == "stop"
 
 
-async def test_a_stream_that_waits_shows_signs_of_life(requester: Requester, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_stream_sends_keep_alives(requester: Requester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_reader, "KEEP_ALIVE_INTERVAL_SECONDS", 0.05)
     async with requester.stream(f"{DELETE} /say Over.") as stream:
         paused = await stream.until("autopilot_paused")
@@ -301,7 +301,7 @@ async def test_a_stream_that_waits_shows_signs_of_life(requester: Requester, mon
 @pytest.mark.parametrize(
     ("asked", "most"), [(None, 20), ("3", 3), ("99", 50), ("0", 20), ("many", 20), ("-1", 20), ("1.5", 20)]
 )
-async def test_r12_the_most_steps_are_20_at_most_50_and_20_for_junk(
+async def test_r12_max_steps_is_20_by_default_at_most_50_and_20_for_invalid_values(
     requester: Requester, asked: str | None, most: int
 ) -> None:
     headers = {} if asked is None else {"x_max_steps": asked}
@@ -326,7 +326,7 @@ async def test_r13_a_budget_ends_the_run_with_the_reason(requester: Requester) -
     assert events[-1]["message"] not in said(events), "the message is not repeated in the text"
 
 
-async def test_r14_who_leaves_and_wants_it_so_takes_the_tools_along(requester: Requester) -> None:
+async def test_r14_a_client_that_disconnects_cancels_run_and_tools_if_it_asked_for_that(requester: Requester) -> None:
     async with requester.stream(call("peculiar__hang"), x_cancel_on_disconnect="true") as stream:
         start = await stream.until("autopilot_start")
         await stream.until("task_update")
@@ -335,14 +335,14 @@ async def test_r14_who_leaves_and_wants_it_so_takes_the_tools_along(requester: R
     assert card["state"] == "cancelled"
 
 
-async def test_a_run_goes_on_when_its_stream_is_left(requester: Requester) -> None:
+async def test_a_run_continues_when_its_client_disconnects(requester: Requester) -> None:
     async with requester.stream("/wait=0.2 " + THREE) as stream:
         start = await stream.until("autopilot_start")
     run = await requester.ended(start["runId"])
     assert (run["status"], run["steps"]) == ("final", 3)
 
 
-async def test_r15_a_stream_that_is_cut_has_no_end(requester: Requester) -> None:
+async def test_r15_a_broken_stream_has_no_end_event(requester: Requester) -> None:
     async with requester.stream(call("peculiar__hang")) as stream:
         start = await stream.until("autopilot_start")
         await stream.until("task_update")
@@ -352,7 +352,7 @@ async def test_r15_a_stream_that_is_cut_has_no_end(requester: Requester) -> None
     assert (of(events, "autopilot_end"), stream.done) == ([], False)
 
 
-async def test_r15_a_server_that_stops_cuts_its_streams_and_the_run_goes_on_elsewhere(
+async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_elsewhere(
     postgres_url: str, template: str
 ) -> None:
     name = "khala_test_cut"
@@ -383,7 +383,7 @@ async def test_r15_a_server_that_stops_cuts_its_streams_and_the_run_goes_on_else
         assert run["status"] == "final"
 
 
-async def test_r16_each_piece_of_text_is_told_once(requester: Requester) -> None:
+async def test_r16_each_piece_of_text_is_sent_once(requester: Requester) -> None:
     events = await requester.events(THREE.replace("/say All done.", "/words=300 /pace=500"))
     assert len(of(events, "autopilot_text")) > 2
     message = (await requester.thread(events[0]["threadId"]))[-1]
@@ -391,7 +391,7 @@ async def test_r16_each_piece_of_text_is_told_once(requester: Requester) -> None
     assert said(events) == "First.Third." + " ".join(f"word{number}" for number in range(1, 301))
 
 
-async def test_a_failure_is_told_once_at_the_end(requester: Requester) -> None:
+async def test_a_failure_is_reported_once_at_the_end(requester: Requester) -> None:
     events = await requester.events("/call todo_list {} /failround=1")
     end = events[-1]
     assert (end["type"], end["reason"]) == ("autopilot_end", "error")
@@ -399,7 +399,7 @@ async def test_a_failure_is_told_once_at_the_end(requester: Requester) -> None:
     assert said(events) == ""
 
 
-async def test_three_rounds_with_two_mcp_servers_in_one_request(requester: Requester) -> None:
+async def test_three_steps_with_two_mcp_servers_in_one_request(requester: Requester) -> None:
     first, second = "peculiar__echo", "everything__echo"
     wish = (
         f'/call {first} {{"text": "one"}} /call {second} {{"message": "two"}} /then '
@@ -418,7 +418,7 @@ async def test_three_rounds_with_two_mcp_servers_in_one_request(requester: Reque
     assert [str(one["output"]) for one in details_][:4] == ["one", "Echo: two", "Echo: three", "four"]
 
 
-async def test_a_call_of_the_callers_own_tool_is_a_task_whose_detail_has_the_arguments(requester: Requester) -> None:
+async def test_a_call_of_the_callers_function_is_a_task_whose_detail_has_the_arguments(requester: Requester) -> None:
     city = "Aiur " * 30
     said = [{"role": "user", "content": "/call todo_list {} " + call("weather", city=city)}]
     body = {"model": "khala", "stream": True, "messages": said, "tools": [WEATHER]}
@@ -431,13 +431,13 @@ async def test_a_call_of_the_callers_own_tool_is_a_task_whose_detail_has_the_arg
     assert (ends(events), events[-1]["reason"]) == (["completed"] * 2, "tool_calls")
 
 
-async def test_without_streaming_the_same_is_one_completion(requester: Requester) -> None:
+async def test_without_streaming_the_response_is_one_completion(requester: Requester) -> None:
     completion = await requester.ask(THREE, headers={"x-autopilot": "true"})
     assert completion.choices[0].message.content == "All done."
     assert (completion.khala["steps"], completion.khala["reason"]) == (3, "stop")
 
 
-async def test_what_the_feed_skips_is_read_from_the_tables(
+async def test_parts_that_the_feed_skips_are_read_from_the_tables(
     requester: Requester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more parts become a snapshot, which has none

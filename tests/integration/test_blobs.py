@@ -132,7 +132,7 @@ async def count(db: Database, table: str) -> int:
         return int(await driver.fetchval(f"SELECT count(*) FROM {table}"))
 
 
-async def test_what_is_kept_is_read_again_whole_and_in_parts(blob_service: BlobService, thread_id: UUID) -> None:
+async def test_a_stored_blob_is_read_whole_and_in_ranges(blob_service: BlobService, thread_id: UUID) -> None:
     data = b"".join(b"%09d\n" % number for number in range(50_000))
     ref = await keep(blob_service, thread_id, data, name="../etc/numbers.txt")
     assert (ref.size, ref.sha256) == (len(data), hashlib.sha256(data).hexdigest())
@@ -142,12 +142,12 @@ async def test_what_is_kept_is_read_again_whole_and_in_parts(blob_service: BlobS
         assert await bytes_of(blob_service, ref, start, end) == data[start:end]
 
 
-async def test_what_is_empty_is_kept_too(blob_service: BlobService, thread_id: UUID) -> None:
+async def test_an_empty_blob_is_stored_too(blob_service: BlobService, thread_id: UUID) -> None:
     ref = await keep(blob_service, thread_id, b"")
     assert await bytes_of(blob_service, ref) == b""
 
 
-async def test_thirty_megabytes_pass_in_little_memory(
+async def test_thirty_megabytes_are_stored_and_read_with_little_memory(
     blob_service: BlobService, thread_id: UUID, tmp_path: Path
 ) -> None:
     await blob_service.check()  # so that the memory of lazy imports isn't counted
@@ -192,7 +192,7 @@ async def test_the_same_content_is_stored_once_and_each_blob_stands_by_itself(
     assert (await blob_service.find(refs[1].blob_id, other)).ref == refs[1]
 
 
-async def test_an_object_that_is_gone_is_not_found_and_is_stored_when_it_comes_again(
+async def test_a_lost_object_is_not_found_and_is_stored_again_with_the_same_content(
     blob_service: BlobService, thread_id: UUID
 ) -> None:
     ref = await keep(blob_service, thread_id)
@@ -205,7 +205,7 @@ async def test_an_object_that_is_gone_is_not_found_and_is_stored_when_it_comes_a
     assert await bytes_of(blob_service, ref) == b"En taro Adun"
 
 
-async def test_a_blob_whose_time_is_up_is_gone_at_once_and_spares_the_others(
+async def test_an_expired_blob_is_not_found_at_once_and_others_stay(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     lasting = await keep(blob_service, thread_id)
@@ -244,7 +244,7 @@ async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
     assert await bytes_of(blob_service, kept) == b"kept"
 
 
-async def test_nothing_is_added_to_a_thread_or_run_that_is_gone(
+async def test_no_blob_is_added_to_a_deleted_thread_or_run(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     lease = await lease_of(db, thread_id)
@@ -274,7 +274,7 @@ class Slow:
         await self._store.delete(key)
 
 
-async def test_who_wants_an_object_while_it_is_collected_waits_and_has_it_after(
+async def test_a_writer_waits_for_the_collection_of_its_object_and_stores_it_again(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     await drop(db, await keep(blob_service, thread_id))
@@ -296,7 +296,7 @@ async def _deleted_by_one_who_dies(db: Database, blob_service: BlobService, ref:
         raise KeyError
 
 
-async def test_a_collector_that_dies_between_the_bytes_and_the_row_loses_nothing_of_what_comes(
+async def test_a_collector_that_dies_between_bytes_and_row_loses_no_later_write(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     ref = await keep(blob_service, thread_id)
@@ -352,7 +352,7 @@ async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
     assert await collector.sweep(min_age_seconds=0) == 0
 
 
-async def test_a_store_that_is_another_databases_is_not_swept(
+async def test_a_store_of_another_database_is_not_swept(
     db: Database, blob_service: BlobService, tmp_path: Path
 ) -> None:
     assert await blob_service.store.register_owner("another") == "another"
@@ -385,9 +385,7 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: Blob
         await asyncio.sleep(0.02)
 
 
-async def test_a_thread_keeps_so_many_bytes_and_no_more(
-    db: Database, blob_service: BlobService, thread_id: UUID
-) -> None:
+async def test_a_thread_stores_bytes_up_to_its_quota(db: Database, blob_service: BlobService, thread_id: UUID) -> None:
     blob_service.quota = StorageQuota(thread=1000, guest=100)  # the threads of these tests belong to guests
     await keep(blob_service, thread_id, b"x" * 60)
     found = await asyncio.gather(*(keep(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
@@ -395,7 +393,7 @@ async def test_a_thread_keeps_so_many_bytes_and_no_more(
     await keep(blob_service, await new_thread(db), b"z" * 100)
 
 
-async def test_a_spool_takes_so_many_bytes_and_no_more(blob_service: BlobService, tmp_path: Path) -> None:
+async def test_a_spool_accepts_bytes_up_to_its_limit(blob_service: BlobService, tmp_path: Path) -> None:
     async with blob_service.spool(100_000) as spool:
         await spool.write(b"a" * 10_000)
         assert await spool.whole() == b"a" * 10_000
@@ -410,7 +408,7 @@ async def test_a_spool_takes_so_many_bytes_and_no_more(blob_service: BlobService
     assert list((tmp_path / "spool").iterdir()) == []
 
 
-async def test_a_spool_whose_writer_gives_up_has_all_that_it_took_in_order(
+async def test_a_spool_whose_writer_is_cancelled_has_all_accepted_bytes_in_order(
     blob_service: BlobService, thread_id: UUID
 ) -> None:
     async with blob_service.spool() as spool:
@@ -425,7 +423,7 @@ async def test_a_spool_whose_writer_gives_up_has_all_that_it_took_in_order(
     assert found == b"".join(bytes([number]) * 70_000 for number in range(20))
 
 
-async def test_a_spool_that_finds_no_room_says_so_and_keeps_saying_so(db: Database, tmp_path: Path) -> None:
+async def test_a_spool_that_cannot_write_fails_each_write(db: Database, tmp_path: Path) -> None:
     blob_service = BlobService(db, FilesystemBlobStore(tmp_path), folder=tmp_path / "not there")
     async with blob_service.spool() as spool:
         for _ in range(2):
@@ -435,7 +433,7 @@ async def test_a_spool_that_finds_no_room_says_so_and_keeps_saying_so(db: Databa
             await spool.file()
 
 
-async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
+async def test_uploads_are_attached_once_in_the_requested_order(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     author = ids.new()
@@ -456,7 +454,7 @@ async def test_uploads_are_attached_once_in_the_order_that_was_asked_for(
     assert (await blob_service.find(refs[0].blob_id)).attached
 
 
-async def test_only_so_many_uploads_wait(
+async def test_the_number_of_pending_uploads_is_limited(
     db: Database, blob_service: BlobService, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blobs, "MAX_UNATTACHED", 3)
@@ -469,7 +467,7 @@ async def test_only_so_many_uploads_wait(
     await keep(blob_service, thread_id)
 
 
-async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: Path) -> None:
+async def test_files_left_by_a_crash_are_not_objects_and_are_cleared(tmp_path: Path) -> None:
     store = FilesystemBlobStore(tmp_path)
     source = tmp_path / "source"
     source.write_bytes(b"whole")
@@ -482,7 +480,7 @@ async def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path: 
     await store.aclose()
 
 
-def test_folders_of_dead_processes_are_cleared_and_those_of_the_living_stay(tmp_path: Path) -> None:
+def test_folders_of_dead_processes_are_cleared_and_those_of_live_ones_stay(tmp_path: Path) -> None:
     (tmp_path / "dead").mkdir()
     (tmp_path / "dead" / "half").write_bytes(b"wh")
     with temporary_folder.temporary_folder(tmp_path) as first, temporary_folder.temporary_folder(tmp_path) as second:
@@ -490,7 +488,7 @@ def test_folders_of_dead_processes_are_cleared_and_those_of_the_living_stay(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_bucket_signs_addresses_and_a_folder_has_none(blob_service: BlobService, thread_id: UUID) -> None:
+async def test_a_bucket_has_presigned_urls_and_a_folder_has_none(blob_service: BlobService, thread_id: UUID) -> None:
     ref = await keep(blob_service, thread_id)
     url = await blob_service.store.signed_url(
         ref.sha256, media_type="text/plain", disposition='attachment; filename="a.txt"', seconds=60
@@ -506,7 +504,7 @@ async def test_a_bucket_signs_addresses_and_a_folder_has_none(blob_service: Blob
     assert "X-Amz-Expires=60" in url
 
 
-async def test_a_store_out_of_reach_is_told_and_nothing_is_half_done(
+async def test_an_unreachable_store_is_reported_and_no_blob_is_half_stored(
     db: Database, thread_id: UUID, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3
 ) -> None:
     for name, value in (s3.env | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}).items():
@@ -524,7 +522,7 @@ async def test_a_store_out_of_reach_is_told_and_nothing_is_half_done(
         await store.aclose()
 
 
-async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_bucket_is_reported_as_unreachable(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
     store = S3BlobStore("nothing-here")
@@ -534,12 +532,12 @@ async def test_a_bucket_that_is_not_there_is_out_of_reach(s3: S3, monkeypatch: p
 
 
 @pytest.mark.parametrize("url", ["https://bucket", "s3://", "s3://a:b@bucket", "s3://bucket?x=1", "bucket"])
-def test_an_address_that_is_no_buckets_is_refused(url: str) -> None:
+def test_an_invalid_bucket_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="s3://bucket"):
         validated_store_url(url)
 
 
-async def test_guests_together_keep_so_much_in_a_day_and_users_are_not_held_up(
+async def test_all_guests_share_a_daily_quota_that_does_not_affect_users(
     db: Database, blob_service: BlobService
 ) -> None:
     blob_service.quota = StorageQuota(thread=10_000, guest=10_000, guests_a_day=4096)

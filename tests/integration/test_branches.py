@@ -84,7 +84,7 @@ def prompt(provider: Server) -> list[tuple[str, str]]:
     return [(one["role"], one["content"]) for one in provider.calls[-1].body["messages"]]
 
 
-async def test_a_thread_tells_the_message_that_it_goes_on_from(server: Inside) -> None:
+async def test_a_thread_names_its_active_leaf(server: Inside) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     assert await leaf(thread) == welcome["id"]
@@ -96,7 +96,7 @@ async def test_a_thread_tells_the_message_that_it_goes_on_from(server: Inside) -
     assert await leaf(thread) == sent["assistantMessageId"]
 
 
-async def test_an_empty_thread_has_no_leaf_and_a_reset_takes_it_away(working: Inside) -> None:
+async def test_an_empty_thread_has_no_active_leaf_and_a_reset_removes_it(working: Inside) -> None:
     thread = await working.thread()
     assert await leaf(thread) is None
     await answered(thread, await thread.send("Hello"))
@@ -104,7 +104,7 @@ async def test_an_empty_thread_has_no_leaf_and_a_reset_takes_it_away(working: In
     assert "activeLeaf" not in (await thread.post("reset")).raise_for_status().json()
 
 
-async def test_a_send_tells_observers_where_the_thread_goes_on_and_a_cancel_does_not(server: Inside) -> None:
+async def test_a_send_moves_the_active_leaf_for_observers_and_a_cancel_does_not(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -116,7 +116,7 @@ async def test_a_send_tells_observers_where_the_thread_goes_on_and_a_cancel_does
         assert "thread" not in await feed.next()
 
 
-async def test_whoever_chooses_another_branch_chooses_it_for_all(server: Inside) -> None:
+async def test_choosing_another_branch_changes_it_for_every_observer(server: Inside) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     sent = await thread.send("Hello")
@@ -139,7 +139,7 @@ async def test_whoever_chooses_another_branch_chooses_it_for_all(server: Inside)
     assert await leaf(thread) == explicit["assistantMessageId"]
 
 
-async def test_another_branch_reaches_the_lists_of_members(server: Inside, store: Database) -> None:
+async def test_choosing_another_branch_updates_the_members_thread_lists(server: Inside, store: Database) -> None:
     owner = await person(store)
     thread_id = str(await owned_thread(store, owner, welcome="Hello."))
     path = f"/api/threads/{thread_id}"
@@ -154,7 +154,7 @@ async def test_another_branch_reaches_the_lists_of_members(server: Inside, store
         assert listed["thread"]["activeLeaf"] == welcome["id"]
 
 
-async def test_a_thread_goes_on_from_a_message_of_its_own_only(server: Inside) -> None:
+async def test_an_active_leaf_must_be_a_message_of_the_thread(server: Inside) -> None:
     thread, other = await server.thread(), await server.thread()
     elsewhere = (await other.send("Elsewhere"))["userMessageId"]
     before = await thread.snapshot()
@@ -164,7 +164,7 @@ async def test_a_thread_goes_on_from_a_message_of_its_own_only(server: Inside) -
     assert await thread.snapshot() == before
 
 
-async def test_another_answer_stands_beside_the_first(server: Inside) -> None:
+async def test_a_regenerated_answer_is_a_sibling_of_the_first(server: Inside) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -190,7 +190,7 @@ async def test_another_answer_stands_beside_the_first(server: Inside) -> None:
     assert messages[2]["status"] == "canceled"
 
 
-async def test_the_same_answer_is_asked_for_once(server: Inside) -> None:
+async def test_a_repeated_regenerate_makes_one_answer(server: Inside) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -210,7 +210,7 @@ async def test_the_same_answer_is_asked_for_once(server: Inside) -> None:
     )
 
 
-async def test_only_questions_of_the_thread_are_answered_again(server: Inside) -> None:
+async def test_only_questions_of_the_thread_can_be_regenerated(server: Inside) -> None:
     thread, other = await server.thread(), await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     sent, elsewhere = await thread.send("Hello"), await other.send("Elsewhere")
@@ -234,7 +234,7 @@ async def test_only_questions_of_the_thread_are_answered_again(server: Inside) -
     assert await thread.snapshot() == before
 
 
-async def test_another_answer_waits_interrupts_or_is_refused_as_a_send_is(server: Inside) -> None:
+async def test_a_regenerate_waits_interrupts_or_is_refused_as_a_send(server: Inside) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     question = first["userMessageId"]
@@ -245,7 +245,7 @@ async def test_another_answer_waits_interrupts_or_is_refused_as_a_send_is(server
     assert states == ["canceled", "canceled", "queued"]
 
 
-async def test_of_many_answers_at_once_one_is_written_unless_they_may_wait(server: Inside) -> None:
+async def test_only_one_of_many_regenerates_at_once_runs_unless_they_may_wait(server: Inside) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -254,7 +254,7 @@ async def test_of_many_answers_at_once_one_is_written_unless_they_may_wait(serve
     assert sorted(response.status_code for response in responses) == [202] + [409] * 9
 
 
-async def test_another_answer_is_paid_for_as_a_send_is(database_url: str) -> None:
+async def test_a_regenerate_uses_budgets_as_a_send(database_url: str) -> None:
     env: dict[str, Any] = {"KHALA_ANON_RUNS_PER_HOUR": "2", "KHALA_RUNS_PER_OWNER": "2"}
     async with khala(database_url, with_executor=False, **env) as server:
         thread = await server.thread()
@@ -270,7 +270,7 @@ async def test_another_answer_is_paid_for_as_a_send_is(database_url: str) -> Non
         assert await leaf(thread) == waiting.json()["assistantMessageId"]
 
 
-async def test_runs_go_in_the_order_in_which_they_were_asked_for(server: Inside, store: Database) -> None:
+async def test_runs_are_executed_in_the_order_of_their_requests(server: Inside, store: Database) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     queued: dict[str, Any] = {"options": {"ifBusy": "queue"}}
@@ -288,7 +288,7 @@ async def test_runs_go_in_the_order_in_which_they_were_asked_for(server: Inside,
     assert begun == order
 
 
-async def test_a_send_to_any_message_has_the_history_from_the_root_to_it(working: Inside, provider: Server) -> None:
+async def test_a_send_after_any_message_has_the_history_from_the_root_to_it(working: Inside, provider: Server) -> None:
     thread = await working.thread()
     said = ("assistant", "Hello, world!")
     one = await answered(thread, await thread.send("One"))
@@ -303,7 +303,7 @@ async def test_a_send_to_any_message_has_the_history_from_the_root_to_it(working
     assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two"), said, ("user", "After two")]
 
 
-async def test_another_answer_knows_nothing_of_those_beside_it_and_of_what_came_after(
+async def test_a_regenerated_answer_has_neither_its_siblings_nor_later_messages_in_its_prompt(
     working: Inside, provider: Server
 ) -> None:
     thread = await working.thread()
@@ -319,7 +319,7 @@ async def test_another_answer_knows_nothing_of_those_beside_it_and_of_what_came_
     assert len((await thread.snapshot())["messages"]) == 9
 
 
-async def test_instructions_reach_the_model_for_their_run_only_and_before_those_of_the_thread(
+async def test_instructions_of_a_run_reach_the_model_only_then_and_before_the_threads(
     working: Inside, provider: Server
 ) -> None:
     db = Database(working.database_url)
@@ -336,7 +336,7 @@ async def test_instructions_reach_the_model_for_their_run_only_and_before_those_
     assert [one["role"] for one in provider.calls[-1].body["messages"]].count("system") == 1
 
 
-async def test_another_answer_goes_on_where_a_lost_executor_left_it(database_url: str) -> None:
+async def test_a_regenerated_answer_continues_after_a_lost_executor(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()
@@ -353,7 +353,7 @@ async def test_another_answer_goes_on_where_a_lost_executor_left_it(database_url
     assert text_of(found) == " ".join(f"word{n}" for n in range(1, 31))
 
 
-async def test_a_message_that_follows_none_begins_anew_beside_the_others(working: Inside, provider: Server) -> None:
+async def test_a_message_without_a_parent_starts_a_new_branch_at_the_root(working: Inside, provider: Server) -> None:
     thread = await working.thread()
     first = await thread.send("apple")
     await thread.ended(first["runId"])

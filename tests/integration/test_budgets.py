@@ -124,7 +124,7 @@ async def count(db: Database, table: str) -> int:
 TEN = limited(limit("key", "runs", 10, HOUR_SECONDS), limit("anonymous", "usd", 20), limit("key", "usd", 10))
 
 
-async def test_of_a_hundred_sends_at_once_to_many_threads_of_one_key_ten_fit_a_budget_of_ten(db: Database) -> None:
+async def test_a_hundred_sends_at_once_to_many_threads_of_one_key_use_a_budget_of_ten_exactly(db: Database) -> None:
     places = [await new_thread(db) for _ in range(20)]
     sending = [ask(db, places[at % 20], limits=TEN) for at in range(100)]
     assert await outcomes(sending) == (10, 90)
@@ -132,7 +132,7 @@ async def test_of_a_hundred_sends_at_once_to_many_threads_of_one_key_ten_fit_a_b
     assert (await count(db, "runs"), await count(db, "messages")) == (10, 20)
 
 
-async def test_of_a_hundred_sends_at_once_to_one_thread_ten_fit_a_budget_of_ten(db: Database) -> None:
+async def test_a_hundred_sends_at_once_to_one_thread_use_a_budget_of_ten_exactly(db: Database) -> None:
     place = await new_thread(db)
     assert await outcomes([ask(db, place, limits=TEN) for _ in range(100)]) == (10, 90)
     assert await count(db, "runs") == 10
@@ -182,7 +182,7 @@ async def _taken(db: Database, sent: SendResult) -> None:
     await sends.send(db, question, CALLER, USUAL)
 
 
-async def test_an_interrupting_send_that_is_refused_calls_nothing_off(db: Database) -> None:
+async def test_a_refused_interrupting_send_cancels_no_run(db: Database) -> None:
     place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR_SECONDS))
     sent = await ask(db, place, limits=tight)
     with pytest.raises(BudgetExhausted):
@@ -190,7 +190,7 @@ async def test_an_interrupting_send_that_is_refused_calls_nothing_off(db: Databa
     assert (await runs.get(db, sent.run_id, CALLER)).status == "queued"
 
 
-async def test_when_the_window_ends_there_is_room_again(db: Database) -> None:
+async def test_a_new_window_has_its_full_budget(db: Database) -> None:
     place, tight = await new_thread(db), limited(limit("key", "runs", 1, HOUR_SECONDS))
     await ask(db, place, limits=tight)
     with pytest.raises(BudgetExhausted) as refused:
@@ -301,7 +301,7 @@ async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: 
     assert await nothing_is_held(db) == found
 
 
-async def test_a_provider_that_tells_nonsense_does_not_keep_a_run_from_ending(db: Database) -> None:
+async def test_a_provider_with_absurd_usage_does_not_keep_a_run_from_ending(db: Database) -> None:
     await ask(db, await new_thread(db), limits=USUAL)
     lease = (await claim(db))[0].lease
     last = ending(lease, 0, ())
@@ -313,7 +313,7 @@ async def test_a_provider_that_tells_nonsense_does_not_keep_a_run_from_ending(db
     assert found["thread", "seconds"] == (0, 0)
 
 
-async def test_seconds_are_those_of_the_calls(db: Database) -> None:
+async def test_seconds_count_the_time_of_model_calls(db: Database) -> None:
     await ask(db, await new_thread(db), limits=USUAL)
     await finish(db, (await claim(db))[0].lease)
     assert (await nothing_is_held(db))["thread", "seconds"] == (0, Decimal("2.5"))
@@ -337,7 +337,7 @@ async def test_a_group_commit_ends_many_runs_in_as_many_statements_as_one(db: Da
     assert (await nothing_is_held(db))["key", "runs"] == (0, 30)
 
 
-async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled(db: Database) -> None:
+async def test_a_claim_moves_open_reservations_to_the_user_and_leaves_settled_ones(db: Database) -> None:
     place, elsewhere, user_id = await new_thread(db), await new_thread(db), ids.new()
     await ask(db, place, limits=USUAL)
     await finish(db, (await claim(db))[0].lease)
@@ -361,7 +361,7 @@ async def test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_s
     assert found["key", "usd"] == (0, Decimal("0.006"))
 
 
-async def test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken(db: Database) -> None:
+async def test_an_extension_fits_every_budget_or_reserves_nothing(db: Database) -> None:
     tight = limited(limit("key", "usd", 1), limit("anonymous", "usd", "0.02"))
     sent = await ask(db, await new_thread(db), limits=tight)
     entries = await ledger.extend(db, sent.run_id, {"usd": Decimal("0.01")})
@@ -372,9 +372,7 @@ async def test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken(db: D
     assert await levels(db) == before
 
 
-async def test_time_is_reserved_piece_by_piece_until_there_is_none(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_time_is_reserved_in_portions_until_none_is_left(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     for portions in (budgets.INITIAL_RESERVATION, budgets.FURTHER_RESERVATION):
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
@@ -390,7 +388,7 @@ async def test_time_is_reserved_piece_by_piece_until_there_is_none(
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.35"), 0)
 
 
-async def test_counts_are_shared_by_all_and_survive_what_fails_around_them(db: Database) -> None:
+async def test_counts_are_shared_by_all_processes_and_survive_a_rollback_around_them(db: Database) -> None:
     async def tried() -> float | None:
         return await counters.count(db, "login", b"me", "tries", 10, window_seconds=900)
 
@@ -425,7 +423,7 @@ async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_
     assert (await count(db, "budgets"), await count(db, "usage_ledger")) == (0, 0)
 
 
-async def test_callers_see_what_is_used_of_their_own_limits(db: Database) -> None:
+async def test_callers_see_the_use_of_their_own_limits(db: Database) -> None:
     place = await new_thread(db)
     await ask(db, place, limits=USUAL)
     await finish(db, (await claim(db))[0].lease)
@@ -533,7 +531,7 @@ async def of_one_key(server: Inside, number: int) -> list[Thread]:
     return [Thread(server.http, thread_id, key) for thread_id in made]
 
 
-async def test_a_limit_that_is_reached_before_a_run_begins_is_429_and_says_when(database_url: str) -> None:
+async def test_a_limit_reached_before_a_run_begins_is_a_429_with_retry_after(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_ANON_RUNS_PER_HOUR="1") as server:
         (thread,) = await of_one_key(server, 1)
         sent = await thread.send("One")
@@ -545,7 +543,7 @@ async def test_a_limit_that_is_reached_before_a_run_begins_is_429_and_says_when(
         assert (await (await server.thread()).post("send", {"text": "Another key's"})).status_code == 202
 
 
-async def test_a_budget_that_is_none_is_named(database_url: str) -> None:
+async def test_an_invalid_budget_is_refused_by_name(database_url: str) -> None:
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()
         refused = await thread.post("send", {"text": "?", "options": {"budget": {"usd": "-1"}}})
@@ -553,7 +551,7 @@ async def test_a_budget_that_is_none_is_named(database_url: str) -> None:
         assert refused.json()["errors"][0]["path"].startswith("options.budget")
 
 
-async def test_many_priced_runs_at_once_settle_within_the_limit_and_a_token_each(database_url: str) -> None:
+async def test_many_priced_runs_at_once_exceed_the_limit_by_at_most_a_token_each(database_url: str) -> None:
     most, many, length = Decimal("0.1"), 10, 9000
     reply = Reply(tokens=WORDS * length, pace=1000, usage=(20, length))
     env = GPT_4O | {"KHALA_ANON_USD_PER_DAY": str(most), "KHALA_ANON_TOKENS_PER_DAY": "0"}
@@ -628,7 +626,7 @@ async def test_a_call_that_the_budget_does_not_allow_is_never_made(database_url:
     assert Decimal(found["costUsd"]) == 0
 
 
-async def test_a_silent_model_is_stopped_when_its_time_is_up(database_url: str) -> None:
+async def test_a_silent_model_is_stopped_when_the_time_budget_is_used_up(database_url: str) -> None:
     began = time.monotonic()
     async with answering(database_url, Reply(tokens=WORDS * 9, hang_after=2), **GPT_4O) as (server, provider):
         thread, run, message = await budgeted(server, seconds=0.5)
@@ -659,7 +657,7 @@ async def test_tokens_of_a_model_without_a_price_are_counted(database_url: str) 
     assert 2400 <= used <= 2510
 
 
-async def test_a_run_that_is_canceled_or_deleted_under_way_gives_back_what_it_reserved(database_url: str) -> None:
+async def test_a_run_that_is_canceled_or_deleted_while_running_releases_its_reservation(database_url: str) -> None:
     reply = Reply(tokens=WORDS * 9, hang_after=3)
     async with answering(database_url, reply, reply, **GPT_4O) as (server, provider):
         for at, end in enumerate(("cancel", "delete")):
@@ -679,7 +677,7 @@ async def test_a_run_that_is_canceled_or_deleted_under_way_gives_back_what_it_re
     assert found["key", "usd"][1] > INITIAL_RESERVATION["usd"]
 
 
-async def test_a_run_that_is_taken_over_goes_on_within_what_is_left_of_its_budget(database_url: str) -> None:
+async def test_a_run_that_is_taken_over_continues_within_the_rest_of_its_budget(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False, KHALA_MODEL="demo") as server:
         thread = await server.thread()
@@ -723,7 +721,7 @@ async def test_a_guests_send_counts_for_the_owner_and_for_the_network(db: Databa
     assert await levels(db) == {("user", "runs"): (1, 0), ("network", "runs"): (1, 0)}
 
 
-async def test_an_amount_is_taken_up_to_the_limit_and_not_beyond(db: Database) -> None:
+async def test_an_amount_is_counted_up_to_the_limit_and_not_beyond(db: Database) -> None:
     async with db.driver() as driver:
 
         async def take(amount: int) -> bool:
@@ -739,7 +737,7 @@ async def test_an_amount_is_taken_up_to_the_limit_and_not_beyond(db: Database) -
         assert await driver.fetchval("SELECT settled FROM budgets") == 5
 
 
-async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
+async def test_an_amount_that_was_never_counted_is_not_released(db: Database) -> None:
     place = ("login pair", b"key", "tries")
 
     async def fits() -> bool:
@@ -753,7 +751,7 @@ async def test_what_was_never_counted_is_not_taken_back(db: Database) -> None:
     assert [await fits() for _ in range(3)] == [True, True, False]
 
 
-async def test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it(db: Database) -> None:
+async def test_the_user_who_claims_a_thread_pays_for_its_unfinished_runs(db: Database) -> None:
     thread_id = await new_thread(db)
     await ask(db, thread_id, limits=USUAL)
     owner = await person(db)

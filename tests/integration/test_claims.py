@@ -47,7 +47,7 @@ def seen_by(thread: Thread, who: Person) -> Thread:
     return owned
 
 
-async def test_a_claim_keeps_the_id_and_all_that_was_said_sets_the_owner_and_clears_the_key(
+async def test_a_claim_keeps_the_id_and_the_transcript_sets_the_owner_and_clears_the_key(
     server: Inside, store: Database
 ) -> None:
     thread, owner = await server.thread(), await person(store, "Tassadar")
@@ -80,7 +80,9 @@ async def test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
-async def test_a_wrong_key_no_account_and_an_unknown_thread_claim_nothing(server: Inside, store: Database) -> None:
+async def test_a_claim_with_a_wrong_key_without_an_account_or_of_an_unknown_thread_is_refused(
+    server: Inside, store: Database
+) -> None:
     thread, who = await server.thread(), await person(store)
     assert (await claim(thread, who, key="x" * 40)).status_code == 403
     assert (await thread.post("claim", {"anonKey": thread.key})).json()["code"] == "unauthorized"
@@ -89,7 +91,9 @@ async def test_a_wrong_key_no_account_and_an_unknown_thread_claim_nothing(server
     assert "ownerId" not in (await thread.snapshot())["thread"]
 
 
-async def test_several_threads_are_claimed_in_one_call_and_all_stay_reachable(server: Inside, store: Database) -> None:
+async def test_several_threads_are_claimed_in_one_request_and_all_stay_reachable(
+    server: Inside, store: Database
+) -> None:
     owner, other = await person(store), await person(store)
     before = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()["thread"]["id"]
     threads = [await server.thread() for _ in range(3)]
@@ -101,7 +105,9 @@ async def test_several_threads_are_claimed_in_one_call_and_all_stay_reachable(se
     assert [one["id"] for one in listed] == [threads[2].id, threads[0].id, before]
 
 
-async def test_of_fifty_claims_at_once_one_wins_and_the_thread_has_one_owner(server: Inside, store: Database) -> None:
+async def test_one_of_fifty_claims_at_once_succeeds_and_the_thread_has_one_owner(
+    server: Inside, store: Database
+) -> None:
     thread = await server.thread()
     people = [await person(store) for _ in range(MANY)]
     answers = await asyncio.gather(*(claim(thread, one) for one in people))
@@ -112,7 +118,9 @@ async def test_of_fifty_claims_at_once_one_wins_and_the_thread_has_one_owner(ser
     assert (owner["ownerId"], owner["revision"]) == (str(winners[0].id), 2)
 
 
-async def test_one_users_fifty_claims_at_once_all_say_yes_and_change_it_once(server: Inside, store: Database) -> None:
+async def test_fifty_claims_of_one_user_at_once_all_succeed_and_change_the_thread_once(
+    server: Inside, store: Database
+) -> None:
     thread, owner = await server.thread(), await person(store)
     answers = await asyncio.gather(*(claim(thread, owner) for _ in range(MANY)))
     assert {answer.json()["revision"] for answer in answers} == {2}
@@ -138,7 +146,7 @@ async def test_claims_and_sends_at_once_leave_a_whole_thread(server: Inside, sto
     assert {one["authorId"] for one in messages if one["role"] == "user"} <= {str(owner.id)}
 
 
-async def test_claimed_in_mid_stream_the_run_ends_the_key_is_cut_and_the_owner_streams_on(
+async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_streaming(
     server: Inside, store: Database
 ) -> None:
     thread, owner = await server.thread(), await person(store)
@@ -164,7 +172,7 @@ async def test_claimed_in_mid_stream_the_run_ends_the_key_is_cut_and_the_owner_s
     assert text_of(answer) == " ".join(f"word{number}" for number in range(1, 61))
 
 
-async def test_claimed_again_and_again_while_runs_end_every_answer_is_whole(server: Inside, store: Database) -> None:
+async def test_claims_while_runs_end_leave_every_answer_whole(server: Inside, store: Database) -> None:
     for words in range(1, 11):
         thread, owner = await server.thread(), await person(store)
         sent = await thread.send(f"/words={words} /pace=200")
@@ -175,7 +183,7 @@ async def test_claimed_again_and_again_while_runs_end_every_answer_is_whole(serv
         assert text_of(answer) == " ".join(f"word{number}" for number in range(1, words + 1))
 
 
-async def test_a_link_made_before_the_claim_opens_the_thread_after_it(server: Inside, store: Database) -> None:
+async def test_a_link_created_before_the_claim_grants_access_after_it(server: Inside, store: Database) -> None:
     thread, owner = await server.thread(), await person(store)
     link = (await thread.post("links", {"role": "viewer"})).json()
     async with socket(server) as feed:
@@ -186,9 +194,7 @@ async def test_a_link_made_before_the_claim_opens_the_thread_after_it(server: In
         assert (delta["type"], delta["thread"]["ownerId"]) == ("delta", str(owner.id))
 
 
-async def test_claimed_between_two_rounds_of_tools_the_later_ones_act_for_the_user(
-    server: Inside, store: Database
-) -> None:
+async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(server: Inside, store: Database) -> None:
     thread, owner = await server.thread(), await person(store)
     ours = await other_thread(server, owner)
     written = call("write_file", path="before.txt", content="guest")

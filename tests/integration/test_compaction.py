@@ -98,7 +98,7 @@ async def test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summar
         assert (await agent.run())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
 
 
-async def test_a_second_summary_is_made_of_the_first_and_takes_its_place(database_url: str) -> None:
+async def test_a_second_summary_is_made_from_the_first_and_replaces_it(database_url: str) -> None:
     def summary(one: Call) -> Reply:
         return Reply(tokens=("second" if "first" in told(one) else "first",))
 
@@ -118,7 +118,7 @@ async def test_a_second_summary_is_made_of_the_first_and_takes_its_place(databas
         assert [block["summary"] for block in contents if block["type"] == "compaction"] == ["first", "second"]
 
 
-async def test_a_failing_summary_leaves_out_the_oldest_and_the_answer_comes(database_url: str) -> None:
+async def test_after_a_failed_summary_the_oldest_messages_are_left_out_and_the_answer_comes(database_url: str) -> None:
     refused = Reply(status=400, message="no summaries today")
     async with serve(database_url, answering(refused, at_length)) as (server, provider):
         thread = await server.thread()
@@ -133,14 +133,14 @@ async def test_a_failing_summary_leaves_out_the_oldest_and_the_answer_comes(data
         assert [one["data"]["outcome"] for one in await agent.receipts("model")] == ["refused", "stop"]
 
 
-async def test_an_empty_summary_is_none(database_url: str) -> None:
+async def test_an_empty_summary_is_ignored(database_url: str) -> None:
     async with serve(database_url, answering(Reply(tokens=(" \n",)), at_length)) as (server, provider):
         agent, _ = await until_summarised(await server.thread(), provider)
         assert (await agent.run())["status"] == "final"
         assert await agent.parts("compaction") == []
 
 
-async def test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret(database_url: str) -> None:
+async def test_a_summary_of_any_length_fits_into_its_part_and_contains_no_secret(database_url: str) -> None:
     long = "password=hunter2secret 🦄" + '"\n🦄' * 2000
     async with serve(database_url, answering(Reply(tokens=(long,)), at_length)) as (server, provider):
         agent, _ = await until_summarised(await server.thread(), provider)
@@ -175,7 +175,7 @@ def in_rounds(most: int) -> Callable[[Call], Reply]:
     return choose
 
 
-async def test_a_long_loop_of_tools_is_compacted(database_url: str) -> None:
+async def test_a_long_loop_of_tool_calls_is_compacted(database_url: str) -> None:
     async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), in_rounds(8))) as (server, provider):
         agent = await act(await server.thread(), "Count.", tools=["glob"], maxSteps=30)
         run = await agent.ended()
@@ -194,7 +194,7 @@ async def test_a_long_loop_of_tools_is_compacted(database_url: str) -> None:
         assert (await agent.text()).endswith("All done.")
 
 
-async def test_the_demo_model_loops_with_large_outputs_and_ends_where_it_must(database_url: str) -> None:
+async def test_the_demo_model_with_large_outputs_ends_at_the_step_limit(database_url: str) -> None:
     async with khala(database_url, KHALA_CONTEXT_TOKENS="2000", KHALA_COOLDOWN_MS="0", KHALA_WELCOME="") as server:
         thread = await server.thread()
         written = call("write_file", path="big{i}.txt", content="0123456789 " * 250)

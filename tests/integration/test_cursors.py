@@ -80,7 +80,7 @@ async def test_a_delta_carries_2000_parts_and_no_more(db: Database, more: int) -
 
 
 @pytest.mark.parametrize(("parts", "messages"), [(2000, 0), (2001, 0), (0, 100), (0, 101)])
-async def test_a_follower_further_behind_gets_a_snapshot_and_goes_on_from_there(
+async def test_an_observer_further_behind_gets_a_snapshot_and_continues_from_it(
     db: Database, parts: int, messages: int
 ) -> None:
     thread_id = await new_thread(db)
@@ -99,7 +99,7 @@ async def test_a_follower_further_behind_gets_a_snapshot_and_goes_on_from_there(
     assert (second["type"], second["from"], len(second["messages"])) == ("delta", now, 1)
 
 
-async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) -> None:
+async def test_observers_equally_far_behind_get_the_same_snapshot(db: Database) -> None:
     thread_id = await new_thread(db)
     before = await write_parts(db, thread_id, MAX_DELTA_PARTS + 1)
     now = await revision_of(db, thread_id)
@@ -112,7 +112,7 @@ async def test_many_who_are_as_far_behind_get_the_same_snapshot(db: Database) ->
     assert found[0]["messages"][-1]["seq"] == MAX_DELTA_PARTS + 1
 
 
-async def test_a_cursor_at_a_reset_goes_on_from_it(db: Database) -> None:
+async def test_a_cursor_at_a_reset_continues_from_it(db: Database) -> None:
     thread_id = await new_thread(db)
     await say(db, thread_id, 3)
     reset = (await threads.reset(db, thread_id, CALLER, welcome="Hello.")).revision
@@ -126,7 +126,7 @@ async def test_a_cursor_at_a_reset_goes_on_from_it(db: Database) -> None:
     assert (await looked(db, thread_id, reset)).change == SnapshotNeeded(revision=now, reset=False)
 
 
-async def test_what_a_thread_says_of_itself_is_told_once(db: Database) -> None:
+async def test_a_change_of_the_thread_itself_is_sent_once(db: Database) -> None:
     thread_id = await new_thread(db)
     renamed = (await threads.update_thread(db, thread_id, CALLER, title="Aiur")).revision
     await say(db, thread_id, 1)

@@ -101,7 +101,7 @@ async def said_goodbye(between: Lingering, database_url: str, pid: int) -> None:
         await postgres.execute(between.url, "SELECT 1")
 
 
-async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_the_driver(database_url: str) -> None:
+async def test_a_connection_that_postgres_has_closed_is_unavailable_for_the_driver(database_url: str) -> None:
     async with Lingering(database_url).open() as between:
         db = Database(between.url, pool_size=2)
 
@@ -117,7 +117,7 @@ async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_t
         await db.close()
 
 
-async def test_a_connection_on_which_postgres_said_goodbye_is_out_of_reach_for_a_command(database_url: str) -> None:
+async def test_a_connection_that_postgres_has_closed_is_unavailable_for_a_command(database_url: str) -> None:
     async with Lingering(database_url).open() as between:
         db = Database(between.url, pool_size=2)
 
@@ -149,7 +149,7 @@ async def an_executor(db: Database) -> AsyncIterator[Executor]:
     await providers.aclose()
 
 
-async def test_a_run_whose_database_goes_away_when_it_is_begun_is_dropped_and_no_crash(db: Database) -> None:
+async def test_a_run_whose_database_is_lost_at_its_start_is_dropped_without_a_crash(db: Database) -> None:
     await ask(db, await new_thread(db))
     (claimed,) = await claim(db)
     nowhere = Database(f"postgresql://khala@127.0.0.1:{free_port()}/khala")
@@ -160,7 +160,7 @@ async def test_a_run_whose_database_goes_away_when_it_is_begun_is_dropped_and_no
     await nowhere.close()
 
 
-async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash(db: Database) -> None:
+async def test_a_run_whose_thread_is_reset_at_its_start_is_lost_without_a_crash(db: Database) -> None:
     thread_id = await new_thread(db)
     await ask(db, thread_id)
     (claimed,) = await claim(db)
@@ -172,7 +172,7 @@ async def test_a_run_whose_thread_is_reset_when_it_is_begun_is_lost_and_no_crash
     assert said == [("run_lease_lost", "info")]
 
 
-async def test_the_driver_says_what_it_says_of_a_connection_that_postgres_has_left(database_url: str) -> None:
+async def test_the_drivers_error_for_a_connection_that_postgres_has_closed_is_the_known_one(database_url: str) -> None:
     """If a new version of asyncpg fails this test, change `app/khala/store/postgres/database.py`."""
     async with Lingering(database_url).open() as between:
         connection = await asyncpg.connect(between.url)

@@ -55,7 +55,7 @@ async def _fail(db: Database, times: int, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", CAUSES)
-async def test_a_command_that_collides_is_run_again_and_done_once(db: Database, code: str) -> None:
+async def test_a_command_that_collides_is_retried_and_takes_effect_once(db: Database, code: str) -> None:
     thread_id, before = await new_thread(db), _counted(code)
     await _fail(db, MAX_TRIES - 1, code)
     sent = await ask(db, thread_id)
@@ -104,7 +104,7 @@ async def test_two_commands_that_lock_against_each_other_both_succeed(db: Databa
     assert [row["title"] for row in titles] == ["xx", "xx"]
 
 
-async def test_an_outage_is_no_collision_and_is_not_tried_again(db: Database) -> None:
+async def test_an_outage_is_not_retried_as_a_collision(db: Database) -> None:
     tries = 0
 
     @retried
@@ -120,7 +120,7 @@ async def test_an_outage_is_no_collision_and_is_not_tried_again(db: Database) ->
     assert tries == 1
 
 
-def test_every_command_of_the_store_that_is_one_transaction_is_run_again() -> None:
+def test_every_command_of_the_store_with_one_transaction_is_retried() -> None:
     found = {
         f"{module.__name__}.{name}": command
         for module in _modules()

@@ -50,7 +50,7 @@ def assert_told(found: Finding, state: str, *words: str) -> None:
     assert all(word in found.says for word in words), found.says
 
 
-async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> None:
+async def test_a_healthy_database_has_good_findings(db: Database, tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     async with open_blobs(settings, db) as blob_service:
         found = await examine(settings, db, blob_service)
@@ -60,13 +60,13 @@ async def test_a_good_database_is_found_well(db: Database, tmp_path: Path) -> No
     }
 
 
-async def test_commits_that_are_not_kept_are_bad(database_url: str) -> None:
+async def test_commits_that_are_not_durable_are_bad(database_url: str) -> None:
     async with altered(database_url, "SET synchronous_commit = off") as db:
         assert_told(await database_checks.durability(db), "bad", "synchronous_commit is off", "RESET")
 
 
 @pytest.mark.parametrize("name", database_checks.FATAL)
-def test_what_must_not_be_off_is_told_by_name(name: str) -> None:
+def test_a_required_setting_that_is_off_is_reported_by_name(name: str) -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
     assert_told(database_checks.judge_durability(found), "ok")
     assert_told(
@@ -74,12 +74,12 @@ def test_what_must_not_be_off_is_told_by_name(name: str) -> None:
     )
 
 
-def test_a_log_from_which_no_base_backup_can_be_made_is_told() -> None:
+def test_a_wal_level_without_base_backups_is_reported() -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
     assert_told(database_checks.judge_durability(found), "warn", "wal_level = replica")
 
 
-async def test_programs_are_told_by_json_and_an_exit_code(database_url: str) -> None:
+async def test_programs_get_json_and_an_exit_code(database_url: str) -> None:
     async with altered(database_url, "SET synchronous_commit = off"):
         env = {"DATABASE_URL": database_url, **DEMO}
         done = await asyncio.to_thread(command, env, "doctor", "--json", "--call", "--processes", "1")
@@ -118,7 +118,7 @@ async def test_too_few_connections_for_all_processes_are_bad(db: Database) -> No
     )
 
 
-async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, database_url: str) -> None:
+async def test_the_connection_limit_of_the_role_counts(postgres_url: str, database_url: str) -> None:
     role = f"{database_name(database_url)}_role"
     await postgres.execute(postgres_url, f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 12')
     try:
@@ -131,14 +131,14 @@ async def test_a_limit_of_the_role_counts_where_it_holds(postgres_url: str, data
         await postgres.execute(postgres_url, f'DROP ROLE "{role}"')
 
 
-async def test_a_clock_that_is_off_is_bad_by_how_much(db: Database) -> None:
+async def test_a_clock_difference_is_bad_and_reported_in_seconds(db: Database) -> None:
     assert_told(await database_checks.clock(db), "ok")
     for wrong in (-90.0, 90.0):
         found = await database_checks.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
         assert_told(found, "bad", "90 s", "time service")
 
 
-async def test_pgvector_is_demanded_only_where_a_column_is_of_its_type(database_url: str) -> None:
+async def test_pgvector_is_required_only_if_a_column_has_its_type(database_url: str) -> None:
     without = "SELECT * FROM pg_catalog.pg_available_extensions WHERE name <> 'vector'"
     await postgres.execute(database_url, f"CREATE VIEW public.pg_available_extensions AS {without}")
     memories = MetaData()
@@ -148,12 +148,12 @@ async def test_pgvector_is_demanded_only_where_a_column_is_of_its_type(database_
         assert_told(await database_checks.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
 
 
-async def test_a_database_that_is_slow_to_answer_is_told(db: Database) -> None:
+async def test_a_slow_database_is_reported(db: Database) -> None:
     assert_told(await database_checks.speed(db, slow=10), "ok")
     assert_told(await database_checks.speed(db, slow=0), "warn", "near its database")
 
 
-async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postgres_url: str, db: Database) -> None:
+async def test_a_missing_old_newer_or_manually_changed_schema_is_reported(postgres_url: str, db: Database) -> None:
     name = f"{database_name(db.url)}_bare"
     await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
     bare = Database(postgres.named(postgres_url, name))
@@ -169,13 +169,13 @@ async def test_a_schema_that_is_missing_old_new_or_changed_by_hand_is_told(postg
     assert_told(await database_checks.schema(db), "warn", "newer")
 
 
-async def test_a_program_leaves_the_schema_of_a_newer_one_as_it_is(db: Database) -> None:
+async def test_a_program_does_not_change_the_schema_of_a_newer_version(db: Database) -> None:
     await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '9999'")
     await migrations.upgrade(db.url)
     assert await migrations.current(db) == "9999"
 
 
-async def test_runs_that_nobody_takes_or_holds_are_told(db: Database) -> None:
+async def test_runs_that_are_not_claimed_or_have_a_lapsed_lease_are_reported(db: Database) -> None:
     assert_told(await workload_checks.runs(db, 10), "ok", "0 queued")
     thread_id = await new_thread(db)
     await ask(db, thread_id)
@@ -189,7 +189,7 @@ async def test_runs_that_nobody_takes_or_holds_are_told(db: Database) -> None:
     assert_told(await workload_checks.runs(db, 0.01, late=0), "warn", "not renewed", "khala work")
 
 
-async def test_a_transaction_that_nobody_ends_is_told_with_how_to_end_it(db: Database, database_url: str) -> None:
+async def test_an_idle_transaction_is_reported_with_the_command_that_ends_it(db: Database, database_url: str) -> None:
     other = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
     try:
         assert_told(await workload_checks.transactions(db, longest=0), "ok")
@@ -201,7 +201,7 @@ async def test_a_transaction_that_nobody_ends_is_told_with_how_to_end_it(db: Dat
         await other.close()
 
 
-async def test_a_database_out_of_reach_is_a_finding_of_each_check_that_asks_it(tmp_path: Path) -> None:
+async def test_an_unreachable_database_is_a_finding_of_each_check_that_queries_it(tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     db = Database("postgresql://khala@127.0.0.1:1/khala")
     try:
@@ -223,7 +223,7 @@ async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path
         assert_told(await environment_checks.blobs(settings, blob_service), "bad", str(tmp_path / "blobs"))
 
 
-async def test_a_wake_up_server_is_reached_or_it_is_told_which_is_not() -> None:
+async def test_an_unreachable_wake_up_server_is_reported_by_name() -> None:
     assert_told(await environment_checks.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
     with nats_server() as server:
         named = configuration.from_environment({"KHALA_WAKE_URL": server.url("name:secret"), **DEMO})
@@ -240,7 +240,7 @@ async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
     assert_told(found, "bad", str(tmp_path), "free disk space")
 
 
-async def test_each_model_is_called_where_that_is_asked_for() -> None:
+async def test_each_model_is_called_if_requested() -> None:
     refusal = Reply(status=400, message="no such model for key sk-abcdefghijklmnopqrstuv")
     async with serving(Reply(), refusal) as server:
         env = {
@@ -287,7 +287,7 @@ PUBLIC = {"KHALA_PUBLIC_URL": "https://chat.example.com", "KHALA_TRUSTED_PROXIES
         (REAL | {"KHALA_LEASE_SECONDS": "2"}, "warn", ("KHALA_LEASE_SECONDS", "10")),
     ],
 )
-def test_a_setting_that_one_may_regret_is_told(env: dict[str, str], state: str, words: tuple[str, ...]) -> None:
+def test_a_risky_setting_is_reported(env: dict[str, str], state: str, words: tuple[str, ...]) -> None:
     (found,) = chosen.findings(configuration.from_environment(env))
     assert found.state == state, found
     assert all(word in f"{found.what} {found.says}" for word in words), found

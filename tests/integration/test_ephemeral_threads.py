@@ -71,7 +71,7 @@ async def listed(requester: Requester) -> list[str]:
     return [one["id"] for one in (await requester.get("/api/threads"))["items"]]
 
 
-async def test_it_is_on_no_list_and_open_to_its_owner_alone(
+async def test_an_ephemeral_thread_is_on_no_list_and_only_its_owner_has_access(
     server: Inside, store: Database, requester: Requester
 ) -> None:
     usual = (await requester.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
@@ -89,7 +89,9 @@ async def test_it_is_on_no_list_and_open_to_its_owner_alone(
     assert by_type["snapshot"]["thread"]["id"] == thread_id
 
 
-async def test_with_a_file_in_its_first_message_it_is_on_no_list_either(store: Database, requester: Requester) -> None:
+async def test_an_ephemeral_thread_with_a_file_in_its_first_message_is_on_no_list(
+    store: Database, requester: Requester
+) -> None:
     said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
     body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
     answer = await requester.post(body, **EPHEMERAL)
@@ -98,7 +100,7 @@ async def test_with_a_file_in_its_first_message_it_is_on_no_list_either(store: D
     assert 3500 < await seconds_left(store, answer.headers["x-thread-id"]) <= 3600
 
 
-async def test_it_goes_on_and_stays_off_the_list(requester: Requester) -> None:
+async def test_an_ephemeral_thread_that_continues_stays_off_the_list(requester: Requester) -> None:
     thread_id = await ask(requester)
     again = await requester.post({"model": "khala", "messages": user("/echo on")}, x_thread_id=thread_id)
     assert again.headers["x-thread-id"] == thread_id
@@ -107,7 +109,7 @@ async def test_it_goes_on_and_stays_off_the_list(requester: Requester) -> None:
 
 
 @pytest.mark.parametrize(("headers", "lasts"), [({}, 3600), ({"x-thread-ttl": "90"}, 90)])
-async def test_it_is_deleted_when_its_time_is_up_and_not_before(
+async def test_an_ephemeral_thread_is_deleted_when_it_expires_and_not_before(
     store: Database, requester: Requester, headers: dict[str, str], lasts: int
 ) -> None:
     thread_id = await ask(requester, **headers)
@@ -125,7 +127,9 @@ async def test_it_is_deleted_when_its_time_is_up_and_not_before(
             assert await driver.fetchval(query, UUID(thread_id)) == 0, table
 
 
-async def test_it_stays_while_an_answer_is_written_and_goes_after_that(store: Database, requester: Requester) -> None:
+async def test_an_ephemeral_thread_is_kept_while_an_answer_is_written_and_deleted_after_it(
+    store: Database, requester: Requester
+) -> None:
     async with requester.stream("/hang=2", x_autopilot="false", **EPHEMERAL) as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
         await let_pass(store, thread_id, 4000)
@@ -138,7 +142,7 @@ async def test_it_stays_while_an_answer_is_written_and_goes_after_that(store: Da
     assert await status(requester, thread_id) == 404
 
 
-async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
+async def test_a_batch_closes_a_bounded_number_of_expired_threads(
     store: Database, requester: Requester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [await ask(requester) for _ in range(3)]
@@ -162,7 +166,9 @@ async def test_of_many_that_are_due_a_batch_closes_a_bounded_number(
         ({"x-thread-id": "00000000-0000-0000-0000-000000000000", **EPHEMERAL}, "x-thread"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
+async def test_invalid_headers_for_ephemeral_threads_are_refused(
+    requester: Requester, headers: dict[str, str], param: str
+) -> None:
     refused = await requester.post({"model": "khala", "messages": user("x")}, **headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
     assert await listed(requester) == []

@@ -46,7 +46,9 @@ async def refused(feed: Socket, code: str) -> None:
     assert (frame["type"], frame["code"]) == ("error", code), frame
 
 
-async def test_an_account_is_shown_at_the_handshake_or_later(server: Inside, db: Database, artanis: Person) -> None:
+async def test_an_account_authenticates_at_the_handshake_or_later(
+    server: Inside, db: Database, artanis: Person
+) -> None:
     thread_id = await owned_thread(db, artanis)
     async with socket(server, additional_headers=artanis.headers) as feed:
         assert (await subscribe(feed, thread_id))["type"] == "snapshot"
@@ -60,7 +62,7 @@ async def test_an_account_is_shown_at_the_handshake_or_later(server: Inside, db:
 
 
 @pytest.mark.parametrize("token", ["", "nonsense", "khala_nonsense", "a.b.c", "x" * 20_000, "\0", "ü"])
-async def test_a_token_that_is_not_good_is_refused_and_changes_nothing(
+async def test_an_invalid_token_is_refused_and_changes_nothing(
     server: Inside, db: Database, artanis: Person, token: str
 ) -> None:
     thread_id = await owned_thread(db, artanis)
@@ -71,7 +73,7 @@ async def test_a_token_that_is_not_good_is_refused_and_changes_nothing(
         assert (await subscribe(feed, thread_id))["type"] == "snapshot"
 
 
-async def test_a_share_key_opens_what_it_opens(server: Inside, db: Database, artanis: Person) -> None:
+async def test_a_share_key_grants_access_to_its_own_thread_only(server: Inside, db: Database, artanis: Person) -> None:
     thread_id, other_id = await owned_thread(db, artanis), await owned_thread(db, artanis)
     _, key = await sharing.create_link(db, thread_id, "viewer", None, artanis.caller)
     async with socket(server) as feed:
@@ -79,7 +81,7 @@ async def test_a_share_key_opens_what_it_opens(server: Inside, db: Database, art
         assert (await subscribe(feed, other_id, shareKey=key))["code"] == "forbidden"
 
 
-async def test_a_token_without_the_scope_follows_nothing(server: Inside, db: Database) -> None:
+async def test_a_token_without_the_read_scope_cannot_subscribe(server: Inside, db: Database) -> None:
     writer = await person(db, scopes=("write",))
     thread_id = await owned_thread(db, writer)
     async with socket(server) as feed:
@@ -129,7 +131,9 @@ async def test_another_account_watches_its_own_list(server: Inside, db: Database
         await feed.nothing()
 
 
-async def test_a_thread_that_bears_the_id_of_its_user_is_no_list(server: Inside, db: Database, artanis: Person) -> None:
+async def test_a_thread_with_the_id_of_its_user_is_not_taken_for_the_thread_list(
+    server: Inside, db: Database, artanis: Person
+) -> None:
     await threads.create(db, artanis.id, artanis.caller, title=None, welcome="")
     async with socket(server) as feed:
         await authenticate(feed, artanis)
@@ -141,7 +145,7 @@ async def test_a_thread_that_bears_the_id_of_its_user_is_no_list(server: Inside,
         assert (await feed.next())["type"] == "account"
 
 
-async def test_a_revoked_token_is_cut_off_everywhere_and_keys_on_the_same_socket_go_on(
+async def test_a_revoked_token_ends_its_subscriptions_and_those_by_keys_on_the_same_socket_continue(
     server: Inside, database_url: str, db: Database, artanis: Person
 ) -> None:
     thread_id = await owned_thread(db, artanis)
@@ -177,7 +181,7 @@ async def test_a_revoked_token_is_cut_off_everywhere_and_keys_on_the_same_socket
             assert (await feed.until("delta"))["threadId"] == keyed.id
 
 
-async def test_a_member_who_is_removed_is_cut_off_on_sockets_and_streams(
+async def test_a_removed_member_loses_access_on_sockets_and_streams(
     server: Inside, db: Database, artanis: Person
 ) -> None:
     thread_id, guest = await owned_thread(db, artanis), await person(db, "Kerrigan")
@@ -208,7 +212,7 @@ async def test_too_many_frames_are_refused_and_close_in_the_end(
         assert (await feed.closed())[0] == 1008
 
 
-async def test_a_socket_that_is_talkative_but_not_too_much_is_heard(server: Inside) -> None:
+async def test_a_socket_below_the_frame_limit_is_served(server: Inside) -> None:
     async with socket(server) as feed:
         for _ in range(300):
             await feed.say({"type": "ping"})

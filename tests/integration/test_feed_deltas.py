@@ -87,7 +87,7 @@ def _keys(value: Any) -> list[str]:
     return [*value, *[key for one in value.values() for key in _keys(one)]] if isinstance(value, dict) else []
 
 
-async def test_every_text_comes_once_and_never_the_whole_again(server: Inside) -> None:
+async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(server: Inside) -> None:
     thread = await server.thread()
     await thread.ended((await thread.send("/words=2000 /pace=0"))["runId"])
     async with socket(server) as feed:
@@ -144,7 +144,7 @@ async def thread_at(view: View, revision: int) -> dict[str, Any]:
     return {"revision": revision, "messages": list(view.messages.values())[:1]}
 
 
-async def test_an_observer_that_is_cut_off_again_and_again_misses_nothing(server: Inside) -> None:
+async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server: Inside) -> None:
     thread = await server.thread()
     observer = server.observer(thread)
     async with observer.following():
@@ -159,7 +159,7 @@ async def test_an_observer_that_is_cut_off_again_and_again_misses_nothing(server
     assert (view.snapshots, observer.connects) == (1, 5)
 
 
-async def test_a_cursor_of_now_gets_nothing_until_something_happens(still: Inside) -> None:
+async def test_a_current_cursor_gets_no_frame_until_a_change(still: Inside) -> None:
     thread = await still.thread()
     async with socket(still) as feed:
         await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key, "after": 1})
@@ -170,7 +170,7 @@ async def test_a_cursor_of_now_gets_nothing_until_something_happens(still: Insid
 
 
 @pytest.mark.parametrize("after", [2, 1000, 2**53 - 1])
-async def test_a_cursor_of_the_future_gets_a_snapshot_and_goes_on_from_there(still: Inside, after: int) -> None:
+async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(still: Inside, after: int) -> None:
     thread = await still.thread()
     async with socket(still) as feed, socket(still) as other:
         first = await feed.subscribe(thread, after=after)
@@ -206,7 +206,7 @@ async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: 
         assert (delta["type"], delta["from"]) == ("delta", reset["revision"])
 
 
-async def test_a_reset_in_the_midst_of_an_answer_ends_it_for_good(server: Inside) -> None:
+async def test_a_reset_during_an_answer_ends_the_answer(server: Inside) -> None:
     thread = await server.thread()
     async with server.observer(thread).following() as observer:
         sent = await thread.send("/words=2000 /pace=100")
@@ -225,7 +225,7 @@ async def test_a_reset_in_the_midst_of_an_answer_ends_it_for_good(server: Inside
     assert len((await thread.snapshot())["messages"]) == 3
 
 
-async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_go_on(server: Inside) -> None:
+async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_continue(server: Inside) -> None:
     thread, other = await server.thread(), await server.thread()
     gone = {"type": "gone", "threadId": thread.id, "code": "thread_not_found"}
     async with socket(server) as one, socket(server) as two, events(thread) as three:
@@ -277,7 +277,7 @@ async def test_a_reader_that_does_not_read_catches_up_later(server: Inside) -> N
     assert [view.text(one["assistantMessageId"]) for one in sent] == [expected] * 5
 
 
-async def test_changes_through_one_thread_are_not_told_to_another(still: Inside) -> None:
+async def test_changes_of_one_thread_are_not_sent_to_observers_of_another(still: Inside) -> None:
     thread, other = await still.thread(), await still.thread()
     async with socket(still) as feed:
         await feed.subscribe(other)

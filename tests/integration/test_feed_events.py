@@ -53,7 +53,7 @@ async def test_a_stream_resumes_after_the_revision_that_is_known(
         assert [message["role"] for message in delta["messages"]] == ["user", "assistant"] * 2
 
 
-async def test_last_event_id_goes_before_the_query_that_a_browser_repeats(server: Inside) -> None:
+async def test_last_event_id_takes_precedence_over_the_query_that_a_browser_repeats(server: Inside) -> None:
     thread = await server.thread()
     for number in range(3):
         await thread.send(f"Message {number}", options={"ifBusy": "queue"})
@@ -66,7 +66,7 @@ async def test_last_event_id_goes_before_the_query_that_a_browser_repeats(server
     ["", "x", "-1", "1e3", "2.0", "+1", "0x1", "5,6", "NaN", "9" * 16, "9" * 5000, "9007199254740991",
      "9007199254740992", "1\tid: 7", "<script>", "\xb2", "\xff"],
 )  # fmt: skip
-async def test_a_last_event_id_that_is_none_gets_a_snapshot(server: Inside, known: str) -> None:
+async def test_an_invalid_last_event_id_gets_a_snapshot(server: Inside, known: str) -> None:
     thread = await server.thread()
     path = f"/api/threads/{thread.id}/events"
     headers = [(b"Last-Event-ID", known.encode("latin-1")), (b"X-Anon-Key", thread.key.encode())]
@@ -78,13 +78,13 @@ async def test_a_last_event_id_that_is_none_gets_a_snapshot(server: Inside, know
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "9007199254740992", "1.5", ""])
-async def test_an_after_that_is_no_revision_is_refused(server: Inside, after: str) -> None:
+async def test_an_after_parameter_that_is_no_revision_is_refused(server: Inside, after: str) -> None:
     thread = await server.thread()
     response = await server.http.get(f"/api/threads/{thread.id}/events?after={after}", headers=thread.headers)
     assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["after"]
 
 
-async def test_a_silent_stream_shows_that_it_is_alive(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_stream_sends_keep_alives(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_reader, "KEEP_ALIVE_INTERVAL_SECONDS", 0.05)
     thread = await server.thread()
     async with events(thread) as stream:
@@ -111,7 +111,7 @@ async def test_a_stream_ends_when_its_thread_is_gone(server: Inside) -> None:
         assert stream.ended
 
 
-async def test_a_reset_is_told(server: Inside) -> None:
+async def test_a_reset_is_sent_to_streams(server: Inside) -> None:
     thread = await server.thread()
     async with events(thread) as stream:
         await stream.next()
@@ -120,7 +120,7 @@ async def test_a_reset_is_told(server: Inside) -> None:
         assert (frame["type"], frame["reset"], frame["revision"]) == ("snapshot", True, 2)
 
 
-async def test_streams_that_are_left_are_forgotten(server: Inside) -> None:
+async def test_disconnected_streams_are_released(server: Inside) -> None:
     thread = await server.thread()
     for _ in range(20):
         async with events(thread) as stream:

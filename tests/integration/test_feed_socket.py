@@ -43,7 +43,7 @@ def error_of(frame: dict[str, Any], code: str, path: str | None = None) -> None:
     assert frame["message"]
 
 
-async def test_the_server_says_hello_first_and_speaks_the_protocol_that_was_asked_for(server: Inside) -> None:
+async def test_the_server_sends_hello_first_in_the_requested_subprotocol(server: Inside) -> None:
     async with socket(server, greeted=False) as feed:
         assert await feed.next() == {"type": "hello", "protocol": 1, "heartbeatSeconds": 25}
         assert feed.connection.subprotocol == "khala.v1"
@@ -89,7 +89,7 @@ async def test_a_ping_is_answered(server: Inside) -> None:
         pytest.param({"type": "subscribe", "threadId": 5}, id="a subscribe to a number"),
     ],
 )
-async def test_a_bad_frame_gets_an_error_and_the_socket_goes_on(server: Inside, frame: Any) -> None:
+async def test_an_invalid_frame_gets_an_error_and_the_socket_stays_open(server: Inside, frame: Any) -> None:
     async with socket(server) as feed:
         await feed.say(frame)
         answer = await feed.next()
@@ -128,7 +128,7 @@ async def test_a_frame_over_a_mebibyte_closes(server: Inside) -> None:
         assert (await feed.closed())[0] == 1009
 
 
-async def test_the_tenth_bad_frame_is_answered_and_closes(server: Inside) -> None:
+async def test_the_tenth_invalid_frame_gets_an_error_and_closes_the_socket(server: Inside) -> None:
     async with socket(server) as feed:
         for bad in ["no JSON", b"binary", "x" * 70_000, "{}", "[]"] * 2:
             await feed.say({"type": "ping"})
@@ -138,7 +138,7 @@ async def test_the_tenth_bad_frame_is_answered_and_closes(server: Inside) -> Non
         assert await feed.closed() == (1008, "Too many bad frames.")
 
 
-async def test_being_refused_is_no_abuse(server: Inside) -> None:
+async def test_refused_requests_do_not_count_as_invalid_frames(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         for _ in range(20):
@@ -174,7 +174,7 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Insid
         assert (await feed.next())["threadId"] == ids[100]
 
 
-async def test_after_an_unsubscribe_nothing_comes_until_the_next_subscribe(server: Inside) -> None:
+async def test_after_an_unsubscribe_no_frame_comes_until_the_next_subscribe(server: Inside) -> None:
     thread, other = await server.thread(), await server.thread()
     async with socket(server) as feed, socket(server) as witness:
         await feed.subscribe(thread)
@@ -205,7 +205,7 @@ async def test_two_threads_on_one_socket_keep_their_own_chains(server: Inside) -
         assert set(revisions.values()) == {11}
 
 
-async def test_a_thread_that_is_followed_again_starts_over(server: Inside) -> None:
+async def test_a_second_subscribe_to_a_thread_starts_over(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         first = await feed.subscribe(thread)
@@ -235,7 +235,7 @@ async def test_a_foreign_origin_is_refused(server: Inside, origin: str) -> None:
     assert refused.value.response.status_code == 403
 
 
-async def test_named_origins_may_connect_and_others_not(named: Inside) -> None:
+async def test_only_configured_origins_may_connect(named: Inside) -> None:
     for origin in ("https://chat.example", "http://localhost:3000", named.url):
         async with socket(named, origin=Origin(origin)):
             pass
@@ -252,7 +252,7 @@ async def test_a_plain_request_for_the_socket_is_no_crash(server: Inside) -> Non
     assert refused.value.response.status_code in {403, 404}
 
 
-async def test_sockets_that_vanish_leave_no_mark(
+async def test_sockets_that_disconnect_leave_no_state_behind(
     server: Inside, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thread = await server.thread()
@@ -273,7 +273,7 @@ async def test_sockets_that_vanish_leave_no_mark(
     assert "error" not in capsys.readouterr().out
 
 
-async def test_what_a_socket_was_goes_with_it_and_waits_for_no_collector(
+async def test_a_closed_socket_is_freed_without_the_garbage_collector(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[object]] = []

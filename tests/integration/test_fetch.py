@@ -56,7 +56,7 @@ class Names:
         "[2001:db8::1]", "[2001::1]", "①27.0.0.1",
     ],
 )  # fmt: skip
-async def test_what_is_not_on_the_open_internet_is_refused_however_it_is_written(host: str) -> None:
+async def test_addresses_that_are_not_public_are_refused_in_every_notation(host: str) -> None:
     for port in ("", ":443", ":8000"):
         said = await fetch(f"http://{host}{port}/", FetchUrl())
         assert not said.ok
@@ -64,7 +64,7 @@ async def test_what_is_not_on_the_open_internet_is_refused_however_it_is_written
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"])
-def test_addresses_of_the_open_internet_are_public(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
@@ -86,13 +86,13 @@ async def test_a_redirect_is_checked_as_the_first_address_was(web: Pages, where:
 @pytest.mark.parametrize(
     "where", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://a:b@127.0.0.1/", "http://0177.0.0.2/"]
 )
-async def test_a_redirect_to_what_is_no_address_of_the_web_is_refused(web: Pages, where: str) -> None:
+async def test_a_redirect_to_another_scheme_or_an_invalid_url_is_refused(web: Pages, where: str) -> None:
     web.says("/", b"", "302 Found", Location=where)
     assert (await fetch(web.url())).result.code == "bad_arguments"
     assert (await fetch(where)).result.code == "bad_arguments"
 
 
-async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(web: Pages) -> None:
+async def test_a_name_is_resolved_once_and_the_checked_address_is_the_one_connected_to(web: Pages) -> None:
     web.says("/", b"here", Content_Type="text/plain")
     names = Names("127.0.0.1", "127.0.0.2")
     tool = FetchUrl(allow=HERE, resolve=names)
@@ -107,12 +107,14 @@ async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages
     assert (said.result.code, web.asked) == ("forbidden", [])
 
 
-async def test_on_the_open_internet_only_the_usual_ports_are_asked() -> None:
+async def test_only_standard_ports_of_public_addresses_are_allowed() -> None:
     said = await fetch("http://public.example:22/", FetchUrl(resolve=Names("1.1.1.1")))
     assert said.text == "Port 22 is not allowed; use 80 or 443."
 
 
-async def test_nothing_of_ours_is_sent_along_and_no_proxy_is_asked(web: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_credential_of_the_server_is_sent_and_no_proxy_is_used(
+    web: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     web.says("/", b"", "302 Found", Location="/next", Set_Cookie="a=b")
@@ -124,7 +126,7 @@ async def test_nothing_of_ours_is_sent_along_and_no_proxy_is_asked(web: Pages, m
     assert "referer" not in heads
 
 
-async def test_it_follows_five_redirects_and_no_more(web: Pages) -> None:
+async def test_at_most_five_redirects_are_followed(web: Pages) -> None:
     for number in range(6):
         web.says(f"/{number}", b"", "301 Moved Permanently", Location=f"/{number + 1}")
     web.says("/6", b"there", Content_Type="text/plain")
@@ -132,7 +134,7 @@ async def test_it_follows_five_redirects_and_no_more(web: Pages) -> None:
     assert (await fetch(web.url("/0"))).text == "The address redirects more than 5 times."
 
 
-async def test_what_is_too_large_is_refused_by_its_length_or_as_it_comes(web: Pages) -> None:
+async def test_a_body_that_is_too_large_is_refused_by_its_length_or_while_it_is_read(web: Pages) -> None:
     web.says("/told", b"x" * 5000, Content_Type="text/plain")
     web.says("/untold", b"x" * 5000, Content_Type="text/plain", Connection="close")
     web.answers["/untold"] = web.answers["/untold"].replace(b"Content-Length: 5000\r\n", b"")
@@ -142,7 +144,7 @@ async def test_what_is_too_large_is_refused_by_its_length_or_as_it_comes(web: Pa
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_a_bomb_is_stopped_before_it_grows(web: Pages, encoding: str) -> None:
+async def test_a_decompression_bomb_is_stopped_at_the_limit(web: Pages, encoding: str) -> None:
     plain = bytes(64 << 20)
     packed = gzip.compress(plain, mtime=0) if encoding == "gzip" else zlib.compress(plain)
     assert len(packed) < 100_000
@@ -160,7 +162,7 @@ async def test_a_bomb_is_stopped_before_it_grows(web: Pages, encoding: str) -> N
         ("identity", b"one two"),
     ],
 )
-async def test_what_is_compressed_is_unpacked(web: Pages, encoding: str, packed: bytes) -> None:
+async def test_a_compressed_body_is_unpacked(web: Pages, encoding: str, packed: bytes) -> None:
     web.says("/", packed, Content_Type="text/plain", Content_Encoding=encoding)
     assert (await fetch(web.url())).text == "one two"
 
@@ -168,13 +170,13 @@ async def test_what_is_compressed_is_unpacked(web: Pages, encoding: str, packed:
 @pytest.mark.parametrize(
     ("encoding", "body"), [("gzip", b"nonsense"), ("br", b"x"), ("gzip", gzip.compress(b"x" * 99, mtime=0)[:-9])]
 )
-async def test_what_is_not_packed_as_it_says_is_an_error(web: Pages, encoding: str, body: bytes) -> None:
+async def test_a_body_that_does_not_match_its_encoding_is_an_error(web: Pages, encoding: str, body: bytes) -> None:
     web.says("/", body, Content_Type="text/plain", Content_Encoding=encoding)
     said = await fetch(web.url())
     assert (said.ok, said.text.startswith("The body")) == (False, True)
 
 
-async def test_a_page_comes_as_text_and_raw_as_it_is(web: Pages) -> None:
+async def test_a_page_is_returned_as_text_or_raw_on_request(web: Pages) -> None:
     page = (
         b"<html><head><title>Aiur &amp; all</title><script>x<y</script></head><body><h1>Home</h1><p>En <b>taro</b></p>"
     )
@@ -184,7 +186,7 @@ async def test_a_page_comes_as_text_and_raw_as_it_is(web: Pages) -> None:
     assert (raw.content, raw.result.media_type) == (page, "text/html; charset=utf-8")
 
 
-async def test_an_error_of_the_host_is_told_with_its_code(web: Pages) -> None:
+async def test_an_error_status_of_the_host_is_reported(web: Pages) -> None:
     web.says("/500", b"", "500 Internal Server Error")
     web.says("/599", b"", "599 Strange")
     web.says("/403", b"", "403 Forbidden")
@@ -194,7 +196,7 @@ async def test_an_error_of_the_host_is_told_with_its_code(web: Pages) -> None:
     assert codes == ["not_found", "unavailable", "unavailable", "forbidden", "unavailable"]
 
 
-async def test_a_host_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_host_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -212,7 +214,7 @@ async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
     assert "needs the permission network" in said.text
 
 
-async def test_over_tls_the_name_of_the_address_is_asked_for_and_checked(tmp_path: Path) -> None:
+async def test_over_tls_the_host_name_of_the_url_is_requested_and_verified(tmp_path: Path) -> None:
     file = certificate(tmp_path, "good.example")
     names: list[str | None] = []
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

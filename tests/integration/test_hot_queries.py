@@ -89,9 +89,7 @@ async def together(server: Inside, db: Database) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_what_is_done_again_and_again_names_its_threads(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with recorded(monkeypatch) as seen:
         db = Database(database_url)
         async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
@@ -135,7 +133,7 @@ def passes_over(node: dict[str, Any]) -> bool:
         ("thread_id = $1 AND revision > $2", False),
     ],
 )
-async def test_a_scan_of_all_of_a_thread_is_found_out(db: Database, condition: str, *, wide: bool) -> None:
+async def test_a_scan_of_a_whole_thread_is_detected(db: Database, condition: str, *, wide: bool) -> None:
     async with db.driver() as driver:
         whole = await plan(driver, f"SELECT * FROM message_parts WHERE {condition}")
     assert any(map(passes_over, nodes(whole))) == wide
@@ -156,6 +154,6 @@ async def test_a_scan_of_all_of_a_thread_is_found_out(db: Database, condition: s
         ("SELECT * FROM users WHERE id = $1", []),
     ],
 )
-async def test_a_statement_that_names_no_thread_is_found_out(db: Database, statement: str, missing: list[str]) -> None:
+async def test_a_statement_that_names_no_thread_is_detected(db: Database, statement: str, missing: list[str]) -> None:
     async with db.driver() as driver:
         assert await unbound(driver, statement) == missing

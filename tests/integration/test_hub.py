@@ -37,7 +37,7 @@ class Counting(CatchUpReader):
         return await super()._read(key)
 
 
-async def test_observers_that_come_together_share_one_read_and_then_need_none(db: Database) -> None:
+async def test_observers_that_subscribe_together_share_one_read_and_need_no_later_one(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Counting(db)
     live = live_by(db, reader)
@@ -57,7 +57,7 @@ async def test_observers_that_come_together_share_one_read_and_then_need_none(db
     assert all([frame["type"] for frame in ear.frames] == ["snapshot", "delta", "delta", "delta"] for ear in ears)
 
 
-async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go(db: Database) -> None:
+async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Counting(db)
     live = live_by(db, reader)
@@ -85,7 +85,7 @@ async def test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_on
     assert reader.reads - before <= 3
 
 
-async def test_one_wake_up_tells_of_parts_of_a_message_of_a_name_and_of_an_end(db: Database) -> None:
+async def test_one_wake_up_reports_parts_messages_a_title_and_an_end(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     asked, renamed, removed = [await new_thread(db) for _ in range(3)]
     reader = Counting(db)
@@ -126,7 +126,7 @@ class Held(CatchUpReader):
         return out
 
 
-async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: Database) -> None:
+async def test_an_observer_whose_first_read_is_overtaken_catches_up(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     reader = Held(db)
     live = live_by(db, reader)
@@ -143,7 +143,7 @@ async def test_an_observer_whose_first_read_is_overtaken_is_not_left_behind(db: 
     assert [part["data"]["text"] for part in late.frames[-1]["parts"]] == ["hello"]
 
 
-async def test_after_subscribing_again_nothing_comes_of_the_earlier_subscription(db: Database) -> None:
+async def test_after_a_second_subscribe_no_frame_of_the_first_one_comes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = live_by(db, CatchUpReader(db))
     hub = live.threads
@@ -180,7 +180,7 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
     assert not any(ear.client.subscriptions for ear in ears)
 
 
-async def test_what_was_read_from_an_earlier_cursor_moves_nobody_back(db: Database) -> None:
+async def test_a_read_from_an_earlier_cursor_moves_no_observer_back(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = live_by(db, CatchUpReader(db))
     hub = live.threads
@@ -210,7 +210,7 @@ class Away(Database):
             yield driver
 
 
-async def test_a_look_that_fails_is_made_again(db: Database) -> None:
+async def test_a_failed_read_is_retried(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = live_by(db, CatchUpReader(db))
     hub, away = live.threads, Away(db.url)

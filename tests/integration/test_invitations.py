@@ -92,9 +92,7 @@ async def listed(server: Inside, who: Person) -> list[str]:
 
 
 @pytest.mark.parametrize("role", ["viewer", "editor", "owner"])
-async def test_who_is_invited_reads_and_does_nothing_until_they_accept(
-    server: Inside, store: Database, role: str
-) -> None:
+async def test_an_invited_user_can_only_read_until_they_accept(server: Inside, store: Database, role: str) -> None:
     here = await hall(server, store)
     made = await here.invite(role)
     member = {"userId": str(here.guest.id), "name": "Zeratul", "role": role}
@@ -116,7 +114,7 @@ async def test_who_is_invited_reads_and_does_nothing_until_they_accept(
     assert await invited_to(server, here.guest) == []
 
 
-async def test_an_invitation_says_where_to_by_whom_and_as_what(server: Inside, store: Database) -> None:
+async def test_an_invitation_names_its_thread_sender_and_role(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     await here.ask("PATCH", "", here.owner.headers, {"title": "Aiur"})
     await here.invite("editor")
@@ -139,7 +137,7 @@ async def test_a_members_role_changes_at_once_and_an_invitations_before_it_is_ac
     assert await here.role() == "viewer"
 
 
-async def test_to_decline_or_to_withdraw_ends_the_reading_at_once(server: Inside, store: Database) -> None:
+async def test_declining_or_withdrawing_ends_read_access_at_once(server: Inside, store: Database) -> None:
     here, there = await hall(server, store), await hall(server, store)
     for place, ends in ((here, here.answer(accept=False)), (there, there.withdraw())):
         await place.invite("viewer")
@@ -154,7 +152,7 @@ async def test_to_decline_or_to_withdraw_ends_the_reading_at_once(server: Inside
         assert (await place.withdraw()).status_code == 404
 
 
-async def test_who_is_invited_withdraws_nobody_elses_invitation(server: Inside, store: Database) -> None:
+async def test_an_invited_user_cannot_withdraw_another_users_invitation(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     other = msgspec.structs.replace(here, guest=await person(store))
     await here.invite("owner")
@@ -166,7 +164,7 @@ async def test_who_is_invited_withdraws_nobody_elses_invitation(server: Inside, 
 @pytest.mark.parametrize(("link", "invited", "comes_to"), [
     ("editor", "viewer", "editor"), ("viewer", "editor", "editor"), ("viewer", "owner", "owner"),
 ])  # fmt: skip
-async def test_of_a_link_and_an_invitation_the_higher_role_is_joined_by(
+async def test_joining_with_a_link_and_an_invitation_gives_the_higher_role(
     server: Inside, store: Database, link: str, invited: str, comes_to: str
 ) -> None:
     here = await hall(server, store)
@@ -178,7 +176,7 @@ async def test_of_a_link_and_an_invitation_the_higher_role_is_joined_by(
     assert await invited_to(server, here.guest) == []
 
 
-async def test_who_has_declined_is_asked_again_by_nobody_of_the_thread_and_not_by_the_sender_elsewhere(
+async def test_a_user_who_declined_is_not_invited_again_to_the_thread_or_by_the_same_sender(
     server: Inside, store: Database
 ) -> None:
     here = await hall(server, store)
@@ -201,7 +199,7 @@ async def test_who_has_declined_is_asked_again_by_nobody_of_the_thread_and_not_b
     assert (await elsewhere.invite()).status_code == 200
 
 
-async def test_to_invite_and_withdraw_again_and_again_is_refused(server: Inside, store: Database) -> None:
+async def test_repeated_invitations_and_withdrawals_are_refused(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     for _ in range(5):
         assert (await here.invite()).status_code == 200
@@ -214,7 +212,7 @@ async def test_to_invite_and_withdraw_again_and_again_is_refused(server: Inside,
     assert (await other.invite()).status_code == 200
 
 
-async def test_one_sender_sends_so_many_a_day_in_all(server: Inside, store: Database) -> None:
+async def test_a_sender_has_a_daily_limit_of_invitations(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     for _ in range(MAX_SENT_PER_DAY - 1):
         async with store.transaction() as connection:
@@ -227,9 +225,7 @@ async def test_one_sender_sends_so_many_a_day_in_all(server: Inside, store: Data
     assert await invited_to(server, other.guest) == []
 
 
-async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in_all(
-    server: Inside, store: Database
-) -> None:
+async def test_a_users_open_invitations_are_limited_by_sender_and_in_total(server: Inside, store: Database) -> None:
     guest, owner = await person(store), await person(store)
     halls = [await hall(server, store, guest, owner) for _ in range(MAX_FROM_ONE_SENDER)]
     for here in halls:
@@ -258,7 +254,7 @@ async def test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in
     assert (await over.invite()).status_code == 200
 
 
-async def test_senders_without_an_account_count_as_one(server: Inside, store: Database) -> None:
+async def test_all_senders_without_an_account_share_one_limit(server: Inside, store: Database) -> None:
     guest = await person(store)
 
     async def invite() -> int:
@@ -273,7 +269,7 @@ async def test_senders_without_an_account_count_as_one(server: Inside, store: Da
     assert joined.json()["status"] == "member"
 
 
-async def test_who_is_invited_counts_among_the_members_of_a_thread(server: Inside, store: Database) -> None:
+async def test_invited_users_count_towards_the_member_limit(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     async with store.driver() as driver:
         await driver.execute(
@@ -294,7 +290,7 @@ async def account(feed: Socket) -> dict[str, Any]:
     return dict(await feed.until("account"))
 
 
-async def test_the_accounts_feed_tells_of_invitations_and_of_their_end(server: Inside, store: Database) -> None:
+async def test_the_account_feed_reports_invitations_and_their_end(server: Inside, store: Database) -> None:
     here = await hall(server, store)
     there = await hall(server, store, here.guest)
     async with socket(server, additional_headers=here.guest.headers) as feed:
@@ -326,7 +322,7 @@ async def test_the_accounts_feed_tells_of_invitations_and_of_their_end(server: I
         assert (await account(feed))["invitations"] == []
 
 
-async def test_a_claim_of_ones_own_needs_no_invitation_any_more(server: Inside, store: Database) -> None:
+async def test_claiming_a_thread_removes_the_users_invitation_to_it(server: Inside, store: Database) -> None:
     thread, who = await server.thread(), await person(store)
     path, body = f"/api/threads/{thread.id}", {"role": "viewer"}
     await server.http.put(f"{path}/members/{who.id}", json=body, headers=thread.headers)
@@ -336,7 +332,7 @@ async def test_a_claim_of_ones_own_needs_no_invitation_any_more(server: Inside, 
     assert [(one["userId"], one["role"], one["status"]) for one in members] == [(str(who.id), "owner", "member")]
 
 
-async def test_a_membership_that_the_version_before_has_made_stands_above_the_invitation(
+async def test_a_membership_created_by_the_previous_version_overrides_the_invitation(
     server: Inside, store: Database
 ) -> None:
     here = await hall(server, store)
@@ -367,7 +363,7 @@ async def test_of_deleted_accounts_no_invitation_is_left_and_none_of_their_names
     assert await invited_to(server, here.guest) == []
 
 
-async def test_to_accept_while_it_is_withdrawn_makes_a_member_or_none(server: Inside, store: Database) -> None:
+async def test_accepting_while_it_is_withdrawn_leaves_no_member(server: Inside, store: Database) -> None:
     for _ in range(5):
         here = await hall(server, store)
         await here.invite()
@@ -377,7 +373,7 @@ async def test_to_accept_while_it_is_withdrawn_makes_a_member_or_none(server: In
         assert (await here.members(), await here.role()) == ([here.first], None)
 
 
-async def test_what_was_declined_is_forgotten_in_time(server: Inside, store: Database) -> None:
+async def test_declined_invitations_are_purged_in_time(server: Inside, store: Database) -> None:
     here, there = await hall(server, store), await hall(server, store)
     for place in (here, there):
         await place.invite()
@@ -391,7 +387,7 @@ async def test_what_was_declined_is_forgotten_in_time(server: Inside, store: Dat
         assert [row["thread_id"] for row in await driver.fetch(query, [here.id, there.id])] == [there.id]
 
 
-async def test_the_trail_says_who_was_invited_and_what_they_answered(server: Inside, store: Database) -> None:
+async def test_the_audit_trail_names_invited_users_and_their_responses(server: Inside, store: Database) -> None:
     here, there = await hall(server, store), await hall(server, store)
     await here.invite()
     await here.answer(accept=True)

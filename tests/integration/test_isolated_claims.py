@@ -35,7 +35,7 @@ async def lose(db: Database, *run_ids: Any, times: int = 2) -> None:
         )
 
 
-async def test_of_runs_that_are_isolated_only_so_many_are_claimed_and_all_others(db: Database) -> None:
+async def test_isolated_runs_are_claimed_up_to_their_limit_and_other_runs_are_not_limited(db: Database) -> None:
     asked = [(await ask(db, await new_thread(db))).run_id for _ in range(6)]
     await lose(db, *asked[:4])
     async with db.driver() as driver:
@@ -47,7 +47,7 @@ async def test_of_runs_that_are_isolated_only_so_many_are_claimed_and_all_others
     assert {one.lease.run_id for one in rest} == set(asked[1:4])
 
 
-async def test_a_second_loss_by_a_lapsed_lease_isolates(db: Database) -> None:
+async def test_a_run_is_isolated_after_its_second_lapsed_lease(db: Database) -> None:
     await ask(db, await new_thread(db))
     await claim(db)
     async with db.transaction() as connection:
@@ -58,7 +58,7 @@ async def test_a_second_loss_by_a_lapsed_lease_isolates(db: Database) -> None:
     assert (found.lost, found.taken_over) == (2, True)
 
 
-async def test_guests_whose_runs_are_isolated_take_no_places_of_other_guests(db: Database) -> None:
+async def test_isolated_runs_of_guests_use_no_slots_of_other_guests(db: Database) -> None:
     asked = [(await ask(db, await new_thread(db))).run_id for _ in range(4)]
     await lose(db, *asked[:3])
     async with db.driver() as driver:
@@ -66,7 +66,7 @@ async def test_guests_whose_runs_are_isolated_take_no_places_of_other_guests(db:
     assert [one.lease.run_id for one in found] == [asked[3]]
 
 
-async def test_a_claim_that_is_renewed_sees_what_was_written_and_shuts_its_writer_out(db: Database) -> None:
+async def test_a_renewed_claim_sees_all_written_parts_and_fences_their_writer_off(db: Database) -> None:
     thread_id = await new_thread(db)
     await ask(db, thread_id)
     (claimed,) = await claim(db)
@@ -82,7 +82,7 @@ async def test_a_claim_that_is_renewed_sees_what_was_written_and_shuts_its_write
     assert await write(db, batch(renewed.lease, 2, "three")) == {renewed.lease.run_id: 1}
 
 
-async def test_a_claim_is_renewed_only_when_what_its_process_was_committing_is_there(db: Database) -> None:
+async def test_a_claim_is_renewed_only_after_the_pending_commit_of_its_process(db: Database) -> None:
     thread_id = await new_thread(db)
     await ask(db, thread_id)
     (claimed,) = await claim(db)
@@ -113,7 +113,7 @@ async def blocked_by_a_lock(db: Database) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_claim_travels_to_a_process_as_it_is() -> None:
+def test_a_claim_is_passed_to_a_child_process_unchanged() -> None:
     options = RunOptions(autopilot=True, max_steps=7, instructions="Wer da?\n")
     lease = Lease(run_id=UUID_ONE, thread_id=UUID_ONE, message_id=UUID_ONE, epoch=3)
     claimed = ClaimedRun(
@@ -132,19 +132,21 @@ async def frozen(db: Database, database_url: str, word: str, **env: str) -> tupl
     return IsolatedExecutor(environment(database_url, database_url, given)), RunExecution(claimed)
 
 
-async def test_a_process_is_killed_when_its_run_takes_longer_than_it_may(db: Database, database_url: str) -> None:
+async def test_a_child_process_is_killed_when_its_run_exceeds_the_time_limit(db: Database, database_url: str) -> None:
     isolation, work = await frozen(db, database_url, "/hold")
     child = await isolation.execute(work, 0.5)
     assert (child.began, child.code) == (True, -signal.SIGKILL)
 
 
-async def test_a_process_that_can_not_be_configured_has_not_begun(db: Database, database_url: str) -> None:
+async def test_a_child_process_that_cannot_be_configured_has_not_started_the_run(
+    db: Database, database_url: str
+) -> None:
     isolation, work = await frozen(db, database_url, "?", KHALA_MODEL="delphi:oracle")
     child = await isolation.execute(work, None)
     assert (child.began, child.code) == (False, 1)
 
 
-async def test_a_process_ends_when_nobody_waits_for_it_any_more(db: Database, database_url: str) -> None:
+async def test_a_child_process_ends_when_its_parent_does_not_wait_any_more(db: Database, database_url: str) -> None:
     isolation, work = await frozen(db, database_url, "/sleep")
     executing = asyncio.create_task(isolation.execute(work, None))
     async with asyncio.timeout(30):
@@ -156,7 +158,7 @@ async def test_a_process_ends_when_nobody_waits_for_it_any_more(db: Database, da
     assert not [one for one in children if one.is_running()]
 
 
-async def test_a_server_executes_a_run_in_a_process_of_its_own_with_its_own_settings(database_url: str) -> None:
+async def test_a_server_executes_an_isolated_run_in_a_child_process_with_its_own_settings(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()

@@ -190,7 +190,7 @@ async def assert_pages(server: Inside, thread: Thread) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_two_hundred_calls_that_hang_stall_nobody_else(database_url: str, tmp_path: Path) -> None:
+async def test_two_hundred_calls_that_hang_delay_no_other_thread(database_url: str, tmp_path: Path) -> None:
     async with with_peculiar(database_url, tmp_path, TIMEOUT="100") as (server, _):
         thread, other = await server.thread(), await server.thread()
         await rules(thread, _all="allow")

@@ -109,7 +109,7 @@ async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 10.
             await asyncio.sleep(0.01)
 
 
-async def test_a_beat_prolongs_just_the_leases_that_are_held(db: Database) -> None:
+async def test_a_heartbeat_prolongs_only_the_leases_that_are_held(db: Database) -> None:
     held, lost = [await lease_of(db, await new_thread(db)) for _ in range(2)]
     earlier = msgspec.structs.replace(lost, epoch=lost.epoch - 1)
     elsewhere = msgspec.structs.replace(lost, thread_id=held.thread_id)
@@ -123,7 +123,7 @@ async def test_a_beat_prolongs_just_the_leases_that_are_held(db: Database) -> No
     assert left[lost.run_id] <= 5
 
 
-async def test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again(database_url: str) -> None:
+async def test_the_lease_of_a_running_run_is_renewed_repeatedly(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
         thread = await server.thread()
@@ -147,7 +147,7 @@ async def test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again(d
     assert max(ends) - min(ends) > timedelta(seconds=0.5), "each renewal prolongs the lease"
 
 
-async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look(database_url: str) -> None:
+async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_sweep(database_url: str) -> None:
     async with sweeping(30), khala(database_url) as server:
         thread = await server.thread()
         async with server.observer(thread).following() as observer:
@@ -163,7 +163,7 @@ async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look(d
 
 
 @pytest.mark.parametrize("state", ["queued", "running"])
-async def test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too(db: Database, state: str) -> None:
+async def test_a_cancel_notifies_executors_and_if_it_ends_the_run_observers_too(db: Database, state: str) -> None:
     thread_id = await new_thread(db)
     run_id = (await lease_of(db, thread_id)).run_id if state == "running" else (await ask(db, thread_id)).run_id
     async with heard(db, RUNS_CHANNEL) as woken, heard(db, THREADS_CHANNEL) as told:
@@ -196,7 +196,9 @@ async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_a
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("held", [True, False])
-async def test_an_answer_stands_while_its_run_is_under_way(db: Database, *, first: bool, held: bool) -> None:
+async def test_a_decision_cannot_be_changed_while_its_run_is_unfinished(
+    db: Database, *, first: bool, held: bool
+) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     if not held:
@@ -211,7 +213,7 @@ async def test_an_answer_stands_while_its_run_is_under_way(db: Database, *, firs
     assert await status_of(db, lease.run_id) == ("running" if held else "queued")
 
 
-async def test_a_run_that_is_canceled_between_its_question_and_the_hand_over_waits_for_nobody(db: Database) -> None:
+async def test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_not_blocked(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     run, changed = await runs.cancel(db, lease.run_id, CALLER)
@@ -247,7 +249,7 @@ async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: st
     assert [block["state"] for block in message["content"]] == ["cancelled"]
 
 
-async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db: Database) -> None:
+async def test_a_run_with_a_decision_before_the_hand_over_continues_at_once(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     await decide(db, lease, approved=False)
@@ -255,7 +257,7 @@ async def test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once(db
     assert await status_of(db, lease.run_id) == "queued"
 
 
-async def test_a_send_meets_a_run_that_awaits_approval_as_one_under_way(db: Database) -> None:
+async def test_a_send_treats_a_run_that_awaits_approval_as_unfinished(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
@@ -267,7 +269,7 @@ async def test_a_send_meets_a_run_that_awaits_approval_as_one_under_way(db: Data
     assert [one.lease.run_id for one in await claim(db)] == [sent.run_id]
 
 
-async def test_an_owner_who_has_runs_under_way_comes_after_who_has_none(db: Database) -> None:
+async def test_an_owner_without_running_runs_is_served_before_one_with_some(db: Database) -> None:
     busy, idle = [await person(db) for _ in range(2)]
     for _ in range(2):
         await ask(db, await owned_thread(db, busy), caller=busy.caller)
@@ -278,7 +280,7 @@ async def test_an_owner_who_has_runs_under_way_comes_after_who_has_none(db: Data
     assert last.lease.run_id != under_way.lease.run_id
 
 
-async def test_a_zombie_hands_over_nothing(db: Database) -> None:
+async def test_an_executor_without_the_lease_cannot_hand_over_the_run(db: Database) -> None:
     zombie = await lease_of(db, await new_thread(db))
     await lapse(db, zombie)
     (taken,) = await claim(db, owner="another")
@@ -289,7 +291,7 @@ async def test_a_zombie_hands_over_nothing(db: Database) -> None:
     assert tuple(row) == ("running", taken.lease.epoch, "another")
 
 
-async def test_only_executors_that_were_lost_over_a_run_are_counted(db: Database) -> None:
+async def test_only_lapsed_leases_count_as_lost_executors(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     for _ in range(3):
         await run_queue.release(db, lease, [])
@@ -312,7 +314,7 @@ async def test_a_run_whose_executor_is_gone_is_canceled_at_once(db: Database) ->
     assert await write(db, batch(lease, 2, "too late")) == {}
 
 
-async def test_a_viewer_asks_nothing(db: Database) -> None:
+async def test_a_viewer_cannot_send(db: Database) -> None:
     thread_id = await new_thread(db)
     viewer, editor = [await by_link(db, thread_id, role) for role in ("viewer", "editor")]
     with pytest.raises(Forbidden):
@@ -326,7 +328,7 @@ async def test_a_viewer_asks_nothing(db: Database) -> None:
     assert (await sends.regenerate(db, again, ids.new(), editor, ROOMY))[1]
 
 
-async def test_the_id_of_an_answer_is_that_of_one_question(db: Database) -> None:
+async def test_an_answer_id_belongs_to_one_question(db: Database) -> None:
     thread_id = await new_thread(db)
     one, other = [
         SendRequest(
@@ -345,7 +347,7 @@ async def test_the_id_of_an_answer_is_that_of_one_question(db: Database) -> None
         await sends.regenerate(db, other, answer_id, CALLER, ROOMY)
 
 
-async def test_a_viewer_cancels_nothing(db: Database) -> None:
+async def test_a_viewer_cannot_cancel(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     viewer, editor = [await by_link(db, lease.thread_id, role) for role in ("viewer", "editor")]
     with pytest.raises(Forbidden):
@@ -353,7 +355,7 @@ async def test_a_viewer_cancels_nothing(db: Database) -> None:
     assert (await runs.cancel(db, lease.run_id, editor))[1]
 
 
-async def test_an_editor_does_not_decide_who_may_read(db: Database) -> None:
+async def test_an_editor_cannot_change_access(db: Database) -> None:
     thread_id = await new_thread(db)
     editor = await by_link(db, thread_id, "editor")
     assert (await threads.update_thread(db, thread_id, editor, title="Aiur")).title == "Aiur"
@@ -372,7 +374,7 @@ async def test_a_run_is_not_taken_over_while_its_thread_is_written_to(db: Databa
     assert [one.lease.run_id for one in await claim(db)] == [lease.run_id]
 
 
-async def test_what_was_canceled_taken_over_or_deleted_is_called_off(db: Database) -> None:
+async def test_runs_that_were_canceled_taken_over_or_deleted_are_reported_to_their_executor(db: Database) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(4)]
     held, canceled, taken, deleted = leases
     await runs.cancel(db, canceled.run_id, CALLER)
@@ -385,7 +387,7 @@ async def test_what_was_canceled_taken_over_or_deleted_is_called_off(db: Databas
     assert found == {canceled.run_id, taken.run_id, deleted.run_id}
 
 
-async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database) -> None:
+async def test_approval_requests_expire_and_decisions_and_running_runs_do_not(db: Database) -> None:
     answered, running, blocked = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     for lease in (answered, running, blocked):
         await asking(db, lease)
@@ -412,7 +414,7 @@ async def test_questions_expire_and_answers_and_running_runs_do_not(db: Database
     assert found == ["running", "running", "queued"]
 
 
-async def test_an_answer_with_other_arguments_is_another_answer(db: Database) -> None:
+async def test_a_decision_with_other_arguments_is_another_decision(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await asking(db, lease)
     stands = await decide(db, lease, approved=True, edited_args={"path": "b"})
@@ -422,7 +424,7 @@ async def test_an_answer_with_other_arguments_is_another_answer(db: Database) ->
     assert await decide(db, lease, approved=True, edited_args={"path": "b"}) == stands
 
 
-async def test_an_answer_that_was_interrupted_after_its_last_word_is_whole(database_url: str) -> None:
+async def test_an_answer_interrupted_after_its_last_word_is_complete(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()

@@ -159,7 +159,7 @@ async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_deletion_of_an_account_locks_budgets_before_users(db: Database) -> None:
+async def test_deleting_an_account_locks_budgets_before_users(db: Database) -> None:
     user, before = await _with_budget(db), _deadlocks()
     await _crossed(db, _windows(user.id), _user_row(user.id), accounts.remove, db, user.caller)
     assert _deadlocks() == before
@@ -214,7 +214,7 @@ async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> 
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_flush_locks_the_runs_that_end_and_that_begin_a_round_in_the_order_of_heartbeats(db: Database) -> None:
+async def test_a_flush_locks_runs_that_end_or_begin_a_step_in_the_order_of_heartbeats(db: Database) -> None:
     user, before = await person(db), _deadlocks()
     for _ in range(2):
         await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
@@ -238,7 +238,7 @@ async def _blocks(driver: Driver, blocker: int, count: int) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_lists_are_stamped_while_foreign_keys_hold_an_older_version_of_a_user(db: Database) -> None:
+async def test_list_entries_are_updated_while_foreign_keys_lock_an_older_version_of_a_user(db: Database) -> None:
     members, before = sorted([await person(db), await person(db)], key=lambda one: one.id), _deadlocks()
     low, high = (one.id for one in members)
     thread_id = await owned_thread(db, members[0])

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from khala.store.postgres.database import Database
 
 
-async def test_an_error_of_the_database_does_not_tell_its_parameters(database_url: str) -> None:
+async def test_a_logged_database_error_does_not_contain_the_parameters(database_url: str) -> None:
     store = Database(database_url)
     try:
         with pytest.raises(DBAPIError) as raised:

@@ -55,7 +55,7 @@ both = pytest.mark.parametrize("how", ["stdio", "http"])
 
 
 @both
-async def test_tools_come_with_their_specs_and_results_as_what_they_are(how: str, journal: Path) -> None:
+async def test_tools_have_their_specs_and_results_keep_their_types(how: str, journal: Path) -> None:
     async with either(how, journal, timeout=7.0) as (server, _), connected(server) as connections:
         tools = connections.tools()
         assert (await use(connections, "peculiar__echo", text="En taro Adun")).output == "En taro Adun"
@@ -78,7 +78,9 @@ async def test_tools_come_with_their_specs_and_results_as_what_they_are(how: str
 
 
 @both
-async def test_large_results_go_to_the_sink_and_too_large_ones_fail_alone(how: str, journal: Path) -> None:
+async def test_large_results_go_to_the_sink_and_a_result_over_the_limit_fails_only_its_call(
+    how: str, journal: Path
+) -> None:
     async with either(how, journal) as (server, _), connected(server) as connections:
         sink = Collected()
         big = await use(connections, "peculiar__big", a_call(sink=sink), n=1_000_000)
@@ -97,7 +99,7 @@ async def test_a_hundred_calls_at_once_each_get_their_own_answer(how: str, journ
 
 
 @both
-async def test_a_server_that_hangs_is_timed_out_and_told(how: str, journal: Path) -> None:
+async def test_a_call_of_a_hanging_server_times_out_and_is_cancelled_there(how: str, journal: Path) -> None:
     async with either(how, journal, timeout=1.0) as (server, _), connected(server) as connections:
         with pytest.raises(ToolError) as failed:
             await use(connections, "peculiar__hang")
@@ -119,7 +121,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(how: str, journal: Pa
 
 
 @both
-async def test_progress_is_told_while_the_call_is_under_way(how: str, journal: Path) -> None:
+async def test_progress_is_reported_while_the_call_runs(how: str, journal: Path) -> None:
     async with either(how, journal) as (server, _), connected(server) as connections:
         told: list[str] = []
         assert (await use(connections, "peculiar__slow", a_call(told=told))).output == "at last"
@@ -127,7 +129,7 @@ async def test_progress_is_told_while_the_call_is_under_way(how: str, journal: P
 
 
 @both
-async def test_new_tools_are_there_once_the_server_says_so(how: str, journal: Path) -> None:
+async def test_new_tools_are_available_once_the_server_announces_them(how: str, journal: Path) -> None:
     async with either(how, journal) as (server, _), connected(server) as connections:
         assert "peculiar__grown_0" not in connections.tools()
         await use(connections, "peculiar__grow")
@@ -135,7 +137,9 @@ async def test_new_tools_are_there_once_the_server_says_so(how: str, journal: Pa
 
 
 @both
-async def test_a_server_killed_in_a_call_is_an_unknown_outcome_and_comes_back(how: str, journal: Path) -> None:
+async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_is_reconnected(
+    how: str, journal: Path
+) -> None:
     other = stdio(journal.with_name("other"), "other")
     async with either(how, journal) as (server, http), connected(server, other) as connections:
         elsewhere = asyncio.create_task(use(connections, "other__hang"))
@@ -174,7 +178,7 @@ async def test_an_idempotent_call_is_repeated_once_under_its_key(how: str, journ
 
 
 @both
-async def test_a_repeated_call_whose_server_dies_again_is_not_tried_a_third_time(how: str, journal: Path) -> None:
+async def test_a_repeated_call_whose_server_dies_again_is_not_repeated_a_second_time(how: str, journal: Path) -> None:
     async with either(how, journal, idempotent=("once",)) as (server, http), connected(server) as connections:
         call = asyncio.create_task(use(connections, "peculiar__once", n=9))
         for times in (1, 2):
@@ -189,7 +193,7 @@ async def test_a_repeated_call_whose_server_dies_again_is_not_tried_a_third_time
         assert len(calls(journal, "once")) == 2
 
 
-async def test_a_http_server_that_forgets_the_session_is_asked_again(journal: Path) -> None:
+async def test_a_call_is_repeated_when_an_http_server_has_lost_the_session(journal: Path) -> None:
     async with over_http(journal) as http, connected(http.server()) as connections:
         http.kill()
         http.start()
@@ -200,7 +204,7 @@ async def test_a_http_server_that_forgets_the_session_is_asked_again(journal: Pa
         assert len(calls(journal, "fail")) == 1
 
 
-async def test_a_server_that_never_starts_is_no_trouble_of_the_others(journal: Path) -> None:
+async def test_a_server_that_never_starts_does_not_affect_the_others(journal: Path) -> None:
     silent = McpServerConfig(name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"))
     missing = McpServerConfig(name="missing", command="no-such-program-anywhere")
     dying = McpServerConfig(name="dying", command=sys.executable, args=("-c", "raise SystemExit(3)"))
@@ -217,7 +221,7 @@ async def test_a_server_that_never_starts_is_no_trouble_of_the_others(journal: P
         assert "hush" not in str(connections.servers())
 
 
-async def test_names_are_such_that_every_provider_takes_them(journal: Path) -> None:
+async def test_tool_names_are_valid_for_every_provider(journal: Path) -> None:
     server, twin = stdio(journal, "Pe.culiar"), stdio(journal, "Pe_culiar")
     async with connected(server, twin) as connections:
         tools = connections.tools()
@@ -242,7 +246,7 @@ async def test_guests_are_offered_only_what_the_operator_opens_to_them(journal: 
         assert specs["opened__fail"].approval == "ask"
 
 
-async def test_one_tool_that_is_none_spoils_nothing() -> None:
+async def test_an_invalid_tool_does_not_affect_the_others() -> None:
     listed = [
         {"name": "good", "inputSchema": {"type": "object"}},
         {"name": "plain", "inputSchema": {}, "outputSchema": {"type": "array"}},
@@ -267,9 +271,7 @@ async def test_one_tool_that_is_none_spoils_nothing() -> None:
         assert connections.tools()["odd__plain"].spec.parameters == {"type": "object"}
 
 
-async def test_a_program_gets_no_more_of_the_environment_than_it_was_given(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_gets_only_its_configured_environment(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "hush")
     async with connected(stdio(journal, env={"GIVEN": "yes"})) as connections:
         told = json.loads((await use(connections, "peculiar__whoami")).output)
@@ -277,7 +279,7 @@ async def test_a_program_gets_no_more_of_the_environment_than_it_was_given(
     assert told["cwd"] == str(ROOT)
 
 
-async def test_closing_ends_all_programs_and_what_they_have_started_within_five_seconds(journal: Path) -> None:
+async def test_closing_ends_all_programs_and_their_children_within_five_seconds(journal: Path) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
     unwilling = McpServerConfig(name="unwilling", command=sys.executable, args=("-c", stubborn))
     async with connected(stdio(journal), unwilling, ready=False) as connections:

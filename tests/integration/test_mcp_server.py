@@ -107,7 +107,7 @@ async def test_a_group_offers_its_tools_and_no_others(server: Inside, store: Dat
         assert (await _post(server, "tools/list", gone, owner.headers)).status_code == 404
 
 
-async def test_groups_are_listed_with_the_tools_that_one_is_offered(server: Inside, store: Database) -> None:
+async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: Inside, store: Database) -> None:
     owner = await person(store)
     items = (await server.http.get("/groups", headers=owner.headers)).raise_for_status().json()["items"]
     groups = {one["name"]: one for one in items}
@@ -120,7 +120,7 @@ async def test_groups_are_listed_with_the_tools_that_one_is_offered(server: Insi
     assert all(one["description"] for name, one in groups.items() if name != "mine")
 
 
-async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_says(server: Inside, store: Database) -> None:
+async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_requires(server: Inside, store: Database) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
         wrong = await one.call_tool("read_file", {"path": 42})
@@ -133,14 +133,14 @@ async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_says(server:
         assert (await one.call_tool("todo_list", {})).is_error is False
 
 
-async def test_an_unknown_method_is_no_method(server: Inside) -> None:
+async def test_an_unknown_method_gets_method_not_found(server: Inside) -> None:
     answer = await _post(server, "no/such/method")
     assert _error(answer)["code"] == types.METHOD_NOT_FOUND
     modern = await _post(server, "no/such/method", meta=True)
     assert _error(modern)["code"] == types.METHOD_NOT_FOUND
 
 
-async def test_without_an_account_one_may_look_but_not_call(server: Inside) -> None:
+async def test_without_an_account_tools_can_be_listed_but_not_called(server: Inside) -> None:
     async with client(server, mode="legacy") as one:
         await one.session.send_ping()
         listed = await names(one)
@@ -151,20 +151,20 @@ async def test_without_an_account_one_may_look_but_not_call(server: Inside) -> N
         assert (refused.value.code, "account" in refused.value.message) == (mcp_server.NEEDS_ACCOUNT, True)
 
 
-async def test_a_key_is_no_account(server: Inside) -> None:
+async def test_an_anonymous_key_does_not_count_as_an_account(server: Inside) -> None:
     thread = await server.thread()
     answer = await _post(server, "tools/call", headers=thread.headers, params={"name": "todo_list", "arguments": {}})
     assert _error(answer)["code"] == mcp_server.NEEDS_ACCOUNT
 
 
-async def test_a_token_that_is_not_good_is_told_so(server: Inside) -> None:
+async def test_an_invalid_token_is_refused(server: Inside) -> None:
     for bad in ("khala_nonsense", "nonsense"):
         answer = await _post(server, "tools/list", headers={"Authorization": f"Bearer {bad}"})
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert (await server.http.get("/mcp-servers", headers={"Authorization": "Bearer nonsense"})).status_code == 401
 
 
-async def test_a_token_that_may_only_read_calls_only_what_reads(server: Inside, store: Database) -> None:
+async def test_a_token_with_only_the_read_scope_calls_only_reading_tools(server: Inside, store: Database) -> None:
     somebody = await person(store)
     async with client(server, await with_scopes(store, somebody, "read")) as one:
         assert {"read_file", "todo_list", "grep"} <= await names(one)
@@ -211,7 +211,7 @@ def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("shouting")
-async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: Database) -> None:
+async def test_a_large_output_is_truncated_with_a_note(server: Inside, store: Database) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
         for how in ("text", "text/csv"):
@@ -226,7 +226,7 @@ async def test_what_is_large_is_cut_with_a_word_about_it(server: Inside, store: 
         assert base64.b64decode(small.data) == b"a" * 3000
 
 
-async def test_a_key_that_is_no_key_counts_as_none(server: Inside, store: Database) -> None:
+async def test_an_invalid_idempotency_key_is_ignored(server: Inside, store: Database) -> None:
     owner = await person(store)
 
     async def added(key: object) -> None:
@@ -260,7 +260,7 @@ async def test_progress_reaches_the_client(server: Inside, store: Database, mode
 
 @pytest.mark.usefixtures("shouting")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_hangs_up_ends_its_call(server: Inside, store: Database, mode: str) -> None:
+async def test_a_client_that_disconnects_cancels_its_call(server: Inside, store: Database, mode: str) -> None:
     Shouting.ended = asyncio.Event()
     under_way = asyncio.Event()
 
@@ -277,12 +277,12 @@ async def test_a_client_that_hangs_up_ends_its_call(server: Inside, store: Datab
         await Shouting.ended.wait()
 
 
-async def test_other_sites_pages_may_not_ask(server: Inside) -> None:
+async def test_pages_of_other_sites_are_refused(server: Inside) -> None:
     answer = await _post(server, "tools/list", headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403
 
 
-async def test_only_posts_are_taken(server: Inside) -> None:
+async def test_only_post_is_supported(server: Inside) -> None:
     for method in ("GET", "DELETE", "PUT"):
         answer = await server.http.request(method, "/mcp", headers=HEADERS)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
@@ -292,7 +292,7 @@ async def test_only_posts_are_taken(server: Inside) -> None:
     assert (await server.http.post("/mcp", content=too_much, headers=HEADERS)).status_code == 413
 
 
-async def test_requests_are_counted_as_all_others(postgres_url: str, template: str) -> None:
+async def test_requests_count_towards_the_rate_limit(postgres_url: str, template: str) -> None:
     async with shared(postgres_url, template, with_executor=False, KHALA_REQUESTS_PER_MINUTE="3") as inside:
         statuses = [(await _post(inside, "tools/list")).status_code for _ in range(4)]
         assert statuses == [200, 200, 200, 429]
@@ -300,7 +300,7 @@ async def test_requests_are_counted_as_all_others(postgres_url: str, template: s
         assert (await inside.http.get("/health")).json() == {"ok": True}
 
 
-async def test_servers_are_shown_to_accounts_without_their_secrets(server: Inside, store: Database) -> None:
+async def test_mcp_servers_are_shown_to_accounts_without_their_secrets(server: Inside, store: Database) -> None:
     assert (await server.http.get("/mcp-servers")).status_code == 401
     headers = (await person(store)).headers
     async with asyncio.timeout(20):

@@ -68,7 +68,7 @@ async def scrape(watcher: httpx.AsyncClient) -> Samples:
     return read((await watcher.get("/metrics")).raise_for_status().text)
 
 
-async def test_what_happened_is_counted_where_it_happened(database_url: str) -> None:
+async def test_each_event_is_counted_in_the_process_where_it_happened(database_url: str) -> None:
     async with watched(database_url) as (server, watcher):
         before = await scrape(watcher)
         thread = await server.thread()
@@ -114,7 +114,7 @@ async def test_what_happened_is_counted_where_it_happened(database_url: str) -> 
     assert not [label for label in labels if re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", label)], "no label contains an id"
 
 
-async def test_no_instrument_is_touched_for_a_token(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_streaming_a_token_updates_no_metric(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     touched = 0
 
     def counting(method: Any) -> Any:
@@ -142,7 +142,7 @@ async def test_no_instrument_is_touched_for_a_token(database_url: str, monkeypat
         assert "word2000" in observer.view.text(sent["assistantMessageId"])
 
 
-async def test_the_database_is_asked_how_the_queue_stands_but_not_for_every_scrape(
+async def test_the_queue_metrics_are_queried_less_often_than_scraped(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Gauges({"inner": db}, lease=10)
@@ -175,7 +175,7 @@ async def test_the_database_is_asked_how_the_queue_stands_but_not_for_every_scra
     assert 30 <= value(samples, "khala_lease_age_seconds") < 100, "the lease of 10 seconds lapsed 20 seconds ago"
 
 
-async def test_who_waits_behind_an_answer_or_has_begun_before_is_not_the_oldest(db: Database) -> None:
+async def test_runs_behind_another_answer_or_already_started_do_not_count_as_oldest(db: Database) -> None:
     own = Gauges({"inner": db}, lease=10)
     thread_id = await new_thread(db)
     await ask(db, thread_id)
@@ -189,7 +189,7 @@ async def test_who_waits_behind_an_answer_or_has_begun_before_is_not_the_oldest(
     assert value(samples, "khala_queue_oldest_seconds") == 0
 
 
-async def test_what_is_not_known_is_left_out() -> None:
+async def test_unknown_values_are_left_out() -> None:
     away = Database(NOBODY_THERE)
     own = Gauges({"inner": away}, lease=10)
     await own.refresh()
@@ -200,7 +200,7 @@ async def test_what_is_not_known_is_left_out() -> None:
     assert not [name for name, _ in samples if name.startswith(("khala_queue", "khala_lease"))]
 
 
-async def test_an_executor_tells_of_itself_too_and_whether_it_is_ready(database_url: str, tmp_path: Path) -> None:
+async def test_an_executor_has_metrics_and_readiness_too(database_url: str, tmp_path: Path) -> None:
     at = f"127.0.0.1:{free_port()}"
     worker = Worker(tmp_path / "worker.log", {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_METRICS": at})
     with ended(worker):
@@ -218,7 +218,7 @@ async def test_an_executor_tells_of_itself_too_and_whether_it_is_ready(database_
     assert worker.crashes() == []
 
 
-async def test_the_endpoint_answers_as_scrapers_ask_and_nothing_else(database_url: str) -> None:
+async def test_the_endpoint_serves_scrapers_and_health_checks_only(database_url: str) -> None:
     async with watched(database_url) as (server, watcher):
         plain = await watcher.get("/metrics")
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -235,19 +235,19 @@ async def test_the_endpoint_answers_as_scrapers_ask_and_nothing_else(database_ur
         assert (await server.http.get("/metrics")).status_code == 404, "the public listener does not serve metrics"
 
 
-async def test_a_port_that_is_taken_is_said_and_nothing_is_served(database_url: str) -> None:
+async def test_a_metrics_port_in_use_is_reported_and_the_server_does_not_start(database_url: str) -> None:
     async with watched(database_url) as (_, watcher):
         with pytest.raises(OSError, match="in use"):
             async with khala(database_url, KHALA_METRICS=watcher.base_url.netloc.decode()):
                 pytest.fail("it serves")
 
 
-def test_labels_that_are_no_closed_list_stay_bounded() -> None:
+def test_open_ended_labels_stay_bounded() -> None:
     bounded = metrics.BoundedLabel(2)
     assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", metrics.OTHER, "a", metrics.OTHER]
 
 
-def test_tools_count_by_their_names_only_if_the_names_are_ours() -> None:
+def test_tool_metrics_are_labelled_by_name_only_for_built_in_tools() -> None:
     def counted() -> set[str]:
         return {sample.labels["tool"] for family in metrics.TOOL_CALLS.collect() for sample in family.samples}
 
@@ -267,17 +267,17 @@ def test_tools_count_by_their_names_only_if_the_names_are_ours() -> None:
     ("given", "address"),
     [("", None), ("127.0.0.1:9464", ("127.0.0.1", 9464)), ("[::1]:9464", ("::1", 9464)), ("0.0.0.0:0", ("0.0.0.0", 0))],
 )
-def test_where_metrics_are_served_is_a_host_and_a_port(given: str, address: tuple[str, int] | None) -> None:
+def test_the_metrics_address_is_a_host_and_a_port(given: str, address: tuple[str, int] | None) -> None:
     assert from_environment({"KHALA_METRICS": given}).process.metrics == address
 
 
 @pytest.mark.parametrize("given", ["9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"])
-def test_what_is_no_host_and_port_is_refused(given: str) -> None:
+def test_an_invalid_metrics_address_is_refused(given: str) -> None:
     with pytest.raises(SettingError, match=r"KHALA_METRICS must be like 127.0.0.1:9464"):
         from_environment({"KHALA_METRICS": given})
 
 
-def test_names_are_as_prometheus_has_them() -> None:
+def test_metric_names_follow_prometheus_conventions() -> None:
     own = {name for name in exposed() if name.startswith("khala_")}
     assert len(own) > 40
     counters = {f"{family.name}_total" for family in metrics.REGISTRY.collect() if family.type == "counter"}
@@ -304,7 +304,7 @@ def expressions() -> Iterator[str]:
     yield from re.findall(r"(?m)^ +expr: (.+)$", ALERTS.read_text())
 
 
-def test_the_dashboard_and_the_alerts_ask_only_for_what_is_told() -> None:
+def test_the_dashboard_and_the_alerts_query_only_existing_metrics() -> None:
     asked = [name for expression in expressions() for name in OWN_AND_COMMON.findall(expression)]
     assert len(asked) > 40
     assert sorted(set(asked) - exposed()) == []
@@ -317,14 +317,14 @@ def test_the_alerts_watch_what_can_go_wrong() -> None:
     assert alerts.count("severity:") == alerts.count("summary:") == alerts.count("action:") == len(named)
 
 
-def test_panels_have_names_and_places_of_their_own() -> None:
+def test_panels_have_distinct_titles_and_positions() -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
 
 
 @pytest.mark.parametrize(("what", "path"), [("rules", ALERTS), ("config", PROMETHEUS)])
-def test_prometheus_takes_them(what: str, path: Path) -> None:
+def test_promtool_accepts_the_alerts_and_the_configuration(what: str, path: Path) -> None:
     done = subprocess.run(
         [program("promtool"), "check", what, path], capture_output=True, text=True, timeout=30, check=False
     )

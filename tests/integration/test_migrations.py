@@ -54,7 +54,7 @@ async def test_the_metadata_equals_the_migrations(db: Database) -> None:
     assert await migrations.current(db) == migrations.head()
 
 
-async def test_migrations_make_the_very_constraints_indexes_and_options_of_the_metadata(
+async def test_migrations_create_exactly_the_constraints_indexes_and_options_of_the_metadata(
     db: Database, postgres_url: str
 ) -> None:
     other = await empty(postgres_url)
@@ -71,7 +71,7 @@ async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
     await drop(postgres_url, db)
 
 
-async def test_a_migration_on_a_busy_machine_is_not_cut_off_as_a_request_would_be(
+async def test_a_migration_may_idle_in_its_transaction_longer_than_a_request(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_idle: list[object] = []
@@ -115,6 +115,6 @@ async def _column(db: Database, query: str) -> list[Any]:
         return [row[0] for row in await driver.fetch(query)]
 
 
-def test_the_names_of_the_files_tell_the_revisions_as_alembic_reads_them() -> None:
+def test_migration_file_names_match_their_alembic_revisions() -> None:
     found = [script.revision for script in ScriptDirectory.from_config(migrations.alembic_config()).walk_revisions()]
     assert migrations.revisions() == found[::-1]

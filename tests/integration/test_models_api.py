@@ -11,7 +11,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_the_models_that_may_be_named_are_listed_with_their_prices(database_url: str) -> None:
+async def test_the_allowed_models_are_listed_with_their_prices(database_url: str) -> None:
     async with khala(database_url, with_executor=False, **SETTINGS) as server:
         found = (await server.http.get("/api/models")).raise_for_status().json()
         assert found["default"] == "openai:gpt-4o-mini"

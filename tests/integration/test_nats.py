@@ -102,7 +102,7 @@ async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
         await connection.close()
 
 
-async def test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away(
+async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an_outage(
     db: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 3600.0)  # so that only a wake-up can report the change
@@ -145,7 +145,7 @@ class Lossy:
         """Say nothing."""
 
 
-async def test_what_was_committed_and_never_told_is_seen_by_the_slow_poll(db: Database) -> None:
+async def test_a_commit_without_a_wake_up_is_found_by_the_slow_poll(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
     async with writing(db, Lossy()) as writer, listening(live, 1) as (ear,):
@@ -171,7 +171,9 @@ class Recording:
         self.told.append((channel, payload))
 
 
-async def test_a_commit_that_went_unheard_is_told_when_it_is_found_to_be_there(db: Database, database_url: str) -> None:
+async def test_a_commit_without_an_acknowledgement_is_published_once_it_is_found(
+    db: Database, database_url: str
+) -> None:
     lease = await lease_of(db, await new_thread(db))
     bus = Recording()
     async with proxy(database_url) as between:
@@ -189,7 +191,7 @@ async def test_a_commit_that_went_unheard_is_told_when_it_is_found_to_be_there(d
     assert bus.told[1:] == [(THREADS_CHANNEL, str(lease.thread_id)), (RUNS_CHANNEL, "")]
 
 
-async def test_after_a_restart_of_the_server_all_look_at_everything_and_are_told_again() -> None:
+async def test_after_a_restart_of_the_server_all_processes_reread_everything_and_get_messages_again() -> None:
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}), on(server, **{THREADS_CHANNEL: Heard()}) as teller:
@@ -208,7 +210,7 @@ async def test_after_a_restart_of_the_server_all_look_at_everything_and_are_told
     assert "lost" not in heard.payloads
 
 
-async def test_who_told_what_may_be_lost_tells_all_to_look_at_everything_once_it_is_back() -> None:
+async def test_a_publisher_that_may_have_lost_messages_makes_all_reread_everything_once_reconnected() -> None:
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}), on(server) as teller:
@@ -219,7 +221,7 @@ async def test_who_told_what_may_be_lost_tells_all_to_look_at_everything_once_it
             await heard.until(lambda payloads: payloads == [EVERYTHING, EVERYTHING])
 
 
-async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None:
+async def test_a_frozen_server_blocks_no_publisher_and_uses_little_memory() -> None:
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
@@ -239,7 +241,7 @@ async def test_a_server_that_freezes_holds_nobody_up_and_little_memory() -> None
             await heard.until(lambda payloads: "after" in payloads)
 
 
-async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_subscriber_that_cannot_keep_up_rereads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_bus, "MAX_PENDING_MESSAGES", 1)
     heard = Heard()
     with nats_server() as server:
@@ -249,7 +251,7 @@ async def test_who_cannot_keep_up_with_what_is_told_looks_at_everything(monkeypa
             await heard.until(lambda payloads: payloads.count(EVERYTHING) > 1)
 
 
-async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
+async def test_an_invalid_message_is_ignored(db: Database) -> None:
     thread_id = await new_thread(db)
     live = LiveService(db, db)
     heard = Heard()
@@ -269,7 +271,7 @@ async def test_what_is_no_wake_up_is_passed_over(db: Database) -> None:
     assert [UUID(one) for one in heard.payloads[1:]] == [thread_id]
 
 
-async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
+async def test_databases_that_share_a_server_do_not_receive_each_others_messages() -> None:
     heard, other = Heard(), Heard()
     with nats_server() as server:
         elsewhere = NatsBus(parse(f"{server.url()}/elsewhere"))
@@ -287,7 +289,7 @@ async def test_databases_that_share_a_server_do_not_hear_each_other() -> None:
     assert (heard.payloads, other.payloads) == ([EVERYTHING, "here"], [EVERYTHING, "there"])
 
 
-async def test_who_may_not_connect_is_told_so_without_the_password() -> None:
+async def test_a_refused_connection_is_reported_without_the_password() -> None:
     with nats_server(login=LOGIN) as server:
         await NatsBus(parse(server.url(":".join(LOGIN)))).check()
         for url in (server.url("khala:wrong-secret"), server.url("wrong-secret"), server.url()):

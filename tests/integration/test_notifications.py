@@ -96,7 +96,7 @@ async def deleting(db: Database, thread_id: UUID) -> Command:
 
 
 @pytest.mark.parametrize("way", [sending, ending_a_run, canceling, resetting, deleting])
-async def test_observers_and_executors_are_told(db: Database, way: Way) -> None:
+async def test_observers_and_executors_are_notified(db: Database, way: Way) -> None:
     thread_id = await new_thread(db)
     command = await way(db, thread_id)
     await tells(db, command, (THREADS_CHANNEL, str(thread_id)), (RUNS_CHANNEL, ""))
@@ -117,7 +117,7 @@ async def revoking_a_link(db: Database, thread_id: UUID) -> Command:
 
 
 @pytest.mark.parametrize("way", [writing_text, renaming, revoking_a_link])
-async def test_observers_are_told(db: Database, way: Way) -> None:
+async def test_observers_are_notified(db: Database, way: Way) -> None:
     thread_id = await new_thread(db)
     command = await way(db, thread_id)
     await tells(db, command, (THREADS_CHANNEL, str(thread_id)))
@@ -147,12 +147,12 @@ async def handing_over(db: Database, thread_id: UUID) -> Command:
 
 
 @pytest.mark.parametrize("way", [answering, answering_a_blocked_run, canceling_a_run_that_is_held, handing_over])
-async def test_executors_are_told(db: Database, way: Way) -> None:
+async def test_executors_are_notified(db: Database, way: Way) -> None:
     command = await way(db, await new_thread(db))
     await tells(db, command, (RUNS_CHANNEL, ""))
 
 
-async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
+async def test_processes_are_notified_of_credentials_that_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
     token, _ = await api_tokens.create(db, caller, "test", SCOPES, None)
@@ -164,7 +164,7 @@ async def test_processes_are_told_of_credentials_that_end(db: Database) -> None:
         await sessions.end(db, session_id, caller)
 
 
-async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(db: Database) -> None:
+async def test_a_commit_of_more_runs_than_fit_into_a_notification_notifies_all(db: Database) -> None:
     count = MAX_IDS_PER_PAYLOAD + 20
     gate = asyncio.Semaphore(8)
 
@@ -184,7 +184,7 @@ async def test_a_commit_of_more_runs_than_a_notification_names_tells_everybody(d
     await tells(db, write_all, (THREADS_CHANNEL, "*"))
 
 
-async def test_somebody_without_an_account_has_nothing_to_end(db: Database) -> None:
+async def test_a_caller_without_an_account_has_no_credentials_to_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
     token, _ = await api_tokens.create(db, caller, "test", SCOPES, None)

@@ -115,7 +115,7 @@ async def test_one_identity_is_one_user_and_another_is_another(server: Inside, r
         assert "email" not in await me(other)
 
 
-async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(server: Inside, real: RealProvider) -> None:
+async def test_signing_in_again_ends_the_browsers_previous_session(server: Inside, real: RealProvider) -> None:
     async with browser(server) as http:
         await sign_in(http, real)
         before = http.cookies["khala_session"]
@@ -124,7 +124,7 @@ async def test_to_sign_in_again_ends_the_session_that_the_browser_came_with(serv
         assert (await server.http.get("/api/me", headers=old)).status_code == 401
 
 
-async def test_an_equal_address_links_nothing(server: Inside, real: RealProvider) -> None:
+async def test_an_equal_email_address_does_not_link_accounts(server: Inside, real: RealProvider) -> None:
     async with browser(server) as local, browser(server) as http:
         mine = await register(local, "alice@example.org")
         await sign_in(http, real)
@@ -132,7 +132,7 @@ async def test_an_equal_address_links_nothing(server: Inside, real: RealProvider
         assert not (await me(local)).get("identities")
 
 
-async def test_an_address_that_the_provider_has_not_verified_is_not_the_accounts(
+async def test_an_unverified_address_of_the_provider_is_not_stored_as_the_accounts(
     server: Inside, real: RealProvider
 ) -> None:
     async with browser(server) as http:
@@ -140,7 +140,7 @@ async def test_an_address_that_the_provider_has_not_verified_is_not_the_accounts
         assert (await me(http)).get("email") is None
 
 
-async def test_who_is_signed_in_links_an_identity_and_signs_in_by_it(server: Inside, real: RealProvider) -> None:
+async def test_a_signed_in_user_links_an_identity_and_signs_in_by_it(server: Inside, real: RealProvider) -> None:
     login = "carol"
     async with browser(server) as http, browser(server) as later, browser(server) as other:
         mine = await register(http, f"{login}@example.com")
@@ -156,13 +156,15 @@ async def test_who_is_signed_in_links_an_identity_and_signs_in_by_it(server: Ins
         assert not (await me(other)).get("identities")
 
 
-async def test_nobody_who_is_not_signed_in_links_anything(server: Inside) -> None:
+async def test_linking_needs_a_session(server: Inside) -> None:
     async with browser(server) as http:
         answer = await http.get("/api/auth/oidc/login", params={"link": "true"})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-async def test_an_identity_is_linked_to_no_account_but_the_one_that_began(server: Inside, real: RealProvider) -> None:
+async def test_an_identity_is_linked_only_to_the_account_that_started_the_sign_in(
+    server: Inside, real: RealProvider
+) -> None:
     login = "carol"
     async with browser(server) as http:
         await register(http, f"{login}@example.com")
@@ -173,7 +175,7 @@ async def test_an_identity_is_linked_to_no_account_but_the_one_that_began(server
         assert not (await me(http)).get("identities")
 
 
-async def test_another_sites_page_cant_begin_to_link(server: Inside) -> None:
+async def test_another_sites_page_cannot_start_linking(server: Inside) -> None:
     async with browser(server) as http:
         await register(http, f"{uuid4().hex}@example.com")
         answer = await http.get(
@@ -182,7 +184,7 @@ async def test_another_sites_page_cant_begin_to_link(server: Inside) -> None:
         assert answer.status_code in (401, 403)
 
 
-async def test_a_login_that_another_browser_began_signs_nobody_in(server: Inside, real: RealProvider) -> None:
+async def test_a_login_that_another_browser_started_is_refused(server: Inside, real: RealProvider) -> None:
     async with browser(server) as attacker, browser(server) as victim:
         back = await real.authorize(await begin(attacker))
         for _ in range(2):
@@ -193,7 +195,7 @@ async def test_a_login_that_another_browser_began_signs_nobody_in(server: Inside
         assert (await me(attacker))["name"] == "Alice Example"
 
 
-async def test_a_login_ends_once(server: Inside, real: RealProvider) -> None:
+async def test_a_login_can_be_finished_only_once(server: Inside, real: RealProvider) -> None:
     async with browser(server) as http:
         back = await real.authorize(await begin(http))
         state = {"Cookie": f"khala_oidc={parameter(back, 'state')}"}
@@ -203,7 +205,7 @@ async def test_a_login_ends_once(server: Inside, real: RealProvider) -> None:
         assert "khala_session" not in again.headers.get("set-cookie", "")
 
 
-async def test_a_login_that_took_too_long_is_over(server: Inside, real: RealProvider, store: Database) -> None:
+async def test_an_expired_login_is_refused(server: Inside, real: RealProvider, store: Database) -> None:
     async with browser(server) as http:
         back = await real.authorize(await begin(http))
         async with store.driver() as driver:
@@ -226,7 +228,7 @@ async def test_state_and_the_session_are_kept_as_hashes(server: Inside, real: Re
 @pytest.mark.parametrize(
     "query", ["", "state=x", "code=x", "code=x&state=x", "error=access_denied", "error=%00&code=x"]
 )
-async def test_what_is_no_end_of_a_login_is_told_at_home(server: Inside, query: str) -> None:
+async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: Inside, query: str) -> None:
     async with browser(server) as http:
         await begin(http)
         answer = await http.get(f"/api/auth/oidc/callback?{query}")
@@ -234,7 +236,7 @@ async def test_what_is_no_end_of_a_login_is_told_at_home(server: Inside, query: 
         assert "khala_session" not in http.cookies
 
 
-async def test_a_code_that_is_none_signs_nobody_in(server: Inside) -> None:
+async def test_an_invalid_code_is_refused(server: Inside) -> None:
     async with browser(server) as http:
         state = parameter(await begin(http), "state")
         answer = await http.get("/api/auth/oidc/callback", params={"code": "forged", "state": state})
@@ -250,13 +252,15 @@ async def test_a_code_that_is_none_signs_nobody_in(server: Inside) -> None:
         "///evil.example", "/x\\..\\evil", "/\x00", "/\r\nSet-Cookie: a=b", "http:/evil.example", "/" + "x" * 1024,
     ],
 )  # fmt: skip
-async def test_a_way_back_that_leads_elsewhere_leads_home(server: Inside, real: RealProvider, given: str) -> None:
+async def test_a_return_url_to_another_site_redirects_to_the_page(
+    server: Inside, real: RealProvider, given: str
+) -> None:
     async with browser(server) as http:
         assert (await sign_in(http, real, returnTo=given)).headers["location"] == "/"
 
 
 @pytest.mark.parametrize("given", ["/", "/t/1", "/?a=https://x.example", "/t/%2F%2Fx", "/t/☃", "/.//x"])
-async def test_a_way_back_of_ours_leads_to_ourselves(server: Inside, real: RealProvider, given: str) -> None:
+async def test_a_return_url_of_this_site_is_followed(server: Inside, real: RealProvider, given: str) -> None:
     async with browser(server) as http:
         target = urlsplit(str(httpx.URL(HOME).join((await sign_in(http, real, returnTo=given)).headers["location"])))
         assert f"{target.scheme}://{target.netloc}" == HOME
@@ -286,14 +290,16 @@ async def test_a_jwt_of_the_provider_is_the_same_user_over_rest_and_on_a_socket(
         assert (await feed.until("snapshot"))["threadId"] == thread_id
 
 
-async def test_a_jwt_of_somebody_new_makes_their_account(server: Inside, real: RealProvider) -> None:
+async def test_a_jwt_of_a_new_user_creates_the_account(server: Inside, real: RealProvider) -> None:
     headers = {"Authorization": f"Bearer {await real.access_token(login='bob')}"}
     first = await server.http.get("/api/me", headers=headers)
     assert first.status_code == 200
     assert (await server.http.get("/api/me", headers=headers)).json() == first.json()
 
 
-async def test_a_jwt_that_is_bent_or_for_somebody_else_is_unauthorized(server: Inside, real: RealProvider) -> None:
+async def test_a_jwt_that_is_tampered_with_or_for_another_audience_is_unauthorized(
+    server: Inside, real: RealProvider
+) -> None:
     jwt = await real.access_token()
     head, payload, signature = jwt.split(".")
     bent = [f"{head}.{payload}.{signature[:-8]}AAAAAAAA", f"{head}.{payload}.", f"{head}.{payload[::-1]}.{signature}"]
@@ -305,7 +311,7 @@ async def test_a_jwt_that_is_bent_or_for_somebody_else_is_unauthorized(server: I
         assert (await feed.next())["code"] == "unauthorized"
 
 
-async def test_to_sign_out_tells_where_it_ends_at_the_provider_too(server: Inside, real: RealProvider) -> None:
+async def test_signing_out_returns_the_providers_end_session_url(server: Inside, real: RealProvider) -> None:
     async with browser(server) as http:
         await sign_in(http, real)
         url = (await http.post("/api/auth/logout")).json()["endSessionUrl"]
@@ -317,7 +323,9 @@ async def test_to_sign_out_tells_where_it_ends_at_the_provider_too(server: Insid
         assert (await http.get("/api/me")).status_code == 401
 
 
-async def test_an_account_of_the_providers_gets_a_password_with_an_address(server: Inside, real: RealProvider) -> None:
+async def test_an_account_from_the_provider_can_set_a_password_with_an_address(
+    server: Inside, real: RealProvider
+) -> None:
     login = "carol"
     async with browser(server) as http, browser(server) as later:
         await sign_in(http, real, login)
@@ -328,7 +336,7 @@ async def test_an_account_of_the_providers_gets_a_password_with_an_address(serve
         assert signed.json()["id"] == (await me(http))["id"]
 
 
-async def test_where_no_provider_is_configured_a_jwt_is_unauthorized(
+async def test_without_a_configured_provider_a_jwt_is_unauthorized(
     postgres_url: str, template: str, real: RealProvider
 ) -> None:
     async with shared(postgres_url, template, with_executor=False) as without:

@@ -91,7 +91,7 @@ async def believer(forger: Forger) -> AsyncIterator[OidcProvider]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_somebody_signs_in_with_a_client_of_each_kind(real: RealProvider, client: str) -> None:
+async def test_a_user_signs_in_with_a_client_of_each_kind(real: RealProvider, client: str) -> None:
     async with party(real.settings(client)) as khala:
         alice = await signed_in(khala, real)
     assert alice.identity == Identity(
@@ -101,7 +101,7 @@ async def test_somebody_signs_in_with_a_client_of_each_kind(real: RealProvider, 
     assert head["alg"] == CLIENTS[client]
 
 
-async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvider, khala: OidcProvider) -> None:
+async def test_a_sign_in_request_has_state_nonce_and_pkce(real: RealProvider, khala: OidcProvider) -> None:
     one, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
     assert one.url.startswith(f"{real.issuer}/auth?")
     asked = {name: parameter(one.url, name) for name in ("state", "nonce", "code_challenge_method", "response_type")}
@@ -112,30 +112,30 @@ async def test_a_sign_in_is_asked_for_with_all_that_protects_it(real: RealProvid
     assert parameter(back, "state") == one.state
 
 
-async def test_an_address_that_nobody_has_verified_is_no_identity(real: RealProvider, khala: OidcProvider) -> None:
+async def test_an_unverified_address_is_left_out(real: RealProvider, khala: OidcProvider) -> None:
     bob = await signed_in(khala, real, "bob")
     assert (bob.email, bob.email_verified, bob.identity.email) == ("bob@example.org", False, None)
 
 
-async def test_somebody_without_name_and_address_signs_in_too(real: RealProvider, khala: OidcProvider) -> None:
+async def test_a_user_without_name_and_address_signs_in_too(real: RealProvider, khala: OidcProvider) -> None:
     carol = await signed_in(khala, real, "carol")
     assert carol.identity == Identity(issuer=real.issuer, subject="carol")
 
 
-async def test_an_id_token_that_says_it_all_is_enough() -> None:
+async def test_a_complete_id_token_needs_no_user_info_request() -> None:
     with running(conform=False) as real:
         async with party(real.settings()) as khala:
             assert (await signed_in(khala, real)).identity.email == "alice@example.org"
         assert real.answered("/me") == 0
 
 
-async def test_many_sign_in_at_once_and_nobody_as_somebody_else(real: RealProvider, khala: OidcProvider) -> None:
+async def test_concurrent_sign_ins_do_not_mix_identities(real: RealProvider, khala: OidcProvider) -> None:
     names = ["alice", "bob", "carol"] * 3
     found = await asyncio.gather(*(signed_in(khala, real, name) for name in names))
     assert [one.subject for one in found] == names
 
 
-async def test_a_provider_is_asked_once_what_it_offers(real: RealProvider) -> None:
+async def test_the_discovery_document_is_fetched_once(real: RealProvider) -> None:
     before, keys = real.answered(DISCOVERY), real.answered("/jwks")
     clock = Clock()
     async with party(real.settings(), clock) as khala:
@@ -148,7 +148,7 @@ async def test_a_provider_is_asked_once_what_it_offers(real: RealProvider) -> No
         assert real.answered(DISCOVERY) == before + 2
 
 
-async def test_a_code_is_of_no_use_with_another_nonce(real: RealProvider, khala: OidcProvider) -> None:
+async def test_a_code_is_refused_with_another_nonce(real: RealProvider, khala: OidcProvider) -> None:
     begun, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
     code = await real.code(begun.url)
     with pytest.raises(Unauthorized):
@@ -156,7 +156,7 @@ async def test_a_code_is_of_no_use_with_another_nonce(real: RealProvider, khala:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_code_is_of_no_use_with_another_verifier(real: RealProvider, client: str) -> None:
+async def test_a_code_is_refused_with_another_verifier(real: RealProvider, client: str) -> None:
     async with party(real.settings(client)) as khala:
         begun, other = await khala.begin(CALLBACK), await khala.begin(CALLBACK)
         code = await real.code(begun.url)
@@ -164,7 +164,7 @@ async def test_a_code_is_of_no_use_with_another_verifier(real: RealProvider, cli
             await khala.finish(code=code, redirect_uri=CALLBACK, verifier=other.verifier, nonce=begun.nonce)
 
 
-async def test_a_code_serves_once(real: RealProvider, khala: OidcProvider) -> None:
+async def test_a_code_can_be_used_once(real: RealProvider, khala: OidcProvider) -> None:
     begun = await khala.begin(CALLBACK)
     code = await real.code(begun.url)
     await khala.finish(code=code, redirect_uri=CALLBACK, verifier=begun.verifier, nonce=begun.nonce)
@@ -178,7 +178,7 @@ async def test_an_invented_code_is_refused(khala: OidcProvider, code: str) -> No
         await khala.finish(code=code, redirect_uri=CALLBACK, verifier="v" * 43, nonce="nonce")
 
 
-async def test_a_client_that_the_provider_does_not_know_is_no_fault_of_the_person(real: RealProvider) -> None:
+async def test_an_unknown_client_is_reported_as_unavailable_and_not_as_a_users_error(real: RealProvider) -> None:
     stranger = msgspec.structs.replace(real.settings(), client_secret="wrong")
     async with party(stranger) as khala:
         begun = await khala.begin(CALLBACK)
@@ -191,7 +191,7 @@ async def test_a_client_that_the_provider_does_not_know_is_no_fault_of_the_perso
 # Signing out
 
 
-async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala: OidcProvider) -> None:
+async def test_a_user_signs_out_of_the_provider_too(real: RealProvider, khala: OidcProvider) -> None:
     id_token = (await signed_in(khala, real)).id_token
     for token in (id_token, None):
         url = await khala.end_session_url(token, SIGNED_OUT)
@@ -202,11 +202,11 @@ async def test_somebody_signs_out_of_the_provider_too(real: RealProvider, khala:
         assert "/session/end/confirm" in page.text
 
 
-async def test_signing_out_of_a_provider_which_offers_no_way_is_left_out(believer: OidcProvider) -> None:
+async def test_signing_out_skips_a_provider_without_an_end_session_endpoint(believer: OidcProvider) -> None:
     assert await believer.end_session_url(None, SIGNED_OUT) is None
 
 
-async def test_a_provider_out_of_reach_keeps_nobody_from_signing_out() -> None:
+async def test_an_unreachable_provider_does_not_prevent_signing_out() -> None:
     async with party(nobody()) as khala:
         assert await khala.end_session_url("token", SIGNED_OUT) is None
 
@@ -214,7 +214,7 @@ async def test_a_provider_out_of_reach_keeps_nobody_from_signing_out() -> None:
 # Bearer tokens
 
 
-async def test_an_access_token_for_this_audience_is_somebody(real: RealProvider) -> None:
+async def test_an_access_token_for_this_audience_is_accepted(real: RealProvider) -> None:
     token = await real.access_token(login="bob")
     async with party(real.settings(audience=AUDIENCE)) as khala:
         bob = await khala.verify(token)
@@ -222,13 +222,15 @@ async def test_an_access_token_for_this_audience_is_somebody(real: RealProvider)
     assert 3500 < bob.expires_at.timestamp() - time.time() <= 3600
 
 
-async def test_an_access_token_for_another_audience_is_nobody(real: RealProvider, khala: OidcProvider) -> None:
+async def test_an_access_token_for_another_audience_is_refused(real: RealProvider, khala: OidcProvider) -> None:
     token = await real.access_token()
     with pytest.raises(Unauthorized):
         await khala.verify(token)
 
 
-async def test_an_id_token_is_a_bearer_token_where_no_audience_is_set(real: RealProvider, khala: OidcProvider) -> None:
+async def test_without_a_configured_audience_an_id_token_is_a_bearer_token(
+    real: RealProvider, khala: OidcProvider
+) -> None:
     token = (await signed_in(khala, real)).id_token
     assert (await khala.verify(token)).subject == "alice"
     async with party(real.settings(audience=AUDIENCE)) as khala:
@@ -236,7 +238,7 @@ async def test_an_id_token_is_a_bearer_token_where_no_audience_is_set(real: Real
             await khala.verify(token)
 
 
-async def test_a_token_is_nobody_once_it_has_expired(real: RealProvider) -> None:
+async def test_an_expired_token_is_refused(real: RealProvider) -> None:
     token, clock = await real.access_token(), Clock()
     async with party(real.settings(audience=AUDIENCE), clock) as khala:
         clock.ahead = 3600 + 30
@@ -246,13 +248,13 @@ async def test_a_token_is_nobody_once_it_has_expired(real: RealProvider) -> None
             await khala.verify(token)
 
 
-async def test_a_token_of_one_provider_is_nobody_at_another(real: RealProvider, believer: OidcProvider) -> None:
+async def test_a_token_of_another_provider_is_refused(real: RealProvider, believer: OidcProvider) -> None:
     token = await real.access_token()
     with pytest.raises(Unauthorized):
         await believer.verify(token)
 
 
-async def test_a_tampered_token_is_nobody(real: RealProvider) -> None:
+async def test_a_tampered_token_is_refused(real: RealProvider) -> None:
     head, said, signature = (await real.access_token(login="bob")).split(".")
     other = (await real.access_token(login="alice")).split(".")
     async with party(real.settings(audience=AUDIENCE)) as khala:
@@ -267,7 +269,7 @@ async def test_a_tampered_token_is_nobody(real: RealProvider) -> None:
                 await khala.verify(".".join(parts))
 
 
-def test_no_text_is_anything_but_nobody(real: RealProvider) -> None:
+def test_arbitrary_text_is_refused_as_a_token(real: RealProvider) -> None:
     """Also with a header that could be genuine, so that the keys are fetched."""
     with asyncio.Runner() as runner:
         valid = runner.run(real.access_token()).split(".")
@@ -295,7 +297,7 @@ def encoded(text: str) -> str:
 # Keys
 
 
-async def test_keys_may_change_in_the_midst() -> None:
+async def test_rotated_keys_are_fetched_again() -> None:
     with running() as real:
         clock = Clock()
         async with party(real.settings(audience=AUDIENCE), clock) as khala:
@@ -310,7 +312,7 @@ async def test_keys_may_change_in_the_midst() -> None:
             assert (await signed_in(khala, real)).subject == "alice"
 
 
-async def test_invented_keys_become_no_flood_of_calls(forger: Forger) -> None:
+async def test_unknown_key_ids_cause_a_bounded_number_of_requests(forger: Forger) -> None:
     clock = Clock()
     async with party(forger.settings, clock) as believer:
         honest = forger.signed()
@@ -326,7 +328,7 @@ async def test_invented_keys_become_no_flood_of_calls(forger: Forger) -> None:
         assert forger.asked["/jwks"] == 1 + 3
 
 
-async def test_a_key_unlike_the_others_does_not_spoil_them(forger: Forger, believer: OidcProvider) -> None:
+async def test_an_unsupported_key_does_not_affect_the_others(forger: Forger, believer: OidcProvider) -> None:
     keys = [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"}, {"kty": "RSA"}, forger.key.as_dict(private=False)]
     forger.answers["/jwks"] = Answer({"keys": keys})
     assert (await believer.verify(forger.signed())).subject == "alice"
@@ -341,22 +343,20 @@ async def test_one_of_two_keys_of_one_kind_must_be_named(forger: Forger, believe
 # Providers that lie
 
 
-async def test_an_honest_forger_is_believed(forger: Forger, believer: OidcProvider) -> None:
+async def test_a_forged_provider_without_deviations_is_accepted(forger: Forger, believer: OidcProvider) -> None:
     forger.id_token = forger.signed(email="A@b.org", email_verified=True, name=" Al\x00ice ")
     alice = await finished(believer)
     assert alice.identity == Identity(issuer=forger.url, subject="alice", email="a@b.org", name="Alice")
 
 
 @pytest.mark.parametrize("verified", [False, None, "true", 1, "false"])
-async def test_verified_means_true_and_nothing_like_it(
-    forger: Forger, believer: OidcProvider, verified: object
-) -> None:
+async def test_email_verified_must_be_exactly_true(forger: Forger, believer: OidcProvider, verified: object) -> None:
     forger.id_token = forger.signed(email="a@b.org", email_verified=verified)
     assert (await finished(believer)).identity.email is None
 
 
 @pytest.mark.parametrize("email", ["nobody", 5, ["a@b.org"], "a@b\x00.org"])
-async def test_an_address_that_is_none_is_left_out(forger: Forger, believer: OidcProvider, email: object) -> None:
+async def test_an_invalid_address_is_left_out(forger: Forger, believer: OidcProvider, email: object) -> None:
     forger.id_token = forger.signed(email=email, email_verified=True)
     found = await finished(believer)
     assert (found.email, found.email_verified) == (None, False)
@@ -387,13 +387,15 @@ async def test_an_id_token_that_was_not_meant_for_this_sign_in_is_refused(
 
 
 @pytest.mark.parametrize("id_token", [None, "", "a.b.c", 5, {}])
-async def test_no_id_token_is_no_sign_in(forger: Forger, believer: OidcProvider, id_token: object) -> None:
+async def test_a_sign_in_without_an_id_token_is_refused(
+    forger: Forger, believer: OidcProvider, id_token: object
+) -> None:
     forger.id_token = id_token
     with pytest.raises((Unauthorized, Unavailable)):
         await finished(believer)
 
 
-async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer: OidcProvider) -> None:
+async def test_a_sign_in_with_user_info_of_another_subject_is_refused(forger: Forger, believer: OidcProvider) -> None:
     offers = {**forger.discovery, "userinfo_endpoint": f"{forger.url}/me"}
     forger.answers[DISCOVERY] = Answer(offers)
     forger.id_token = forger.signed()
@@ -404,7 +406,7 @@ async def test_user_info_of_somebody_else_is_no_sign_in(forger: Forger, believer
         await finished(believer)
 
 
-async def test_a_provider_that_takes_the_secret_only_in_the_body_gets_it_there(
+async def test_a_provider_with_client_secret_post_gets_the_secret_in_the_body(
     forger: Forger, believer: OidcProvider
 ) -> None:
     forger.answers[DISCOVERY] = Answer(
@@ -428,7 +430,7 @@ async def test_a_provider_that_takes_the_secret_only_in_the_body_gets_it_there(
     ],
     ids=str,
 )
-async def test_what_a_provider_says_of_itself_must_fit_and_be_secure(
+async def test_an_inconsistent_or_insecure_discovery_document_is_refused(
     forger: Forger, believer: OidcProvider, changed: dict[str, object]
 ) -> None:
     forger.answers[DISCOVERY] = Answer({**forger.discovery, **changed})
@@ -437,7 +439,7 @@ async def test_what_a_provider_says_of_itself_must_fit_and_be_secure(
     assert error.value.__cause__ is not None
 
 
-def test_an_issuer_that_anybody_can_listen_to_is_not_taken() -> None:
+def test_an_issuer_without_tls_beyond_loopback_is_refused() -> None:
     for issuer in ("http://issuer.example", "issuer.example", "http://127.0.0.1.example", "", "http://[::1"):
         with pytest.raises(ValueError, match="https://"):
             OidcProvider(OidcSettings(issuer=issuer, client_id="khala", name="Example"))
@@ -452,7 +454,7 @@ def nobody() -> OidcSettings:
     return OidcSettings(issuer=f"http://127.0.0.1:{free_port()}", client_id="khala", name="Example")
 
 
-async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
+async def test_an_unreachable_provider_is_temporarily_unavailable() -> None:
     async with party(nobody()) as khala:
         with pytest.raises(Unavailable, match="Example is unavailable") as error:
             await khala.begin(CALLBACK)
@@ -462,7 +464,7 @@ async def test_a_provider_that_is_down_is_unavailable_for_now() -> None:
         )
 
 
-async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: Forger) -> None:
+async def test_a_provider_is_asked_again_after_an_outage(forger: Forger) -> None:
     clock = Clock()
     forger.answers[DISCOVERY] = Answer(status=503)
     async with party(forger.settings, clock) as khala:
@@ -492,7 +494,7 @@ async def test_a_provider_that_goes_down_and_comes_back_is_asked_again(forger: F
     ],
     ids=["error", "missing", "page", "binary", "list", "deep", "moved", "compressed"],
 )
-async def test_an_answer_that_is_none_is_unavailable(
+async def test_an_invalid_response_of_the_provider_is_unavailable(
     forger: Forger, believer: OidcProvider, path: str, answer: Answer
 ) -> None:
     forger.id_token = forger.signed()
@@ -505,7 +507,9 @@ async def test_an_answer_that_is_none_is_unavailable(
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
-async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: OidcProvider, path: str) -> None:
+async def test_a_response_of_the_provider_is_read_up_to_its_limit(
+    forger: Forger, believer: OidcProvider, path: str
+) -> None:
     forger.id_token = forger.signed()
     honest = msgspec.json.encode(forger.answer(path).body)
     forger.answers[path] = Answer(honest.ljust(oidc_http.MAX_RESPONSE_BYTES + 1))
@@ -515,7 +519,7 @@ async def test_an_answer_is_read_up_to_its_limit(forger: Forger, believer: OidcP
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
-async def test_a_silent_provider_is_not_waited_for_forever(
+async def test_a_silent_provider_times_out(
     forger: Forger, believer: OidcProvider, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(oidc_http, "CALL_TIMEOUT_SECONDS", 0.2)
@@ -527,7 +531,9 @@ async def test_a_silent_provider_is_not_waited_for_forever(
     hold.set()
 
 
-async def test_somebody_who_leaves_takes_nobody_along(forger: Forger, believer: OidcProvider) -> None:
+async def test_a_cancelled_request_does_not_cancel_others_that_share_its_fetch(
+    forger: Forger, believer: OidcProvider
+) -> None:
     forger.answers[DISCOVERY] = Answer(forger.discovery, hold=(hold := asyncio.Event()))
     async with asyncio.TaskGroup() as group:
         first, second = (group.create_task(believer.begin(CALLBACK)) for _ in range(2))

@@ -67,7 +67,7 @@ async def test_the_python_client_gets_a_completion(requester: Requester) -> None
     assert completion.usage.completion_tokens == 3
 
 
-async def test_the_python_client_gets_a_stream_which_says_the_same(requester: Requester) -> None:
+async def test_the_python_client_gets_the_same_answer_as_a_stream(requester: Requester) -> None:
     asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
     text, chunks = await streamed(await requester.ask("/words=400 /pace=0", **asked))
     assert text == content(await requester.ask("/words=400 /pace=0"))
@@ -77,7 +77,7 @@ async def test_the_python_client_gets_a_stream_which_says_the_same(requester: Re
     assert len({one.id for one in chunks}) == 1
 
 
-async def test_the_node_client_works_as_it_is(server: Inside, requester: Requester) -> None:
+async def test_the_unmodified_node_client_works(server: Inside, requester: Requester) -> None:
     heard = await openai_node.talk(f"{server.url}/v1", requester.who.token)
     assert heard["models"] == ["khala", "demo"]
     assert heard["whole"] == "En taro Adun"
@@ -88,7 +88,7 @@ async def test_the_node_client_works_as_it_is(server: Inside, requester: Request
     assert heard["error"] == {"status": 404, "code": "model_not_found", "param": "model"}
 
 
-async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(requester: Requester) -> None:
+async def test_a_completion_request_makes_a_thread_that_can_be_followed_and_read(requester: Requester) -> None:
     said = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Who are you?"},
@@ -110,7 +110,7 @@ async def test_what_is_asked_is_a_thread_that_can_be_watched_and_read(requester:
     assert thread_id in [one["id"] for one in (await requester.get("/api/threads"))["items"]]
 
 
-async def test_an_answer_names_its_thread_and_run_and_the_thread_can_go_on(requester: Requester) -> None:
+async def test_a_response_names_its_thread_and_run_and_the_thread_can_be_continued(requester: Requester) -> None:
     first = await requester.post({"model": "khala", "messages": user("/echo one")})
     thread_id, run_id = first.headers["x-thread-id"], first.headers["x-run-id"]
     assert (await requester.get(f"/api/runs/{run_id}"))["status"] == "final"
@@ -121,7 +121,7 @@ async def test_an_answer_names_its_thread_and_run_and_the_thread_can_go_on(reque
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(requester: Requester, stream: bool) -> None:
+async def test_a_function_is_called_by_the_client_and_the_answer_continues(requester: Requester, stream: bool) -> None:
     said = user(CALL)
     if stream:
         text, chunks = await streamed(await requester.ask("", messages=said, tools=[WEATHER], stream=True))
@@ -146,7 +146,7 @@ async def test_a_function_is_called_by_whoever_asked_and_the_answer_goes_on(requ
     assert (before["content"][1]["state"], before["content"][1]["output"]) == ("completed", "sunny")
 
 
-async def test_in_a_thread_that_goes_on_the_tools_come_back_to_the_answer_that_has_called(requester: Requester) -> None:
+async def test_in_a_continued_thread_tool_outcomes_go_to_the_answer_that_called(requester: Requester) -> None:
     asked = await requester.ask(CALL, tools=[WEATHER])
     (call,) = asked.choices[0].message.tool_calls
     thread = {"x-thread-id": asked.khala["threadId"]}
@@ -165,7 +165,7 @@ async def test_in_a_thread_that_goes_on_the_tools_come_back_to_the_answer_that_h
         await requester.ask("", messages=said, tools=[WEATHER], headers=thread)
 
 
-async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(database_url: str) -> None:
+async def test_a_provider_gets_the_history_and_the_outcomes_unchanged(database_url: str) -> None:
     long = "cloudy " * 1000
     said = [
         {"role": "system", "content": "Be brief."},
@@ -208,7 +208,7 @@ async def test_a_provider_is_told_the_history_and_the_outcomes_as_they_are(datab
     assert json.loads(call.function.arguments) == {"city": "Shakuras"}
 
 
-async def test_instructions_stay_when_the_rest_of_a_long_history_makes_room(database_url: str) -> None:
+async def test_instructions_are_kept_when_a_long_history_is_shortened(database_url: str) -> None:
     earlier = [{"role": role, "content": f"{role} {'word ' * 900}"} for _ in range(6) for role in ("user", "assistant")]
     said = [{"role": "system", "content": "Answer in Khalani."}, *earlier, *user("And now?")]
     async with serving() as provider:
@@ -224,13 +224,13 @@ async def test_instructions_stay_when_the_rest_of_a_long_history_makes_room(data
     assert len(told) < len(said)
 
 
-async def test_large_arguments_come_whole(requester: Requester) -> None:
+async def test_large_arguments_are_returned_whole(requester: Requester) -> None:
     city = "Aiur " * 2000
     asked = await requester.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
     assert json.loads(asked.choices[0].message.tool_calls[0].function.arguments) == {"city": city}
 
 
-async def test_khalas_own_tools_are_offered_only_if_they_are_asked_for(requester: Requester) -> None:
+async def test_built_in_tools_are_offered_only_on_request(requester: Requester) -> None:
     wish = '/call todo_add {"text": "Warp in"} /call todo_list {} /say Over.'
     plain = await requester.ask(wish)
     assert "Stopped after 0 rounds." in content(plain)
@@ -243,7 +243,7 @@ async def test_khalas_own_tools_are_offered_only_if_they_are_asked_for(requester
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_python_client_drives_three_rounds_in_one_request(requester: Requester, stream: bool) -> None:
+async def test_the_python_client_runs_three_steps_in_one_request(requester: Requester, stream: bool) -> None:
     wish = '/call todo_list {} /then /call todo_add {"text": "Warp in"} /then /call todo_list {} /say All done.'
     headers = {"x-autopilot": "true", "x-autopilot-events": "false"}
     if stream:
@@ -256,7 +256,7 @@ async def test_the_python_client_drives_three_rounds_in_one_request(requester: R
     assert text == "All done."
 
 
-async def test_what_is_said_between_rounds_is_told_apart_in_a_stream_and_left_out_of_the_whole(
+async def test_text_between_steps_is_separate_in_a_stream_and_left_out_of_a_completion(
     requester: Requester,
 ) -> None:
     wish = "/text Looking. /call todo_list {} /say All done."
@@ -265,7 +265,7 @@ async def test_what_is_said_between_rounds_is_told_apart_in_a_stream_and_left_ou
     assert content(await requester.ask(wish, headers=headers)) == "All done."
 
 
-async def test_an_image_is_kept_and_shown_to_the_model(requester: Requester) -> None:
+async def test_an_image_is_stored_and_sent_to_the_model(requester: Requester) -> None:
     url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
     said = [{"role": "user", "content": parts}, {"role": "assistant", "content": "A dot."}]
@@ -278,13 +278,13 @@ async def test_an_image_is_kept_and_shown_to_the_model(requester: Requester) -> 
         assert found.content == PNG
 
 
-async def test_the_most_tokens_of_an_answer_are_kept_to(requester: Requester) -> None:
+async def test_the_maximum_of_output_tokens_is_enforced(requester: Requester) -> None:
     completion = await requester.ask("/words=50 /pace=0", max_tokens=3)
     assert content(completion).strip() == "word1 word2 word3"
     assert completion.choices[0].finish_reason == "length"
 
 
-async def test_the_models_that_may_be_asked_for_are_listed_and_found(requester: Requester) -> None:
+async def test_the_allowed_models_are_listed_and_found(requester: Requester) -> None:
     assert [one.id async for one in requester.client.models.list()] == ["khala", "demo"]
     assert (await requester.client.models.retrieve("demo")).id == "demo"
     with pytest.raises(openai.NotFoundError) as refused:
@@ -336,7 +336,7 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_what_cant_be_done_is_refused_and_leaves_no_thread(requester: Requester, name: str) -> None:
+async def test_an_unsupported_request_is_refused_and_leaves_no_thread(requester: Requester, name: str) -> None:
     body, param = BAD[name]
     refused = await requester.post({"model": "khala", "messages": user("x")} | body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
@@ -357,12 +357,12 @@ async def test_what_cant_be_done_is_refused_and_leaves_no_thread(requester: Requ
         ({"x-budget-tokens": "many"}, "x-budget-tokens"),
     ],
 )
-async def test_headers_that_cant_be_read_are_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
+async def test_invalid_headers_are_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
     refused = await requester.post({"model": "khala", "messages": user("x")}, **headers)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
-async def test_what_cant_be_honoured_and_does_no_harm_is_ignored(requester: Requester) -> None:
+async def test_unsupported_options_without_effect_on_the_result_are_ignored(requester: Requester) -> None:
     odd: dict[str, Any] = {
         "temperature": 0.1,
         "top_p": 0.5,
@@ -390,7 +390,7 @@ IGNORED = [
 """What of it changes nothing; what is null or empty asks for nothing."""
 
 
-async def test_an_answer_says_what_of_the_request_was_ignored(requester: Requester) -> None:
+async def test_a_response_lists_the_ignored_options(requester: Requester) -> None:
     body = {"model": "khala", **ODD}
     whole = (await requester.post(body)).json()
     assert sorted(whole["khala"]["ignored"]) == sorted(IGNORED)
@@ -402,20 +402,20 @@ async def test_an_answer_says_what_of_the_request_was_ignored(requester: Request
 
 
 @pytest.mark.parametrize("autopilot", [False, True])
-async def test_a_stream_says_so_at_its_beginning(requester: Requester, autopilot: bool) -> None:
+async def test_a_stream_lists_the_ignored_options_at_its_start(requester: Requester, autopilot: bool) -> None:
     body = {"model": "khala", **ODD, "stream": True}
     answer = await requester.post(body, x_autopilot=str(autopilot).lower())
     first = json.loads(answer.text.partition("\n")[0].removeprefix("data: "))
     assert sorted((first if autopilot else first["khala"])["ignored"]) == sorted(IGNORED)
 
 
-async def test_the_python_client_shows_what_was_ignored_and_what_was_not(requester: Requester) -> None:
+async def test_the_python_client_shows_ignored_options(requester: Requester) -> None:
     completion = await requester.ask("/echo yes", temperature=0.5)
     assert completion.khala["ignored"] == ["temperature"]
     assert (await requester.ask("/echo yes", max_tokens=50, n=1)).khala["ignored"] == []
 
 
-async def test_instructions_that_a_thread_does_not_take_any_more_are_told(requester: Requester) -> None:
+async def test_instructions_that_a_continued_thread_ignores_are_listed(requester: Requester) -> None:
     first = await requester.ask("/echo one")
     said = [{"role": "system", "content": "Be brief."}, *user("/echo one"), *user("/echo two")]
     again = await requester.ask("", messages=said, headers={"x-thread-id": first.khala["threadId"]})
@@ -423,7 +423,7 @@ async def test_instructions_that_a_thread_does_not_take_any_more_are_told(reques
     assert (await requester.ask("", messages=said)).khala["ignored"] == []
 
 
-async def test_of_very_many_places_the_first_are_told(requester: Requester) -> None:
+async def test_only_the_first_of_very_many_ignored_options_are_listed(requester: Requester) -> None:
     said = [{"role": "user", "name": "V", "content": "/echo yes"} for _ in range(100)]
     answer = await requester.ask("", messages=said)
     assert answer.khala["ignored"] == [f"messages[{place}].name" for place in range(64)]
@@ -461,7 +461,7 @@ async def test_each_error_is_the_one_that_the_client_knows(
     assert (form.status_code, form.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
-async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(
+async def test_another_sites_page_is_refused_and_our_own_is_accepted_by_its_session(
     server: Inside, requester: Requester
 ) -> None:
     body = {"model": "khala", "messages": user("/echo yes")}
@@ -474,7 +474,9 @@ async def test_another_sites_page_may_not_ask_and_our_own_may_by_its_session(
     assert answer.json()["choices"][0]["message"]["content"] == "yes"
 
 
-async def test_who_loses_access_hears_no_more(server: Inside, store: Database, requester: Requester) -> None:
+async def test_a_caller_that_loses_access_receives_no_more_of_the_stream(
+    server: Inside, store: Database, requester: Requester
+) -> None:
     async with requester.stream("/words=500 /pace=50", x_autopilot="false") as stream:
         async for chunk in stream:
             if chunk["choices"][0]["delta"].get("content"):
@@ -484,7 +486,7 @@ async def test_who_loses_access_hears_no_more(server: Inside, store: Database, r
     assert (chunks[-1]["error"]["code"], stream.done) == ("forbidden", False)
 
 
-async def test_ids_that_a_model_uses_again_are_told_apart(requester: Requester) -> None:
+async def test_call_ids_that_a_model_reuses_are_made_distinct(requester: Requester) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{"}}
     rounds: list[Any] = []
     for outcome in ("sunny", "cloudy"):
@@ -496,7 +498,7 @@ async def test_ids_that_a_model_uses_again_are_told_apart(requester: Requester) 
     assert cards == [("call_1", 1, "sunny", {"…": "{"}), ("call_1-1", 2, "cloudy", {"…": "{"})]
 
 
-async def test_a_thread_that_is_busy_says_so(requester: Requester) -> None:
+async def test_a_busy_thread_is_reported(requester: Requester) -> None:
     async with requester.stream("/words=500 /pace=20", x_autopilot="false") as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
         with pytest.raises(openai.ConflictError) as busy:
@@ -507,7 +509,7 @@ async def test_a_thread_that_is_busy_says_so(requester: Requester) -> None:
     assert (chunks[-1]["error"]["code"], stream.done) == ("canceled", False)
 
 
-async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database_url: str) -> None:
+async def test_a_used_up_budget_is_reported_with_retry_after(database_url: str) -> None:
     async with khala(database_url, KHALA_USER_RUNS_PER_HOUR="1", KHALA_REQUESTS_PER_MINUTE="3") as inside:
         db = Database(database_url)
         requester = await Requester.new(inside, db)
@@ -532,7 +534,7 @@ async def test_a_budget_that_is_used_up_is_told_with_when_to_come_again(database
         ("/empty", 502, "no_response"),
     ],
 )
-async def test_an_answer_that_fails_is_an_error_and_not_tried_again(
+async def test_a_failed_answer_is_an_error_that_the_client_does_not_retry(
     requester: Requester, wish: str, status: int, code: str
 ) -> None:
     with pytest.raises(openai.APIStatusError) as failed:
@@ -541,7 +543,7 @@ async def test_an_answer_that_fails_is_an_error_and_not_tried_again(
     assert failed.value.response.headers["x-should-retry"] == "false"
 
 
-async def test_a_stream_that_fails_tells_what_was_said_then_the_error_and_no_end(requester: Requester) -> None:
+async def test_a_failing_stream_has_its_text_then_the_error_and_no_end(requester: Requester) -> None:
     async with requester.stream("/fail=3 /words=9 /pace=0", x_autopilot="false") as stream:
         chunks = await stream.all()
     assert not stream.done
@@ -586,20 +588,20 @@ async def begun(requester: Requester) -> str:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_hangs_up_leaves_the_run_going(requester: Requester, stream: bool) -> None:
+async def test_a_run_continues_after_its_client_disconnects(requester: Requester, stream: bool) -> None:
     run_id = await leave(requester, stream=stream)
     run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_wants_it_so_takes_the_run_along(requester: Requester, stream: bool) -> None:
+async def test_a_run_is_canceled_by_a_disconnect_on_request(requester: Requester, stream: bool) -> None:
     run_id = await leave(requester, stream=stream, x_cancel_on_disconnect="true")
     run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
 
 
-async def test_two_who_listen_hear_the_same(requester: Requester) -> None:
+async def test_the_feed_and_the_completion_stream_have_the_same_text(requester: Requester) -> None:
     """The page follows the thread's feed while the client reads its stream."""
     async with requester.stream("/words=40 /pace=200", x_autopilot="false") as stream:
         thread_id = stream.response.headers["x-thread-id"]

@@ -137,7 +137,7 @@ async def test_a_connection_that_is_cut_in_the_midst_of_a_run_makes_one_run(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_same_key_brings_the_same_answer_from_its_beginning(
+async def test_the_same_key_returns_the_same_answer_from_its_start(
     store: Database, requester: Requester, stream: bool
 ) -> None:
     first = await post(requester, "/words=20 /pace=0", stream=stream, idempotency_key="one")
@@ -168,7 +168,7 @@ async def test_a_key_with_another_body_or_other_headers_is_refused(store: Databa
     assert await runs_of(store, requester) == [first.run_id]
 
 
-async def test_a_client_does_not_try_again_what_its_key_forbids(server: Inside, requester: Requester) -> None:
+async def test_a_client_does_not_retry_a_refused_key(server: Inside, requester: Requester) -> None:
     await post(requester, "/echo one", idempotency_key="k")
     async with losing_answers(server.url, 0) as way, client_at(way.url, requester) as client:
         with pytest.raises(openai.UnprocessableEntityError):
@@ -178,7 +178,7 @@ async def test_a_client_does_not_try_again_what_its_key_forbids(server: Inside, 
     assert way.connections == 1
 
 
-async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database, requester: Requester) -> None:
+async def test_a_key_is_scoped_to_its_account_and_shared_by_its_tokens(store: Database, requester: Requester) -> None:
     first = await post(requester, "/echo one", idempotency_key="k")
     other = await post(await Requester.new(requester.inside, store), "/echo one", idempotency_key="k")
     assert first.run_id != other.run_id
@@ -188,12 +188,12 @@ async def test_a_key_is_its_accounts_own_and_its_tokens_share_it(store: Database
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there"])
-async def test_a_key_that_is_none_is_refused(requester: Requester, key: str) -> None:
+async def test_an_invalid_key_is_refused(requester: Requester, key: str) -> None:
     refused = await post(requester, "/echo one", idempotency_key=key)
     assert (refused.status, refused.error["param"]) == (400, "Idempotency-Key")
 
 
-async def test_sixteen_at_once_with_one_key_make_one_run_over_two_servers(
+async def test_sixteen_requests_at_once_with_one_key_make_one_run_over_two_servers(
     server: Inside, store: Database, requester: Requester
 ) -> None:
     async with khala(server.database_url, with_executor=False) as second:
@@ -203,7 +203,7 @@ async def test_sixteen_at_once_with_one_key_make_one_run_over_two_servers(
     assert await runs_of(store, requester) == [heard[0].run_id]
 
 
-async def test_eight_at_once_with_one_key_and_a_file_make_one_run_and_one_thread(
+async def test_eight_requests_at_once_with_one_key_and_a_file_make_one_run_and_one_thread(
     store: Database, requester: Requester
 ) -> None:
     said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
@@ -214,7 +214,7 @@ async def test_eight_at_once_with_one_key_and_a_file_make_one_run_and_one_thread
     assert len((await requester.get("/api/threads"))["items"]) == 1
 
 
-async def test_a_retry_reaches_the_run_when_the_server_that_began_it_is_gone(postgres_url: str, template: str) -> None:
+async def test_a_retry_joins_the_run_when_the_server_that_started_it_is_gone(postgres_url: str, template: str) -> None:
     name = f"khala_test_{ids.new().hex}"
     await postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     url = postgres.named(postgres_url, name)
@@ -243,7 +243,7 @@ async def test_a_retry_reaches_the_run_when_the_server_that_began_it_is_gone(pos
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_their_retries_join_each_its_own(
+async def test_equal_requests_that_are_no_retries_make_separate_runs_which_their_retries_join(
     store: Database, requester: Requester
 ) -> None:
     firsts = [await post(requester, "/echo yes", x_stainless_retry_count="0") for _ in range(2)]
@@ -261,7 +261,7 @@ async def test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_thei
     assert plain.run_id not in {*begun, third.run_id}, "a request without a retry count always makes a run"
 
 
-async def test_a_retry_joins_nothing_of_another_body_credential_or_account(
+async def test_a_retry_joins_no_run_of_another_body_credential_or_account(
     store: Database, requester: Requester
 ) -> None:
     first = await post(requester, "/echo yes", x_stainless_retry_count="0")
@@ -308,7 +308,7 @@ async def test_without_a_key_a_retry_joins_what_began_in_the_last_ten_minutes(
     assert (await post(requester, "/echo yes", x_stainless_retry_count="2")).run_id != first.run_id
 
 
-async def test_retention_forgets_requests_whose_time_is_up(store: Database, requester: Requester) -> None:
+async def test_retention_purges_expired_requests(store: Database, requester: Requester) -> None:
     old, new = [await post(requester, "/echo yes", Idempotency_Key=key) for key in ("old", "new")]
     await backdate(store, old.run_id, 86_401)
     await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
@@ -340,7 +340,7 @@ async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, requ
     assert await runs_of(store, requester) == []
 
 
-async def test_a_key_is_joined_however_often_it_comes(store: Database, requester: Requester) -> None:
+async def test_every_request_with_a_key_joins_its_run(store: Database, requester: Requester) -> None:
     first = await post(requester, "/echo yes", Idempotency_Key="k")
     async with store.driver() as driver:
         query = "UPDATE completion_requests SET attempts = 32766 WHERE run_id = $1"
@@ -349,7 +349,7 @@ async def test_a_key_is_joined_however_often_it_comes(store: Database, requester
     assert again == [first.run_id] * 3
 
 
-async def test_outcomes_of_tools_that_come_back_twice_go_on_once(store: Database, requester: Requester) -> None:
+async def test_tool_outcomes_sent_twice_continue_the_run_once(store: Database, requester: Requester) -> None:
     call = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
     body = {"model": "khala", "messages": user(call), "tools": [WEATHER]}
     asked = await requester.post(body)
@@ -363,7 +363,7 @@ async def test_outcomes_of_tools_that_come_back_twice_go_on_once(store: Database
 
 
 @pytest.mark.parametrize("headers", [{"Idempotency_Key": "k"}, {"x_stainless_retry_count": "1"}])
-async def test_who_wants_runs_to_end_with_the_connection_gets_another_one_by_a_retry(
+async def test_a_retry_of_a_run_canceled_by_its_disconnect_makes_another_run(
     store: Database, requester: Requester, headers: Headers
 ) -> None:
     leaves = headers | {"x_cancel_on_disconnect": "true"}
@@ -402,7 +402,7 @@ def identity(caller: Caller, attempt: int, *, age: float = 0.0) -> RequestIdenti
     )
 
 
-async def test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later_one_does_not(db: Database) -> None:
+async def test_a_first_attempt_overtaken_by_its_retry_joins_it_and_a_later_one_does_not(db: Database) -> None:
     who = await person(db)
     thread_id = await owned_thread(db, who)
 

@@ -136,23 +136,21 @@ async def keyed(server: Inside) -> Requester:
     return Requester(headers=thread.headers, ids=ids)
 
 
-async def test_with_the_right_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
+async def test_with_the_right_key_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
     await schemathesis(server, tmp_path, await keyed(server), *thoroughly(*ONCE))
 
 
-async def test_without_a_key_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
+async def test_without_a_key_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
     nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
 
 
-async def test_with_made_up_credentials_nothing_happens_that_is_not_documented(server: Inside, tmp_path: Path) -> None:
+async def test_with_made_up_credentials_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
     nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
 
 
-async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
-    server: Inside, store: Database, tmp_path: Path
-) -> None:
+async def test_with_a_viewer_link_all_responses_are_documented(server: Inside, store: Database, tmp_path: Path) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner, welcome="Hello.")
     sent = await ask(store, thread_id, caller=owner.caller)
@@ -162,9 +160,7 @@ async def test_with_a_link_to_look_on_nothing_happens_that_is_not_documented(
     await schemathesis(server, tmp_path, requester, *thoroughly())
 
 
-async def test_with_an_account_nothing_happens_that_is_not_documented(
-    server: Inside, store: Database, tmp_path: Path
-) -> None:
+async def test_with_an_account_all_responses_are_documented(server: Inside, store: Database, tmp_path: Path) -> None:
     owner, other = await person(store), await person(store)
     thread_id, second = [await owned_thread(store, owner, welcome="Hello.") for _ in range(2)]
     sent = await ask(store, second, caller=owner.caller)
@@ -179,7 +175,9 @@ async def test_with_an_account_nothing_happens_that_is_not_documented(
     assert me["id"] == str(owner.id), "the token was valid until the end"
 
 
-async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, template: str, tmp_path: Path) -> None:
+async def test_all_responses_of_openais_protocol_are_documented(
+    postgres_url: str, template: str, tmp_path: Path
+) -> None:
     async with serving(default=lambda _: Reply(tokens=("Fine", "."))) as provider:
         model: dict[str, Any] = {
             "KHALA_MODEL": "openai:local",
@@ -198,7 +196,7 @@ async def test_openais_protocol_is_spoken_as_documented(postgres_url: str, templ
             await database.close()
 
 
-async def test_every_operation_says_what_it_is_and_what_it_answers(document: dict[str, Any]) -> None:
+async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
     assert len(set(names)) == len(names) == 64
     for name, operation in operations(document):
@@ -233,7 +231,7 @@ async def test_the_document_names_the_keys_the_cursor_and_the_socket(document: d
         assert word in document["info"]["description"]
 
 
-async def test_every_operation_says_what_opens_it(document: dict[str, Any]) -> None:
+async def test_every_operation_documents_its_credentials(document: dict[str, Any]) -> None:
     by_account: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
     by_key = [*by_account, {"anonKey": []}, {"shareKey": []}]
     for name, operation in operations(document):
@@ -246,7 +244,7 @@ async def test_every_operation_says_what_opens_it(document: dict[str, Any]) -> N
     assert {name for name, _ in operations(document)} >= WITHOUT_ACCESS | BY_ACCOUNT
 
 
-async def test_the_statuses_of_a_send_are_all_there(document: dict[str, Any]) -> None:
+async def test_all_statuses_of_a_send_are_documented(document: dict[str, Any]) -> None:
     responses = document["paths"][SEND]["post"]["responses"]
     assert set(responses) == {"200", "202", "400", "401", "403", "404", "409", "413", "415", "429", "503"}
     assert responses["409"]["description"] == "`conflict` or `run_active`"
@@ -326,7 +324,7 @@ async def test_the_document_has_the_bounds_that_the_server_has(document: dict[st
         assert [value for value in values if jsonschema_rs.is_valid(schema, value) != good] == [], name
 
 
-async def test_only_requests_are_closed_to_fields_that_are_not_known(document: dict[str, Any]) -> None:
+async def test_only_request_schemas_forbid_unknown_fields(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     closed = {name for name, schema in schemas.items() if schema.get("additionalProperties") is False}
     assert {

@@ -40,7 +40,9 @@ CROSS = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Or
 
 
 @pytest.mark.parametrize("headers", CROSS)
-async def test_another_sites_page_changes_nothing_whatever_it_bears(server: Inside, headers: dict[str, str]) -> None:
+async def test_another_sites_page_changes_nothing_whatever_its_credentials(
+    server: Inside, headers: dict[str, str]
+) -> None:
     thread = await server.thread()
     async with browser(server) as http:
         for method, path, body in (
@@ -54,7 +56,7 @@ async def test_another_sites_page_changes_nothing_whatever_it_bears(server: Insi
     assert "title" not in (await thread.snapshot())["thread"]
 
 
-async def test_our_own_page_and_programs_and_named_origins_may(server: Inside) -> None:
+async def test_our_own_page_programs_and_configured_origins_are_accepted(server: Inside) -> None:
     async with browser(server) as http:
         for headers in (
             {}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": server.url},
@@ -66,7 +68,7 @@ async def test_our_own_page_and_programs_and_named_origins_may(server: Inside) -
             assert "anonKey" not in answer.json()
 
 
-async def test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie(server: Inside) -> None:
+async def test_a_cookie_on_another_sites_read_request_is_ignored(server: Inside) -> None:
     async with browser(server) as http:
         assert (await http.get("/api/me", headers={"Origin": EVIL})).status_code == 401
         assert (await http.get("/api/me", headers={"Origin": FRIEND})).status_code == 200
@@ -74,7 +76,7 @@ async def test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie(serve
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("mode", ["no-cors", "navigate"])
-async def test_a_cookie_is_no_cookie_where_the_browser_says_another_site_and_sends_no_origin(
+async def test_a_cookie_is_ignored_if_the_browser_names_another_site_without_an_origin(
     server: Inside, site: str, mode: str
 ) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
@@ -87,7 +89,7 @@ async def test_a_cookie_is_no_cookie_where_the_browser_says_another_site_and_sen
         assert (await http.get("/api/threads", headers=headers | bearer)).status_code == 200
 
 
-async def test_a_link_from_another_site_opens_the_page_which_is_signed_in_as_it_asks_for_itself(server: Inside) -> None:
+async def test_a_link_from_another_site_opens_the_page_and_the_pages_own_requests_are_signed_in(server: Inside) -> None:
     arriving = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     async with browser(server) as http:
         assert (await http.get("/", headers=arriving)).status_code in (200, 503), "503 if the page is not built"
@@ -95,7 +97,7 @@ async def test_a_link_from_another_site_opens_the_page_which_is_signed_in_as_it_
             assert (await http.get("/api/me", headers=site)).status_code == 200
 
 
-async def test_that_any_origin_may_call_is_no_word_for_cookies(server: Inside) -> None:
+async def test_allowing_any_origin_does_not_allow_cookies(server: Inside) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_ORIGINS="*") as anyone, browser(anyone) as http:
         for headers in ({"Origin": EVIL}, {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}):
             made = await anyone.http.post("/api/threads", json={}, headers=headers)
@@ -118,7 +120,7 @@ async def test_a_socket_that_another_sites_page_opens_is_refused(server: Inside,
     assert refused.value.response.status_code == 403
 
 
-async def test_a_socket_of_our_own_page_or_a_named_one_or_a_program_knows_its_cookie(server: Inside) -> None:
+async def test_a_socket_of_our_own_page_a_configured_origin_or_a_program_uses_its_cookie(server: Inside) -> None:
     async with browser(server) as http:
         cookie = {"Cookie": f"khala_session={http.cookies['khala_session']}"}
         for origin in (None, server.url, FRIEND):
@@ -147,14 +149,14 @@ async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Insi
         assert await network(behind.http, **{"X-Forwarded-For": "[2001:db8::7]:99"}) == "2001:db8::/56"
 
 
-async def test_a_forwarded_proto_from_anybody_else_makes_no_secure_cookie(server: Inside) -> None:
+async def test_a_forwarded_proto_of_an_untrusted_peer_makes_no_secure_cookie(server: Inside) -> None:
     body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
     async with client(server.url) as http:
         answer = await http.post("/api/auth/register", json=body, headers={"X-Forwarded-Proto": "https"})
         assert answer.headers["set-cookie"].startswith("khala_session=")
 
 
-async def test_a_limit_that_the_operator_sets_goes_for_this_machine_too(server: Inside) -> None:
+async def test_a_configured_limit_applies_to_loopback_too(server: Inside) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="5") as limited:
         answers = [await limited.http.get("/api/auth") for _ in range(6)]
         assert [answer.status_code for answer in answers] == [200] * 5 + [429]
@@ -168,7 +170,7 @@ async def test_a_limit_that_the_operator_sets_goes_for_this_machine_too(server: 
         assert (await limited.http.get("/api/health/live")).status_code == 200
 
 
-async def test_one_caller_who_asks_too_often_is_limited_by_their_secret_on_whatever_machine(server: Inside) -> None:
+async def test_a_caller_is_limited_by_credential_from_any_address(server: Inside) -> None:
     told = {"KHALA_REQUESTS_PER_MINUTE": "5", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
     async with khala(server.database_url, with_executor=False, **told) as limited:
         for number in range(6):
@@ -201,7 +203,7 @@ async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_docu
         assert 4 <= await taken(limited, "/api/openapi.json", "203.0.113.99") < 7
 
 
-async def test_loading_the_page_leaves_nearly_all_of_the_limit_to_what_it_asks_for(server: Inside) -> None:
+async def test_loading_the_page_uses_little_of_the_limit_of_its_requests(server: Inside) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="10") as limited:
         for number in range(20):
             assert (await limited.http.get(f"/web/assets/{number}.js")).status_code == 404

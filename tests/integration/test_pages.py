@@ -80,7 +80,9 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_each_file_has_its_type_and_is_kept_as_its_name_allows(page: httpx.AsyncClient, name: str) -> None:
+async def test_each_file_has_its_media_type_and_the_caching_that_its_name_allows(
+    page: httpx.AsyncClient, name: str
+) -> None:
     data, kind, kept = FILES[name]
     response = await page.get(f"/web/{name}")
     assert (response.status_code, response.content) == (200, data)
@@ -90,7 +92,7 @@ async def test_each_file_has_its_type_and_is_kept_as_its_name_allows(page: httpx
 
 
 @pytest.mark.parametrize("path", ["/", THREAD])
-async def test_the_page_is_asked_for_again_each_time(page: httpx.AsyncClient, path: str) -> None:
+async def test_the_page_is_revalidated_each_time(page: httpx.AsyncClient, path: str) -> None:
     response = await page.get(path)
     assert (response.content, response.headers["cache-control"]) == (FILES["index.html"][0], FRESH)
     again = await page.get(path, headers={"If-None-Match": f'"other", W/{response.headers["etag"]}'})
@@ -99,7 +101,7 @@ async def test_the_page_is_asked_for_again_each_time(page: httpx.AsyncClient, pa
     assert (await page.get(path, headers={"If-None-Match": '"other"'})).status_code == 200
 
 
-async def test_the_service_worker_stands_above_all_that_it_sees_to(page: httpx.AsyncClient) -> None:
+async def test_the_service_worker_is_served_at_the_root(page: httpx.AsyncClient) -> None:
     response = await page.get("/sw.js")
     assert (response.status_code, response.content) == (200, FILES["sw.js"][0])
     assert response.headers["content-type"] == "text/javascript; charset=utf-8"
@@ -110,12 +112,12 @@ async def test_the_service_worker_stands_above_all_that_it_sees_to(page: httpx.A
     "name",
     ["../secret.txt", "%2e%2e/secret.txt", "assets/%2e%2e/index.html", "assets/away.js", ".built", "assets", "none"],
 )
-async def test_what_is_hidden_or_elsewhere_is_not_there(page: httpx.AsyncClient, name: str) -> None:
+async def test_hidden_files_and_files_outside_the_folder_are_not_found(page: httpx.AsyncClient, name: str) -> None:
     response = await page.get(f"/web/{name}")
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
-async def test_a_compressed_copy_is_sent_to_who_takes_it(folder: Path) -> None:
+async def test_a_compressed_copy_is_sent_if_the_client_accepts_it(folder: Path) -> None:
     data = FILES["assets/main-a1b2.js"][0]
     (folder / "assets" / "main-a1b2.js.gz").write_bytes(gzip.compress(data))
     (folder / "assets" / "main-a1b2.js.br").write_bytes(b"as brotli")
@@ -140,7 +142,7 @@ async def test_a_compressed_copy_is_sent_to_who_takes_it(folder: Path) -> None:
         (folder / "assets" / f"main-a1b2.js{end}").unlink()
 
 
-async def test_a_page_that_was_not_built_says_how_to(tmp_path: Path) -> None:
+async def test_a_page_that_is_not_built_names_the_build_command(tmp_path: Path) -> None:
     async with serving(tmp_path / "nowhere") as page:
         for path in ("/", THREAD):
             response = await page.get(path)
@@ -158,7 +160,7 @@ async def test_a_head_has_no_body(server: Inside) -> None:
         assert head.headers[name] == whole.headers[name]
 
 
-async def test_a_preview_may_run_and_do_nothing_else(server: Inside) -> None:
+async def test_a_preview_may_run_scripts_and_nothing_else(server: Inside) -> None:
     response = await server.http.get("/preview", headers={"Cookie": "khala_session=nobody"})
     assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["content-security-policy"] == PREVIEW_POLICY

@@ -47,7 +47,7 @@ async def partitions(db: Database) -> list[str]:
 
 
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
-async def test_what_was_stored_before_is_there_and_what_is_written_after_is_fenced_and_counted_once(
+async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced_and_idempotent(
     db: Database, database_url: str, script: str
 ) -> None:
     lease, other = [await lease_of(db, await new_thread(db)) for _ in range(2)]
@@ -85,14 +85,14 @@ async def folded(db: Database, thread_id: UUID) -> Any:
 
 
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
-async def test_an_answer_streams_as_ever(db: Database, database_url: str, script: str) -> None:
+async def test_an_answer_streams_as_before(db: Database, database_url: str, script: str) -> None:
     await split(database_url, script)
     async with khala(database_url) as server, flight(server, words=60, pace=100) as answer:
         await answer.landed()
     assert [found async for found in find_differences(db, VerifyProgress())] == []
 
 
-async def test_a_read_of_the_feed_looks_into_the_partition_of_its_thread_alone(db: Database, database_url: str) -> None:
+async def test_a_read_of_the_feed_scans_only_the_partition_of_its_thread(db: Database, database_url: str) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
     await write(db, *(batch(lease, 0, "Some text.") for lease in leases))
     await split(database_url, BY_THREAD)
@@ -110,7 +110,7 @@ async def test_a_read_of_the_feed_looks_into_the_partition_of_its_thread_alone(d
     assert len([node for node in scanned if node["Actual Loops"] > 0]) == 1
 
 
-async def test_a_month_that_is_dropped_takes_its_runs_parts_along_and_leaves_what_the_answers_say(
+async def test_dropping_a_month_deletes_the_parts_of_its_runs_and_keeps_the_answers(
     db: Database, database_url: str
 ) -> None:
     lease = await lease_of(db, await new_thread(db))

@@ -38,7 +38,7 @@ async def talking(db: Database, live: LiveService, ear: Ear) -> AsyncIterator[No
         assert task.cancelled()
 
 
-async def test_a_change_of_which_nobody_was_told_is_found_while_others_keep_the_hub_busy(
+async def test_a_change_without_a_notification_is_found_while_other_threads_keep_the_hub_busy(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.1)
@@ -53,7 +53,7 @@ async def test_a_change_of_which_nobody_was_told_is_found_while_others_keep_the_
     assert [part["data"]["text"] for part in frame["parts"]] == ["hello"]
 
 
-async def test_whatever_is_committed_moves_the_snapshot(db: Database) -> None:
+async def test_every_commit_changes_the_snapshot(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with db.driver() as driver, db.driver() as other:
         for seq in range(5):

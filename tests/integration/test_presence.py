@@ -63,7 +63,7 @@ async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
                 return list(frame["participants"])
 
 
-async def test_who_is_present_is_told_in_both_processes_with_the_name_of_the_account(
+async def test_presence_reaches_both_processes_with_the_name_of_the_account(
     pair: tuple[Inside, Inside], db: Database
 ) -> None:
     one, other = pair
@@ -101,7 +101,7 @@ async def test_who_is_present_is_told_in_both_processes_with_the_name_of_the_acc
             assert await company(feed) == []
 
 
-async def test_with_nobody_present_nobody_is_told_anything(server: Inside) -> None:
+async def test_without_participants_no_presence_is_sent(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as first, socket(server) as second, events(thread) as stream:
         await first.subscribe(thread)
@@ -130,7 +130,7 @@ async def test_with_nobody_present_nobody_is_told_anything(server: Inside) -> No
         pytest.param({"x": 10**2000}, id="too huge a number"),
     ],
 )
-async def test_a_state_that_can_not_be_kept_is_refused_and_harms_nobody(server: Inside, state: Any) -> None:
+async def test_a_presence_state_that_cannot_be_stored_is_refused(server: Inside, state: Any) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -145,7 +145,7 @@ async def test_a_state_that_can_not_be_kept_is_refused_and_harms_nobody(server: 
         assert await company(feed, good)
 
 
-async def test_whoever_does_not_follow_can_not_be_present(server: Inside) -> None:
+async def test_presence_needs_a_subscription(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await announce(feed, thread.id, {})
@@ -156,7 +156,7 @@ async def test_whoever_does_not_follow_can_not_be_present(server: Inside) -> Non
         assert (await feed.next())["code"] == "invalid_input"
 
 
-async def test_to_follow_again_is_not_to_leave(server: Inside) -> None:
+async def test_a_second_subscribe_keeps_the_presence(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed, socket(server) as witness:
         await feed.subscribe(thread)
@@ -170,7 +170,7 @@ async def test_to_follow_again_is_not_to_leave(server: Inside) -> None:
         assert (await company(witness, {"a": 2}))[0]["id"] == mine["id"]
 
 
-async def test_a_lost_socket_is_gone_at_once(pair: tuple[Inside, Inside]) -> None:
+async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[Inside, Inside]) -> None:
     one, other = pair
     thread = await one.thread()
     async with socket(one) as lost, socket(other) as witness:
@@ -184,7 +184,7 @@ async def test_a_lost_socket_is_gone_at_once(pair: tuple[Inside, Inside]) -> Non
         assert time.monotonic() - began < 3
 
 
-async def test_a_half_open_socket_is_gone_within_ten_seconds_and_back_when_it_is_heard_again(
+async def test_a_half_open_socket_is_absent_within_ten_seconds_and_present_when_it_responds_again(
     pair: tuple[Inside, Inside],
 ) -> None:
     one, other = pair
@@ -206,7 +206,7 @@ async def test_a_half_open_socket_is_gone_within_ten_seconds_and_back_when_it_is
         await quiet.until("pong")
 
 
-async def test_the_participants_of_a_process_that_beats_no_more_are_gone(server: Inside, db: Database) -> None:
+async def test_the_participants_of_a_process_without_heartbeats_are_removed(server: Inside, db: Database) -> None:
     thread = await server.thread()
     dead, silent = uuid4(), uuid4()
     async with socket(server) as feed:
@@ -230,7 +230,7 @@ async def test_the_participants_of_a_process_that_beats_no_more_are_gone(server:
             assert not await driver.fetchval("SELECT count(*) FROM processes WHERE id IN ($1, $2)", dead, silent)
 
 
-async def test_after_a_crash_of_the_database_everybody_says_it_again(
+async def test_after_a_crash_of_the_database_all_presence_is_written_again(
     server: Inside, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "HEARTBEAT_INTERVAL_SECONDS", 0.2)
@@ -247,7 +247,7 @@ async def test_after_a_crash_of_the_database_everybody_says_it_again(
             assert frame["participants"] == []
 
 
-async def test_a_server_that_stops_takes_its_participants_along(database_url: str, db: Database) -> None:
+async def test_a_server_that_stops_removes_its_participants(database_url: str, db: Database) -> None:
     async with khala(database_url, with_executor=False) as staying:
         thread = await staying.thread()
         async with socket(staying) as witness:
@@ -263,7 +263,7 @@ async def test_a_server_that_stops_takes_its_participants_along(database_url: st
                 assert await driver.fetchval("SELECT count(*) FROM processes") <= 1
 
 
-async def test_too_much_presence_is_refused_and_the_socket_goes_on(server: Inside) -> None:
+async def test_presence_over_the_rate_limit_is_refused_and_the_socket_stays_open(server: Inside) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -309,7 +309,7 @@ def with_states(*states: Any) -> Any:
     return found
 
 
-async def test_the_same_state_again_is_not_told(db: Database) -> None:
+async def test_an_unchanged_state_is_not_sent(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 2) as (live, (ear, other)):
         mine, theirs = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
@@ -323,7 +323,7 @@ async def test_the_same_state_again_is_not_told(db: Database) -> None:
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) == 2
 
 
-async def test_quick_changes_are_told_together_and_the_last_one_is_never_lost(db: Database) -> None:
+async def test_quick_changes_are_sent_together_and_the_last_one_is_never_lost(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 2) as (live, (ear, other)):
         mine, _ = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
@@ -336,7 +336,7 @@ async def test_quick_changes_are_told_together_and_the_last_one_is_never_lost(db
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) <= rounds + 2
 
 
-async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database) -> None:
+async def test_only_the_newest_fifty_participants_are_listed_with_the_number_of_others(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 54) as (live, ears):
         for number, ear in enumerate(ears[:53]):
@@ -350,7 +350,7 @@ async def test_of_many_the_newest_fifty_are_told_and_how_many_more(db: Database)
     assert len({one["id"] for one in frame["participants"]}) == 50
 
 
-async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_without_changes_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "HEARTBEAT_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 60)
     thread_id = await new_thread(db)
@@ -381,7 +381,7 @@ async def test_a_thread_in_which_nothing_happens_costs_no_query(db: Database, mo
     assert known <= 3
 
 
-async def test_who_does_not_read_is_told_only_the_newest(db: Database) -> None:
+async def test_a_slow_observer_gets_only_the_newest_presence(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 3) as (live, (ear, quick, stuck)):
         mine = await join(live, db, ear, thread_id)
@@ -398,7 +398,7 @@ async def test_who_does_not_read_is_told_only_the_newest(db: Database) -> None:
     assert len([frame for frame in stuck.frames if frame["type"] == "presence"]) <= 2
 
 
-async def test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more(db: Database) -> None:
+async def test_a_participant_who_loses_access_is_removed_and_gets_no_more_presence(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest = await add_link(db, thread_id)
@@ -417,7 +417,7 @@ async def test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more(db:
     assert not any("typing" in one for one in told), "no state that was sent after the revocation"
 
 
-async def test_who_signs_out_goes_on_without_the_name(db: Database) -> None:
+async def test_a_participant_who_signs_out_stays_present_without_the_name(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -433,7 +433,7 @@ async def test_who_signs_out_goes_on_without_the_name(db: Database) -> None:
     assert anonymous["participants"][0]["anonymous"] is True
 
 
-async def test_a_pulse_is_asked_for_no_more_often_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pings_are_not_sent_more_often_than_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     asked: list[float] = []

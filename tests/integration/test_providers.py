@@ -14,13 +14,13 @@ from tests.support.calls import PROMPT, ask, calling, completed, config, each_pr
 from tests.support.providers import Reply, serving
 
 
-async def test_google_is_not_told_to_stop_after_the_longest_silence() -> None:
+async def test_the_server_timeout_for_google_is_longer_than_the_silence_timeout() -> None:
     async with calling("google") as (model, server):
         await ask(model)
     assert server.calls[0].headers["x-server-timeout"] == "1200"
 
 
-async def test_openai_is_asked_for_the_usage() -> None:
+async def test_the_usage_is_requested_from_openai() -> None:
     async with calling("openai") as (model, server):
         await ask(model)
     assert server.calls[0].body["stream_options"] == {"include_usage": True}
@@ -43,14 +43,14 @@ async def test_each_token_is_an_event_of_its_own(protocol: str) -> None:
 
 
 @each_protocol
-async def test_a_token_is_handed_on_before_the_next_is_sent(protocol: str) -> None:
+async def test_a_token_is_passed_on_before_the_next_is_sent(protocol: str) -> None:
     reply = Reply(tokens=("a", "b"), hang_after=1)
     async with calling(protocol, reply) as (model, _), asyncio.timeout(3), model.stream(PROMPT) as events:
         assert await anext(events) == TextChunk("a")
 
 
 @each_protocol
-async def test_reasoning_comes_apart_from_the_answer(protocol: str) -> None:
+async def test_reasoning_is_separate_from_the_answer(protocol: str) -> None:
     async with calling(protocol, Reply(reasoning=("let me ", "see"), tokens=("42",))) as (model, _):
         events = await ask(model)
     assert "".join(event.text for event in events if isinstance(event, ReasoningChunk)) == "let me see"
@@ -59,7 +59,7 @@ async def test_reasoning_comes_apart_from_the_answer(protocol: str) -> None:
 
 @each_protocol
 @pytest.mark.parametrize("cut", [1, 2, 3, 7])
-async def test_text_survives_cuts_through_the_midst_of_characters_and_lines(protocol: str, cut: int) -> None:
+async def test_text_survives_chunk_boundaries_within_characters_and_lines(protocol: str, cut: int) -> None:
     tokens = ("žluťoučký ", "कि", "👩‍👩‍👧‍👦", "\u2028 line", "\x85end")
     async with calling(protocol, Reply(tokens=tokens, cut=cut)) as (model, _):
         assert said(await ask(model)) == "".join(tokens)
@@ -72,7 +72,7 @@ async def test_an_empty_answer_completes(protocol: str) -> None:
 
 
 @each_protocol
-async def test_an_answer_cut_by_its_limit_says_length(protocol: str) -> None:
+async def test_an_answer_truncated_by_its_limit_ends_with_length(protocol: str) -> None:
     async with calling(protocol, Reply(finish="length")) as (model, server):
         prompt = Prompt(system="", turns=PROMPT.turns, max_output_tokens=9)
         assert completed(await ask(model, prompt)).finish_reason == "length"
@@ -80,7 +80,7 @@ async def test_an_answer_cut_by_its_limit_says_length(protocol: str) -> None:
 
 
 @each_protocol
-async def test_usage_is_estimated_where_the_provider_tells_none(protocol: str) -> None:
+async def test_usage_is_estimated_if_the_provider_reports_none(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=("12345678",), usage=None)) as (model, _):
         end = completed(await ask(model))
     assert end.estimated
@@ -88,7 +88,7 @@ async def test_usage_is_estimated_where_the_provider_tells_none(protocol: str) -
 
 
 @each_protocol
-async def test_the_conversation_is_told_in_order_and_in_turns(protocol: str) -> None:
+async def test_the_conversation_is_sent_in_order_with_alternating_turns(protocol: str) -> None:
     async with calling(protocol) as (model, server):
         await ask(model)
     body = str(server.calls[0].body)
@@ -98,7 +98,7 @@ async def test_the_conversation_is_told_in_order_and_in_turns(protocol: str) -> 
 
 
 @each_protocol
-async def test_an_interrupted_answer_is_told_and_asked_to_go_on(protocol: str) -> None:
+async def test_an_interrupted_answer_is_sent_with_a_request_to_continue(protocol: str) -> None:
     async with calling(protocol) as (model, server):
         await ask(model, Prompt(system="", turns=PROMPT.turns, said="The answer is fo"))
     body = str(server.calls[0].body)
@@ -165,7 +165,7 @@ async def test_models_of_one_provider_share_a_connection() -> None:
         await providers.aclose()
 
 
-async def test_the_server_runs_as_a_process_and_obeys_words() -> None:
+async def test_the_provider_server_runs_as_a_process_and_obeys_directives() -> None:
     program = (sys.executable, "-m", "tests.support.providers", "--pace", "0")
     process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
     try:

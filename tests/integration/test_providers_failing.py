@@ -46,13 +46,13 @@ async def test_an_error_status_becomes_its_code(
         ("google", "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
     ],
 )
-async def test_a_prompt_that_is_too_long_is_told_as_such(protocol: str, message: str) -> None:
+async def test_a_prompt_that_is_too_long_is_reported_as_such(protocol: str, message: str) -> None:
     async with calling(protocol, Reply(status=400, message=message)) as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable) == ("context_exceeded", False)
 
 
-async def test_a_used_up_quota_is_no_rate_limit() -> None:
+async def test_a_used_up_quota_is_not_a_rate_limit() -> None:
     async with calling("openai", Reply(status=429, message="You exceeded your current quota.")) as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable) == ("refused", False)
@@ -68,7 +68,7 @@ def date_in(seconds: float) -> str:
     [(lambda: "7", 7, 7), (lambda: date_in(30), 25, 31), (lambda: date_in(-30), 0, 0)],
     ids=["seconds", "date", "past date"],
 )
-async def test_the_wait_a_provider_asks_for_is_passed_on(
+async def test_the_retry_after_of_a_provider_is_passed_on(
     protocol: str, header: Callable[[], str], least: float, most: float
 ) -> None:
     async with calling(protocol, Reply(status=429, headers={"retry-after": header()})) as (model, _):
@@ -80,14 +80,14 @@ async def test_the_wait_a_provider_asks_for_is_passed_on(
 
 @each_protocol
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_socket_dropped_before_the_first_token_can_be_tried_again(protocol: str, reset: bool) -> None:
+async def test_a_connection_dropped_before_the_first_token_is_retryable(protocol: str, reset: bool) -> None:
     async with calling(protocol, Reply(drop_after=0, reset=reset)) as (model, _):
         failure, text = await failing(model)
     assert (failure.code, failure.retryable, failure.midstream, text) == ("connection_lost", True, False, "")
 
 
 @each_protocol
-async def test_a_socket_dropped_in_the_midst_is_no_quiet_success(protocol: str) -> None:
+async def test_a_connection_dropped_during_an_answer_is_a_failure(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"), drop_after=2)) as (model, _):
         failure, text = await failing(model)
     assert (failure.code, failure.midstream, text) == ("connection_lost", True, "ab")
@@ -95,13 +95,13 @@ async def test_a_socket_dropped_in_the_midst_is_no_quiet_success(protocol: str) 
 
 
 @each_protocol
-async def test_a_stream_that_ends_politely_but_too_early_is_no_quiet_success(protocol: str) -> None:
+async def test_a_stream_closed_cleanly_but_too_early_is_a_failure(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"), end_after=2)) as (model, _):
         failure, text = await failing(model)
     assert (failure.code, failure.midstream, text) == ("connection_lost", True, "ab")
 
 
-async def test_an_openai_stream_without_a_finish_reason_is_whole_if_it_says_done() -> None:
+async def test_an_openai_stream_without_a_finish_reason_is_complete_after_done() -> None:
     chunk = b'data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"all"}}]}\n\n'
     async with calling("openai", Reply(raw=chunk + b"data: [DONE]\n\n"), Reply(raw=chunk)) as (model, _):
         assert said(await ask(model)) == "all"
@@ -110,7 +110,7 @@ async def test_an_openai_stream_without_a_finish_reason_is_whole_if_it_says_done
 
 
 @each_protocol
-async def test_a_server_that_is_not_there_is_connection_lost(protocol: str) -> None:
+async def test_an_unreachable_server_is_a_lost_connection(protocol: str) -> None:
     async with serving() as server:
         url = server.url
     providers = Providers(config(url))
@@ -130,7 +130,7 @@ async def test_silence_ends_in_a_timeout(protocol: str, spoken: int, text: str) 
 
 
 @each_protocol
-async def test_a_long_answer_is_no_silence(protocol: str) -> None:
+async def test_a_long_answer_does_not_time_out(protocol: str) -> None:
     reply = Reply(tokens=("a",) * 12, pace=10)
     async with calling(protocol, reply, read_timeout=0.6) as (model, _):
         assert said(await ask(model)) == "a" * 12
@@ -164,7 +164,7 @@ async def test_an_error_inside_the_stream_keeps_its_code(protocol: str, spoken: 
 @pytest.mark.parametrize(
     ("protocol", "finish"), [("openai", "content_filter"), ("anthropic", "refusal"), ("google", "SAFETY")]
 )
-async def test_an_answer_the_provider_stopped_is_refused(protocol: str, finish: str) -> None:
+async def test_an_answer_that_the_provider_filtered_is_refused(protocol: str, finish: str) -> None:
     async with calling(protocol, Reply(finish=finish)) as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable, failure.midstream) == ("refused", False, True)

@@ -36,13 +36,13 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def test_tokens_that_wait_together_are_one_event() -> None:
+async def test_tokens_received_together_are_one_event() -> None:
     async with scripted(CHUNKED + chunk(token("a")) + chunk(token("b")) + chunk(token("c", '"stop"') + DONE)) as (m, _):
         assert (await ask(m))[:-1] == [TextChunk("abc")]
 
 
 @pytest.mark.parametrize("head", [HEAD, CHUNKED])
-async def test_what_came_before_a_break_is_read_also_by_a_reader_who_was_busy(head: bytes) -> None:
+async def test_data_before_a_lost_connection_is_read_also_by_a_busy_reader(head: bytes) -> None:
     wrap = chunk if head is CHUNKED else bytes
     pieces = (
         head + wrap(token("a")),
@@ -69,7 +69,7 @@ async def test_what_came_before_a_break_is_read_also_by_a_reader_who_was_busy(he
         b"",
     ],
 )
-async def test_what_is_no_http_is_a_lost_connection(raw: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_lost_connection(raw: bytes) -> None:
     async with scripted(raw, close=True) as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable, failure.midstream) == ("connection_lost", True, False)
@@ -89,12 +89,12 @@ async def test_a_body_that_breaks_its_framing_is_a_lost_connection(end: bytes) -
 
 
 @pytest.mark.parametrize("raw", [CHUNKED + chunk(token("a", '"stop"') + DONE), ENDLESS + token("a") + DONE])
-async def test_an_answer_is_whole_though_its_body_breaks_off_after_it(raw: bytes) -> None:
+async def test_an_answer_is_complete_although_its_body_breaks_off_after_it(raw: bytes) -> None:
     async with scripted(raw, close=True) as (model, _):
         assert said(await ask(model)) == "a"
 
 
-async def test_a_connection_that_dies_when_used_again_is_lost_and_nothing_is_sent_twice() -> None:
+async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent_twice() -> None:
     asked = 0
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +119,7 @@ async def test_a_connection_that_dies_when_used_again_is_lost_and_nothing_is_sen
     assert (failure.code, failure.midstream, asked) == ("connection_lost", False, 2)
 
 
-async def test_cookies_are_not_kept() -> None:
+async def test_cookies_are_not_stored() -> None:
     cookie = {"set-cookie": "who=someone; path=/"}
     async with calling("openai", Reply(status=500, headers=cookie)) as (model, server):
         await failing(model)
@@ -149,7 +149,7 @@ async def closed(port: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_server_that_takes_nothing_is_silent_and_its_connection_closed() -> None:
+async def test_a_server_that_reads_nothing_times_out_and_its_connection_is_closed() -> None:
     async with scripted(reads=False, read_timeout=0.3) as (model, script):
         with pytest.raises(ModelFailed) as caught:
             await ask(model, LARGE)
@@ -157,7 +157,7 @@ async def test_a_server_that_takes_nothing_is_silent_and_its_connection_closed()
     assert (caught.value.code, caught.value.retryable, caught.value.midstream) == ("timeout", True, False)
 
 
-async def test_cancelling_a_request_that_is_not_taken_closes_its_connection() -> None:
+async def test_cancelling_a_request_that_is_not_read_closes_its_connection() -> None:
     async with scripted(reads=False) as (model, script):
         asking = asyncio.create_task(ask(model, LARGE))
         await asyncio.wait_for(script.written.wait(), 5)
@@ -201,14 +201,14 @@ async def test_a_proxy_that_refuses_to_connect_is_a_lost_connection_and_sees_no_
     assert "proxy-authorization: basic" in head.lower()
 
 
-async def test_a_proxy_that_is_not_there_is_connection_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_proxy_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with scripted(url="http://models.example/v1") as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.midstream) == ("connection_lost", False)
 
 
-async def test_a_netrc_does_not_change_who_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_netrc_does_not_change_the_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "netrc").write_text("default login someone password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with scripted(WHOLE) as (model, server):
@@ -216,7 +216,7 @@ async def test_a_netrc_does_not_change_who_asks(monkeypatch: pytest.MonkeyPatch,
     assert "authorization: bearer sk-1" in server.heads[0].lower()
 
 
-async def test_who_is_named_in_the_address_is_who_asks() -> None:
+async def test_credentials_in_the_url_are_used() -> None:
     async with scripted(WHOLE, url="http://user:pass@127.0.0.1:{port}/v1") as (model, server):
         assert said(await ask(model)) == "a"
     assert f"authorization: basic {b64encode(b'user:pass').decode()}".lower() in server.heads[0].lower()
@@ -239,7 +239,7 @@ async def test_over_tls_a_server_is_trusted_by_its_certificate(monkeypatch: pyte
         assert failure.code == "connection_lost"
 
 
-async def test_a_server_without_tls_where_some_is_meant_is_a_lost_connection() -> None:
+async def test_a_server_without_tls_at_an_https_url_is_a_lost_connection() -> None:
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()

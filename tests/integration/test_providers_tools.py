@@ -82,7 +82,7 @@ TEXTUAL = pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 
 
 @TEXTUAL
-async def test_a_call_that_says_nothing_for_its_arguments_has_none(protocol: str) -> None:
+async def test_a_call_with_empty_argument_text_has_no_arguments(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=(), calls=(UseTool(name="files__read", raw=""),))) as (model, _):
         end = completed(await ask(model, with_tools()))
     assert (end.uses[0].args, end.uses[0].problem) == ({}, None)
@@ -92,7 +92,7 @@ async def test_a_call_that_says_nothing_for_its_arguments_has_none(protocol: str
 @pytest.mark.parametrize(
     ("raw", "problem"), [('{"text": "a', "no JSON"), ("[1, 2]", "must be a JSON object"), ("{text}", "no JSON")]
 )
-async def test_arguments_that_cannot_be_read_are_a_problem_of_their_call(protocol: str, raw: str, problem: str) -> None:
+async def test_invalid_arguments_are_a_problem_of_their_call(protocol: str, raw: str, problem: str) -> None:
     calls = (UseTool(name="echo", raw=raw, piece=2), UseTool(name="echo", args={"text": "b"}, id="use-2"))
     async with calling(protocol, Reply(tokens=(), calls=calls)) as (model, _):
         bad, good = completed(await ask(model, with_tools())).uses
@@ -109,20 +109,20 @@ async def test_calls_that_end_in_a_stop_are_calls(protocol: str) -> None:
 
 
 @each_protocol
-async def test_what_the_limit_cut_off_is_no_call(protocol: str) -> None:
+async def test_a_call_truncated_by_the_limit_is_dropped(protocol: str) -> None:
     async with calling(protocol, Reply(calls=(UseTool(name="echo"),), finish="length")) as (model, _):
         end = completed(await ask(model, with_tools()))
     assert (end.finish_reason, end.uses) == ("length", ())
 
 
 @each_protocol
-async def test_tool_calls_without_a_call_are_an_end(protocol: str) -> None:
+async def test_a_finish_reason_of_tool_calls_without_a_call_ends_the_answer(protocol: str) -> None:
     async with calling(protocol, Reply(finish="tool_calls")) as (model, _):
         assert completed(await ask(model, with_tools())).finish_reason == "stop"
 
 
 @pytest.mark.parametrize(("protocol", "use_id"), [("openai", None), ("openai", "same"), ("google", None)])
-async def test_ids_are_unique_where_the_provider_gives_none(protocol: str, use_id: str | None) -> None:
+async def test_ids_are_unique_if_the_provider_gives_none(protocol: str, use_id: str | None) -> None:
     calls = tuple(UseTool(name="echo", args={"text": str(number)}, id=use_id) for number in range(3))
     async with calling(protocol, Reply(tokens=(), calls=calls)) as (model, _):
         uses = completed(await ask(model, with_tools())).uses
@@ -132,7 +132,7 @@ async def test_ids_are_unique_where_the_provider_gives_none(protocol: str, use_i
 
 
 @each_protocol
-async def test_a_connection_lost_amid_calls_can_be_tried_again(protocol: str) -> None:
+async def test_a_connection_lost_amid_calls_is_retryable(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=(), calls=(UseTool(name="echo"),), drop_after=0)) as (model, _):
         failure, _ = await failing(model)
     assert (failure.code, failure.retryable, failure.midstream) == ("connection_lost", True, False)
@@ -149,7 +149,7 @@ async def test_usage_is_estimated_with_tools_and_calls(protocol: str) -> None:
     assert end.usage.input_tokens > 60
 
 
-async def test_openai_is_told_of_tools_as_they_are() -> None:
+async def test_openai_gets_the_tools_in_its_format() -> None:
     body = await told("openai", with_tools())
     assert body["tools"][0] == {
         "type": "function",
@@ -158,7 +158,7 @@ async def test_openai_is_told_of_tools_as_they_are() -> None:
     assert body["tool_choice"] == "auto"
 
 
-async def test_anthropic_is_told_of_tools_as_they_are() -> None:
+async def test_anthropic_gets_the_tools_in_its_format() -> None:
     body = await told("anthropic", with_tools())
     assert [tool["name"] for tool in body["tools"]] == ["echo", "files__read"]
     assert body["tools"][0]["input_schema"] == SCHEMA
@@ -166,7 +166,7 @@ async def test_anthropic_is_told_of_tools_as_they_are() -> None:
     assert "thinking" not in body
 
 
-async def test_google_is_told_of_tools_as_they_are() -> None:
+async def test_google_gets_the_tools_in_its_format() -> None:
     body = await told("google", with_tools())
     declared = body["tools"][0]["functionDeclarations"]
     assert [one["name"] for one in declared] == ["echo", "files__read"]
@@ -175,7 +175,7 @@ async def test_google_is_told_of_tools_as_they_are() -> None:
 
 
 @each_protocol
-async def test_without_tools_nothing_is_said_of_them(protocol: str) -> None:
+async def test_without_tools_the_request_has_no_tool_fields(protocol: str) -> None:
     body = await told(protocol, PROMPT)
     assert not body.get("tools")
     assert "toolConfig" not in body
@@ -189,7 +189,7 @@ ROUNDS = (
 )
 
 
-async def test_openai_is_told_what_was_called_and_what_came_of_it() -> None:
+async def test_openai_gets_calls_and_outcomes_in_its_format() -> None:
     messages = (await told("openai", with_tools(*ROUNDS)))["messages"]
     assert [message["role"] for message in messages] == [
         *("system", "user", "assistant", "tool", "tool", "assistant", "tool", "user")
@@ -204,7 +204,7 @@ async def test_openai_is_told_what_was_called_and_what_came_of_it() -> None:
     assert (messages[5]["tool_calls"][0]["id"], messages[6]["tool_call_id"]) == ("call_3", "call_3")
 
 
-async def test_anthropic_is_told_what_was_called_and_what_came_of_it() -> None:
+async def test_anthropic_gets_calls_and_outcomes_in_its_format() -> None:
     messages = (await told("anthropic", with_tools(*ROUNDS)))["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
     assert messages[1]["content"] == [
@@ -218,7 +218,7 @@ async def test_anthropic_is_told_what_was_called_and_what_came_of_it() -> None:
     assert [part["type"] for part in messages[4]["content"]] == ["tool_result", "text"]
 
 
-async def test_google_is_told_what_was_called_and_what_came_of_it() -> None:
+async def test_google_gets_calls_and_outcomes_in_its_format() -> None:
     contents = (await told("google", with_tools(*ROUNDS)))["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user", "model", "user", "user"]
     text, first, second = contents[1]["parts"]
@@ -235,13 +235,13 @@ async def test_google_is_told_what_was_called_and_what_came_of_it() -> None:
 
 
 @each_protocol
-async def test_an_answer_that_was_cut_off_after_its_tools_goes_on(protocol: str) -> None:
+async def test_an_answer_interrupted_after_its_tools_continues(protocol: str) -> None:
     body = str(await told(protocol, with_tools(*ROUNDS[:3], said="The answer is fo")))
     assert body.index("echo did") < body.index("The answer is fo") < body.index("Go on from exactly")
 
 
 @each_protocol
-async def test_uses_and_outcomes_are_told_in_pairs_only(protocol: str) -> None:
+async def test_only_pairs_of_call_and_outcome_are_sent(protocol: str) -> None:
     lost = PromptTurn(role="tool", outcomes=(ToolOutcome(id="gone", name="echo", text="left behind", ok=True),))
     half = PromptTurn(role="assistant", uses=(use("one", text="interrupted"),))
     body = str(await told(protocol, with_tools(lost, PromptTurn(role="user", text="Do it."), half, PROMPT.turns[0])))
@@ -250,14 +250,14 @@ async def test_uses_and_outcomes_are_told_in_pairs_only(protocol: str) -> None:
 
 
 @each_protocol
-async def test_an_empty_outcome_is_told_in_words(protocol: str) -> None:
+async def test_an_empty_outcome_is_sent_as_words(protocol: str) -> None:
     used = PromptTurn(role="assistant", uses=(use("a"),))
     nothing = PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text=" \n", ok=True),))
     assert NOTHING in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
 
 
 @each_protocol
-async def test_blank_text_before_calls_is_not_told(protocol: str) -> None:
+async def test_blank_text_before_calls_is_not_sent(protocol: str) -> None:
     blank = PromptTurn(role="assistant", text="\n\n"), PromptTurn(role="assistant", text="\n \n", uses=(use("a"),))
     body = str(await told(protocol, with_tools(PROMPT.turns[0], *blank)))
     assert "\\n" not in body
@@ -287,7 +287,7 @@ async def test_files_come_before_the_words_about_them(protocol: str) -> None:
     assert "[File 'x.bin' (application/octet-stream, 2 bytes): not readable as text]" in str(body)
 
 
-async def test_each_protocol_has_its_own_images() -> None:
+async def test_each_protocol_encodes_images_in_its_format() -> None:
     prompt = with_tools(PromptTurn(role="user", files=FILES[:2]))
     png, pdf = (base64.b64encode(file.data).decode() for file in FILES[:2])
     openai, anthropic, google = [flat(await told(protocol, prompt)) for protocol in ("openai", "anthropic", "google")]
@@ -301,7 +301,7 @@ async def test_each_protocol_has_its_own_images() -> None:
 
 
 @each_protocol
-async def test_a_refusal_says_what_the_model_may_lack(protocol: str) -> None:
+async def test_a_refusal_mentions_capabilities_that_the_model_may_lack(protocol: str) -> None:
     async with calling(protocol, Reply(status=400, message="no images here")) as (model, _):
         async with calling(protocol, Reply(status=400, message="no")) as (plain, _):
             failure, _ = await failing(plain)
@@ -312,7 +312,7 @@ async def test_a_refusal_says_what_the_model_may_lack(protocol: str) -> None:
 
 
 @each_protocol
-async def test_a_scripted_provider_counts_the_rounds_of_the_last_question(protocol: str) -> None:
+async def test_a_scripted_provider_counts_the_steps_of_the_last_question(protocol: str) -> None:
     replies = Reply(tokens=(), calls=(UseTool(name="echo", id="a"),)), Reply(tokens=("Done.",))
     async with calling(protocol) as (model, server):
         server.default = in_rounds(*replies)
@@ -326,7 +326,7 @@ async def test_a_scripted_provider_counts_the_rounds_of_the_last_question(protoc
 
 
 @each_protocol
-async def test_where_no_tool_may_be_called_those_that_were_are_named(protocol: str) -> None:
+async def test_without_callable_tools_the_called_ones_are_still_declared(protocol: str) -> None:
     turns = (*PROMPT.turns, *round_of(use("a", text="hi")), PromptTurn(role="user", text="Now answer."))
     body = await told(protocol, Prompt(system="Be brief.", turns=turns))
     assert "echo" in str(body["tools"])

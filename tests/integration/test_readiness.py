@@ -43,7 +43,7 @@ async def findings(url: str, **env: str) -> dict[str, str]:
 
 
 @mounts
-async def test_a_server_whose_postgres_has_a_full_disk_is_not_ready_until_there_is_room(tmp_path: Path) -> None:
+async def test_a_server_whose_postgres_has_a_full_disk_is_not_ready_until_there_is_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mebibytes=300) as disk:
         postgres = await asyncio.to_thread(EmbeddedPostgres.start, disk.path)
         try:
@@ -63,7 +63,7 @@ async def test_a_server_whose_postgres_has_a_full_disk_is_not_ready_until_there_
 
 
 @mounts
-async def test_a_server_whose_folder_of_blobs_is_full_is_not_ready_until_there_is_room(
+async def test_a_server_whose_blob_folder_is_full_is_not_ready_until_there_is_space(
     database_url: str, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "disk", mebibytes=8) as disk:
@@ -78,7 +78,7 @@ async def test_a_server_whose_folder_of_blobs_is_full_is_not_ready_until_there_i
 
 
 @mounts
-async def test_a_full_disk_for_temporary_files_is_said_by_readiness_and_doctor(
+async def test_a_full_disk_for_temporary_files_is_reported_by_readiness_and_doctor(
     database_url: str, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "home" / "spool", mebibytes=4) as disk:
@@ -130,7 +130,7 @@ async def test_the_probe_leaves_nothing_behind(db: Database) -> None:
         assert await driver.fetchval("SELECT count(*) FROM pg_ls_dir('pg_snapshots')") == 0
 
 
-async def test_many_who_ask_whether_a_server_is_ready_share_one_probe(
+async def test_concurrent_readiness_requests_share_one_probe(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 60.0)

@@ -63,7 +63,7 @@ async def fill(db: Database, thread_id: UUID, many: int) -> None:
             await driver.execute(query, ids.new(), thread_id, many)
 
 
-async def test_an_idle_thread_that_nobody_owns_is_closed_and_emptied(db: Database) -> None:
+async def test_an_idle_thread_without_an_owner_is_closed_and_emptied(db: Database) -> None:
     idle = await idle_thread(db)
     done = await purge(db, WEEK)
     assert (done["idle threads"], done["messages"], done["threads"]) == (1, 1, 0)
@@ -97,7 +97,7 @@ async def test_with_zero_days_idle_threads_are_kept_for_ever(db: Database) -> No
     assert await is_open(db, idle)
 
 
-async def test_what_a_deleted_thread_held_is_purged_and_others_keep_theirs(db: Database) -> None:
+async def test_the_rows_of_a_deleted_thread_are_purged_and_those_of_others_stay(db: Database) -> None:
     lease, other = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     for one in (lease, other):
         await write(db, batch(one, 0, "one", "two"))
@@ -115,7 +115,7 @@ async def test_what_a_deleted_thread_held_is_purged_and_others_keep_theirs(db: D
         assert (await count(db, table, gone), await count(db, table, kept)) == (0, left)
 
 
-async def test_a_batch_has_so_many_rows_and_no_more(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_has_a_maximum_of_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
     gone = await new_thread(db)
     await fill(db, gone, 25)
@@ -158,7 +158,7 @@ async def test_purges_at_once_delete_each_row_once(db: Database, monkeypatch: py
     assert set((await count_due(db, WEEK)).values()) == {0}
 
 
-async def test_a_purge_beside_one_at_work_leaves_it_alone(db: Database) -> None:
+async def test_a_purge_does_nothing_while_another_one_runs(db: Database) -> None:
     gone = await new_thread(db, welcome="Hello.")
     await threads.remove(db, gone, CALLER)
     async with db.driver() as driver, driver.transaction():
@@ -167,7 +167,7 @@ async def test_a_purge_beside_one_at_work_leaves_it_alone(db: Database) -> None:
     assert (await purge(db, WEEK))["messages"] == 1
 
 
-async def test_a_deleted_threads_row_goes_after_a_day_and_not_before(db: Database) -> None:
+async def test_a_deleted_threads_row_is_purged_after_a_day_and_not_before(db: Database) -> None:
     young, old = await new_thread(db), await new_thread(db)
     for thread_id in (young, old):
         await threads.remove(db, thread_id, CALLER)
@@ -177,9 +177,7 @@ async def test_a_deleted_threads_row_goes_after_a_day_and_not_before(db: Databas
 
 
 @pytest.mark.parametrize("table", ["message_parts", "messages", "receipts"])
-async def test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_orphaned(
-    db: Database, table: str
-) -> None:
+async def test_a_deleted_threads_row_is_purged_after_its_contents(db: Database, table: str) -> None:
     gone = await new_thread(db, welcome="Hello.")
     await fill(db, gone, 1)
     await threads.remove(db, gone, CALLER)
@@ -192,7 +190,7 @@ async def test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_or
     assert await count(db, table, gone) == 1
 
 
-async def test_what_has_expired_is_deleted_and_what_is_good_stays(db: Database) -> None:
+async def test_expired_rows_are_deleted_and_valid_ones_stay(db: Database) -> None:
     who = await person(db)
     rows = {
         "sessions": "INSERT INTO sessions (id, user_id, secret_hash, expires_at)"
@@ -210,9 +208,7 @@ async def test_what_has_expired_is_deleted_and_what_is_good_stays(db: Database) 
     assert [await count(db, table) for table in rows] == [1, 1, 2]
 
 
-async def test_a_dry_run_counts_and_deletes_nothing_and_a_real_one_does_as_it_said(
-    db: Database, database_url: str
-) -> None:
+async def test_a_dry_run_deletes_nothing_and_counts_what_a_real_run_deletes(db: Database, database_url: str) -> None:
     idle, gone = await idle_thread(db), await new_thread(db)
     await fill(db, gone, 1200)
     await threads.remove(db, gone, CALLER)

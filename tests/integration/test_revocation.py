@@ -120,7 +120,7 @@ async def private_again_after_public(db: Database, thread_id: UUID) -> Cut:
 
 
 @pytest.mark.parametrize("way", [removed_member, revoked_link, private_again_by_link, private_again_after_public])
-async def test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing(
+async def test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing(
     db: Database, way: Callable[[Database, UUID], Awaitable[Cut]]
 ) -> None:
     thread_id = await new_thread(db)
@@ -150,7 +150,7 @@ async def test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any
 
 
 @pytest.mark.parametrize("round_", range(5))
-async def test_what_changes_between_the_admission_and_the_first_read_is_noticed(db: Database, round_: int) -> None:
+async def test_a_change_of_access_between_authorization_and_first_read_is_noticed(db: Database, round_: int) -> None:
     thread_id = await new_thread(db)
     async with process(db, 1) as (live, (ear,)):
         authorization = await live.threads.authorize(db, thread_id, CALLER)
@@ -160,7 +160,7 @@ async def test_what_changes_between_the_admission_and_the_first_read_is_noticed(
     assert ear.frames == [forbidden(thread_id)]
 
 
-async def test_who_may_still_follow_after_a_claim_goes_on_without_a_gap(db: Database) -> None:
+async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     user_id = await new_user(db)
@@ -180,7 +180,7 @@ async def test_who_may_still_follow_after_a_claim_goes_on_without_a_gap(db: Data
     assert [frame["type"] for frame in claimer.frames].count("snapshot") == 1
 
 
-async def test_access_that_comes_back_at_once_cuts_nobody_and_costs_nothing(db: Database) -> None:
+async def test_access_that_is_restored_at_once_ends_no_subscription(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 20) as (live, ears):
         for ear in ears:
@@ -191,7 +191,7 @@ async def test_access_that_comes_back_at_once_cuts_nobody_and_costs_nothing(db: 
     assert all(map(chained, ears))
 
 
-async def test_a_link_that_expires_is_cut_within_a_second(db: Database) -> None:
+async def test_observers_by_an_expired_link_are_revoked_within_a_second(db: Database) -> None:
     thread_id = await new_thread(db)
     caller = await add_link(db, thread_id, lasts=0.6)
     began = time.monotonic()
@@ -204,7 +204,9 @@ async def test_a_link_that_expires_is_cut_within_a_second(db: Database) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on(db: Database, *, stored: bool) -> None:
+async def test_an_expired_credential_is_revoked_within_a_second_and_keys_continue(
+    db: Database, *, stored: bool
+) -> None:
     thread_id, other_id = await new_thread(db), await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -229,7 +231,7 @@ async def test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on
     assert [frame["code"] for frame in ear.frames if frame["type"] == "error"] == ["unauthorized"]
 
 
-async def test_an_account_that_is_shown_anew_is_followed_for_longer(db: Database) -> None:
+async def test_authenticating_again_extends_subscriptions(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -243,7 +245,7 @@ async def test_an_account_that_is_shown_anew_is_followed_for_longer(db: Database
         await renewed.until(revision)
 
 
-async def test_signing_out_ends_what_the_account_follows_and_nothing_else(db: Database) -> None:
+async def test_signing_out_ends_the_subscriptions_of_the_account_and_no_others(db: Database) -> None:
     thread_id, other_id = await new_thread(db), await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -268,7 +270,7 @@ async def test_signing_out_ends_what_the_account_follows_and_nothing_else(db: Da
 
 
 @pytest.mark.usefixtures("quick_polls")
-async def test_a_cut_of_which_nobody_was_told_is_found_by_the_poll(db: Database) -> None:
+async def test_a_revocation_without_a_notification_is_found_by_the_poll(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -286,7 +288,7 @@ async def test_a_cut_of_which_nobody_was_told_is_found_by_the_poll(db: Database)
     assert newest(guest) < cut
 
 
-async def test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_back(db: Database) -> None:
+async def test_revocations_during_an_outage_of_the_listener_are_noticed_after_it(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -306,7 +308,7 @@ async def test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_b
             await asyncio.gather(guest.ends(), member.ends())
 
 
-async def test_what_a_slow_observer_was_to_be_sent_is_dropped_at_the_cut(db: Database) -> None:
+async def test_the_queued_frames_of_a_slow_observer_are_dropped_at_a_revocation(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest, revoke = await revoked_link(db, thread_id)
@@ -346,7 +348,7 @@ class Away(Database):
             yield driver
 
 
-async def test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks(db: Database) -> None:
+async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothing_leaks(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest = await add_link(db, thread_id)
@@ -386,7 +388,7 @@ def _authorizations_by(away: Away, live: LiveService) -> Any:
     return authorizations
 
 
-async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
+async def test_a_guard_releases_ended_subscriptions(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -406,7 +408,7 @@ async def test_a_guard_forgets_whoever_has_left(db: Database) -> None:
         assert not live.accounts._topics
 
 
-async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) -> None:
+async def test_many_changes_with_many_short_subscriptions_leak_nothing(db: Database) -> None:
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest, revoke = await revoked_link(db, thread_id)
@@ -427,7 +429,7 @@ async def test_many_changes_while_many_come_and_go_leak_nothing(db: Database) ->
     assert all(newest(ear) > cut and chained(ear) for ear in ears[6:])
 
 
-async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(db: Database) -> None:
+async def test_a_sign_out_between_authorization_and_subscription_is_noticed(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
@@ -445,7 +447,7 @@ async def test_a_sign_out_between_the_admission_and_the_subscription_is_noticed(
             assert await ear.ends() == forbidden(thread_id)
 
 
-async def test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends(db: Database) -> None:
+async def test_access_by_a_link_continues_when_the_account_beside_it_ends(db: Database) -> None:
     thread_id = await new_thread(db)
     user_id = await new_user(db)
     user = await signed_in(db, user_id)
@@ -462,7 +464,7 @@ async def test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends(db: D
     assert [frame["type"] for frame in ear.frames if frame["type"] == "gone"] == []
 
 
-async def test_an_end_that_a_later_check_finds_is_kept(db: Database) -> None:
+async def test_an_expiry_that_a_later_check_finds_is_stored(db: Database) -> None:
     thread_id = await new_thread(db)
     guest = await add_link(db, thread_id)
     async with process(db, 1) as (live, (ear,)):

@@ -47,7 +47,7 @@ async def test_a_silent_program_has_empty_output(inside: Sandbox) -> None:
     assert (result.ok, result.output, heard.size) == (True, "", 0)
 
 
-async def test_a_failure_is_told_so_that_the_model_can_mend_it(inside: Sandbox) -> None:
+async def test_a_failure_has_the_details_that_the_model_needs_to_fix_it(inside: Sandbox) -> None:
     heard = BoundedProgramSink()
     result = await run(inside, "print('before')\nprint(1 / 0)", heard)
     assert (result.ok, result.output, result.code) == (False, None, "failed")
@@ -56,21 +56,21 @@ async def test_a_failure_is_told_so_that_the_model_can_mend_it(inside: Sandbox) 
     assert heard.text.endswith("ZeroDivisionError: division by zero\n\n[exited 1]\n")
 
 
-async def test_warnings_of_a_program_that_worked_are_told_too(inside: Sandbox) -> None:
+async def test_warnings_of_a_successful_program_are_reported_too(inside: Sandbox) -> None:
     heard = BoundedProgramSink()
     result = await run(inside, "echo fine; echo careful >&2", heard, "shell")
     assert result.ok
     assert heard.text == "fine\n\n[stderr]\ncareful\n"
 
 
-async def test_running_out_of_time_is_told_with_what_was_printed(inside: Sandbox) -> None:
+async def test_a_timeout_is_reported_with_the_output_so_far(inside: Sandbox) -> None:
     heard = BoundedProgramSink()
     result = await run(inside, "print('so far')\nwhile True: pass", heard, seconds=0.5)
     assert (result.ok, result.code) == (False, "timeout")
     assert heard.text == "so far\n\n[stopped: it ran out of time]\n"
 
 
-async def test_a_flood_is_told_by_its_end(inside: Sandbox) -> None:
+async def test_a_flood_of_output_is_reported_with_its_end(inside: Sandbox) -> None:
     heard = BoundedProgramSink(most=100_000)
     result = await run(inside, "for n in range(10**9): print('line', n)", heard)
     assert (result.ok, result.code) == (False, "too_large")
@@ -79,7 +79,7 @@ async def test_a_flood_is_told_by_its_end(inside: Sandbox) -> None:
     assert len(result.output) < 9000
 
 
-async def test_what_can_be_asked_is_what_works_here(inside: Sandbox) -> None:
+async def test_the_offered_languages_are_those_that_work_on_this_machine(inside: Sandbox) -> None:
     spec = RunCode(inside).spec
     jsonschema_rs.meta.validate(spec.parameters)
     assert spec.parameters["properties"]["language"]["enum"] == sorted(inside.languages)

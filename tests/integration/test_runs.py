@@ -99,7 +99,7 @@ async def test_a_run_that_is_handed_over_keeps_the_receipt_of_the_call_it_was_in
     assert (status, [row["outcome"] for row in found]) == ("queued", ["canceled"])
 
 
-async def test_too_many_requests_are_asked_again_after_the_time_the_provider_names(database_url: str) -> None:
+async def test_a_rate_limited_call_is_retried_after_the_time_that_the_provider_names(database_url: str) -> None:
     replies = (Reply(status=429, headers={"retry-after": "1"}), Reply(tokens=("later",)))
     async with answering(database_url, *replies) as (server, provider):
         run, message, _ = await answer(await server.thread())
@@ -107,7 +107,7 @@ async def test_too_many_requests_are_asked_again_after_the_time_the_provider_nam
     assert provider.calls[1].began - provider.calls[0].began >= 1.0
 
 
-async def test_a_failing_model_gives_way_to_the_fallback_and_a_notice_says_so(database_url: str) -> None:
+async def test_a_failing_model_is_replaced_by_the_fallback_with_a_notice(database_url: str) -> None:
     replies = (Reply(status=400), Reply(tokens=("from the fallback",)))
     async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
         run, message, parts = await answer(await server.thread())
@@ -118,7 +118,7 @@ async def test_a_failing_model_gives_way_to_the_fallback_and_a_notice_says_so(da
     assert [block["type"] for block in message["content"]] == ["notice", "text"]
 
 
-async def test_a_connection_lost_midstream_keeps_the_text_and_says_so(database_url: str) -> None:
+async def test_a_connection_lost_midstream_keeps_the_text_with_an_error(database_url: str) -> None:
     reply = Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2)
     async with answering(database_url, reply) as (server, provider):
         run, message, parts = await answer(await server.thread())
@@ -132,7 +132,7 @@ async def test_a_connection_lost_midstream_keeps_the_text_and_says_so(database_u
     assert await revisions(database_url, "text-delta", "error", "finish") == [1, 1]
 
 
-async def test_no_other_model_begins_anew_after_half_an_answer(database_url: str) -> None:
+async def test_no_other_model_starts_over_after_half_an_answer(database_url: str) -> None:
     replies = (Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2), Reply(tokens=("half an answer",)))
     async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
         run, message, parts = await answer(await server.thread())
@@ -161,7 +161,7 @@ async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(
     assert len(provider.calls) == 3
 
 
-async def test_a_question_longer_than_the_model_reads_ends_as_an_error_without_a_call(database_url: str) -> None:
+async def test_a_question_longer_than_the_context_window_ends_as_an_error_without_a_call(database_url: str) -> None:
     async with answering(database_url, KHALA_CONTEXT_TOKENS="500") as (server, provider):
         run, message, parts = await answer(await server.thread(), "word " * 5000)
     assert run["status"] == "error"
@@ -170,7 +170,7 @@ async def test_a_question_longer_than_the_model_reads_ends_as_an_error_without_a
     assert provider.calls == []
 
 
-async def test_an_empty_answer_is_asked_of_the_fallback_once(database_url: str) -> None:
+async def test_after_an_empty_answer_the_fallback_is_called_once(database_url: str) -> None:
     replies = (Reply(tokens=()), Reply(tokens=("something",)))
     async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
         run, message, _ = await answer(await server.thread())
@@ -178,7 +178,7 @@ async def test_an_empty_answer_is_asked_of_the_fallback_once(database_url: str) 
     assert len(provider.calls) == 2
 
 
-async def test_no_answer_at_all_says_so_visibly(database_url: str) -> None:
+async def test_a_run_without_any_answer_ends_with_a_visible_error(database_url: str) -> None:
     replies = (Reply(tokens=()), Reply(tokens=()))
     async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
         run, message, parts = await answer(await server.thread())
@@ -221,7 +221,7 @@ async def test_cancel_closes_the_connection_to_a_silent_provider_and_keeps_the_t
     assert run["finish"]["usage"]["outputTokens"] > 0
 
 
-async def test_a_queued_run_is_canceled_at_once_although_nobody_works_on_it(database_url: str) -> None:
+async def test_a_queued_run_is_canceled_at_once_without_an_executor(database_url: str) -> None:
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()
         sent = await thread.send("Hello?")
@@ -269,7 +269,7 @@ async def test_more_than_a_hundred_messages_and_a_run_of_two_thousand_parts_reac
     assert [text_of(one) for one in shown[-3:-1]] == ["".join(words), "What came before?"]
 
 
-async def test_an_edited_question_gets_the_history_of_its_branch_alone(database_url: str) -> None:
+async def test_an_edited_question_gets_only_the_history_of_its_branch(database_url: str) -> None:
     async with answering(database_url) as (server, provider):
         thread = await server.thread()
         first = await thread.send("first question")
@@ -283,7 +283,7 @@ async def test_an_edited_question_gets_the_history_of_its_branch_alone(database_
     assert "second question" not in asked
 
 
-async def test_runs_of_one_thread_go_in_order_and_one_at_a_time(database_url: str) -> None:
+async def test_runs_of_one_thread_are_executed_in_order_and_one_at_a_time(database_url: str) -> None:
     async with khala(database_url) as server:
         thread = await server.thread()
         sent = [await thread.send(f"/words=20 /pace=100 {n}", options={"ifBusy": "queue"}) for n in range(3)]
@@ -294,7 +294,7 @@ async def test_runs_of_one_thread_go_in_order_and_one_at_a_time(database_url: st
         assert before[-1]["createdAt"] <= after[0]["createdAt"]
 
 
-async def test_an_interrupting_send_cancels_the_run_under_way_and_is_answered(database_url: str) -> None:
+async def test_an_interrupting_send_cancels_the_running_run_and_is_answered(database_url: str) -> None:
     async with khala(database_url) as server:
         thread = await server.thread()
         first = await thread.send("/hang=3")
@@ -303,7 +303,7 @@ async def test_an_interrupting_send_cancels_the_run_under_way_and_is_answered(da
         assert (await thread.ended(second["runId"]))["status"] == "final"
 
 
-async def test_no_look_for_runs_fails_while_many_of_them_end(
+async def test_no_sweep_for_runs_fails_while_many_of_them_end(
     database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with khala(database_url) as server:
@@ -328,7 +328,7 @@ async def test_claims_are_fair_between_owners(db: Database) -> None:
     assert {one.lease.thread_id for one in claimed} == {others[0], modest}
 
 
-async def test_guests_leave_places_for_who_has_an_account(db: Database) -> None:
+async def test_runs_of_guests_leave_slots_for_users(db: Database) -> None:
     for _ in range(4):
         await ask(db, await new_thread(db))
     owner = await person(db)
@@ -340,7 +340,7 @@ async def test_guests_leave_places_for_who_has_an_account(db: Database) -> None:
         assert len(await claim(driver, most=10, owner="a", lease_seconds=10)) == 2
 
 
-async def test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again(db: Database) -> None:
+async def test_an_executor_does_not_claim_a_run_that_it_executes_already(db: Database) -> None:
     sent = await ask(db, await new_thread(db))
     async with db.driver() as driver:
         assert await claim(driver, most=9, owner="a", lease_seconds=10, held=[sent.run_id]) == []
@@ -363,7 +363,7 @@ async def test_no_run_is_claimed_twice_by_many_executors_at_once(db: Database) -
     assert set(runs) == asked
 
 
-async def test_a_run_that_nobody_can_end_is_given_up_after_its_attempts(database_url: str) -> None:
+async def test_a_run_that_never_ends_is_given_up_after_its_attempts(database_url: str) -> None:
     db = Database(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with db.transaction() as connection:
@@ -380,7 +380,7 @@ async def test_a_run_that_nobody_can_end_is_given_up_after_its_attempts(database
     assert (row["status"], json.loads(row["finish"])["reason"]) == ("error", "error")
 
 
-async def test_a_lapsed_lease_is_taken_over_and_the_answer_goes_on_where_it_was(database_url: str) -> None:
+async def test_a_lapsed_lease_is_taken_over_and_the_answer_continues_where_it_was(database_url: str) -> None:
     db = Database(database_url)
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()

@@ -36,7 +36,7 @@ async def test_this_machine_runs_every_language(inside: Sandbox) -> None:
     assert package.missing_requirement() is None
 
 
-async def test_a_start_tells_of_an_unfit_runtime_only_where_the_language_has_no_other(
+async def test_an_unusable_runtime_is_reported_only_if_its_language_has_no_other(
     inside: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "python"
@@ -64,7 +64,7 @@ GREETINGS: dict[Language, str] = {
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_a_program_reads_writes_and_says_how_it_went(inside: Sandbox, language: Language) -> None:
+async def test_a_program_has_input_output_and_an_exit_code(inside: Sandbox, language: Language) -> None:
     heard = await run_program(inside, GREETINGS[language], language, stdin="von außen".encode())
     assert heard.out == "Grüße ✓ 日本 von außen\n"
     assert heard.err == "oh\n"
@@ -88,7 +88,7 @@ async def test_the_standard_libraries_work(inside: Sandbox) -> None:
     assert heard.out == "three\n", heard
 
 
-async def test_output_comes_while_the_program_runs(inside: Sandbox) -> None:
+async def test_output_is_available_while_the_program_runs(inside: Sandbox) -> None:
     heard = BoundedProgramSink()
     task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", heard=heard))
     await until(lambda: heard.size > 0)
@@ -118,7 +118,7 @@ async def test_too_much_output_ends_the_program(inside: Sandbox) -> None:
     assert 0 < len(heard.end.stderr) <= inside.options.stderr
 
 
-async def test_what_else_goes_wrong_in_the_sink_is_told(inside: Sandbox) -> None:
+async def test_an_error_in_the_sink_is_raised(inside: Sandbox) -> None:
     class Full:
         async def write(self, data: bytes) -> None:
             raise OSError("No space left")
@@ -140,13 +140,13 @@ async def test_what_else_goes_wrong_in_the_sink_is_told(inside: Sandbox) -> None
          "  except (OSError, ValueError): pass\nwhile True: time.sleep(1)"),
     ],
 )  # fmt: skip
-async def test_what_goes_on_for_ever_ends_at_its_time(inside: Sandbox, language: Language, code: str) -> None:
+async def test_an_endless_program_ends_at_its_timeout(inside: Sandbox, language: Language, code: str) -> None:
     heard = await run_program(inside, code, language, seconds=0.7)
     assert (heard.end.reason, heard.end.code) == ("timeout", None)
     assert 0.7 <= heard.end.seconds < 2
 
 
-async def test_death_by_signal_is_told(inside: Sandbox) -> None:
+async def test_death_by_a_signal_is_reported(inside: Sandbox) -> None:
     heard = await run_program(inside, "import os\nos.kill(os.getpid(), 11)")
     assert (heard.end.reason, heard.end.code) == ("signal", 128 + 11)
 
@@ -196,7 +196,7 @@ async def test_a_killed_server_leaves_no_process() -> None:
     await until(lambda: not running(marker), 1)
 
 
-async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
+async def test_the_server_responds_while_fork_bombs_run(inside: Sandbox) -> None:
     bombs = ["f() { f | f & }; f; sleep 9", "yes", "yes >&2", "while :; do :; done & while :; do :; done"]
     async with pulse() as beats, asyncio.TaskGroup() as tasks:
         for code in bombs:
@@ -209,7 +209,7 @@ async def test_the_server_goes_on_while_the_worst_runs(inside: Sandbox) -> None:
     assert ordered[-1] < 1.5
 
 
-async def test_so_many_run_at_once_and_no_more() -> None:
+async def test_the_number_of_concurrent_programs_is_limited() -> None:
     small = await sandbox(SandboxOptions(max_sandboxes=1, wait_seconds=0.3))
     marker = _marker()
     first = asyncio.create_task(run_program(small, f"sleep {marker}", "shell", seconds=60))
@@ -223,13 +223,15 @@ async def test_so_many_run_at_once_and_no_more() -> None:
     assert (await run_program(small, "echo me too", "shell")).out == "me too\n"
 
 
-async def test_without_the_tool_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_bubblewrap_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "apt-get install bubblewrap" in (package.missing_requirement() or "")
     assert await Sandbox.find() is None
 
 
-async def test_a_tool_that_can_not_isolate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bubblewrap_that_cannot_isolate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # Not in `tmp_path`, which only root can enter: the sandbox's user must reach the folder.
     with tempfile.TemporaryDirectory() as folder:
         tool = Path(folder) / "bwrap"

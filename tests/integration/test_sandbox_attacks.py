@@ -62,7 +62,7 @@ async def refused(inside: Sandbox, code: str, *errnos: int) -> None:
     assert int(number) in errnos, heard
 
 
-async def test_the_network_is_out_of_reach(inside: Sandbox) -> None:
+async def test_the_network_is_unreachable(inside: Sandbox) -> None:
     visitors: list[object] = []
 
     async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,7 +94,7 @@ async def test_only_local_sockets_can_be_made(inside: Sandbox, family: str) -> N
     )
 
 
-async def test_the_machines_unix_sockets_are_out_of_reach(inside: Sandbox, tmp_path: Path) -> None:
+async def test_the_machines_unix_sockets_are_unreachable(inside: Sandbox, tmp_path: Path) -> None:
     abstract = f"\0khala-{uuid4().hex}"
     for address, errno in ((str(tmp_path / "socket"), ENOENT), (abstract, ECONNREFUSED)):
         with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
@@ -130,7 +130,7 @@ async def test_the_machines_files_are_not_there(inside: Sandbox, tmp_path: Path)
     ]
 
 
-async def test_no_folder_leads_out(inside: Sandbox) -> None:
+async def test_no_path_leads_out_of_the_sandbox(inside: Sandbox) -> None:
     for path in (
         "/proc/self/cwd/../../etc/shadow",
         "/dev/fd/../root/etc/shadow",
@@ -143,9 +143,7 @@ async def test_no_folder_leads_out(inside: Sandbox) -> None:
     assert heard.out.split() == ["0", "1", "2", "3", "4"], heard
 
 
-async def test_the_servers_secrets_are_not_in_its_surroundings(
-    inside: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_environment_has_no_secrets_of_the_server(inside: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KHALA_SECRET", "sesame")
     heard = await run_program(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
     assert "PATH=" in heard.out
@@ -153,7 +151,7 @@ async def test_the_servers_secrets_are_not_in_its_surroundings(
     assert os.environ["PATH"] not in heard.out
 
 
-async def test_other_processes_are_not_seen(inside: Sandbox) -> None:
+async def test_other_processes_are_not_visible(inside: Sandbox) -> None:
     marker = uuid4().hex
     process = await asyncio.create_subprocess_exec("sh", "-c", f"sleep 60 && : {marker}")
     try:
@@ -231,7 +229,7 @@ time.sleep(9)
 
 
 @pytest.mark.parametrize("way", HOARDS)
-async def test_memory_is_limited_however_it_is_taken(inside: Sandbox, way: str) -> None:
+async def test_memory_is_limited_however_it_is_allocated(inside: Sandbox, way: str) -> None:
     heard = await run_program(inside, HOARDS[way])
     assert heard.end.reason == "memory" or "MemoryError" in heard.err, heard
     assert heard.end.seconds < 5
@@ -473,12 +471,12 @@ async def test_privileged_calls_are_refused(inside: Sandbox, call: str, errno: i
     await refused(inside, f"arm = os.uname().machine == 'aarch64'\n{call}", errno)
 
 
-async def test_calls_of_another_architecture_are_death(inside: Sandbox) -> None:
+async def test_system_calls_of_another_architecture_kill_the_program(inside: Sandbox) -> None:
     heard = await attempt(inside, "call(0x40000000 + 39) if os.uname().machine == 'x86_64' else os.abort()")
     assert heard.end.reason == "signal", heard
 
 
-async def test_there_is_no_way_to_become_somebody(inside: Sandbox) -> None:
+async def test_no_other_user_id_can_be_obtained(inside: Sandbox) -> None:
     heard = await run_program(
         inside, "id -u; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status", "shell"
     )
@@ -509,7 +507,7 @@ async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
     assert not running(marker)
 
 
-async def test_the_first_process_is_no_way_around_the_limits(inside: Sandbox) -> None:
+async def test_the_limits_apply_to_the_first_process_too(inside: Sandbox) -> None:
     # A program may write to that process's memory, but gains nothing: both have the same user, filter and limits.
     heard = await run_program(inside, "cat /proc/1/status /proc/1/limits", "shell")
     assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out

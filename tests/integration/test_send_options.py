@@ -73,14 +73,14 @@ def wide(count: int, size: int = 1) -> dict[str, Any]:
         ({"functions": [{"name": f"f{n}", "parameters": wide(1, 60_000)} for n in range(5)]}, "options.functions"),
     ],
 )
-async def test_options_that_cant_be_are_refused(server: Inside, options: dict[str, Any], path: str) -> None:
+async def test_invalid_options_are_refused(server: Inside, options: dict[str, Any], path: str) -> None:
     thread = await server.thread()
     problem = told(await send(thread, options), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == [path]
     assert len((await thread.snapshot())["messages"]) == 1
 
 
-async def test_instructions_are_kept_with_their_run(server: Inside, store: Database) -> None:
+async def test_instructions_are_stored_with_their_run(server: Inside, store: Database) -> None:
     asked = {"instructions": "Ж" * 8_000}
     sent = await send(await server.thread(), asked)
     assert sent.status_code == 202, sent.text
@@ -88,14 +88,14 @@ async def test_instructions_are_kept_with_their_run(server: Inside, store: Datab
 
 
 @pytest.mark.parametrize("junk", ["\0", {"a": ["\0"]}, {"\0": 1}, "x" * 900_000, [[[]]], 10**30, -1, 2.5])
-async def test_of_steps_only_a_number_is_kept(server: Inside, store: Database, junk: Any) -> None:
+async def test_max_steps_is_stored_only_if_it_is_a_number(server: Inside, store: Database, junk: Any) -> None:
     sent = await send(await server.thread(), {"autopilot": True, "maxSteps": junk})
     assert sent.status_code == 202
     options = await kept(store, sent.json()["runId"])
     assert options == {"autopilot": True} | ({"maxSteps": 50} if junk == 10**30 else {})
 
 
-async def test_what_only_looks_like_a_nul_is_kept(server: Inside, store: Database) -> None:
+async def test_text_that_only_looks_like_a_nul_is_stored(server: Inside, store: Database) -> None:
     asked = {"tools": [r"\u0000"]} | function(
         description=r"\u0000", parameters={"type": "object", "properties": {r"\u0000": {}}}
     )
@@ -113,7 +113,7 @@ async def test_a_function_without_parameters_takes_none(server: Inside, store: D
 
 
 @pytest.mark.parametrize(("said", "steps"), [(1, 1), (50, 50), (51, 50), (0, 20), (True, 20), ("3", 20), (None, 20)])
-async def test_steps_that_were_kept_as_they_came_are_read_as_a_number(said: Any, steps: int) -> None:
+async def test_unvalidated_steps_of_earlier_versions_are_read_as_a_number(said: Any, steps: int) -> None:
     stored = msgspec.json.encode({"maxSteps": said, "autopilot": True})
     options = msgspec.json.decode(stored, type=RunOptions)
     assert (options.max_steps, options.step_limit) == (steps, steps)

@@ -84,7 +84,7 @@ def key(link: dict[str, Any]) -> dict[str, str]:
     return {"X-Share-Key": link["shareKey"]}
 
 
-async def test_a_member_may_what_the_role_says_and_no_more_when_it_is_taken(server: Inside, store: Database) -> None:
+async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     doings = [("GET", "", None), ("PATCH", "", {"title": "Aiur"}), ("GET", "/links", None)]
     for role, allowed in (("viewer", 1), ("editor", 2), ("owner", 3), ("viewer", 1)):
@@ -98,7 +98,7 @@ async def test_a_member_may_what_the_role_says_and_no_more_when_it_is_taken(serv
     assert (await here.ask("DELETE", f"/members/{who.id}")).status_code == 404
 
 
-async def test_the_list_of_threads_has_shared_ones_and_loses_them(server: Inside, store: Database) -> None:
+async def test_the_thread_list_has_shared_threads_until_access_ends(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     own = str(await owned_thread(store, who))
     await here.give(who, "viewer")
@@ -123,7 +123,7 @@ async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: Ins
     assert await here.role(second.headers) == "viewer"
 
 
-async def test_a_member_leaves_and_takes_nobody_along(server: Inside, store: Database) -> None:
+async def test_a_member_leaves_without_affecting_the_others(server: Inside, store: Database) -> None:
     here, who, other = await room(server, store), await person(store), await person(store)
     await here.give(who, "viewer")
     await here.give(other, "viewer")
@@ -134,7 +134,7 @@ async def test_a_member_leaves_and_takes_nobody_along(server: Inside, store: Dat
     assert str(here.id) not in await listed(server, who)
 
 
-async def test_there_are_no_members_but_users_and_no_roles_but_three(server: Inside, store: Database) -> None:
+async def test_unknown_users_and_roles_are_refused(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     assert (await here.ask("PUT", f"/members/{uuid4()}", body={"role": "viewer"})).status_code == 404
     for bad in ({"role": "admin"}, {}, {"role": None}):
@@ -145,7 +145,7 @@ async def test_there_are_no_members_but_users_and_no_roles_but_three(server: Ins
     assert await here.members() == [(str(here.owner.id), "owner")]
 
 
-async def test_a_link_grants_its_role_to_whoever_has_it_until_it_is_revoked(server: Inside, store: Database) -> None:
+async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     assert viewer["url"] == f"{server.url}/t/{here.id}#share={viewer['shareKey']}"
@@ -164,7 +164,7 @@ async def test_a_link_grants_its_role_to_whoever_has_it_until_it_is_revoked(serv
     assert (await here.ask("DELETE", f"/links/{viewer['id']}")).status_code == 404
 
 
-async def test_a_link_opens_no_other_thread_and_another_threads_owner_cant_revoke_it(
+async def test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revoke_it(
     server: Inside, store: Database
 ) -> None:
     here, there = await room(server, store), await room(server, store)
@@ -176,7 +176,7 @@ async def test_a_link_opens_no_other_thread_and_another_threads_owner_cant_revok
     assert await here.role(key(link)) == "editor"
 
 
-async def test_a_link_whose_time_is_up_opens_nothing_and_is_listed_no_more(server: Inside, store: Database) -> None:
+async def test_an_expired_link_grants_no_access_and_is_not_listed(server: Inside, store: Database) -> None:
     here = await room(server, store)
     ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     link = await here.link(expiresAt=ends)
@@ -201,7 +201,9 @@ async def test_private_revokes_all_links_for_good_and_keeps_members(server: Insi
     assert await here.role(who.headers) == "viewer"
 
 
-async def test_a_public_thread_is_read_by_anybody_and_written_by_nobody_else(server: Inside, store: Database) -> None:
+async def test_a_public_thread_is_readable_by_all_and_writable_only_by_its_editors(
+    server: Inside, store: Database
+) -> None:
     here, who = await room(server, store), await person(store)
     assert (await here.ask("PATCH", body={"visibility": "public"})).status_code == 200
     for requester in ({}, who.headers, {"X-Anon-Key": "x" * 40}):
@@ -212,7 +214,7 @@ async def test_a_public_thread_is_read_by_anybody_and_written_by_nobody_else(ser
     assert await here.role({}) is None
 
 
-async def test_threads_are_made_public_only_where_it_is_switched_on(server: Inside, store: Database) -> None:
+async def test_threads_can_be_made_public_only_if_the_setting_allows_it(server: Inside, store: Database) -> None:
     here = await room(server, store)
     async with khala(server.database_url, with_executor=False) as without:
         path, body = f"/api/threads/{here.id}", {"visibility": "public"}
@@ -221,7 +223,7 @@ async def test_threads_are_made_public_only_where_it_is_switched_on(server: Insi
     assert await here.role({}) is None
 
 
-async def test_who_joins_by_a_link_stays_when_it_is_revoked(server: Inside, store: Database) -> None:
+async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     link = await here.link("editor")
     assert (await here.ask("POST", "/join", key(link))).status_code == 401
@@ -235,7 +237,7 @@ async def test_who_joins_by_a_link_stays_when_it_is_revoked(server: Inside, stor
     assert await listed(server, who) == [str(here.id)]
 
 
-async def test_to_join_raises_a_role_and_never_lowers_it(server: Inside, store: Database) -> None:
+async def test_joining_raises_a_role_and_never_lowers_it(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     for link, role in ((viewer, "viewer"), (editor, "editor"), (viewer, "editor")):
@@ -244,9 +246,7 @@ async def test_to_join_raises_a_role_and_never_lowers_it(server: Inside, store: 
     assert await here.members() == [(str(here.owner.id), "owner"), (str(who.id), "editor")]
 
 
-async def test_a_key_that_is_no_links_joins_nothing_that_lasts_not_even_a_public_thread(
-    server: Inside, store: Database
-) -> None:
+async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     revoked = await here.link("editor")
     await here.ask("DELETE", f"/links/{revoked['id']}")
@@ -257,7 +257,7 @@ async def test_a_key_that_is_no_links_joins_nothing_that_lasts_not_even_a_public
     assert await here.role(who.headers) is None
 
 
-async def test_a_thread_has_at_most_fifty_links_that_are_good(server: Inside, store: Database) -> None:
+async def test_a_thread_has_at_most_fifty_valid_links(server: Inside, store: Database) -> None:
     here = await room(server, store)
     links = [await here.link() for _ in range(50)]
     refused = await here.ask("POST", "/links", body={"role": "viewer"})
@@ -269,7 +269,7 @@ async def test_a_thread_has_at_most_fifty_links_that_are_good(server: Inside, st
     await here.link()
 
 
-async def test_a_links_key_is_told_once_and_kept_as_a_hash(server: Inside, store: Database) -> None:
+async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: Inside, store: Database) -> None:
     here = await room(server, store)
     link = await here.link("editor")
     for path in ("", "/links", "/members", "/access"):
@@ -280,7 +280,7 @@ async def test_a_links_key_is_told_once_and_kept_as_a_hash(server: Inside, store
     assert link["shareKey"] not in row["whole"]
 
 
-async def test_messages_bear_who_wrote_them_and_what_they_were_called_then(server: Inside, store: Database) -> None:
+async def test_messages_have_their_author_and_the_authors_name_at_that_time(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     await here.give(who, "editor")
     links = [await here.link("editor") for _ in range(2)]
@@ -298,7 +298,7 @@ async def test_messages_bear_who_wrote_them_and_what_they_were_called_then(serve
     assert not any(link["shareKey"] in str(messages) or link["id"] in authors for link in links)
 
 
-async def test_reading_is_noted_for_the_account_and_never_goes_back(server: Inside, store: Database) -> None:
+async def test_a_read_mark_is_stored_for_the_account_and_never_goes_back(server: Inside, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     await here.give(who, "viewer")
     for revision, kept in ((2, 2), (1, 2), (10**6, None)):

@@ -104,14 +104,14 @@ async def token(server: Inside) -> str:
 
 
 @pytest.mark.parametrize("size", ["content_length", "transfer_encoding"])
-async def test_a_body_that_never_comes_is_answered_408_and_the_connection_closed(server: Inside, size: str) -> None:
+async def test_a_body_that_never_arrives_gets_a_408_and_the_connection_is_closed(server: Inside, size: str) -> None:
     announced = {size: "100" if size == "content_length" else "chunked"}
     async with wire(server) as slow:
         slow.head("POST /api/threads", content_type="application/json", **announced)
         check_timed_out(await slow.rest())
 
 
-async def test_a_body_that_trickles_is_given_up_as_soon_as_a_silent_one(server: Inside) -> None:
+async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: Inside) -> None:
     async with wire(server) as slow:
         began = time.monotonic()
         slow.head("POST /api/threads", content_type="application/json", content_length="100000")
@@ -121,7 +121,7 @@ async def test_a_body_that_trickles_is_given_up_as_soon_as_a_silent_one(server: 
         trickling.cancel()
 
 
-async def test_an_upload_that_stops_half_way_is_given_up_and_its_bytes_are_gone(server: Inside) -> None:
+async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted(server: Inside) -> None:
     thread = await server.thread()
     async with wire(server) as slow:
         key = thread.headers["X-Anon-Key"]
@@ -136,7 +136,7 @@ async def test_an_upload_that_stops_half_way_is_given_up_and_its_bytes_are_gone(
             await asyncio.sleep(0.01)
 
 
-async def test_an_upload_that_trickles_is_given_up(server: Inside) -> None:
+async def test_a_trickling_upload_times_out(server: Inside) -> None:
     thread = await server.thread()
     async with wire(server) as slow:
         key = thread.headers["X-Anon-Key"]
@@ -146,7 +146,7 @@ async def test_an_upload_that_trickles_is_given_up(server: Inside) -> None:
         trickling.cancel()
 
 
-async def test_an_upload_that_is_slow_but_steady_arrives_though_it_takes_many_pauses(server: Inside) -> None:
+async def test_a_slow_but_steady_upload_succeeds_although_it_takes_longer_than_the_pause_limit(server: Inside) -> None:
     thread = await server.thread()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -159,7 +159,7 @@ async def test_an_upload_that_is_slow_but_steady_arrives_though_it_takes_many_pa
     assert (answer.status_code, answer.json()["size"]) == (201, 8 * 65536)
 
 
-async def test_openais_clients_hear_of_a_slow_body_in_their_own_words(server: Inside, token: str) -> None:
+async def test_openais_clients_get_the_timeout_of_a_body_in_openais_format(server: Inside, token: str) -> None:
     async with wire(server) as slow:
         slow.head("POST /v1/chat/completions", authorization=f"Bearer {token}", content_type="application/json",
                   content_length="100")  # fmt: skip
@@ -167,14 +167,14 @@ async def test_openais_clients_hear_of_a_slow_body_in_their_own_words(server: In
         assert (status, body["error"]["code"], headers["connection"]) == (408, "request_timeout", "close")
 
 
-async def test_an_mcp_client_whose_body_never_comes_is_not_waited_for(server: Inside, token: str) -> None:
+async def test_the_body_of_an_mcp_client_times_out(server: Inside, token: str) -> None:
     async with wire(server) as slow:
         slow.head("POST /mcp", authorization=f"Bearer {token}", content_type="application/json",
                   accept="application/json, text/event-stream", content_length="100")  # fmt: skip
         check_timed_out(await slow.rest())
 
 
-async def test_a_body_that_nobody_reads_is_not_taken_for_ever(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unread_body_is_not_received_for_ever(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "UNREAD_BODY_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.head("POST /nothing/here", content_length="100000")
@@ -183,7 +183,7 @@ async def test_a_body_that_nobody_reads_is_not_taken_for_ever(server: Inside, mo
         trickling.cancel()
 
 
-async def test_a_connection_ends_with_its_body_whatever_the_application_waits_for(
+async def test_a_connection_ends_with_its_body_while_the_application_waits(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads, "BODY_TIMEOUT_SECONDS", PAUSE / 4)
@@ -201,23 +201,21 @@ async def test_a_connection_ends_with_its_body_whatever_the_application_waits_fo
         pytest.param({f"x_{number}": "1" for number in range(200)}, id="many headers"),
     ],
 )
-async def test_a_handshake_that_can_not_be_read_is_refused_and_the_connection_closed(
-    server: Inside, odd: dict[str, str]
-) -> None:
+async def test_an_invalid_handshake_is_refused_and_the_connection_closed(server: Inside, odd: dict[str, str]) -> None:
     async with wire(server) as slow:
         slow.head("GET /api/ws", connection="Upgrade", upgrade="websocket", sec_websocket_version="13",
                   sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==", **odd)  # fmt: skip
         assert (await slow.rest()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
 
 
-async def test_half_a_handshake_is_not_waited_for(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_a_handshake_times_out(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.send(b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
         assert await slow.rest() == b""
 
 
-async def test_a_stream_goes_on_for_longer_than_a_body_may_pause(server: Inside) -> None:
+async def test_a_stream_may_be_silent_for_longer_than_a_body(server: Inside) -> None:
     thread = await server.thread()
     async with wire(server) as stream:
         stream.head(f"GET /api/threads/{thread.id}/events", x_anon_key=thread.headers["X-Anon-Key"])

@@ -218,7 +218,7 @@ async def as_before(live: LiveService, before: dict[str, int]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_ten_thousand_frames_of_rubbish_disturb_nobody(
+async def test_ten_thousand_invalid_frames_affect_no_other_observer(
     server: Inside, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     gc.collect()

@@ -60,7 +60,7 @@ async def put(server: Inside, path: str, who: dict[str, str], body: dict[str, An
     return answer.status_code
 
 
-async def test_a_user_is_offered_all_and_a_guest_what_reaches_no_network(server: Inside, store: Database) -> None:
+async def test_a_user_is_offered_all_tools_and_a_guest_those_without_network(server: Inside, store: Database) -> None:
     everything = await actions(server, (await person(store)).headers)
     assert list(everything)[:8] == [
         "read_file", "write_file", "edit_file", "delete_file", "list_directory", "glob", "grep", "todo_add",
@@ -74,13 +74,13 @@ async def test_a_user_is_offered_all_and_a_guest_what_reaches_no_network(server:
     assert "fetch_url" in everything
 
 
-async def test_a_thread_is_asked_about_only_by_who_may_read_it(server: Inside, store: Database) -> None:
+async def test_the_tools_of_a_thread_are_listed_only_for_its_readers(server: Inside, store: Database) -> None:
     thread_id = await owned_thread(store, await person(store))
     answer = await server.http.get(f"/api/tools?threadId={thread_id}", headers=(await person(store)).headers)
     assert answer.status_code == 403
 
 
-async def test_rules_change_what_becomes_of_calls(server: Inside, store: Database) -> None:
+async def test_rules_change_the_action_for_calls(server: Inside, store: Database) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
     assert await put(server, "/me/tool-rules", owner.headers, rules(("delete_*", "allow"), ("grep", "deny"))) == 200
@@ -95,7 +95,7 @@ async def test_rules_change_what_becomes_of_calls(server: Inside, store: Databas
     assert (await actions(server, owner.headers))["delete_file"] == "ask"
 
 
-async def test_nobody_gets_back_what_the_operator_denies(server: Inside, store: Database) -> None:
+async def test_no_rule_permits_a_tool_that_the_operator_denies(server: Inside, store: Database) -> None:
     owner = await person(store)
     assert await put(server, "/me/tool-rules", owner.headers, rules(("*", "allow"))) == 200
     found = await actions(server, owner.headers)
@@ -111,7 +111,7 @@ async def test_a_guests_thread_has_rules_by_its_key(server: Inside) -> None:
     assert await put(server, path, {}, rules()) == 403
 
 
-async def test_anothers_thread_may_hold_a_members_tools_back_and_no_more(server: Inside, store: Database) -> None:
+async def test_rules_of_another_users_thread_can_only_restrict_a_members_tools(server: Inside, store: Database) -> None:
     owner, member = await person(store), await person(store)
     thread_id = await owned_thread(store, owner)
     await add_member(store, thread_id, member.id, "editor")
@@ -125,7 +125,7 @@ async def test_anothers_thread_may_hold_a_members_tools_back_and_no_more(server:
     assert (mine["delete_file"], "glob" in mine, mine["grep"]) == ("allow", False, "allow")
 
 
-async def test_a_token_that_may_only_write_changes_no_rules(server: Inside, store: Database) -> None:
+async def test_a_token_with_only_the_write_scope_changes_no_rules(server: Inside, store: Database) -> None:
     agent = await person(store, scopes=("read", "write"))
     thread_id = await owned_thread(store, agent)
     allow = rules(("*", "allow"))
@@ -148,7 +148,7 @@ async def test_a_token_that_may_only_write_changes_no_rules(server: Inside, stor
         "x",
     ],
 )
-async def test_rules_that_cant_be_are_refused(server: Inside, store: Database, items: Any) -> None:
+async def test_invalid_rules_are_refused(server: Inside, store: Database, items: Any) -> None:
     who = (await person(store)).headers
     assert await put(server, "/me/tool-rules", who, {"items": items}) == 400
 
@@ -184,7 +184,7 @@ async def names_of(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[
     return list((await box.offer(actor, patterns or None)).tools)
 
 
-async def test_servers_tools_come_after_the_built_in_ones_and_cant_take_their_names(store: Database) -> None:
+async def test_tools_of_servers_come_after_built_in_ones_and_cannot_replace_them(store: Database) -> None:
     who = user((await person(store)).id)
     served = Servers("zeal__b", "files__delete_file", "read_file", "bad name", "alpha__a")
     found = await names_of(tool_registry(store, connections=served), who)
@@ -208,7 +208,7 @@ async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Data
     assert await names_of(box, who) == []
 
 
-async def test_what_a_call_needs_and_its_actor_lacks_is_named(store: Database) -> None:
+async def test_a_missing_permission_of_a_call_is_named(store: Database) -> None:
     fetch = (await tool_registry(store).offer(user((await person(store)).id))).tools["fetch_url"]
     visitor = guest((await person(store)).id)
     said = await call(fetch, visitor, url="http://127.0.0.1/")

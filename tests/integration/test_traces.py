@@ -135,7 +135,7 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
     assert asked["request_id"]
 
 
-async def test_a_run_that_is_taken_over_goes_on_in_its_trace(database_url: str, tmp_path: Path) -> None:
+async def test_a_run_that_is_taken_over_continues_its_trace(database_url: str, tmp_path: Path) -> None:
     trace = new_trace()
     with collecting() as collector:
         env = environment(database_url, collector.url)
@@ -158,7 +158,7 @@ async def test_a_run_that_is_taken_over_goes_on_in_its_trace(database_url: str, 
     assert run.parent == SPAN
 
 
-async def test_a_collector_that_is_away_keeps_no_run_and_no_process_from_ending(
+async def test_an_unreachable_collector_prevents_no_run_and_no_process_from_ending(
     database_url: str, tmp_path: Path
 ) -> None:
     worker = Worker(tmp_path / "worker.log", environment(database_url, f"http://127.0.0.1:{free_port()}"))
@@ -197,7 +197,7 @@ def _tracing(provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
 
 
 @pytest.mark.parametrize("bad", [None, "", "junk", f"00-{'0' * 32}-{SPAN}-01", f"ff-{'1' * 32}-{SPAN}-01", "00-é-é-01"])
-def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(exported: InMemorySpanExporter, bad: str | None) -> None:
+def test_an_invalid_traceparent_starts_a_new_trace(exported: InMemorySpanExporter, bad: str | None) -> None:
     with traces.span("asked", SpanKind.SERVER, bad, {}):
         inside = traces.traceparent()
     (span,) = exported.get_finished_spans()
@@ -208,7 +208,7 @@ def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(exported: InMemory
     assert sampled(inside)
 
 
-def test_what_failed_says_so_and_ends_its_span(exported: InMemorySpanExporter) -> None:
+def test_a_failure_is_recorded_in_its_span_and_ends_it(exported: InMemorySpanExporter) -> None:
     def fail() -> None:
         with traces.span("asked", SpanKind.SERVER, None, {}):
             traces.record("chat", 1.5, {"gen_ai.request.model": "demo"}, error="overloaded")
@@ -228,7 +228,7 @@ def test_what_failed_says_so_and_ends_its_span(exported: InMemorySpanExporter) -
     assert traces.trace_id() is None
 
 
-def test_what_is_not_sampled_is_passed_on_as_such() -> None:
+def test_a_trace_that_is_not_sampled_is_passed_on_as_such() -> None:
     tracing = _tracing(TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False))
     exporter = next(tracing)
     with traces.span("asked", SpanKind.SERVER, None, {}):
@@ -255,7 +255,7 @@ def test_the_standard_variables_switch_traces_on_and_off(env: dict[str, str], on
     assert from_environment(env).traces is on
 
 
-def test_a_protocol_that_is_not_spoken_is_refused() -> None:
+def test_an_unsupported_exporter_protocol_is_refused() -> None:
     with pytest.raises(SettingError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be one of http/protobuf"):
         from_environment(ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 

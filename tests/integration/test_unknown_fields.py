@@ -37,7 +37,7 @@ def refused(answer: httpx.Response) -> dict[str, str]:
     return {one["path"]: one["message"] for one in problem["errors"]}
 
 
-async def test_a_run_does_not_begin_without_the_budget_that_was_misspelt(server: Inside) -> None:
+async def test_a_send_with_a_misspelt_budget_starts_no_run(server: Inside) -> None:
     thread = await server.thread()
     options = {"autoPilot": True, "budget": {"usdd": "0.01"}, "functions": [{"name": "f", "paramters": {}}]}
     answer = await server.http.post(
@@ -88,7 +88,7 @@ async def test_every_body_with_an_unknown_field_is_refused(
     assert place in refused(answer)
 
 
-async def test_every_route_with_a_json_body_is_among_these(server: Inside) -> None:
+async def test_every_route_with_a_json_body_has_a_case(server: Inside) -> None:
     document = (await server.http.get("/api/openapi.json")).json()
     there = {
         (verb.upper(), path)
@@ -102,12 +102,12 @@ async def test_every_route_with_a_json_body_is_among_these(server: Inside) -> No
     assert there - {("POST", "/api/threads/{id}/send")} == set(BODIES)
 
 
-async def test_many_unknown_fields_are_listed_to_a_bound(server: Inside) -> None:
+async def test_unknown_fields_are_listed_up_to_a_maximum(server: Inside) -> None:
     answer = await server.http.post("/api/threads", json={f"field{number}": 1 for number in range(1000)})
     assert list(refused(answer)) == [f"field{number}" for number in range(20)]
 
 
-async def test_a_misspelt_query_parameter_is_refused_and_a_probe_takes_any(server: Inside) -> None:
+async def test_a_misspelt_query_parameter_is_refused_except_by_probes(server: Inside) -> None:
     thread = await server.thread()
     answer = await server.http.get(f"/api/threads/{thread.id}?limt=1", headers=thread.headers)
     assert refused(answer) == {"limt": "There is no query parameter limt here. Did you mean limit?"}
@@ -117,7 +117,7 @@ async def test_a_misspelt_query_parameter_is_refused_and_a_probe_takes_any(serve
     assert (await server.http.options("/api/threads?limt=1")).status_code == 204
 
 
-async def test_a_frame_with_an_unknown_field_gets_an_error_with_the_place_and_does_nothing(server: Inside) -> None:
+async def test_a_frame_with_an_unknown_field_gets_an_error_with_its_path_and_has_no_effect(server: Inside) -> None:
     thread = await server.thread()
     async with websockets.connect(f"{server.url.replace('http', 'ws')}/api/ws") as socket:
         assert json.loads(await socket.recv())["type"] == "hello"

@@ -76,7 +76,7 @@ async def in_chunks(content: bytes) -> AsyncIterator[bytes]:
         (b"<svg onload='alert(1)'/>", "image/svg+xml", "text/plain", "inline"),
     ],
 )
-async def test_what_a_file_is_its_content_says_and_it_is_served_so_that_nothing_runs(
+async def test_the_media_type_of_a_file_follows_its_content_and_it_is_served_as_inert(
     thread: Thread, content: bytes, claimed: str, kept: str, shown: str
 ) -> None:
     answer = await upload(thread, content, claimed or None, params={"name": "Bericht „1“.txt"})
@@ -101,7 +101,7 @@ async def test_what_a_file_is_its_content_says_and_it_is_served_so_that_nothing_
     [(b"MZ\x90\0\3", 415), (b"text with \0", 415), (b"\xff\xfeh\0", 415), (b"a" * 70_000 + b"\0", 415),
      (b"end\xc3", 415), (b"", 400), (b"x" * (2 << 20), 201), (b"x" * (2 << 20) + b"x", 413)],
 )  # fmt: skip
-async def test_what_is_no_file_that_is_taken_is_refused_and_leaves_nothing(
+async def test_an_unsupported_file_is_refused_and_leaves_nothing(
     server: Inside, thread: Thread, content: bytes, status: int
 ) -> None:
     assert (await upload(thread, content)).status_code == status
@@ -124,7 +124,7 @@ async def test_a_file_over_the_limit_gets_the_same_message_with_and_without_an_a
 
 
 @pytest.mark.parametrize("form", ["multipart/form-data; boundary=x", "application/x-www-form-urlencoded"])
-async def test_a_form_is_no_file(thread: Thread, form: str) -> None:
+async def test_a_multipart_form_is_refused(thread: Thread, form: str) -> None:
     answer = await upload(thread, b"a=b", form)
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
@@ -141,7 +141,9 @@ async def test_other_routes_still_take_json_alone(thread: Thread) -> None:
     assert answer.status_code == 415
 
 
-async def test_only_so_many_uploads_wait_for_a_message(thread: Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_uploads_that_wait_for_a_message_is_limited(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(blobs, "MAX_UNATTACHED", 2)
     for number in range(2):
         await uploaded(thread, b"%d" % number)
@@ -150,7 +152,7 @@ async def test_only_so_many_uploads_wait_for_a_message(thread: Thread, monkeypat
     assert "retry-after" in answer.headers
 
 
-async def test_a_range_is_answered_with_just_that(thread: Thread) -> None:
+async def test_a_range_request_returns_exactly_the_range(thread: Thread) -> None:
     data = bytes(range(48, 58)) * 20_000
     blob_id = await uploaded(thread, data)
     for asked, start, end in (("0-0", 0, 1), ("5-14", 5, 15), ("199990-", 199_990, 200_000), ("-3", 199_997, 200_000),
@@ -169,7 +171,7 @@ async def test_a_range_is_answered_with_just_that(thread: Thread) -> None:
     assert (await read(thread, blob_id, headers=other)).status_code == 200
 
 
-async def test_who_has_the_bytes_is_told_so(thread: Thread) -> None:
+async def test_a_client_with_the_current_etag_gets_not_modified(thread: Thread) -> None:
     blob_id = await uploaded(thread, b"hello")
     tag = (await read(thread, blob_id)).headers["etag"]
     for named in (tag, f'"x", W/{tag}', "*"):
@@ -180,7 +182,7 @@ async def test_who_has_the_bytes_is_told_so(thread: Thread) -> None:
     assert (described.status_code, described.headers["content-length"], described.content) == (200, "5", b"")
 
 
-async def test_a_blob_opens_to_readers_of_its_thread_and_to_nobody_else(server: Inside, thread: Thread) -> None:
+async def test_only_readers_of_its_thread_can_read_a_blob(server: Inside, thread: Thread) -> None:
     blob_id = await uploaded(thread, b"secret")
     sha = hashlib.sha256(b"secret").hexdigest()
     stranger = await server.thread()
@@ -194,7 +196,7 @@ async def test_a_blob_opens_to_readers_of_its_thread_and_to_nobody_else(server: 
     assert (await read(thread, blob_id)).status_code == 404
 
 
-async def test_lines_over_rest_come_page_by_page(thread: Thread) -> None:
+async def test_lines_are_read_over_rest_page_by_page(thread: Thread) -> None:
     blob_id = await uploaded(
         thread, "".join(f"line {number} {'odd' * (number % 2)}\n" for number in range(500)).encode()
     )
@@ -219,7 +221,7 @@ async def test_lines_over_rest_come_page_by_page(thread: Thread) -> None:
         assert (await read(thread, blob_id, "/lines", params=wrong)).status_code == 400
 
 
-async def test_the_tool_reads_blobs_of_its_conversation_alone(server: Inside, thread: Thread) -> None:
+async def test_the_tool_reads_only_blobs_of_its_thread(server: Inside, thread: Thread) -> None:
     database = Database(server.database_url)
     blob_id = await uploaded(thread, b"".join(b"row %d\n" % number for number in range(5000)))
     async with blob_service_of(database) as blob_service:
@@ -256,7 +258,7 @@ def s3() -> Iterator[S3]:
         yield server
 
 
-async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
+async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_reported(
     database_url: str, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.env.items():
@@ -291,7 +293,7 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_told(
         assert (await read(thread, again)).content == small
 
 
-async def test_a_client_that_goes_away_leaves_nothing_open(thread: Thread) -> None:
+async def test_a_client_that_disconnects_leaves_no_file_open(thread: Thread) -> None:
     blob_id = await uploaded(thread, b"z" * (2 << 20))
     process = psutil.Process()
     before = len([one for one in process.open_files() if "/blobs/" in one.path])
@@ -312,7 +314,7 @@ HOW = [{}, NAMED, {"Range": "bytes=-4"}, {"Range": "bytes=99-"}, NAMED | {"If-Ra
 
 @pytest.mark.parametrize("how", HOW, ids=str)
 @pytest.mark.parametrize("stranger", ["another key", "no key"])
-async def test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask(
+async def test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route(
     server: Inside, thread: Thread, how: dict[str, str], stranger: str
 ) -> None:
     content = b"not for you" * 30_000

@@ -92,7 +92,7 @@ async def maker(server: Inside, store: Database) -> Maker:
     return Maker(server, await person(store))
 
 
-async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
+async def test_a_tool_is_offered_after_its_users_approval_and_only_to_that_user(
     maker: Maker, store: Database, tool_registry: ToolRegistry
 ) -> None:
     made = await maker.make()
@@ -107,7 +107,7 @@ async def test_a_tool_is_offered_once_its_user_approves_and_to_nobody_else(
     assert "text: required" in (await call(offered["shout"], maker.actor)).text
 
 
-async def test_the_first_word_on_a_tool_stands(maker: Maker, tool_registry: ToolRegistry) -> None:
+async def test_the_first_decision_on_a_tool_is_final(maker: Maker, tool_registry: ToolRegistry) -> None:
     await maker.make()
     assert (await maker.decide("none")).status_code == 404
     assert (await maker.decide("shout", approved=False)).json()["state"] == "rejected"
@@ -121,13 +121,13 @@ async def test_the_first_word_on_a_tool_stands(maker: Maker, tool_registry: Tool
     assert (await maker.decide("shout")).status_code == 200
 
 
-async def test_of_two_words_at_once_one_stands(maker: Maker) -> None:
+async def test_one_of_two_concurrent_decisions_on_a_tool_is_final(maker: Maker) -> None:
     await maker.make()
     words = await asyncio.gather(*(maker.decide("shout", approved=number % 2 == 0) for number in range(10)))
     assert sorted(answer.status_code for answer in words) == [200] * 5 + [409] * 5
 
 
-async def test_who_approves_of_what_they_saw_approves_of_nothing_else(maker: Maker) -> None:
+async def test_an_approval_applies_only_to_the_shown_version_of_a_tool(maker: Maker) -> None:
     seen = await maker.make()
     await maker.ask("DELETE", "/shout")
     await maker.make(code="print('something else')")
@@ -138,7 +138,7 @@ async def test_who_approves_of_what_they_saw_approves_of_nothing_else(maker: Mak
     assert (await maker.decide("shout", digest=mine["digest"])).status_code == 200
 
 
-async def test_a_token_that_may_only_write_makes_tools_and_cant_approve_of_them(
+async def test_a_token_with_only_the_write_scope_creates_tools_but_cannot_approve_them(
     server: Inside, store: Database
 ) -> None:
     agent = Maker(server, await person(store, scopes=("read", "write")))
@@ -171,7 +171,7 @@ async def test_a_token_that_may_only_write_makes_tools_and_cant_approve_of_them(
         ({"language": "shell"}, "language"),
     ],
 )
-async def test_a_tool_that_cant_be_is_refused_with_the_reason(maker: Maker, changes: dict[str, Any], path: str) -> None:
+async def test_an_invalid_tool_is_refused_with_the_reason(maker: Maker, changes: dict[str, Any], path: str) -> None:
     answer = await maker.ask("POST", "", SHOUT | changes)
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (400, path), answer.text
 
@@ -181,7 +181,7 @@ async def test_a_name_that_is_taken_is_a_conflict(maker: Maker) -> None:
     assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
 
 
-async def test_a_user_has_at_most_so_many_tools(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_a_users_tools_is_limited(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("khala.store.tools.user_tools.MAX_USER_TOOLS", 3)
     answers = await asyncio.gather(*(maker.ask("POST", "", SHOUT | {"name": f"tool{n}"}) for n in range(6)))
     assert sorted(answer.status_code for answer in answers) == [201] * 3 + [409] * 3
@@ -198,7 +198,7 @@ async def test_a_tool_that_was_changed_or_deleted_since_it_was_offered_does_not_
     assert (await call(tool, maker.actor, text="x")).result.code == "not_found"
 
 
-async def test_what_a_program_says_is_json_or_text_and_what_is_long_is_passed_on(
+async def test_a_programs_output_is_json_or_text_and_a_long_one_goes_to_the_sink(
     maker: Maker, tool_registry: ToolRegistry
 ) -> None:
     plain = await maker.usable(tool_registry, name="plain", code="print('En taro', end='')")
@@ -208,7 +208,7 @@ async def test_what_a_program_says_is_json_or_text_and_what_is_long_is_passed_on
     assert (said.result.output, said.content) == (None, b"x" * 200_000)
 
 
-async def test_a_program_that_fails_or_lasts_too_long_is_a_failure_with_its_reason(
+async def test_a_program_that_fails_or_times_out_is_a_failure_with_its_reason(
     maker: Maker, tool_registry: ToolRegistry
 ) -> None:
     crash = await maker.usable(tool_registry, name="crash", code="raise ValueError('no pylon')")
@@ -252,7 +252,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("parameters", HOSTILE.values(), ids=HOSTILE)
-async def test_a_schema_that_would_hold_up_the_server_is_refused(maker: Maker, parameters: dict[str, Any]) -> None:
+async def test_a_schema_that_would_block_the_server_is_refused(maker: Maker, parameters: dict[str, Any]) -> None:
     answer = await maker.ask("POST", "", SHOUT | {"name": "hostile", "parameters": {"type": "object"} | parameters})
     assert answer.status_code == 400, answer.text
     problem = answer.json()

@@ -44,7 +44,7 @@ async def paths_of(db: Database, actor: ToolActor) -> list[str]:
         return [entry.path for entry in await workspace_files.entries(driver, actor.owner_id)]
 
 
-async def test_what_was_written_is_read_again_and_writing_it_twice_is_writing_it_once(db: Database) -> None:
+async def test_a_written_file_is_read_unchanged_and_writing_is_idempotent(db: Database) -> None:
     actor = await somebody(db)
     for _ in range(2):
         await write(db, actor, "notes//./plan.md", "En taro\nAdun\n")
@@ -58,7 +58,7 @@ async def test_what_was_written_is_read_again_and_writing_it_twice_is_writing_it
     "path",
     ["../x", "a/../../x", "/etc/passwd", "..", ".", "a/..", "a\0b", "a\nb", "\ud800", "x" * 513, "a/" * 16 + "b", "//"],
 )
-async def test_a_path_that_leads_elsewhere_or_nowhere_is_refused(db: Database, path: str) -> None:
+async def test_an_invalid_or_escaping_path_is_refused(db: Database, path: str) -> None:
     actor = await somebody(db)
     args: dict[Tool, dict[str, Any]] = {
         ReadFile(db): {},
@@ -73,7 +73,7 @@ async def test_a_path_that_leads_elsewhere_or_nowhere_is_refused(db: Database, p
     assert await paths_of(db, actor) == []
 
 
-async def test_a_file_and_a_folder_cant_have_one_name(db: Database) -> None:
+async def test_a_path_cannot_be_a_file_and_a_folder(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "a/b", "x")
     for path in ("a", "a/b/c"):
@@ -84,7 +84,7 @@ async def test_a_file_and_a_folder_cant_have_one_name(db: Database) -> None:
     assert await paths_of(db, actor) == ["a%", "a/b", "a_/c"]
 
 
-async def test_nobody_sees_the_files_and_todos_of_another(db: Database) -> None:
+async def test_users_do_not_see_files_and_todos_of_others(db: Database) -> None:
     one, other = await somebody(db), await somebody(db)
     visitor, next_door = guest(await new_thread(db)), guest(await new_thread(db))
     for actor in (one, other, visitor, next_door):
@@ -100,12 +100,12 @@ async def test_nobody_sees_the_files_and_todos_of_another(db: Database) -> None:
     assert await read(db, other, "secret.txt") == f"of {other.owner_id}"
 
 
-async def test_whoever_is_gone_writes_nothing(db: Database) -> None:
+async def test_a_deleted_owner_cannot_write(db: Database) -> None:
     said = await call(WriteFile(db), user(ids.new()), path="a", content="x")
     assert (said.ok, said.result.code) == (False, "not_found")
 
 
-async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Database) -> None:
+async def test_a_file_is_read_in_pages_of_lines_with_the_total(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "long.txt", "".join(f"line {number}\n" for number in range(1, 5001)))
     first = await call(ReadFile(db), actor, path="long.txt")
@@ -119,7 +119,7 @@ async def test_reading_goes_on_line_by_line_and_says_how_many_there_are(db: Data
     assert await read(db, actor, "empty.txt") == ""
 
 
-async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
+async def test_a_binary_file_is_reported_as_not_text(db: Database) -> None:
     actor = await somebody(db)
     await workspace_files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
     either: dict[Tool, dict[str, Any]] = {ReadFile(db): {}, EditFile(db): {"old": "P", "new": "Q"}}
@@ -129,7 +129,7 @@ async def test_what_is_no_text_is_said_to_be_none(db: Database) -> None:
     assert (await call(GrepFiles(db), actor, pattern="PNG")).text == "[0 matching lines; 1 binary file not searched]"
 
 
-async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: Database) -> None:
+async def test_an_edit_needs_the_old_text_exactly_once_unless_all_are_replaced(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "a.txt", "one two one")
     edit = EditFile(db)
@@ -145,7 +145,7 @@ async def test_an_edit_needs_the_old_text_exactly_once_unless_all_is_meant(db: D
     assert (await call(edit, actor, path="a.txt", old="x", new="y" * 1000, all=True)).result.code == "too_large"
 
 
-async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
+async def test_concurrent_edits_are_serialised(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "a.txt", "".join(f"<{number}>" for number in range(30)))
     edits = (call(EditFile(db), actor, path="a.txt", old=f"<{number}>", new=f"[{number}]") for number in range(30))
@@ -153,7 +153,7 @@ async def test_edits_at_once_are_made_one_after_the_other(db: Database) -> None:
     assert await read(db, actor, "a.txt") == "".join(f"[{number}]" for number in range(30))
 
 
-async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
+async def test_the_size_of_a_file_is_limited(db: Database) -> None:
     actor = await somebody(db)
     kibi = workspace_files.MAX_FILE_BYTES // 1024
     await write(db, actor, "a", "y" * kibi)
@@ -165,7 +165,7 @@ async def test_a_file_has_its_most_bytes_and_no_more(db: Database) -> None:
     assert (at_once.ok, at_once.result.code) == (False, "too_large")
 
 
-async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_writes_cannot_exceed_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_files, "MAX_FILES", 20)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x") for number in range(200))
@@ -174,9 +174,7 @@ async def test_many_who_write_at_once_cant_pass_the_limits(db: Database, monkeyp
     assert (await call(WriteFile(db), actor, path=(await paths_of(db, actor))[0], content="y")).ok
 
 
-async def test_all_files_together_have_their_most_bytes_and_no_more(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_total_size_of_all_files_is_limited(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_files, "MAX_TOTAL_BYTES", 1000)
     actor = await somebody(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x" * 90) for number in range(50))
@@ -254,7 +252,7 @@ LINE = st.text("ab \u00e9\r\x0b\u2028", max_size=6)
     pattern=st.sampled_from(["a", "^b", "a+b", "[ab]$", "é", "."]),
     page=st.integers(1, 7),
 )
-async def test_every_matching_line_can_be_had(db: Database, texts: list[str], pattern: str, page: int) -> None:
+async def test_every_matching_line_is_on_some_page(db: Database, texts: list[str], pattern: str, page: int) -> None:
     actor = await somebody(db)
     for number, text in enumerate(texts):
         await workspace_files.write(db, actor.owner_id, f"f{number}", text.encode())
@@ -289,13 +287,13 @@ async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(d
     assert (await call(GrepFiles(db), actor, pattern="a", path="none")).result.code == "not_found"
 
 
-async def test_a_pattern_that_would_backtrack_for_ever_does_not(db: Database) -> None:
+async def test_a_pattern_with_exponential_backtracking_takes_linear_time(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "a", "a" * 100_000 + "!")
     assert (await call(GrepFiles(db), actor, pattern="^(a+)+$")).text == "[0 matching lines]"
 
 
-async def test_a_long_line_is_shown_around_what_was_found(db: Database) -> None:
+async def test_a_long_line_is_shown_around_the_match(db: Database) -> None:
     actor = await somebody(db)
     await write(db, actor, "min.js", "x" * 50_000 + "needle" + "y" * 50_000)
     said = await call(GrepFiles(db), actor, pattern="needle")
@@ -332,7 +330,7 @@ class Slow:
         assert self.go_on.wait(30)
 
 
-async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_cancelled(
+async def test_slow_searches_delay_no_other_work_and_end_when_they_are_cancelled(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = await somebody(db)
@@ -356,9 +354,7 @@ async def test_slow_searches_keep_nobody_else_waiting_and_end_when_they_are_canc
     assert slow.searched <= file_search.SEARCH_THREADS * (file_search.CHECK_INTERVAL_LINES + 1), "not all 5,000 lines"
 
 
-async def test_a_search_whose_time_is_up_fails_with_a_word_on_what_to_do(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_that_times_out_fails_with_advice(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = await somebody(db)
     await write(db, actor, "a", "x\n" * 5000)
     monkeypatch.setattr(file_search, "SEARCH_TIMEOUT_SECONDS", -1.0)
@@ -381,7 +377,7 @@ async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Datab
     assert "id: required" in (await call(TodoComplete(db), actor)).text
 
 
-async def test_todos_that_are_added_at_once_get_numbers_of_their_own_within_the_limit(
+async def test_todos_added_at_once_get_distinct_numbers_within_the_limit(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(todos, "MAX_OPEN_TODOS", 20)

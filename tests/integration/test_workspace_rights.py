@@ -41,7 +41,7 @@ async def count(db: Database, owner_id: UUID) -> int:
     return len(contents) + len(listed)
 
 
-async def test_a_claim_takes_files_and_todos_along_and_overwrites_nothing(db: Database) -> None:
+async def test_a_claim_moves_files_and_todos_and_overwrites_nothing(db: Database) -> None:
     who = await person(db)
     thread_id = await new_thread(db)
     assert CALLER.anon_key_hash
@@ -78,7 +78,7 @@ def possible(paths: set[str]) -> set[str]:
 
 
 @given(before=PATHS.map(possible), after=PATHS.map(possible))
-def test_files_that_move_never_meet_another_file_or_folder(before: set[str], after: set[str]) -> None:
+def test_moved_files_never_conflict_with_another_file_or_folder(before: set[str], after: set[str]) -> None:
     moves = workspace_files.moved(sorted(before), after, "claimed/x")
     assert [move.before for move in moves] == sorted(before)
     together = [*after, *(move.after for move in moves)]
@@ -100,7 +100,7 @@ async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
     assert (lines[2]["data"], lines[4]["data"]["code"]) == ({"id": 1, "text": "Probe"}, "print(1)")
 
 
-async def test_with_the_account_its_files_todos_and_tools_are_gone(db: Database) -> None:
+async def test_deleting_an_account_deletes_its_files_todos_and_tools(db: Database) -> None:
     who, other = await person(db), await person(db)
     await fill(db, who.id, "a.txt")
     await fill(db, other.id, "a.txt")
@@ -112,7 +112,7 @@ async def test_with_the_account_its_files_todos_and_tools_are_gone(db: Database)
         assert await user_tools.of_user(driver, who.id) == []
 
 
-async def test_with_a_guests_thread_its_files_and_todos_are_purged(db: Database) -> None:
+async def test_deleting_a_guests_thread_purges_its_files_and_todos(db: Database) -> None:
     gone, stays = await new_thread(db), await new_thread(db)
     for thread_id in (gone, stays):
         await fill(db, thread_id, "a.txt")
@@ -160,7 +160,7 @@ async def test_an_account_that_ends_while_its_tools_write_leaves_nothing(db: Dat
     assert await count(db, who.id) == 0
 
 
-async def test_a_claim_while_a_guests_tools_write_loses_and_doubles_nothing(db: Database) -> None:
+async def test_a_claim_while_a_guests_tools_write_loses_and_duplicates_nothing(db: Database) -> None:
     who, thread_id = await person(db), await new_thread(db)
     assert CALLER.anon_key_hash
     writing = [asyncio.create_task(workspace_files.write(db, thread_id, f"f{number}", b"x")) for number in range(30)]

@@ -85,7 +85,7 @@ async def test_a_hundred_one_character_deltas_take_fewer_than_ten_appends(db: Da
     assert "".join(await stored(db, lease)) == expected + "Finish"
 
 
-async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_comes(db: Database) -> None:
+async def test_the_first_text_is_written_at_once_and_later_text_when_it_is_due(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, FlushPolicy(milliseconds=400)) as writer:
         buffer = writer.open(lease)
@@ -98,7 +98,7 @@ async def test_the_first_text_is_written_at_once_and_the_rest_when_its_time_come
         assert time.monotonic() - began >= 0.35
 
 
-async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: Database) -> None:
+async def test_a_commit_includes_buffers_that_are_due_soon_and_no_others(db: Database) -> None:
     first, soon, later = leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     async with writing(db, FlushPolicy(milliseconds=2000)) as writer:
         buffers = [writer.open(lease) for lease in leases]
@@ -115,7 +115,7 @@ async def test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not(db: 
     assert one[1].created_at == other[1].created_at, "both were written in one transaction"
 
 
-async def test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due(db: Database) -> None:
+async def test_a_commit_includes_all_due_runs_and_a_bounded_number_of_others(db: Database) -> None:
     writer = Writer(db, FlushPolicy(milliseconds=2000))
     buffers = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
     for place, buffer in enumerate(buffers):
@@ -195,7 +195,7 @@ async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -
     assert await stored(db, zombie) == ["before "]
 
 
-async def test_a_dead_lease_writes_nothing_beside_the_live_one(db: Database) -> None:
+async def test_a_lost_lease_in_a_batch_writes_nothing_and_valid_ones_are_written(db: Database) -> None:
     dead = await lease_of(db, await new_thread(db))
     async with db.transaction() as connection:
         await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
@@ -271,7 +271,7 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
     await db.close()
 
 
-async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due(database_url: str) -> None:
+async def test_a_failed_write_is_retried_before_newer_text_is_due(database_url: str) -> None:
     db = Flaky(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, SLOW) as writer:
@@ -285,7 +285,7 @@ async def test_what_could_not_be_written_is_tried_again_before_newer_text_is_due
     await db.close()
 
 
-async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_run(db: Database) -> None:
+async def test_text_that_postgres_cannot_store_is_replaced_and_affects_no_other_run(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         buffers = [writer.open(bad), writer.open(good)]
@@ -297,7 +297,7 @@ async def test_text_that_postgres_cannot_store_is_replaced_and_costs_no_other_ru
     assert await stored(db, good) == ["fine", "Finish"]
 
 
-async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_other_run(db: Database) -> None:
+async def test_reasoning_that_cannot_be_stored_is_sanitised_bounded_and_affects_no_other_run(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         buffers = [writer.open(bad), writer.open(good)]
@@ -312,7 +312,7 @@ async def test_reasoning_that_cannot_be_stored_is_mended_bounded_and_costs_no_ot
     assert await stored(db, good) == ["fine", "Finish"]
 
 
-async def test_a_part_that_cannot_be_encoded_is_the_fault_of_its_turn_alone(db: Database) -> None:
+async def test_a_part_that_cannot_be_encoded_fails_only_its_own_run(db: Database) -> None:
     bad, good = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
     async with writing(db) as writer:
         buffer, other = writer.open(bad), writer.open(good)
@@ -325,7 +325,7 @@ async def test_a_part_that_cannot_be_encoded_is_the_fault_of_its_turn_alone(db: 
     assert await stored(db, good) == ["fine", "Finish"]
 
 
-async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgres_url: str, db: Database) -> None:
+async def test_a_temporarily_read_only_database_loses_no_text(postgres_url: str, db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     name = db.url.rsplit("/", 1)[-1].split("?")[0]
 
@@ -351,7 +351,7 @@ async def test_a_database_that_turns_read_only_for_a_while_costs_no_text(postgre
     assert "".join(await stored(db, lease)) == "before meanwhile afterFinish"
 
 
-async def test_a_process_that_freezes_in_a_transaction_is_let_go_before_its_lease_ends(db: Database) -> None:
+async def test_the_transaction_of_a_frozen_process_is_aborted_before_its_lease_ends(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     frozen = await asyncpg.connect(driver_url(db.url), server_settings=SESSION_SETTINGS)
     await frozen.execute("BEGIN; UPDATE threads SET revision = revision + 1")
@@ -361,7 +361,7 @@ async def test_a_process_that_freezes_in_a_transaction_is_let_go_before_its_leas
     frozen.terminate()
 
 
-async def test_what_an_outage_dams_up_goes_out_in_bounded_transactions_and_ends_whole(db: Database) -> None:
+async def test_text_queued_in_an_outage_is_written_completely_in_bounded_transactions(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     whole = "".join(f"{n:07d} " for n in range(60_000))
     async with writing(db) as writer:
@@ -390,7 +390,7 @@ async def test_the_end_of_a_run_commits_with_its_last_text(db: Database) -> None
     assert tuple(row) == ("final", "final", True, True)
 
 
-async def test_a_part_of_a_batch_that_is_there_is_not_inserted_again(db: Database) -> None:
+async def test_parts_of_a_batch_that_are_stored_already_are_not_inserted_again(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     assert await write(db, batch(lease, 0, "a", "b")) == {lease.run_id: 2}
     assert await write(db, batch(lease, 0, "a", "b", "c")) == {lease.run_id: 1}
@@ -411,7 +411,7 @@ async def test_calls_that_are_not_written_yet_are_cancelled_with_their_run(db: D
     assert getattr(block, "state", None) == "cancelled"
 
 
-async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database) -> None:
+async def test_a_run_whose_rows_postgres_refuses_affects_no_other_run(db: Database) -> None:
     bad, *good = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     lost: list[Lease] = []
     async with writing(db, SLOW) as writer:
@@ -428,7 +428,7 @@ async def test_a_run_whose_rows_postgres_refuses_costs_no_other_run(db: Database
     assert [await stored(db, lease) for lease in good] == [["said", "Finish"]] * 2
 
 
-async def test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it(db: Database) -> None:
+async def test_repeating_a_batch_after_a_take_over_reports_a_lost_lease(db: Database) -> None:
     zombie = await lease_of(db, await new_thread(db))
     said = batch(zombie, 0, "before ")
     assert await write(db, said) == {zombie.run_id: 1}

@@ -88,7 +88,7 @@ def assert_well(env: Mapping[str, str]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_a_dump_of_a_server_at_work_is_restored_on_a_new_machine_and_its_answer_goes_on(
+async def test_a_dump_of_a_running_server_is_restored_on_a_new_machine_and_its_answer_continues(
     database_url: str, env: dict[str, str], elsewhere: dict[str, str], tmp_path: Path
 ) -> None:
     async with silent_model() as model:
@@ -161,7 +161,7 @@ async def archiving(home: Path, archive: Path) -> None:
         await asyncio.to_thread(postgres.stop)
 
 
-async def test_a_moment_between_two_backups_is_restored_from_a_base_backup_and_archived_wal(
+async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
     env: dict[str, str], elsewhere: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
     home = Path(env["KHALA_HOME"])
@@ -229,7 +229,7 @@ def refused(env: Mapping[str, str], *words: object) -> str:
     return done.stderr
 
 
-async def test_nothing_is_overwritten_no_blob_is_missing_unnoticed_and_old_dumps_go_with_their_blobs(
+async def test_backups_overwrite_nothing_report_missing_blobs_and_old_ones_are_deleted_with_their_blobs(
     database_url: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     env["DATABASE_URL"] = database_url
@@ -271,7 +271,7 @@ def keep(env: Mapping[str, str], name: str, content: bytes) -> None:
     kept.write_bytes(content)
 
 
-async def test_blobs_are_copied_from_a_bucket_and_back_and_what_is_nowhere_is_named(
+async def test_blobs_are_copied_from_a_bucket_and_back_and_missing_ones_are_named(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     names = {hashlib.sha256(content).hexdigest(): content for content in (FILE, b"")}

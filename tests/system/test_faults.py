@@ -93,7 +93,7 @@ async def until_gone(process: Process, *, within: float) -> int:
     return code
 
 
-async def test_a_killed_executor_is_replaced_and_the_answer_goes_on_where_it_was(
+async def test_a_killed_executor_is_replaced_and_the_answer_continues_where_it_was(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
@@ -111,7 +111,7 @@ async def test_a_killed_executor_is_replaced_and_the_answer_goes_on_where_it_was
     assert_verified(env)
 
 
-async def test_an_executor_that_was_frozen_and_replaced_can_write_no_more(
+async def test_a_frozen_and_replaced_executor_cannot_write_any_more(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
@@ -130,7 +130,7 @@ async def test_an_executor_that_was_frozen_and_replaced_can_write_no_more(
     assert_verified(env)
 
 
-async def test_a_killed_server_comes_back_and_its_observers_go_on_from_their_cursors(
+async def test_after_a_restart_of_a_killed_server_its_observers_continue_from_their_cursors(
     server: Server, database_url: str
 ) -> None:
     async with flight(server) as answer:
@@ -145,7 +145,7 @@ async def test_a_killed_server_comes_back_and_its_observers_go_on_from_their_cur
     assert_verified({"DATABASE_URL": database_url})
 
 
-async def test_a_killed_postgres_comes_back_and_the_same_server_goes_on(tmp_path: Path) -> None:
+async def test_after_a_restart_of_a_killed_postgres_the_same_server_continues(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = {"KHALA_HOME": str(home), "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0", "DATABASE_URL": ""}
     server = Server(tmp_path / "server.log", settings)
@@ -179,7 +179,7 @@ def longest_pause(observer: Observer) -> float:
     return max(later - earlier for earlier, later in zip(observer.arrivals, observer.arrivals[1:], strict=False))
 
 
-async def test_a_flush_whose_commit_went_unheard_is_repeated_without_a_trace(database_url: str) -> None:
+async def test_a_flush_whose_acknowledgement_is_lost_is_repeated_without_an_effect(database_url: str) -> None:
     async with proxy(database_url) as between, khala(between.url) as server, flight(server, pace=30) as answer:
         for word in (20, 60, 100):
             await answer.reached(word)
@@ -204,7 +204,7 @@ async def assert_every_revision_is_of_one_flush(database_url: str, answer: Fligh
     assert await fetchval(database_url, query, answer.run_id) == 0
 
 
-async def test_lost_database_connections_and_an_outage_longer_than_the_lease_cost_nothing(database_url: str) -> None:
+async def test_lost_database_connections_and_an_outage_longer_than_the_lease_lose_no_text(database_url: str) -> None:
     async with (
         proxy(database_url) as between,
         khala(between.url, KHALA_LEASE_SECONDS="1") as server,
@@ -228,7 +228,7 @@ async def assert_works(thread: Thread) -> None:
     assert (await thread.ended(sent["runId"], within=3))["status"] == "final"
 
 
-async def test_an_executor_whose_own_lease_lapsed_goes_on_as_if_nothing_had_been(database_url: str) -> None:
+async def test_an_executor_whose_own_lease_lapsed_continues_its_run(database_url: str) -> None:
     lapse = """
         WITH lapsed AS (UPDATE runs SET lease_expires_at = now() - interval '1 hour' WHERE status = 'running')
         SELECT pg_notify('khala_runs', '')::text
@@ -245,9 +245,7 @@ async def test_an_executor_whose_own_lease_lapsed_goes_on_as_if_nothing_had_been
     assert_verified({"DATABASE_URL": database_url})
 
 
-async def test_an_observer_that_does_not_read_costs_nobody_anything_and_misses_nothing(
-    server: Server, database_url: str
-) -> None:
+async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Server, database_url: str) -> None:
     async with watched(server) as (thread, quick, _):
         slow = Observer(server.socket_url, thread, receive_buffer=8192)
         async with slow.following():
@@ -360,7 +358,7 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
     assert_verified(env)
 
 
-async def test_of_many_sends_at_once_one_is_taken_and_the_others_hear_why_not(database_url: str) -> None:
+async def test_one_of_many_sends_at_once_is_accepted_and_the_others_get_a_conflict(database_url: str) -> None:
     async with khala(database_url) as server:
         thread = await server.thread()
         body = {"text": "/words=60 /pace=60"}

@@ -172,7 +172,7 @@ async def stage(database_url: str, tmp_path: Path, watchdog: float) -> AsyncIter
 
 
 @pytest.mark.parametrize("poison", ["/hold", "/die"])
-async def test_a_run_that_ends_its_executors_is_ended_in_a_process_of_its_own_and_others_finish(
+async def test_a_run_that_kills_its_executors_is_ended_in_a_child_process_and_others_finish(
     stage: Stage, poison: str
 ) -> None:
     await stage.hire()
@@ -206,7 +206,7 @@ async def test_a_run_that_ends_its_executors_is_ended_in_a_process_of_its_own_an
         assert stage.logs().count('watchdog_ended_process"') == 3
 
 
-async def test_an_isolated_run_that_harms_nobody_is_answered_and_the_same_again_is_not_isolated(stage: Stage) -> None:
+async def test_a_harmless_isolated_run_is_answered_and_the_next_one_is_not_isolated(stage: Stage) -> None:
     thread = await stage.thread()
     sent = await thread.send("/words=30 /pace=20")
     await stage.lost(2)
@@ -225,7 +225,7 @@ async def test_an_isolated_run_that_harms_nobody_is_answered_and_the_same_again_
     assert await stage.metric('khala_runs_claimed_total{taken_over="no"}') == 2
 
 
-async def test_isolated_runs_take_turns_and_keep_nobody_else_waiting(stage: Stage) -> None:
+async def test_isolated_runs_take_turns_and_delay_no_other_run(stage: Stage) -> None:
     suspects = [await stage.thread() for _ in range(4)]
     asked = [(thread, await thread.send("/words=20 /pace=10")) for thread in suspects]
     await stage.lost(2)
@@ -275,7 +275,7 @@ async def when_hanging(stage: Stage) -> None:
     await when(hangs)
 
 
-async def test_an_isolated_run_waits_for_approval_and_goes_on_with_it(stage: Stage) -> None:
+async def test_an_isolated_run_waits_for_approval_and_continues_after_it(stage: Stage) -> None:
     thread = await stage.thread()
     await rules(thread, _all="ask")
     agent = await act(thread, f"{call('todo_add', text='x')} /say Finished.")
@@ -306,7 +306,7 @@ async def test_an_isolated_run_is_handed_over_when_its_worker_is_to_stop(stage: 
     assert (text_of(message), notices(message)) == (numbered(60), ["resumed"])
 
 
-async def test_a_killed_worker_takes_its_isolated_run_along_and_the_run_is_not_blamed(stage: Stage) -> None:
+async def test_a_killed_worker_ends_its_child_process_and_the_run_counts_no_loss(stage: Stage) -> None:
     thread = await stage.thread()
     sent = await thread.send("/words=60 /pace=10")
     await stage.lost(2)
@@ -321,7 +321,7 @@ async def test_a_killed_worker_takes_its_isolated_run_along_and_the_run_is_not_b
     assert text_of(await message_of(thread, sent)) == numbered(60)
 
 
-async def test_an_isolated_run_that_eats_memory_ends_and_its_worker_stays(stage: Stage) -> None:
+async def test_an_isolated_run_that_exhausts_memory_ends_and_its_worker_stays(stage: Stage) -> None:
     thread = await stage.thread()
     sent = await thread.send("/eat")
     await stage.lost(2)

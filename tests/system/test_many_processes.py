@@ -111,7 +111,7 @@ async def _at_work(runs: list[tuple[Thread, str]], count: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_nginx_lets_pass_what_khala_takes_and_tells_it_who_asks(khala: Cluster) -> None:
+async def test_nginx_passes_the_largest_bodies_and_the_client_address(khala: Cluster) -> None:
     async with talking(khala.url) as http:
         thread = await Thread.create(http)
         blobs = f"/api/threads/{thread.id}/blobs"
@@ -196,7 +196,7 @@ async def test_a_rolling_restart_under_load_loses_nothing(khala: Cluster) -> Non
     print(f"{sum(speaker.repeated for speaker in speakers)} requests were repeated")
 
 
-async def test_a_process_that_drains_says_so_and_what_it_refuses_then_goes_to_the_next(khala: Cluster) -> None:
+async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_the_next_one(khala: Cluster) -> None:
     one, other = khala.webs
     one.kill(signal.SIGTERM)
     one.env["KHALA_DRAIN_SECONDS"] = "3"

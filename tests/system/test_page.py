@@ -8,7 +8,7 @@ from tests.system.browser import Chat, Server, words
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_person_opens_the_page_is_welcomed_asks_and_sees_the_exact_answer(chat: Chat) -> None:
+def test_the_page_shows_the_welcome_and_the_exact_answer_to_a_question(chat: Chat) -> None:
     assert chat.welcome.inner_text().strip()
     chat.record()
     chat.send("Please count. /words=200 /pace=100")
@@ -34,7 +34,7 @@ def test_two_pages_on_one_thread_show_the_same_text_while_it_streams_and_after(
     assert chat.text() == other.text() == words(200)
 
 
-def test_a_page_reloaded_in_mid_stream_goes_on_and_ends_with_the_exact_text(chat: Chat) -> None:
+def test_a_page_reloaded_in_mid_stream_continues_and_ends_with_the_exact_text(chat: Chat) -> None:
     chat.send("/words=5000 /pace=50")
     chat.wait_for_word("word30")
     chat.page.reload()
@@ -47,7 +47,7 @@ def test_a_page_reloaded_in_mid_stream_goes_on_and_ends_with_the_exact_text(chat
     assert words(5000).startswith(chat.text())
 
 
-def test_a_page_opened_on_its_bare_address_again_finds_the_last_chat(
+def test_the_page_opened_again_at_its_root_shows_the_last_chat(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.send("/words=20")
@@ -57,7 +57,7 @@ def test_a_page_opened_on_its_bare_address_again_finds_the_last_chat(
     assert again.text() == words(20)
 
 
-def test_a_server_killed_in_mid_stream_costs_no_page_a_word_and_doubles_none(
+def test_after_a_server_is_killed_in_mid_stream_pages_miss_and_repeat_no_word(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     other = Chat(browser, chat.url)
@@ -70,7 +70,7 @@ def test_a_server_killed_in_mid_stream_costs_no_page_a_word_and_doubles_none(
     assert chat.text() == other.text() == chat.stored_text()
 
 
-def test_a_message_whose_answer_was_lost_on_the_way_is_stored_once(chat: Chat) -> None:
+def test_a_message_whose_response_was_lost_is_stored_once(chat: Chat) -> None:
     lost: list[int] = []
 
     def lose_the_first(route: Route) -> None:
@@ -87,7 +87,7 @@ def test_a_message_whose_answer_was_lost_on_the_way_is_stored_once(chat: Chat) -
     assert chat.page.locator(".message").count() == 3
 
 
-def test_a_message_that_the_server_refuses_stays_in_sight_with_the_reason_and_can_be_sent_again(chat: Chat) -> None:
+def test_a_refused_message_stays_visible_with_the_reason_and_can_be_sent_again(chat: Chat) -> None:
     problem = {"code": "rate_limited", "title": "Too many requests", "status": 429}
     chat.page.route("**/send", lambda route: route.fulfill(status=429, json=problem, headers={"Retry-After": "1"}))
     chat.send("/words=20")
@@ -125,7 +125,7 @@ def test_reset_asks_first_and_then_leaves_only_the_welcome_on_every_page(browser
     assert other.welcome.inner_text() == chat.welcome.inner_text()
 
 
-def test_new_chat_starts_another_one_and_the_list_leads_back(chat: Chat) -> None:
+def test_new_chat_starts_another_chat_and_the_list_opens_the_first_one(chat: Chat) -> None:
     first = chat.url
     chat.send("Count for me /words=20")
     chat.wait_for_end()
@@ -150,7 +150,7 @@ def test_a_window_of_320_pixels_is_never_scrolled_sideways(browser: BrowserConte
     assert chat.overflow() == 0
 
 
-def test_the_page_asks_nobody_else_and_breaks_no_policy(chat: Chat, server: Server) -> None:
+def test_the_page_contacts_no_other_host_and_violates_no_policy(chat: Chat, server: Server) -> None:
     chat.send("/words=5000 /pace=100")
     chat.wait_for_word("word10")
     chat.button("Stop").click()

@@ -70,7 +70,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
         expect(chat.page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_all_can_be_reached_by_keyboard_and_escape_gives_the_focus_back(chat: Chat) -> None:
+def test_everything_can_be_reached_by_keyboard_and_escape_restores_the_focus(chat: Chat) -> None:
     skip = chat.page.get_by_role("link", name="Skip to conversation")
     skip.focus()
     expect(skip).to_be_in_viewport(ratio=1)
@@ -93,7 +93,7 @@ def test_all_can_be_reached_by_keyboard_and_escape_gives_the_focus_back(chat: Ch
     expect(chat.button("Share")).to_be_focused()
 
 
-def test_a_screen_reader_hears_the_beginning_and_the_end_of_an_answer_and_no_token(chat: Chat) -> None:
+def test_the_beginning_and_the_end_of_an_answer_are_announced_and_no_token(chat: Chat) -> None:
     chat.page.evaluate(
         """() => {
             window.heard = [];

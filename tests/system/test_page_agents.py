@@ -116,7 +116,7 @@ def test_a_run_has_the_instructions_and_tools_of_its_agent(chat: Chat) -> None:
     chat.wait_for_end()
 
 
-def test_a_run_is_looked_at_before_it_starts_and_estimates_learn_from_those_that_ended(chat: Chat) -> None:
+def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: Chat) -> None:
     chat.with_autopilot()
     chat.button("Options").click()
     chat.page.get_by_label("Preview before each run").check()
@@ -160,7 +160,7 @@ def test_a_run_is_looked_at_before_it_starts_and_estimates_learn_from_those_that
     assert chat.complaints == []
 
 
-def test_the_bar_says_what_a_run_does_and_the_graph_shows_its_calls(chat: Chat) -> None:
+def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) -> None:
     chat.page.emulate_media(reduced_motion="reduce")
     chat.with_autopilot()
     chat.send(f"{WRITE} /call todo_list {{}} /then {DELETE}")
@@ -185,7 +185,7 @@ def test_the_bar_says_what_a_run_does_and_the_graph_shows_its_calls(chat: Chat) 
     assert chat.complaints == []
 
 
-def test_a_run_that_has_ended_before_the_answer_to_the_stop_came_is_no_trouble(chat: Chat) -> None:
+def test_a_run_that_ends_before_the_response_to_the_stop_shows_no_error(chat: Chat) -> None:
     chat.with_autopilot()
     chat.send(DELETE)
     expect(bar(chat)).to_have_attribute("data-status", "waiting for approval")
@@ -212,7 +212,7 @@ def colours(chat: Chat, element: Locator) -> int:
     return 1
 
 
-def test_the_bar_counts_what_is_written_and_says_why_a_run_stopped(chat: Chat) -> None:
+def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -> None:
     chat.button("Agents").click()
     chat.button("Use Planner").click()
     chat.page.keyboard.press("Escape")
@@ -234,7 +234,7 @@ def test_the_bar_counts_what_is_written_and_says_why_a_run_stopped(chat: Chat) -
     assert chat.complaints == []
 
 
-def test_words_of_other_chats_are_found_without_the_network_and_by_nobody_after(
+def test_the_search_works_without_the_network_and_finds_nothing_after_signing_out(
     browser: BrowserContext, chat: Chat
 ) -> None:
     chat.register(ADA, "Ada")
@@ -266,7 +266,7 @@ def test_words_of_other_chats_are_found_without_the_network_and_by_nobody_after(
         expect(found(chat, words)).to_have_count(0)
 
 
-def test_what_a_reset_took_away_while_nobody_looked_is_not_found_any_more(chat: Chat) -> None:
+def test_messages_that_a_reset_removed_unseen_are_not_found_any_more(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     chat.send("Where do zebras drink? /words=30")
     chat.wait_for_end()

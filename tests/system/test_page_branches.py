@@ -19,7 +19,7 @@ def edit(chat: Chat, question: Locator, text: str) -> None:
     question.get_by_role("button", name="Send").click()
 
 
-def test_another_answer_stands_beside_the_first_and_both_can_be_shown(chat: Chat) -> None:
+def test_a_regenerated_answer_is_beside_the_first_and_both_can_be_shown(chat: Chat) -> None:
     chat.send("/words=20")
     chat.wait_for_end()
     chat.answer.hover()
@@ -36,7 +36,7 @@ def test_another_answer_stands_beside_the_first_and_both_can_be_shown(chat: Chat
     expect(chat.answer).to_have_attribute("data-id", stored[2]["id"])
 
 
-def test_a_question_asked_anew_begins_a_branch_that_survives_a_reload(browser: BrowserContext, chat: Chat) -> None:
+def test_an_edited_question_starts_a_branch_that_survives_a_reload(browser: BrowserContext, chat: Chat) -> None:
     chat.send("first /words=10")
     chat.wait_for_end()
     chat.send("second /words=20")
@@ -59,7 +59,7 @@ def test_a_question_asked_anew_begins_a_branch_that_survives_a_reload(browser: B
     assert chat.complaints == viewer.complaints == []
 
 
-def test_the_model_hears_the_branch_from_its_root_and_nothing_of_the_others(chat: Chat) -> None:
+def test_the_model_gets_only_the_messages_of_the_current_branch(chat: Chat) -> None:
     chat.send("apple /words=5")
     chat.wait_for_end()
     edit(chat, chat.page.locator(".message.user").first, "pear /words=5")

@@ -23,7 +23,7 @@ def picture(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def test_a_large_output_is_looked_into_and_downloaded(chat: Chat) -> None:
+def test_a_large_output_is_searched_and_downloaded(chat: Chat) -> None:
     chat.with_autopilot()
     lines = [f"line {number} of the file, which has words" for number in range(1, 601)]
     text = json.dumps({"path": "big.txt", "content": "\n".join(lines)})

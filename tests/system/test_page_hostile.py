@@ -30,7 +30,7 @@ NEXT_ONE = """async (password) => {
 }"""
 
 
-def test_what_is_said_runs_nothing_and_freezes_nothing(chat: Chat) -> None:
+def test_hostile_messages_run_no_code_and_do_not_freeze_the_page(chat: Chat) -> None:
     chat.send(f"/echo {SCRIPTS}")
     chat.wait_for_end()
     expect(chat.answer).to_contain_text("onerror")
@@ -41,7 +41,7 @@ def test_what_is_said_runs_nothing_and_freezes_nothing(chat: Chat) -> None:
     expect(chat.answer).to_contain_text("**a_**a_")
 
 
-def test_what_one_account_left_unsent_is_not_sent_as_the_next_ones(browser: BrowserContext, chat: Chat) -> None:
+def test_an_unsent_message_of_one_account_is_not_sent_by_the_next_one(browser: BrowserContext, chat: Chat) -> None:
     chat.send("/words=5")
     chat.wait_for_end()
     chat.register("owner@example.com", "Owner")

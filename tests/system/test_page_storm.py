@@ -15,7 +15,7 @@ TASKS = 500
 TYPED = "One can write all the same."
 
 
-async def test_500_calls_that_change_all_the_time_are_shown_exactly_with_only_what_is_visible_in_the_page(
+async def test_500_changing_calls_are_shown_exactly_and_only_visible_ones_are_in_the_page(
     db: Database, database_url: str
 ) -> None:
     async with khala(database_url, with_executor=False) as server:
@@ -35,7 +35,7 @@ async def test_500_calls_that_change_all_the_time_are_shown_exactly_with_only_wh
             await expect(page.locator(".group-head")).to_have_text(ends)
 
 
-async def test_of_a_hundred_groups_only_those_in_sight_are_in_the_page(db: Database, database_url: str) -> None:
+async def test_only_the_visible_ones_of_a_hundred_groups_are_in_the_page(db: Database, database_url: str) -> None:
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()
         async with opened(server, thread) as page:

@@ -95,7 +95,7 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
     assert chat.complaints == []
 
 
-def test_a_denied_call_is_not_made_and_the_reason_is_told(chat: Chat) -> None:
+def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
     waiting = asked(chat)
     waiting.get_by_label("Reason").fill("it is mine")
     waiting.get_by_role("button", name="Deny").click()
@@ -136,7 +136,7 @@ def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) 
         (403, "forbidden", "Only an owner may.", "Only an owner may."),
     ],
 )
-def test_what_the_server_answers_to_a_decision_is_said_on_the_card(
+def test_the_servers_response_to_a_decision_is_shown_on_the_card(
     chat: Chat, status: int, code: str, detail: str, says: str
 ) -> None:
     waiting = asked(chat)
@@ -176,7 +176,7 @@ def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None
     expect(chat.listed("Tidy up")).not_to_contain_text("Needs approval")
 
 
-def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
+def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
     steps = chat.page.get_by_label("Maximum steps")
     expect(steps).to_be_hidden()
     chat.with_autopilot()
@@ -205,7 +205,7 @@ def test_the_autopilot_is_remembered_and_tells_its_steps_its_cost_and_why_it_sto
     expect(foot).to_contain_text("Stopped: no progress")
 
 
-def test_stop_cancels_what_runs_and_what_waits(chat: Chat) -> None:
+def test_stop_cancels_running_and_blocked_calls(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     with an_address_that_answers_late() as (url, _):
         chat.send(f'/call fetch_url {{"url":"{url}"}} {DELETE}')
@@ -235,7 +235,7 @@ def test_thirty_cards_of_one_step_are_in_order_and_fit_a_narrow_window(chat: Cha
     assert chat.overflow() == 0
 
 
-def test_what_a_tool_or_a_model_says_is_never_markup(chat: Chat) -> None:
+def test_output_of_tools_and_models_is_never_markup(chat: Chat) -> None:
     bad = "<img src=x onerror=alert(1)>"
     chat.send(f"/call write_file {json.dumps({'path': 'x.txt', 'content': bad})} /call {bad} {{}} /say {bad}")
     chat.wait_for_end()

@@ -60,7 +60,7 @@ async def test_a_cancel_ends_the_answer_at_once(server: Inside) -> None:
             await observer.until(lambda view: answer.answer in view.finished, within=10)
 
 
-async def test_a_call_waits_for_approval_and_goes_on_after_it(server: Inside) -> None:
+async def test_a_call_waits_for_approval_and_continues_after_it(server: Inside) -> None:
     thread = await server.thread()
     said = call("write_file", path="a.txt", content="hi") + " /then " + call("delete_file", path="a.txt")
     agent = await act(thread, said)
@@ -71,7 +71,7 @@ async def test_a_call_waits_for_approval_and_goes_on_after_it(server: Inside) ->
     assert await agent.states() == ["completed", "completed"]
 
 
-async def test_an_accounts_list_and_who_is_present_are_followed(server: Inside, through: Pooler) -> None:
+async def test_the_thread_list_and_presence_are_followed(server: Inside, through: Pooler) -> None:
     db = Database(through.url, direct_url=server.database_url, pool_size=4)
     artanis = await person(db, "Artanis")
     thread_id = await owned_thread(db, artanis)
@@ -96,7 +96,7 @@ async def test_an_accounts_list_and_who_is_present_are_followed(server: Inside, 
     await db.close()
 
 
-async def test_nothing_stays_behind_on_the_servers_connections(server: Inside, through: Pooler) -> None:
+async def test_no_session_state_stays_on_the_server_connections(server: Inside, through: Pooler) -> None:
     async with watched(server) as (thread, *_):
         await thread.ended((await thread.send("/words=20"))["runId"])
     db = Database(through.url, direct_url=server.database_url, pool_size=2)
@@ -110,7 +110,7 @@ async def test_nothing_stays_behind_on_the_servers_connections(server: Inside, t
     await db.close()
 
 
-async def test_a_pooler_that_is_lost_and_comes_back_costs_no_text(
+async def test_an_outage_of_the_pooler_loses_no_text(
     database_url: str, env: dict[str, str], server: Inside, through: Pooler
 ) -> None:
     async with flight(server, words=120) as answer:
@@ -129,7 +129,7 @@ def test_the_commands_work_through_it(env: dict[str, str]) -> None:
     assert "schema: at " in done.stdout
 
 
-async def test_the_doctor_says_which_url_leads_where_it_must_not(
+async def test_the_doctor_reports_a_url_that_must_not_lead_to_the_pooler(
     database_url: str, tmp_path: Path, through: Pooler
 ) -> None:
     again, sessions = f"{through.url}?application_name=again", tmp_path / "sessions"

@@ -107,7 +107,7 @@ def test_an_interrupt_stops_everything_that_serve_started(home: Home) -> None:
         assert "Traceback" not in server.log.read_text()
 
 
-def test_a_server_has_as_many_open_files_as_it_may_and_not_as_few_as_it_was_given(home: Home) -> None:
+def test_a_server_raises_its_limit_of_open_files(home: Home) -> None:
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     server = home.server()
     with ended(server):
@@ -120,7 +120,7 @@ def test_a_server_has_as_many_open_files_as_it_may_and_not_as_few_as_it_was_give
         assert here == (65_536 if most == resource.RLIM_INFINITY else min(most, 65_536))
 
 
-def test_two_interrupts_do_not_wait_for_what_is_under_way(home: Home) -> None:
+def test_a_second_interrupt_does_not_wait_for_running_work(home: Home) -> None:
     home.env["KHALA_GRACE_SECONDS"] = "60"
     server = home.server()
     with ended(server):
@@ -175,7 +175,7 @@ async def test_two_khalas_start_at_once_on_a_new_home_and_the_last_one_stops_its
         assert not [*first.crashes(), *second.crashes()]
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(home: Home) -> None:
+def test_a_port_in_use_is_reported_in_one_line(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = command({**home.env, "PORT": port}, "serve")
@@ -191,7 +191,7 @@ def test_a_bad_setting_is_named_in_one_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["serve", "verify"])
-def test_a_database_that_is_not_there_is_said_in_one_line(word: str) -> None:
+def test_an_unreachable_database_is_reported_in_one_line(word: str) -> None:
     done = command({"DATABASE_URL": NOBODY_THERE, "PORT": "0", "HOST": "127.0.0.1"}, word)
     assert_one_line(done, "onnect")
 
@@ -204,7 +204,7 @@ def assert_one_line(done: "subprocess.CompletedProcess[str]", mention: str) -> N
     assert mention in done.stderr
 
 
-def test_an_url_as_managed_databases_give_it_is_understood(database_url: str) -> None:
+def test_a_url_of_a_managed_database_is_accepted(database_url: str) -> None:
     joint = "&" if "?" in database_url else "?"
     done = command({"DATABASE_URL": f"{database_url}{joint}sslmode=prefer"}, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -264,7 +264,7 @@ def until(condition: Callable[[], bool], *, within: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-async def test_a_server_that_finishes_its_runs_before_it_stops_asks_for_no_more(server: Server) -> None:
+async def test_a_stopping_server_finishes_its_runs_and_claims_no_more(server: Server) -> None:
     async with httpx.AsyncClient(base_url=server.url) as http:
         thread = await Thread.create(http)
         sent = await thread.send("/hang=3")

@@ -158,7 +158,7 @@ def by_link(shared: Shared) -> dict[str, str]:
         (deleted, by_link, 404),
     ],
 )
-async def test_access_that_one_process_takes_away_ends_within_a_second_at_another(
+async def test_access_revoked_by_one_process_ends_within_a_second_at_another(
     servers: Pair, revoke: Revocation, shows: Callable[[Shared], dict[str, str]], status: int
 ) -> None:
     async with shared(servers) as scene:

@@ -91,7 +91,7 @@ def begun(session: Session) -> Session:
     return session
 
 
-def test_a1_it_says_ready_once_with_the_true_number_of_tools(session: Session, server: Server) -> None:
+def test_a1_the_worker_reports_ready_once_with_the_number_of_tools(session: Session, server: Server) -> None:
     opened = session.asks_well("init", {})
     tools = session.page.request.get(f"{server.url}/api/tools").json()["items"]
     ready = session.said("ready")
@@ -115,7 +115,7 @@ MALFORMED: tuple[tuple[Any, str, str | None], ...] = (
 """What it may be told, with the code of its answer and the id that it answers to."""
 
 
-def test_a2_whatever_it_is_told_it_answers(begun: Session) -> None:
+def test_a2_every_message_gets_a_response(begun: Session) -> None:
     before = len(begun.said("response"))
     for at, (message, code, answered) in enumerate(MALFORMED, before):
         begun.post(message)
@@ -127,7 +127,7 @@ def test_a2_whatever_it_is_told_it_answers(begun: Session) -> None:
         assert response["error"]["message"]
 
 
-def test_a3_a_chat_is_steps_one_that_is_the_last_with_its_usage_and_the_response(begun: Session) -> None:
+def test_a3_a_chat_sends_steps_with_usage_on_the_last_one_and_then_the_response(begun: Session) -> None:
     data = begun.chat("/words=200 /pace=200")
     steps = begun.said("step")
     assert [step["done"] for step in steps] == [False] * (len(steps) - 1) + [True]
@@ -138,9 +138,7 @@ def test_a3_a_chat_is_steps_one_that_is_the_last_with_its_usage_and_the_response
     assert kinds[-2:] == ["step", "response"]
 
 
-def test_a4_a_chat_goes_on_from_what_was_said_and_through_several_rounds_of_tools(
-    begun: Session, server: Server
-) -> None:
+def test_a4_a_chat_continues_its_history_through_several_steps_with_tools(begun: Session, server: Server) -> None:
     begun.chat("/words=5")
     data = begun.chat(f"{WRITE} /then /call todo_list {{}} /say Done.", autopilot=True)
     assert data["text"].endswith("Done.")
@@ -153,7 +151,7 @@ def test_a4_a_chat_goes_on_from_what_was_said_and_through_several_rounds_of_tool
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_a5_what_needs_approval_waits_for_it_and_is_decided_once(begun: Session, *, approved: bool) -> None:
+def test_a5_a_call_that_needs_approval_waits_and_is_decided_once(begun: Session, *, approved: bool) -> None:
     asked = begun.begins("chat", {"text": f"{WRITE} /then {DELETE} /say Over.", "options": {"autopilot": True}})
     pending = begun.hears("tool_pending")
     assert (pending["tool"], pending["args"]) == ("delete_file", {"path": "a.txt"})
@@ -163,7 +161,7 @@ def test_a5_what_needs_approval_waits_for_it_and_is_decided_once(begun: Session,
     assert begun.fails("approve_tool", {"toolId": pending["toolId"], "approved": not approved}) == "already_decided"
 
 
-def test_a9_files_are_loaded_with_progress_and_what_cannot_be_loaded_is_said(begun: Session) -> None:
+def test_a9_files_are_loaded_with_progress_and_failures_are_reported(begun: Session) -> None:
     files = [{"path": "src/a.py", "content": "print(1)"}, {"path": "b.md", "content": "# B"}]
     begun.asks_well("load_repo", {"files": files})
     told = [(one["done"], one["total"]) for one in begun.said("progress")]
@@ -174,13 +172,13 @@ def test_a9_files_are_loaded_with_progress_and_what_cannot_be_loaded_is_said(beg
     assert begun.fails("load_repo", {"files": [{"path": "", "content": "?"}]}) == "invalid_input"
 
 
-def test_a13_a_component_that_was_made_is_told_to_the_page(begun: Session) -> None:
+def test_a13_a_generated_component_is_sent_to_the_page(begun: Session) -> None:
     function = {"name": "preview_component", "parameters": {}}
     begun.chat('/call preview_component {"html":"<p>hi</p>"}', functions=[function])
     assert begun.said("preview_component")[0]["html"] == "<p>hi</p>"
 
 
-def test_a_canceled_chat_keeps_what_was_said_and_a_failed_one_says_why(begun: Session) -> None:
+def test_a_canceled_chat_keeps_its_text_and_a_failed_one_has_the_reason(begun: Session) -> None:
     asked = begun.begins("chat", {"text": "/words=2000 /pace=50"})
     begun.hears("step")
     begun.asks_well("cancel")
@@ -190,7 +188,7 @@ def test_a_canceled_chat_keeps_what_was_said_and_a_failed_one_says_why(begun: Se
     assert begun.fails("chat", {"text": '/call glob {"pattern":"*"} /failround=1'}) == "connection_lost"
 
 
-def test_a_server_that_is_killed_in_mid_answer_costs_no_word(begun: Session, server: Server) -> None:
+def test_a_server_killed_in_mid_answer_loses_no_word(begun: Session, server: Server) -> None:
     asked = begun.begins("chat", {"text": "/words=200 /pace=60"})
     begun.hears("step")
     server.restart()
@@ -200,7 +198,7 @@ def test_a_server_that_is_killed_in_mid_answer_costs_no_word(begun: Session, ser
     assert [step["done"] for step in steps].count(True) == 1
 
 
-def test_a_session_is_gone_on_with_by_whoever_has_its_key(begun: Session, browser: BrowserContext) -> None:
+def test_a_session_can_be_continued_with_its_key(begun: Session, browser: BrowserContext) -> None:
     first = begun.said("ready")[0]["threadId"]
     key = begun.said("response")[0]["data"]["anonKey"]
     begun.chat("/words=5")

@@ -122,7 +122,7 @@ async def told(stage: Stage, agent: Agent, step: int) -> bool:
 @pytest.mark.parametrize("boundary", [called, acted, told])
 # From the second loss on, each take-over of the run starts a child process.
 @pytest.mark.timeout(180)
-async def test_a_killed_executor_does_nothing_twice(stage: Stage, boundary: Boundary) -> None:
+async def test_a_killed_executor_causes_no_effect_twice(stage: Stage, boundary: Boundary) -> None:
     agent = await act(await stage.thread(), rounds("deed"))
     for step in range(1, STEPS + 1):
 
@@ -169,7 +169,7 @@ async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stag
 
 
 @pytest.mark.timeout(120)
-async def test_a_call_whose_outcome_nobody_knows_is_shown_and_not_made_again(stage: Stage) -> None:
+async def test_a_call_with_an_unknown_outcome_is_shown_and_not_repeated(stage: Stage) -> None:
     said = f"{call(PECULIAR + 'risk', n=1)} {call('todo_add', text='x')} /say Finished."
     agent = await act(await stage.thread(), said)
 
@@ -219,7 +219,7 @@ async def whole(agent: Agent, count: int) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_an_approved_call_that_was_under_way_is_made_again_without_asking_again(stage: Stage) -> None:
+async def test_an_approved_idempotent_call_that_was_running_is_repeated_without_another_approval(stage: Stage) -> None:
     thread = await stage.thread()
     await rules(thread, _all="ask")
     agent = await act(thread, f"{call(PECULIAR + 'deed', n=1)} /say Finished.")
@@ -240,7 +240,7 @@ async def test_an_approved_call_that_was_under_way_is_made_again_without_asking_
 
 
 @pytest.mark.timeout(120)
-async def test_an_approved_call_with_effects_that_was_under_way_is_made_once_and_its_outcome_is_unknown(
+async def test_an_approved_call_with_effects_that_was_running_is_made_once_with_an_unknown_outcome(
     stage: Stage,
 ) -> None:
     thread = await stage.thread()

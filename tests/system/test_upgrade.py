@@ -56,7 +56,7 @@ HARMLESS = (
 )
 
 
-def test_every_migration_leaves_the_version_before_at_work() -> None:
+def test_every_migration_keeps_the_previous_version_working() -> None:
     found = [breach for revision, before in history() for breach in breaches(revision, statements(revision, before))]
     assert [breach for breach in found if breach.name not in ALLOWED] == []
     assert set(ALLOWED) == {breach.name for breach in found}, "each exception is needed"
@@ -72,11 +72,11 @@ def test_a_migration_that_breaks_the_rule_is_found(rule: str) -> None:
     assert [breach.rule for breach in breaches("9999", [BREAKING[rule]])] == [rule]
 
 
-def test_what_harms_nobody_is_allowed() -> None:
+def test_a_compatible_change_is_allowed() -> None:
     assert breaches("9999", HARMLESS) == []
 
 
-def test_a_table_that_is_new_may_be_made_in_any_way() -> None:
+def test_a_new_table_may_have_any_definition() -> None:
     made = ["CREATE TABLE notes (id UUID)", BREAKING["adds a constraint"].replace("runs", "notes")]
     assert breaches("9999", [*made, "CREATE UNIQUE INDEX notes_key ON notes (id)"]) == []
 
@@ -92,7 +92,7 @@ async def empty(postgres_url: str) -> AsyncIterator[str]:
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-async def test_a_table_that_gains_a_column_under_a_prepared_statement_is_no_failure_but_a_reason_to_try_again(
+async def test_a_new_column_under_a_prepared_statement_causes_a_retry_and_no_failure(
     db: Database,
 ) -> None:
     async def by_driver() -> None:
@@ -111,7 +111,7 @@ async def test_a_table_that_gains_a_column_under_a_prepared_statement_is_no_fail
         await read()
 
 
-async def test_a_migration_that_cannot_have_a_table_gives_up_and_lets_everybody_else_go_on(postgres_url: str) -> None:
+async def test_a_migration_that_cannot_lock_a_table_fails_without_blocking_others(postgres_url: str) -> None:
     async with empty(postgres_url) as url:
         await migrations.upgrade(url, "0003")
         db = Database(url)
@@ -133,9 +133,7 @@ WAITING = """
 """
 
 
-async def test_processes_that_start_while_somebody_migrates_wait_and_then_serve(
-    postgres_url: str, tmp_path: Path
-) -> None:
+async def test_processes_that_start_during_a_migration_wait_and_then_serve(postgres_url: str, tmp_path: Path) -> None:
     async with empty(postgres_url) as url:
         env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
         server = Server(tmp_path / "server.log", env, "--no-executor")

@@ -98,7 +98,7 @@ def until(condition: Callable[[], bool], *, within: float = 20.0) -> None:
 
 
 @pytest.mark.parametrize(("freeze", "where"), [("/hold", "re/__init__.py"), ("/sleep", "sitecustomize.py")])
-def test_a_process_whose_loop_hangs_ends_with_its_exit_code_and_says_where_it_hung(
+def test_a_process_whose_loop_hangs_ends_with_its_exit_code_and_logs_the_stack(
     server: Server, freeze: str, where: str
 ) -> None:
     ask(server, freeze)
@@ -110,7 +110,7 @@ def test_a_process_whose_loop_hangs_ends_with_its_exit_code_and_says_where_it_hu
     assert not server.crashes()
 
 
-def test_the_next_process_counts_what_the_watchdog_ended_and_no_later_one_does(server: Server) -> None:
+def test_only_the_next_process_counts_an_end_by_the_watchdog(server: Server) -> None:
     assert metric(server, "khala_watchdog_ended_processes") == 0
     until(lambda: metric(server, "khala_loop_lag_seconds_count") > 0)
     ask(server, "/sleep")
@@ -124,7 +124,7 @@ def test_the_next_process_counts_what_the_watchdog_ended_and_no_later_one_does(s
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["alone", "with its watchdog"])
-def test_a_process_that_was_stopped_for_longer_goes_on(healthy: Server, whole: bool) -> None:
+def test_a_process_that_was_stopped_for_longer_than_the_limit_continues(healthy: Server, whole: bool) -> None:
     stopped = [psutil.Process(healthy.pid), *(watchdogs(healthy) if whole else ())]
     for _ in range(2):
         for one in stopped:

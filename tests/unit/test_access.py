@@ -60,7 +60,7 @@ def fitting(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | No
 
 
 @given(facts_of_threads, callers)
-def test_access_is_the_best_way_in_that_fits_and_never_more(facts: AccessFacts, caller: Caller) -> None:
+def test_access_is_the_highest_role_that_applies_and_never_more(facts: AccessFacts, caller: Caller) -> None:
     found, ways = decide_access(facts, caller), fitting(facts, caller)
     assert (found.role is None) == (not ways)
     assert (found.caller, found.access_id) == (caller, facts.access_id)
@@ -70,7 +70,7 @@ def test_access_is_the_best_way_in_that_fits_and_never_more(facts: AccessFacts, 
 
 
 @given(facts_of_threads, callers)
-def test_access_never_lasts_longer_than_a_way_in_of_its_role(facts: AccessFacts, caller: Caller) -> None:
+def test_access_never_lasts_longer_than_a_grant_of_its_role(facts: AccessFacts, caller: Caller) -> None:
     found = decide_access(facts, caller)
     if found.role is not None:
         ends = [end for rank, end in fitting(facts, caller) if rank == RANKS[found.role]]
@@ -78,14 +78,14 @@ def test_access_never_lasts_longer_than_a_way_in_of_its_role(facts: AccessFacts,
 
 
 @given(facts_of_threads, callers)
-def test_nothing_that_a_caller_is_opens_a_private_thread_without_a_secret(facts: AccessFacts, caller: Caller) -> None:
+def test_a_private_thread_needs_a_valid_credential_or_secret(facts: AccessFacts, caller: Caller) -> None:
     private = replace(facts, public=False, link_role=None)
     assert decide_access(private, replace(caller, user_id=None, anon_key_hash=None, share_key_hash=None)).role is None
     assert decide_access(replace(private, credential_valid=False), replace(caller, anon_key_hash=None)).role is None
 
 
 @given(facts_of_threads, callers)
-def test_a_thread_without_an_owner_and_a_key_is_not_opened_by_having_neither(
+def test_a_caller_with_no_account_and_no_key_has_no_access_to_a_thread_with_neither(
     facts: AccessFacts, caller: Caller
 ) -> None:
     nobodys = replace(facts, owner_id=None, anon_key_hash=None, member_role=None, public=False, link_role=None)
@@ -93,7 +93,7 @@ def test_a_thread_without_an_owner_and_a_key_is_not_opened_by_having_neither(
 
 
 @given(facts_of_threads, callers)
-def test_an_invitation_lets_its_user_read_and_nothing_else(facts: AccessFacts, caller: Caller) -> None:
+def test_an_invitation_grants_its_user_only_read_access(facts: AccessFacts, caller: Caller) -> None:
     without, invited = (
         decide_access(replace(facts, invited=False), caller),
         decide_access(replace(facts, invited=True), caller),
@@ -133,7 +133,7 @@ def test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key(
 
 
 @given(callers, hashes)
-def test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks(caller: Caller, anon: bytes | None) -> None:
+def test_the_key_that_grants_access_is_the_requesters_key(caller: Caller, anon: bytes | None) -> None:
     shown = presented_key_id(caller, anon)
     if hashes_match(anon, caller.anon_key_hash):
         assert caller.anon_key_hash is not None
@@ -145,29 +145,29 @@ def test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks(caller:
 
 
 @given(facts_of_threads, callers, callers)
-def test_to_show_more_never_opens_less(facts: AccessFacts, caller: Caller, other: Caller) -> None:
+def test_additional_credentials_never_reduce_access(facts: AccessFacts, caller: Caller, other: Caller) -> None:
     less = decide_access(facts, replace(caller, anon_key_hash=None))
     more = decide_access(facts, replace(caller, anon_key_hash=other.anon_key_hash))
     assert less.role is None or (more.role is not None and RANKS[more.role] >= RANKS[less.role])
 
 
 @given(hashes, hashes)
-def test_only_the_same_key_opens(stored: bytes | None, presented: bytes | None) -> None:
+def test_only_the_same_key_grants_access(stored: bytes | None, presented: bytes | None) -> None:
     assert hashes_match(stored, presented) == (stored is not None and stored == presented)
 
 
 @given(st.text(), st.text())
-def test_keys_have_hashes_and_authors_of_their_own(one: str, other: str) -> None:
+def test_distinct_keys_have_distinct_hashes_and_author_ids(one: str, other: str) -> None:
     assert (key_hash(one) == key_hash(other)) == (one == other)
     assert (author_id_of_key(key_hash(one)) == author_id_of_key(key_hash(other))) == (one == other)
 
 
 @pytest.mark.parametrize("key", ["k" * 31, "k" * 257, " " * 40, " " + "k" * 31, "k" * 31 + "\t"])
-def test_space_makes_no_key_longer(key: str) -> None:
+def test_surrounding_space_does_not_count_towards_the_length_of_a_key(key: str) -> None:
     with pytest.raises(InvalidInput):
         validated_anon_key(key)
 
 
 @pytest.mark.parametrize("length", [32, 256])
-def test_a_key_of_the_least_and_of_the_most_characters_is_one(length: int) -> None:
+def test_keys_of_the_minimum_and_maximum_length_are_valid(length: int) -> None:
     assert validated_anon_key("k" * length) == "k" * length

@@ -158,7 +158,7 @@ GERMAN = [
 
 
 @pytest.mark.parametrize("reply", [*ASKS, *PLANS])
-def test_a_reply_that_only_asks_or_plans_is_told(reply: str) -> None:
+def test_a_reply_that_only_asks_or_plans_is_recognised(reply: str) -> None:
     assert only_asks_or_plans(reply)
 
 
@@ -168,7 +168,7 @@ def test_an_answer_is_an_answer(reply: str) -> None:
 
 
 @pytest.mark.parametrize("reply", [*ASKS, *PLANS])
-def test_whoever_says_more_has_something_to_say(reply: str) -> None:
+def test_a_reply_with_further_content_is_an_answer(reply: str) -> None:
     assert not only_asks_or_plans("The list has no end. " * (MAX_PLAN_CHARACTERS // 20) + reply)
 
 
@@ -196,23 +196,23 @@ ROOMY = AutopilotLimits(steps=50)
 
 
 @pytest.mark.parametrize(("done", "why"), [(0, None), (2, None), (3, "max_steps"), (4, "max_steps")])
-def test_after_the_most_steps_there_is_no_further_one(done: int, why: StopReason | None) -> None:
+def test_after_the_maximum_of_steps_the_run_stops(done: int, why: StopReason | None) -> None:
     assert stop_reason(rounds(*([call(n, said=n)] for n in range(done))), AutopilotLimits(steps=3)) == why
 
 
-def test_a_round_without_tools_is_no_step() -> None:
+def test_a_reply_without_calls_does_not_count_as_a_step() -> None:
     found = rounds([call(1)], [], [], [call(2, said="other")], [])
     assert stop_reason(found, AutopilotLimits(steps=3)) is None
     assert stop_reason(found, AutopilotLimits(steps=2)) == "max_steps"
 
 
 @pytest.mark.parametrize(("most", "why"), [(7, None), (6, "budget"), (5, "budget")])
-def test_calls_are_limited_over_all_rounds(most: int, why: StopReason | None) -> None:
+def test_calls_are_limited_over_all_steps(most: int, why: StopReason | None) -> None:
     found = rounds(*([call(n, said=n), call(n + 1, said=n)] for n in range(3)))
     assert stop_reason(found, AutopilotLimits(steps=50, calls=most)) == why
 
 
-def test_the_same_calls_with_the_same_results_bring_nothing() -> None:
+def test_the_same_calls_with_the_same_results_are_no_progress() -> None:
     same = [[call(n, pattern="x")] for n in range(MAX_IDENTICAL_STEPS)]
     assert stop_reason(rounds(*same), ROOMY) == "no_progress"
     assert stop_reason(rounds(*same[1:]), ROOMY) is None
@@ -233,14 +233,14 @@ def test_the_same_calls_with_different_results_are_progress(third: ToolCallProgr
     assert stop_reason(rounds([call(1)], [call(2)], [third]), ROOMY) is None
 
 
-def test_what_is_in_blobs_is_compared_by_its_hash() -> None:
+def test_outputs_in_blobs_are_compared_by_their_hash() -> None:
     alike = [[call(n, said=None, kept=blob("a" * 64))] for n in range(3)]
     assert stop_reason(rounds(*alike), ROOMY) == "no_progress"
     changing = [[call(n, said=None, kept=blob(f"{n}" * 64))] for n in range(3)]
     assert stop_reason(rounds(*changing), ROOMY) is None
 
 
-def test_one_call_more_or_less_is_another_round() -> None:
+def test_one_call_more_or_less_makes_a_different_step() -> None:
     assert stop_reason(rounds([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
 
 
@@ -249,7 +249,7 @@ def test_the_order_of_arguments_makes_no_difference() -> None:
     assert stop_reason(found, ROOMY) == "no_progress"
 
 
-def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
+def test_steps_in_which_every_call_fails_are_no_progress_and_one_success_is() -> None:
     failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(MAX_FAILED_STEPS)]
     assert stop_reason(rounds(*failing), ROOMY) == "no_progress"
     assert stop_reason(rounds(*failing[1:]), ROOMY) is None
@@ -263,5 +263,5 @@ def test_rounds_in_which_all_fails_are_no_progress_and_one_success_is() -> None:
     assert stop_reason(rounds(*failing), ROOMY) is None
 
 
-def test_the_limit_of_steps_is_told_before_other_reasons() -> None:
+def test_the_step_limit_takes_precedence_over_other_reasons() -> None:
     assert stop_reason(rounds(*([call(n)] for n in range(3))), AutopilotLimits(steps=3, calls=3)) == "max_steps"

@@ -91,7 +91,7 @@ texts = st.lists(st.text("abé\r", max_size=6), max_size=40).flatmap(
 @given(texts, st.sampled_from(["a", "b+a", "^a", "a$", "^$", "é", "[^a]b", "(a|b)(a|b)"]), st.integers(0, 3),
        st.integers(1, 5), st.integers(1, 9))  # fmt: skip
 @settings(max_examples=300)
-def test_grep_page_by_page_finds_what_a_naive_one_finds(
+def test_a_paged_search_finds_the_lines_of_a_simple_one(
     text: str, pattern: str, context: int, most: int, chunk: int
 ) -> None:
     data = text.encode()
@@ -104,7 +104,7 @@ def test_grep_page_by_page_finds_what_a_naive_one_finds(
 
 @given(texts, st.integers(1, 7), st.integers(1, 9))
 @settings(max_examples=200)
-def test_head_and_range_and_tail_show_what_a_split_shows(text: str, many: int, chunk: int) -> None:
+def test_head_range_and_tail_show_the_lines_of_a_simple_split(text: str, many: int, chunk: int) -> None:
     data = text.encode()
     expected = list(enumerate(split(data), 1))
     found = asyncio.run(pages(data, ReadRequest(mode="head", lines=many), chunk=chunk))
@@ -131,7 +131,7 @@ def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], 
             assert not [line for page in none for line in page.items]
 
 
-async def test_the_end_is_read_from_the_end_across_borders_of_chunks() -> None:
+async def test_the_tail_is_read_backwards_across_chunk_boundaries() -> None:
     data = b"".join(b"line %d\r\n" % number for number in range(1, 200_001))
     memory = Memory(data)
     last = await blob_reader.read_lines(
@@ -143,7 +143,7 @@ async def test_the_end_is_read_from_the_end_across_borders_of_chunks() -> None:
     assert [(line.line, line.text) for line in whole.items] == [(-2, "one"), (-1, "two")]
 
 
-async def test_a_line_that_is_very_long_is_cut_with_a_mark_and_shown_around_what_was_found() -> None:
+async def test_a_very_long_line_is_truncated_with_a_mark_and_shown_around_the_match() -> None:
     data = b"a" * 3_000_000 + b"needle" + b"b" * 3_000_000 + b"\nshort\n"
     head = (await look(data, ReadRequest(lines=2))).items
     assert (head[0].text, head[0].cut, head[1].text, head[1].cut) == ("a" * 2000 + "…", True, "short", False)
@@ -156,7 +156,7 @@ async def test_a_line_that_is_very_long_is_cut_with_a_mark_and_shown_around_what
     assert (tail[1].text, tail[0].cut, tail[0].text[0]) == ("short", True, "…")
 
 
-async def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
+async def test_a_page_is_bounded_and_the_next_one_continues_after_it() -> None:
     data = b"".join(b"%05d %s\n" % (number, b"z" * 90) for number in range(5000))
     small = ReadLimits(text=4000, seconds=60)
     found = await pages(data, ReadRequest(lines=1000), small)
@@ -164,7 +164,7 @@ async def test_an_answer_is_bounded_and_goes_on_where_it_ended() -> None:
     assert [line.line for page in found for line in page.items] == list(range(1, 5001))
 
 
-async def test_when_the_time_is_up_there_is_a_way_on_and_each_page_moves() -> None:
+async def test_a_timeout_returns_a_cursor_and_each_page_advances() -> None:
     data = b"nothing here\n" * 100_000 + b"needle\n"
     found = await pages(data, ReadRequest(mode="grep", pattern="needle", context=2), ReadLimits(seconds=0))
     assert len(found) > 5
@@ -173,20 +173,20 @@ async def test_when_the_time_is_up_there_is_a_way_on_and_each_page_moves() -> No
     ]  # fmt: skip
 
 
-async def test_what_is_binary_is_told_as_such() -> None:
+async def test_binary_content_is_reported_as_such() -> None:
     seen = await look(b"\x89PNG\r\n\x1a\n\0\0", ReadRequest())
     assert seen == ReadResult(items=[], binary=True)
     assert (await look(b"", ReadRequest())) == ReadResult(items=[])
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}", SLOW, r"\pL{1,1000}"])
-async def test_a_pattern_that_cannot_be_used_is_told(pattern: str) -> None:
+async def test_an_unusable_pattern_is_reported(pattern: str) -> None:
     with pytest.raises(InvalidInput):
         await look(b"x", ReadRequest(mode="grep", pattern=pattern))
 
 
 @pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0", "٣.0.0.0", "1.٣.0.0"])
-async def test_a_cursor_of_somebodys_making_is_refused(after: str) -> None:
+async def test_a_made_up_cursor_is_refused(after: str) -> None:
     with pytest.raises(InvalidInput):
         await look(b"x", ReadRequest(after=after))
 
@@ -217,7 +217,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     pattern.go_on.set()
 
 
-async def test_the_loop_and_its_other_threads_go_on_while_searches_are_slow(stuck: Stuck) -> None:
+async def test_the_loop_and_its_other_threads_continue_while_searches_are_slow(stuck: Stuck) -> None:
     slow = [asyncio.create_task(look(b"xy " * 1000, ReadRequest(mode="grep", pattern="x"))) for _ in range(40)]
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(stuck.begun.wait, 10)
@@ -228,7 +228,7 @@ async def test_the_loop_and_its_other_threads_go_on_while_searches_are_slow(stuc
     assert [found.items for found in await asyncio.gather(*slow)] == [[]] * 40
 
 
-async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuck: Stuck) -> None:
+async def test_a_cancelled_search_ends_after_its_current_piece(stuck: Stuck) -> None:
     task = asyncio.create_task(look(b"xy\n" * 10_000, ReadRequest(mode="grep", pattern="x")))
     assert await asyncio.to_thread(stuck.begun.wait, 10)
     task.cancel()
@@ -239,14 +239,14 @@ async def test_a_search_that_nobody_waits_for_any_more_ends_after_its_piece(stuc
     assert stuck.searched <= 2
 
 
-async def test_a_search_that_gets_no_turn_is_told_so(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_that_gets_no_thread_in_time_is_reported(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob_reader, "THREAD_WAIT_SECONDS", 0.05)
     tasks = [look(b"x", ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0)) for _ in range(4)]
     refused = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in refused] == [Unavailable] * 4
 
 
-async def test_a_search_takes_64_kib_at_once_and_looks_at_the_clock_between(stuck: Stuck) -> None:
+async def test_a_search_reads_64_kib_at_once_and_checks_the_time_between(stuck: Stuck) -> None:
     stuck.go_on.set()
     data = b"xy " * 200_000
     seen = await look(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from khala.domain.token_bucket import TokenBucket
 
 
-def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
+def test_a_bucket_grants_its_burst_and_then_its_rate() -> None:
     bucket = TokenBucket(3, 2.0)
     assert [bucket.take(100.0) for _ in range(5)] == [True] * 3 + [False] * 2
     assert bucket.wait == 0.5
@@ -15,7 +15,7 @@ def test_a_bucket_gives_its_burst_and_then_so_many_a_second() -> None:
 
 
 @given(st.lists(st.floats(0, 2), max_size=200))
-def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
+def test_no_interval_gets_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
     bucket, now, taken = TokenBucket(5, 3.0), 1000.0, 0
     for pause in pauses:
         now += pause
@@ -24,7 +24,7 @@ def test_no_stretch_of_time_gets_more_than_the_burst_and_its_share(pauses: list[
 
 
 @given(st.lists(st.floats(0, 0.3), min_size=20, max_size=200))
-def test_whoever_asks_all_the_time_gets_no_more_than_the_burst_and_its_share(pauses: list[float]) -> None:
+def test_continuous_requests_get_no_more_than_the_burst_and_their_share(pauses: list[float]) -> None:
     bucket, now, taken = TokenBucket(2, 1.0), 1000.0, 0
     for pause in pauses:
         now += pause
@@ -32,7 +32,7 @@ def test_whoever_asks_all_the_time_gets_no_more_than_the_burst_and_its_share(pau
     assert taken <= 2 + sum(pauses) + 1e-6
 
 
-def test_time_is_counted_once_also_by_whoever_is_refused() -> None:
+def test_refused_requests_do_not_refill_the_bucket_twice() -> None:
     bucket = TokenBucket(1, 1.0)
     assert bucket.take(100.0)
     assert [bucket.take(100.0 + at / 10) for at in range(1, 10)] == [False] * 9

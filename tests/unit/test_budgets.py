@@ -59,7 +59,7 @@ def ask(most: str, *, least: str = "1", wanted: str = "1", measure: BudgetMeasur
     )  # fmt: skip
 
 
-def test_windows_are_the_hours_and_days_of_utc() -> None:
+def test_windows_are_hours_and_days_in_utc() -> None:
     hour, day = (
         current_window(limit("key", "runs", "1", HOUR_SECONDS), NOW),
         current_window(limit("key", "usd", "1", DAY_SECONDS), NOW),
@@ -73,7 +73,7 @@ def test_windows_are_the_hours_and_days_of_utc() -> None:
     st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1)),
     st.sampled_from([60, HOUR_SECONDS, DAY_SECONDS]),
 )
-def test_every_moment_is_in_its_window_and_windows_meet(moment: datetime, length: int) -> None:
+def test_every_time_is_in_its_window_and_windows_are_adjacent(moment: datetime, length: int) -> None:
     now = moment.replace(tzinfo=UTC)
     starts_at, ends_at = current_window(limit("key", "usd", "1", length), now)
     assert starts_at <= now < ends_at
@@ -95,13 +95,13 @@ ALL: dict[BudgetScope, bytes] = {"accounts": b""}
         (Caller(share_key_hash=b"s", anon_key_hash=b"mine"), None, KEY, {"key": KEY, "anonymous": b""}),
     ],
 )
-def test_an_account_pays_alone_and_for_a_guest_whoever_owns_the_thread(
+def test_an_account_pays_for_itself_and_the_threads_owner_for_a_guest(
     caller: Caller, owner: UUID | None, key: bytes | None, expected: dict[BudgetScope, bytes]
 ) -> None:
     assert budget_keys(caller, THREAD, owner, key) == expected | {"run": b"", "thread": THREAD.bytes}
 
 
-def test_a_send_asks_for_a_first_portion_of_what_concerns_others_and_for_all_of_its_own() -> None:
+def test_a_send_reserves_a_first_portion_of_shared_budgets_and_all_of_its_own() -> None:
     policy = BudgetPolicy(limits=(limit("key", "runs", "9"), limit("user", "usd", "5"), limit("run", "usd", "2", None)))
     found = {one.scope: one for one in reservation_requests(policy, {"user": b"u", "run": b""}, None, NOW)}
     assert set(found) == {"user", "run"}
@@ -110,7 +110,7 @@ def test_a_send_asks_for_a_first_portion_of_what_concerns_others_and_for_all_of_
     assert found["run"].least == found["run"].wanted == found["run"].most == 2
 
 
-def test_a_runs_own_budget_only_lowers_the_operators() -> None:
+def test_a_runs_own_budget_only_lowers_the_operators_limit() -> None:
     policy = BudgetPolicy(limits=(limit("run", "usd", "1", None), limit("run", "seconds", "900", None)))
     own = RunBudget(usd=Decimal(3), tokens=50, seconds=0.5)
     assert {one.measure: one.most for one in run_limits(policy, own)} == {
@@ -119,7 +119,7 @@ def test_a_runs_own_budget_only_lowers_the_operators() -> None:
     assert run_limits(BudgetPolicy(), None) == []
 
 
-def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
+def test_the_rest_is_granted_if_it_is_enough_to_start() -> None:
     level = WindowUsage(reserved=Decimal(3), settled=Decimal(2))
     assert grantable_amount(ask("10", least="1", wanted="4"), level, NOW) == 4
     assert grantable_amount(ask("7", least="1", wanted="4"), level, NOW) == 2
@@ -129,7 +129,7 @@ def test_what_is_left_is_granted_as_long_as_it_is_enough_to_begin() -> None:
         grantable_amount(ask("5.5", least="1", wanted="4"), level, NOW)
 
 
-def test_a_refusal_says_when_the_window_ends_or_sooner_where_reservations_may_come_back() -> None:
+def test_a_refusal_has_the_end_of_the_window_or_an_earlier_time_if_reservations_may_be_released() -> None:
     until_midnight = (datetime(2026, 3, 5, tzinfo=UTC) - NOW).total_seconds()
     used, held = WindowUsage(settled=Decimal(10)), WindowUsage(reserved=Decimal(10))
     assert exhausted_error(ask("10"), used, NOW).retry_after == until_midnight
@@ -139,7 +139,7 @@ def test_a_refusal_says_when_the_window_ends_or_sooner_where_reservations_may_co
     assert exhausted_error(ask("10"), used, late).retry_after == 1.0
 
 
-def test_a_runs_own_limit_is_told_apart_from_its_time_limit() -> None:
+def test_a_runs_own_limit_is_distinguished_from_its_time_limit() -> None:
     (usd,) = reservation_requests(BudgetPolicy(limits=(limit("run", "usd", "1", None),)), {}, None, NOW)
     (seconds,) = reservation_requests(BudgetPolicy(limits=(limit("run", "seconds", "1", None),)), {}, None, NOW)
     assert (
@@ -183,7 +183,7 @@ def test_a_run_budget_may_be_numbers_or_decimal_strings(given_: str) -> None:
     ['{"usd":"0"}', '{"usd":-1}', '{"usd":"NaN"}', '{"usd":"Infinity"}', '{"usd":1e99}', '{"usd":"a lot"}',
      '{"tokens":0}', '{"tokens":1.5}', '{"tokens":1e30}', '{"seconds":0}', '{"seconds":-1}', '{"seconds":1e9}'],
 )  # fmt: skip
-def test_a_run_budget_that_is_none_is_refused(given_: str) -> None:
+def test_an_invalid_run_budget_is_refused(given_: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(f'{{"budget":{given_}}}', type=RunOptions)
 
@@ -192,7 +192,7 @@ def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]
     return {(one.scope, one.measure): (one.most, one.window) for one in from_environment(env).limits.budgets.limits}
 
 
-def test_an_empty_environment_limits_everybody_a_little() -> None:
+def test_the_default_limits_apply_without_settings() -> None:
     assert found_limits() == {
         ("key", "runs"): (Decimal(200), HOUR_SECONDS),
         ("key", "usd"): (Decimal("0.50"), DAY_SECONDS),
@@ -227,7 +227,7 @@ def test_an_empty_environment_limits_everybody_a_little() -> None:
         ("KHALA_RUN_SECONDS", "run", "seconds"),
     ],
 )
-def test_a_variable_sets_its_limit_and_nought_switches_it_off(name: str, scope: str, measure: str) -> None:
+def test_a_variable_sets_its_limit_and_zero_disables_it(name: str, scope: str, measure: str) -> None:
     assert found_limits(**{name: "7"})[scope, measure][0] == 7
     assert (scope, measure) not in found_limits(**{name: "0"})
     if measure == "usd":
@@ -237,12 +237,12 @@ def test_a_variable_sets_its_limit_and_nought_switches_it_off(name: str, scope: 
             from_environment({name: value})
 
 
-def test_a_networks_limits_follow_the_keys() -> None:
+def test_the_limits_of_a_network_are_derived_from_those_of_a_key() -> None:
     found = found_limits(KHALA_ANON_RUNS_PER_HOUR="2", KHALA_ANON_USD_PER_DAY="0.3")
     assert (found["network", "runs"][0], found["network", "usd"][0]) == (Decimal(10), Decimal("1.5"))
 
 
-def test_a_rate_is_what_the_price_list_says() -> None:
+def test_a_rate_is_that_of_the_price_list() -> None:
     from khala.domain.parts import TokenUsage
 
     found = estimate_rate("openai", "gpt-4o", 1000)
@@ -259,7 +259,7 @@ def test_the_size_of_a_text_is_about_its_bytes(text: str, expected: Any) -> None
     assert size(text) == expected
 
 
-def test_windows_of_a_limit_are_as_long_as_it_says() -> None:
+def test_windows_have_the_length_of_their_limit() -> None:
     starts_at, ends_at = current_window(limit("key", "usd", "1", 900), NOW)
     assert ends_at - starts_at == timedelta(minutes=15)
 
@@ -288,7 +288,7 @@ def test_all_tokens_of_a_run_count() -> None:
     assert meter.affordable_tokens("demo", "demo") == 30
 
 
-def test_runs_that_have_used_up_a_window_do_not_come_back_in_it() -> None:
+def test_runs_that_used_up_a_window_are_not_retried_within_it() -> None:
     now = datetime(2031, 5, 5, 12, 0, tzinfo=UTC)
     asked = ReservationRequest(
         scope="user", measure="runs", key=b"", starts_at=now, ends_at=now + timedelta(hours=1), least=Decimal(1),

@@ -40,7 +40,7 @@ def reading(held: Held) -> tuple[CatchUpReader, Any]:
     return CatchUpReader(feed), feed
 
 
-async def test_whoever_asks_at_once_shares_a_read() -> None:
+async def test_concurrent_readers_share_a_read() -> None:
     held = Held()
     reader, feed = reading(held)
     held.may_end.set()
@@ -49,7 +49,7 @@ async def test_whoever_asks_at_once_shares_a_read() -> None:
     assert {one.revision for one in found if one is not None} == {1}
 
 
-async def test_whoever_asks_after_a_read_began_gets_a_later_one() -> None:
+async def test_a_request_after_a_read_began_gets_a_later_read() -> None:
     held = Held()
     reader, feed = reading(held)
     early = asyncio.create_task(reader.read(feed, TOPIC, 0))
@@ -62,7 +62,7 @@ async def test_whoever_asks_after_a_read_began_gets_a_later_one() -> None:
     assert [one and one.revision for one in found] == [1, 2]
 
 
-async def test_whoever_leaves_takes_nobody_along() -> None:
+async def test_a_cancelled_reader_does_not_cancel_the_others() -> None:
     held = Held()
     reader, feed = reading(held)
     first, second = [asyncio.create_task(reader.read(feed, TOPIC, 0)) for _ in range(2)]

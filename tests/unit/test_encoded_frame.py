@@ -17,7 +17,7 @@ def test_a_message_is_the_library_s_own_text_frame(size: int) -> None:
     assert len(body) == size
 
 
-def test_a_body_says_the_same_as_data_text_and_message_and_is_made_into_a_message_once() -> None:
+def test_a_body_has_equal_data_text_and_message_and_is_encoded_once() -> None:
     frame = frames.ErrorFrame(code="conflict", message="Schon da: ü, 🙂")
     body = EncodedFrame.encode(frame)
     assert body.text == frames.encode(frame)

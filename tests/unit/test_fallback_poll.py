@@ -67,13 +67,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         ([None, None], 0),
     ],
 )
-async def test_all_is_looked_at_when_something_was_committed_and_only_then(
-    snapshots: Sequence[str | None], count: int
-) -> None:
+async def test_everything_is_reread_after_a_commit_and_only_then(snapshots: Sequence[str | None], count: int) -> None:
     assert await looks(snapshots) == count
 
 
-async def test_where_nothing_is_watched_nothing_is_asked() -> None:
+async def test_without_observers_the_database_is_not_queried() -> None:
     moving, turns = Moving(["1:1:"]), 0
     enough = asyncio.Event()
 

@@ -21,7 +21,7 @@ def test_the_types_know_every_part_block_and_frame() -> None:
     assert '  type: "snapshot";' in text
 
 
-def test_what_may_be_left_out_is_optional_and_what_may_be_null_says_so() -> None:
+def test_optional_and_nullable_fields_have_such_types() -> None:
     text = TYPES.read_text(encoding="utf-8")
     changes = text.partition("export interface ThreadChanges {")[2].partition("}")[0]
     assert "  title?: string | null;" in changes

@@ -21,7 +21,7 @@ ELSEWHERE = ("evil.example", "evil.example:8000", "localhost.evil.example", "127
              "localhost:http", "localhost:80:80", "evil.example/localhost", "localhost evil")  # fmt: skip
 
 
-def test_a_server_on_loopback_that_nobody_named_answers_to_this_machines_names_only() -> None:
+def test_a_server_on_loopback_without_configured_hosts_accepts_only_loopback_names() -> None:
     for listening in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
         hosts = choose_hosts((), None, listening=listening)
         assert [host for host in HERE if not hosts.allows(host)] == []
@@ -29,13 +29,13 @@ def test_a_server_on_loopback_that_nobody_named_answers_to_this_machines_names_o
         assert not hosts.allows(None)
 
 
-def test_a_server_that_others_reach_and_nobody_named_answers_to_every_name() -> None:
+def test_a_server_on_other_interfaces_without_configured_hosts_accepts_every_name() -> None:
     for listening in ("0.0.0.0", "::", "192.0.2.7", "chat.example.com"):
         hosts = choose_hosts((), None, listening=listening)
         assert all(hosts.allows(host) for host in (*HERE, *ELSEWHERE, None))
 
 
-def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -> None:
+def test_the_public_url_sets_the_accepted_host_on_every_interface() -> None:
     for listening in ("127.0.0.1", "0.0.0.0"):
         hosts = choose_hosts((), "https://Chat.Example.com:8443/khala", listening=listening)
         for host in (*HERE, "chat.example.com", "CHAT.example.com:443", "chat.example.com."):
@@ -44,13 +44,13 @@ def test_the_public_address_says_what_a_server_is_called_wherever_it_listens() -
             assert not hosts.allows(host), host
 
 
-def test_a_public_address_beyond_ascii_is_known_as_browsers_send_it() -> None:
+def test_a_public_url_beyond_ascii_is_accepted_in_the_form_of_browsers() -> None:
     hosts = choose_hosts((), "https://b\u00fccher.example", listening="127.0.0.1")
     assert hosts.allows("xn--bcher-kva.example")
     assert not hosts.allows("bcher.example")
 
 
-def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
+def test_configured_hosts_replace_the_public_one() -> None:
     hosts = choose_hosts(
         ("a.example", "*.b.example", "192.0.2.7", "2001:db8::7"), "https://chat.example", listening="0.0.0.0"
     )
@@ -64,12 +64,12 @@ def test_names_that_are_given_take_the_place_of_the_public_one() -> None:
 @pytest.mark.parametrize(
     "given", ["http://a.example", "a.example:8000", "a*.example", "*.*.example", "a b", "a/b", "**"]
 )
-def test_what_is_no_name_is_refused_at_the_start(given: str) -> None:
+def test_an_invalid_host_is_refused_at_the_start(given: str) -> None:
     with pytest.raises(SettingError, match="KHALA_HOSTS"):
         settings.from_environment({"KHALA_HOSTS": given})
 
 
-def test_settings_say_which_hosts_there_are() -> None:
+def test_settings_configure_the_accepted_hosts() -> None:
     assert settings.from_environment({}).server.allowed_hosts.names == ()
     assert settings.from_environment({"HOST": "0.0.0.0"}).server.allowed_hosts.allows_any
     public = settings.from_environment({"KHALA_PUBLIC_URL": "https://a.example"})

@@ -25,7 +25,7 @@ def known(body: bytes = b"{}", credential: UUID | None = TOKEN, **headers: str) 
     return found
 
 
-def test_a_client_that_says_nothing_of_retries_makes_a_request_of_its_own() -> None:
+def test_a_request_without_key_and_retry_count_has_no_identity() -> None:
     assert made(x_autopilot="true") is None
     for count in ("", "-1", "one", "1.0", "٣", "1000"):
         assert made(x_stainless_retry_count=count) is None
@@ -33,18 +33,18 @@ def test_a_client_that_says_nothing_of_retries_makes_a_request_of_its_own() -> N
     assert nobody is None
 
 
-def test_a_first_try_is_not_looked_for_and_a_retry_and_a_key_are() -> None:
+def test_retries_and_keys_are_looked_up_and_first_attempts_are_not() -> None:
     assert not known(x_stainless_retry_count="0").may_be_known
     assert known(x_stainless_retry_count="1").may_be_known
     assert known(idempotency_key="k").may_be_known
 
 
-def test_a_request_is_remembered_for_as_long_as_its_kind_says() -> None:
+def test_a_request_is_remembered_for_the_duration_of_its_kind() -> None:
     assert known(idempotency_key="k", x_stainless_retry_count="1").lifetime == KEY_LIFETIME
     assert known(x_stainless_retry_count="1").lifetime == RETRY_WINDOW
 
 
-def test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else() -> None:
+def test_the_identity_depends_on_everything_that_changes_the_request_and_nothing_else() -> None:
     same = known(x_stainless_retry_count="0", user_agent="one")
     assert known(x_stainless_retry_count="2", user_agent="two").fingerprint == same.fingerprint
     others = [
@@ -58,13 +58,13 @@ def test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else() -
     assert len({same.fingerprint, *(one.fingerprint for one in others)}) == len(others) + 1
 
 
-def test_a_key_goes_for_all_tokens_of_an_account() -> None:
+def test_a_key_applies_to_all_tokens_of_an_account() -> None:
     one, other = known(idempotency_key="k"), known(idempotency_key="k", credential=OTHER)
     assert (one.key_hash, one.fingerprint) == (other.key_hash, other.fingerprint)
     assert known(idempotency_key="K").key_hash != one.key_hash
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "é", "a\tb", "a\x00"])
-def test_a_key_has_printable_characters_of_ascii(key: str) -> None:
+def test_a_key_has_printable_ascii_characters(key: str) -> None:
     with pytest.raises(InvalidInput):
         made(idempotency_key=key)

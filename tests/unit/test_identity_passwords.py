@@ -22,30 +22,30 @@ async def test_a_password_matches_its_own_hash_and_no_other() -> None:
     assert stored != await hash_password(GOOD), "each hash has its own salt"
 
 
-async def test_nobody_matches_a_stranger() -> None:
+async def test_no_password_matches_an_unknown_account() -> None:
     assert not await verify_password(GOOD, None)
     assert not await verify_password("", None)
 
 
-async def test_what_is_no_hash_matches_nothing() -> None:
+async def test_an_invalid_hash_matches_no_password() -> None:
     assert not await verify_password(GOOD, "!")
 
 
-def test_a_stranger_is_compared_with_a_hash_of_todays_parameters() -> None:
+def test_an_unknown_account_is_compared_with_a_hash_of_the_current_parameters() -> None:
     assert not needs_rehash(passwords.DUMMY_HASH)
     assert extract_parameters(passwords.DUMMY_HASH) == profiles.RFC_9106_LOW_MEMORY
 
 
-def test_a_hash_of_older_parameters_is_to_be_made_anew() -> None:
+def test_a_hash_of_older_parameters_needs_a_rehash() -> None:
     assert needs_rehash(passwords.DUMMY_HASH.replace("t=3", "t=2"))
 
 
-async def test_an_accent_is_the_same_however_the_keyboard_sends_it() -> None:
+async def test_a_password_is_normalised_in_unicode() -> None:
     composed, decomposed = "caf\u00e9 au lait", "cafe\u0301 au lait"
     assert await verify_password(decomposed, await hash_password(composed))
 
 
-async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
+async def test_the_event_loop_continues_while_a_password_is_hashed() -> None:
     hashing = asyncio.ensure_future(hash_password(GOOD))
     turns = 0
     while not hashing.done():
@@ -55,7 +55,7 @@ async def test_the_loop_goes_on_while_a_password_is_hashed() -> None:
     await hashing
 
 
-async def test_too_many_at_once_are_sent_away() -> None:
+async def test_too_many_concurrent_hashes_are_refused() -> None:
     taken = 0
     while passwords._PLACES.acquire(blocking=False):
         taken += 1
@@ -72,7 +72,7 @@ async def test_too_many_at_once_are_sent_away() -> None:
 
 
 @pytest.mark.parametrize("password", [GOOD, "x" * 7 + "y", "correct horse", "пароль-пароль", "ab" * 512])
-def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
+def test_a_strong_password_is_accepted_unchanged(password: str) -> None:
     assert validated_password(password) == password
 
 
@@ -80,7 +80,7 @@ def test_a_fair_password_is_taken_as_it_is(password: str) -> None:
     "password",
     ["", "short", "x" * 6 + "y", "ab" * 512 + "c", "aaaaaaaaaaaa", "1234567890", "Password123", "QWERTYUIOP"],
 )
-def test_a_password_that_anybody_would_guess_is_refused(password: str) -> None:
+def test_a_common_or_short_password_is_refused(password: str) -> None:
     with pytest.raises(InvalidInput) as error:
         validated_password(password)
     assert error.value.path == "password"
@@ -103,7 +103,7 @@ def test_every_common_password_is_long_enough_to_be_worth_listing() -> None:
         ("a+b@localhost", "a+b@localhost"),
     ],
 )
-def test_an_address_has_one_form(text: str, address: str) -> None:
+def test_an_address_is_normalised(text: str, address: str) -> None:
     assert normalized_email(text) == address
 
 
@@ -122,7 +122,7 @@ def test_an_address_has_one_form(text: str, address: str) -> None:
         "a" * 251 + "@b.c",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as error:
         normalized_email(text)
     assert error.value.path == "email"
@@ -132,7 +132,7 @@ addresses = st.builds("{}@{}".format, st.text(min_size=1, max_size=20), st.text(
 
 
 @given(st.text() | addresses)
-def test_a_normal_form_is_its_own_normal_form(text: str) -> None:
+def test_normalisation_is_idempotent(text: str) -> None:
     try:
         address = normalized_email(text)
     except InvalidInput:

@@ -47,7 +47,7 @@ def of_kind(kind: str) -> list[Any]:
     return found
 
 
-def test_hadolint_takes_the_dockerfile() -> None:
+def test_hadolint_accepts_the_dockerfile() -> None:
     accepts(BIN / "hadolint", INFRA / "Dockerfile")
 
 
@@ -56,12 +56,12 @@ def test_the_compose_file_fits_its_schema() -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_kubernetes_takes_the_manifests(path: Path) -> None:
+def test_kubernetes_accepts_the_manifests(path: Path) -> None:
     accepts(BIN / "kubernetes-validate", "--strict", "-k", OLDEST_KUBERNETES, path)
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     # The program must exist.
     there = text.replace("/opt/khala/bin/khala", sys.executable).replace("file:/opt/khala/README.md", f"file:{ROOT}")
@@ -71,25 +71,25 @@ def test_systemd_takes_the_units(path: Path, tmp_path: Path) -> None:
     accepts(program("systemd-analyze"), "verify", unit)
 
 
-def test_nginx_takes_its_configuration(tmp_path: Path) -> None:
+def test_nginx_accepts_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "nginx.conf"
     file.write_text(rendered(8080, [8001, 8002], tmp_path))
     accepts(program("nginx"), "-t", "-q", "-c", file, "-e", tmp_path / "error.log")
 
 
-def test_shells_take_the_scripts() -> None:
+def test_shells_accept_the_scripts() -> None:
     for script in INFRA.glob("*.sh"):
         accepts("sh", "-n", script)
 
 
-def test_images_are_named_by_version() -> None:
+def test_images_are_pinned_by_version() -> None:
     texts = [path.read_text() for path in TOLD]
     images = [image for text in texts for image in re.findall(r"^(?: +image:|FROM) (\S+)", text, re.MULTILINE)]
     assert len(images) > 8
     assert not [image for image in images if ":" not in image or image.endswith(":latest")]
 
 
-def test_the_version_of_the_project_is_told_everywhere() -> None:
+def test_the_version_of_the_project_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = "\n".join(path.read_text() for path in TOLD)
     assert set(re.findall(r"(?:image: |-t )khala:(\S+)", told)) == {project["version"]}
@@ -111,7 +111,7 @@ def test_settings_are_those_of_the_documentation(path: Path) -> None:
     assert not {name for name in named if f"`{name}`" not in documented}
 
 
-def test_nginx_takes_no_larger_bodies_than_khala_and_no_smaller_ones() -> None:
+def test_nginx_accepts_bodies_up_to_the_limit_of_khala() -> None:
     found = [int(number) << 20 for number in re.findall(r"client_max_body_size (\d+)m;", SHIPPED.read_text())]
     assert found == [MAX_BODY_BYTES, DEFAULTS.blobs.max_upload_bytes, MAX_COMPLETION_BODY_BYTES]
 
@@ -149,7 +149,7 @@ def test_compose_gives_runs_and_requests_their_time() -> None:
         assert float(service["stop_grace_period"].removesuffix("s")) > drain + grace + ENDING
 
 
-def test_whatever_the_watchdog_ends_is_started_again() -> None:
+def test_processes_ended_by_the_watchdog_are_restarted() -> None:
     for unit in UNITS:
         text = unit.read_text()
         assert re.findall(r"^Restart=(.+)$", text, re.MULTILINE) == ["always"]
@@ -162,7 +162,7 @@ def test_whatever_the_watchdog_ends_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_starts_again_as_often_as_the_watchdog_ends(path: Path) -> None:
+def test_systemd_restarts_without_a_start_limit(path: Path) -> None:
     # By default a unit fails for good after five starts in ten seconds.
     assert "StartLimit" not in path.read_text()
     assert DEFAULTS.process.watchdog_seconds > 10 / 5
@@ -179,7 +179,7 @@ def test_pods_are_found_by_what_selects_them() -> None:
     assert service["spec"]["selector"]["app.kubernetes.io/component"] == "web"
 
 
-def test_what_is_built_into_the_image_is_not_kept_from_it() -> None:
+def test_files_that_the_image_needs_are_not_ignored() -> None:
     ignored = (INFRA / "Dockerfile.dockerignore").read_text().split()
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (INFRA / "Dockerfile").read_text(), re.MULTILINE)
     for path in " ".join(copied).split():
@@ -187,13 +187,13 @@ def test_what_is_built_into_the_image_is_not_kept_from_it() -> None:
         assert (ROOT / path).exists()
 
 
-def test_no_program_is_installed_where_all_are_there() -> None:
+def test_no_program_is_installed_if_all_are_present() -> None:
     program("nginx")
     done = subprocess.run(["sh", INFRA / "services.sh", "nginx"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_program_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_program_is_refused() -> None:
     done = subprocess.run(["sh", INFRA / "services.sh", "delphi"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "delphi" in done.stderr

@@ -32,7 +32,7 @@ def on_loop(schema: object, value: object) -> tuple[bool, bool]:
     return checks.checks_fast(size), checks.reports_fast(size)
 
 
-def test_a_schema_weighs_as_often_as_it_is_applied() -> None:
+def test_a_schema_costs_as_often_as_it_is_applied() -> None:
     once = weighed(of({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
     thrice = weighed(of({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
     unused = weighed(of({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
@@ -40,7 +40,7 @@ def test_a_schema_weighs_as_often_as_it_is_applied() -> None:
     assert thrice - unused >= 3 * len([1, 2, 3])
 
 
-def test_a_recursive_schema_weighs_by_the_depth_of_the_arguments() -> None:
+def test_a_recursive_schema_costs_by_the_depth_of_the_arguments() -> None:
     linked = weighed(of({}, additionalProperties={"$ref": "#"}))
     assert linked.cost(40).weight - linked.cost(39).weight == linked.cost(21).weight - linked.cost(20).weight > 0
     doubled = weighed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
@@ -48,7 +48,7 @@ def test_a_recursive_schema_weighs_by_the_depth_of_the_arguments() -> None:
     assert doubled.cost(100).weight == MAX_COST
 
 
-def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> None:
+def test_patterns_cost_by_their_programs_and_unevaluated_ones_count_twice() -> None:
     inner = {"patternProperties": {"a": {"pattern": "b"}}}
     sizes = {"a": 10, "b": 100}
     assert weighed({"allOf": [inner]}, sizes).cost(0).search == 10
@@ -57,7 +57,7 @@ def test_patterns_weigh_by_their_programs_and_unevaluated_ones_count_twice() -> 
 
 
 @pytest.mark.parametrize("part", [True, False, {}])
-def test_a_schema_has_so_many_parts_and_constants_are_none(part: bool | dict[str, Any]) -> None:
+def test_the_subschemas_of_a_schema_are_limited_and_constants_do_not_count(part: bool | dict[str, Any]) -> None:
     inner = MAX_SCHEMA_PARTS - 1
     SchemaGraph({"anyOf": [part] * inner, "enum": [part] * (2 * inner)})
     with pytest.raises(InvalidInput, match="at most 1,000 parts"):
@@ -65,7 +65,7 @@ def test_a_schema_has_so_many_parts_and_constants_are_none(part: bool | dict[str
 
 
 @pytest.mark.parametrize("path", ["#/properties/x", "#/x~1y/%7Bz%7D", "#/x~1y/{z}", "#/list/0", "#named", "#/x~1y/on"])
-def test_references_lead_to_schemas_wherever_they_are(path: str) -> None:
+def test_references_resolve_to_schemas_at_any_place(path: str) -> None:
     schema = of({"$ref": path} if path != "#/properties/x" else {}, **{
         "x/y": {"{z}": {"type": "string"}, "on": True}, "list": [{"type": "string"}],
         "$defs": {"a": {"$anchor": "named", "type": "string"}},
@@ -77,7 +77,7 @@ def test_references_lead_to_schemas_wherever_they_are(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["#/enum", "#/enum/0", "#/properties", "#/required/0", "#/list", "#/none", "#/list/00x"]
 )
-def test_references_to_what_is_no_schema_are_refused(path: str) -> None:
+def test_references_to_anything_but_a_schema_are_refused(path: str) -> None:
     schema = {"enum": [{}], "required": ["a"], "list": [{}], "properties": {}, "not": {"$ref": path}}
     with pytest.raises(InvalidInput, match="The schema refers to"):
         SchemaGraph(schema)
@@ -112,7 +112,7 @@ def test_a_check_that_may_take_long_never_runs_on_the_event_loop(schema: dict[st
         ({"items": {"items": {"items": {"type": "string"}}}}, [[[["x" * 100_000]]]] * 2),
     ],
 )
-def test_what_does_not_fit_is_never_copied_at_length_on_the_event_loop(schema: dict[str, Any], value: object) -> None:
+def test_large_mismatches_are_never_reported_on_the_event_loop(schema: dict[str, Any], value: object) -> None:
     assert on_loop(schema, value)[1] is False
 
 
@@ -123,7 +123,7 @@ def test_an_ordinary_check_runs_on_the_event_loop() -> None:
     assert on_loop({"type": "string", "pattern": "^[a-z-]+$"}, "a-name") == (True, True)
 
 
-async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_checks_that_wait_for_a_process_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_pool, "_PLACES", threading.BoundedSemaphore(1))
     first = asyncio.create_task(process_pool.problems({"required": ["a"]}, {}))
     await asyncio.sleep(0)  # it occupies the only place
@@ -135,12 +135,12 @@ async def test_only_so_many_checks_wait_for_a_process(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("bad", [{"type": "bogus"}, {"pattern": "(?=a)"}, {"$ref": "http://127.0.0.1:1/"}])
-def test_the_validator_itself_fetches_nothing_and_searches_for_nothing_slow(bad: dict[str, Any]) -> None:
+def test_the_validator_fetches_no_references_and_runs_no_slow_patterns(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         validator(bad)
 
 
-def test_the_process_says_the_same_as_the_event_loop() -> None:
+def test_the_process_reports_the_same_as_the_event_loop() -> None:
     schema = of({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
     args = {"x": [1, "2", None], "z": 1}
     assert asyncio.run(process_pool.problems(schema, args)) == problems(validator(schema), args)

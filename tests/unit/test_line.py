@@ -44,7 +44,9 @@ def written(line: WebSocketProtocol) -> list[bytes]:
     return line.transport.written
 
 
-async def test_a_line_takes_messages_until_its_buffer_is_full_and_when_it_has_drained(line: WebSocketProtocol) -> None:
+async def test_messages_are_accepted_until_the_buffer_is_full_and_again_when_it_has_drained(
+    line: WebSocketProtocol,
+) -> None:
     assert line.write(MESSAGE)
     line.pause_writing()
     assert not line.write(MESSAGE)
@@ -69,7 +71,7 @@ async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(l
 
 
 @pytest.mark.parametrize("state", [State.CONNECTING, State.CLOSING, State.CLOSED])
-async def test_nothing_is_written_to_who_is_not_there_and_a_delivery_ends(
+async def test_nothing_is_written_to_a_closed_connection_and_a_delivery_ends(
     line: WebSocketProtocol, state: State
 ) -> None:
     line.conn.state = state

@@ -30,7 +30,7 @@ def _problems(*statements: tuple[str, tuple[Any, ...]]) -> list[str]:
     return [problem.split(":")[0] for problem in found]
 
 
-def test_every_table_has_a_place_a_guard_or_is_never_waited_for() -> None:
+def test_every_table_has_a_lock_rank_a_guard_or_is_never_waited_for() -> None:
     assert {table.name for table in metadata.sorted_tables} == (
         set(LOCK_ORDER) - {"gate", "keeping", "owner"} | GUARDS.keys() | UNCONTENDED
     )
@@ -70,7 +70,7 @@ def test_several_rows_after_a_statement_that_locks_them_in_order_pass() -> None:
     assert _problems((ordered, ([LOW, HIGH],)), ("DELETE FROM users WHERE id = ANY($1::uuid[])", ([LOW],))) == []
 
 
-def test_what_skips_locked_rows_waits_for_nobody() -> None:
+def test_a_statement_with_skip_locked_is_permitted() -> None:
     assert _problems((USER, (LOW,)), ("SELECT id FROM threads LIMIT $1 FOR UPDATE SKIP LOCKED", (1,))) == []
 
 
@@ -101,7 +101,7 @@ def test_the_lists_of_all_members_after_one_user_are_found() -> None:
     assert len(_problems(both)) == 1
 
 
-def test_a_violation_in_another_process_is_told_to_the_test() -> None:
+def test_a_violation_in_another_process_fails_the_test() -> None:
     lock_order.told().write_text("locks budgets after users\n")
     assert lock_order.taken() == ["locks budgets after users"]
     assert lock_order.taken() == []

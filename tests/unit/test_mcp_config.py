@@ -35,7 +35,7 @@ def test_without_a_file_there_are_twelve_groups_and_no_servers() -> None:
     assert not config.groups["tasks"].has("read_file")
 
 
-def test_servers_are_read_in_their_customary_shape(path: Path) -> None:
+def test_servers_are_read_in_the_customary_format(path: Path) -> None:
     local = {
         "command": "python",
         "args": ["-m", "${WHAT:-tool}"],
@@ -56,7 +56,7 @@ def test_servers_are_read_in_their_customary_shape(path: Path) -> None:
     assert (other.only_reads("list_x"), other.only_reads("get_x")) == (True, False)
 
 
-def test_groups_are_overridden_extended_and_taken_away(path: Path) -> None:
+def test_groups_are_overridden_extended_and_removed(path: Path) -> None:
     groups = {"web": {"title": "The web"}, "files": ["read_file"], "browser": None, "ours": {"tools": ["x_*"]}}
     config = read(path, {"groups": groups})
     assert set(config.groups) == TWELVE - {"browser"} | {"ours"}
@@ -96,7 +96,7 @@ def test_groups_are_overridden_extended_and_taken_away(path: Path) -> None:
         ({"groups": {"web": "x"}}, "groups.web: must be an object"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(path: Path, said: Any, place: str) -> None:
+def test_an_error_names_its_place(path: Path, said: Any, place: str) -> None:
     with pytest.raises(McpConfigError) as bad:
         read(path, said, OTHER="hush-hush")
     assert place in str(bad.value)
@@ -109,7 +109,7 @@ def test_a_secret_is_never_repeated(path: Path) -> None:
     assert "hush" not in str(bad.value)
 
 
-def test_the_file_is_the_one_that_is_named_or_the_one_at_home(tmp_path: Path) -> None:
+def test_the_file_is_the_configured_one_or_the_one_in_the_home(tmp_path: Path) -> None:
     home, named = tmp_path / "mcp.json", tmp_path / "other.json"
     assert from_environment({"KHALA_HOME": str(tmp_path)}).mcp.servers == {}
     home.write_text('{"mcpServers": {"at-home": {"command": "x"}}}')
@@ -124,7 +124,7 @@ def test_the_file_is_the_one_that_is_named_or_the_one_at_home(tmp_path: Path) ->
 @given(
     st.lists(st.text(max_size=100), unique=True, max_size=20), st.lists(st.text(max_size=100), unique=True, max_size=9)
 )
-def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: list[str], servers: list[str]) -> None:
+def test_names_are_valid_and_distinct_for_any_names_of_servers_and_tools(tools: list[str], servers: list[str]) -> None:
     prefixes = tool_names.prefixes(servers)
     full = [name for prefix in prefixes.values() for name in tool_names.full_names(prefix, tools).values()]
     assert len(set(full)) == len(full) == len(servers) * len(tools)
@@ -133,5 +133,5 @@ def test_names_are_valid_and_apart_whatever_servers_and_tools_are_called(tools: 
 
 
 @given(st.from_regex(r"[a-z]([a-z0-9-]|_[a-z0-9]){0,30}", fullmatch=True))
-def test_a_good_name_stays_whatever_else_there_is(tool: str) -> None:
+def test_a_valid_name_is_kept_whatever_other_names_there_are(tool: str) -> None:
     assert tool_names.full_names("server", [f"{tool}.", tool, f"_{tool}"])[tool] == f"server__{tool}"

@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), VALUES))
-def test_what_is_an_object_is_read_from_text_or_as_it_is(args: dict[str, Any]) -> None:
+def test_an_object_is_read_from_text_or_used_unchanged(args: dict[str, Any]) -> None:
     assert tool_arguments.read(msgspec.json.encode(args).decode()) == (args, None)
     assert tool_arguments.of(args) == (args, None)
 
@@ -30,7 +30,7 @@ def test_any_text_is_arguments_or_a_problem_and_can_be_written(text: str) -> Non
 
 
 @pytest.mark.parametrize("nothing", ["", "  \n", "null", None, {}])
-def test_nothing_is_no_arguments(nothing: object) -> None:
+def test_empty_text_means_no_arguments(nothing: object) -> None:
     assert tool_arguments.of(nothing) == ({}, None)
 
 
@@ -50,7 +50,7 @@ def test_nothing_is_no_arguments(nothing: object) -> None:
         ("0", "must be a JSON object"),
     ],
 )
-def test_what_is_no_object_has_a_problem(written: object, problem: str) -> None:
+def test_arguments_that_are_no_object_have_a_problem(written: object, problem: str) -> None:
     args, told = tool_arguments.of(written)
     assert args == {}
     assert problem in (told or "")

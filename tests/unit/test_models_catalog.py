@@ -36,13 +36,13 @@ def test_a_reference_is_read_and_written_back(text: str, expected: ModelRef) -> 
 
 
 @pytest.mark.parametrize("text", ["", "gpt-5-mini", "mistral:large", ":x", "OpenAI:gpt"])
-def test_an_unknown_provider_is_told_with_the_choices(text: str) -> None:
+def test_an_unknown_provider_is_reported_with_the_choices(text: str) -> None:
     with pytest.raises(BadModelError, match="anthropic:NAME, openai:NAME, google:NAME or demo"):
         model_names.parse(text)
 
 
 @pytest.mark.parametrize("text", ["openai", "openai:", "google: "])
-def test_a_missing_name_is_told_with_an_example(text: str) -> None:
+def test_a_missing_model_name_is_reported_with_an_example(text: str) -> None:
     with pytest.raises(BadModelError, match="write for example"):
         model_names.parse(text)
 
@@ -59,7 +59,7 @@ def test_a_missing_name_is_told_with_an_example(text: str) -> None:
         ({"OPENAI_BASE_URL": "http://localhost:1"}, "demo"),
     ],
 )
-def test_the_default_follows_the_keys(env: Mapping[str, str], provider: str) -> None:
+def test_the_default_model_depends_on_the_configured_keys(env: Mapping[str, str], provider: str) -> None:
     assert from_environment(env).model_chain[0].provider == provider
 
 
@@ -87,12 +87,12 @@ def test_settings_are_read_from_the_names_the_providers_use() -> None:
 
 
 @pytest.mark.parametrize(("ref", "name"), [("openai:x", "OPENAI_API_KEY"), ("google:x", "GEMINI_API_KEY")])
-def test_a_missing_key_is_told_when_the_model_is_opened(ref: str, name: str) -> None:
+def test_a_missing_key_is_reported_when_the_model_is_opened(ref: str, name: str) -> None:
     with pytest.raises(BadModelError, match=name):
         Providers(ProviderConfig()).open(ref)
 
 
-def test_keys_do_not_show() -> None:
+def test_keys_are_not_in_the_text_of_settings() -> None:
     settings = from_environment({"OPENAI_API_KEY": "sk-very-secret"})
     config = settings.provider_config
     assert config.access["openai"].key == "sk-very-secret"
@@ -100,13 +100,13 @@ def test_keys_do_not_show() -> None:
     assert "sk-very-secret" not in f"{config.connection('openai')!r}"
 
 
-def test_who_pays_is_read_with_the_key_and_kept_without_one() -> None:
+def test_organization_and_project_are_read_with_the_key_and_kept_without_one() -> None:
     env = {"OPENAI_BASE_URL": "http://localhost:1/v1", "OPENAI_ORG_ID": "org-1", "OPENAI_PROJECT_ID": "proj-1"}
     expected = ProviderAccess(key="none", url="http://localhost:1/v1", organization="org-1", project="proj-1")
     assert from_environment(env).provider_config.connection("openai").access == expected
 
 
-def test_a_vendor_that_speaks_openais_protocol_is_added_by_data_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vendor_with_openais_protocol_needs_only_a_table_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     acme = ProviderSpec(
         name="acme",
         label="Acme",

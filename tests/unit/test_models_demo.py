@@ -40,7 +40,7 @@ async def listen(model: DemoModel, text: str, heard: asyncio.Queue[ModelEvent]) 
             heard.put_nowait(event)
 
 
-async def test_a_question_is_answered_in_markdown_that_quotes_it_and_tells_what_this_is() -> None:
+async def test_the_answer_is_markdown_that_quotes_the_question_and_explains_the_demo() -> None:
     answer = said(await ask("What is   love? /pace=0"))
     for expected in ("demo model", "“What is love? /pace=0”", "\n## ", "\n1. ", "```sh", "| --- |", "KHALA_MODEL="):
         assert expected in answer
@@ -59,7 +59,7 @@ async def test_words_are_numbered_and_each_is_a_token() -> None:
     assert events[-1] == Completed(usage=TokenUsage(input_tokens=9, output_tokens=300), finish_reason="stop")
 
 
-async def test_a_limit_of_tokens_cuts_the_answer_and_says_length() -> None:
+async def test_a_token_limit_truncates_the_answer_with_reason_length() -> None:
     events = await ask("/words=10 /pace=0", limit=3)
     assert said(events) == "word1 word2 word3 "
     assert isinstance(events[-1], Completed)
@@ -67,24 +67,24 @@ async def test_a_limit_of_tokens_cuts_the_answer_and_says_length() -> None:
 
 
 @given(st.text())
-def test_an_echo_is_exact_however_it_is_cut(text: str) -> None:
+def test_an_echo_is_exact_whatever_its_tokens(text: str) -> None:
     assert "".join(write(f"/pace=0 /echo {text}").tokens) == text
 
 
 @given(st.sampled_from(["/words=30", "Hello?", "/help", "/empty", "/echo aé👩 x"]), st.integers(0, 400))
-def test_an_interrupted_answer_goes_on_where_it_ended(message: str, place: int) -> None:
+def test_an_interrupted_answer_continues_where_it_ended(message: str, place: int) -> None:
     whole = "".join(write(message).tokens)
     script = write(message, said=whole[:place])
     assert whole[:place] + "".join(script.tokens) == whole
     assert all(script.tokens)
 
 
-def test_trouble_keeps_its_place_in_an_answer_that_goes_on() -> None:
+def test_a_simulated_failure_keeps_its_place_in_a_continued_answer() -> None:
     assert write("/words=9 /hang=5", said="word1 word2 ").hang_after == 3
     assert write("/words=9 /hang=5", said="word1 word2 word3 word4 word5 word6 ").hang_after == 0
 
 
-def test_a_beginning_from_elsewhere_is_ignored() -> None:
+def test_earlier_text_that_does_not_match_is_ignored() -> None:
     assert write("/words=2", said="As I said").tokens == ("word1 ", "word2")
 
 
@@ -94,7 +94,7 @@ def test_directives_after_echo_are_text() -> None:
 
 
 @given(st.text())
-def test_no_message_breaks_the_script(text: str) -> None:
+def test_no_message_crashes_the_demo_model(text: str) -> None:
     script = write(text)
     assert all(script.tokens)
     assert len(list(delays(script))) == len(script.tokens)
@@ -124,7 +124,7 @@ def test_the_natural_pace_varies_a_little_and_is_the_same_every_time() -> None:
     assert 3 < sum(map(len, script.tokens)) / len(script.tokens) <= 4
 
 
-def test_a_pace_asked_for_is_even() -> None:
+def test_a_requested_pace_is_even() -> None:
     assert set(delays(write("/words=9 /pace=200"))) == {1 / 200}
     assert set(delays(write("/words=9 /pace=0"))) == {0.0}
 
@@ -149,7 +149,7 @@ async def test_a_failure_comes_after_so_many_tokens(after: int, midstream: bool,
     assert (failure.code, failure.retryable, failure.midstream, text) == ("connection_lost", True, midstream, heard)
 
 
-async def test_a_hang_says_its_tokens_and_ends_when_cancelled() -> None:
+async def test_a_hang_sends_its_tokens_and_ends_when_cancelled() -> None:
     heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
 
     listening = asyncio.create_task(listen(DemoModel(), "/words=3 /pace=0 /hang=2", heard))
@@ -160,14 +160,14 @@ async def test_a_hang_says_its_tokens_and_ends_when_cancelled() -> None:
     assert heard.empty()
 
 
-async def test_a_rate_limit_tells_how_long_to_wait_and_never_ends() -> None:
+async def test_an_uncounted_rate_limit_has_a_wait_and_never_ends() -> None:
     model = DemoModel()
     for _ in range(4):
         failure, text = await failing("/ratelimit=2", model)
         assert (failure.code, failure.retryable, failure.retry_after, text) == ("rate_limited", True, 2.0, "")
 
 
-async def test_a_counted_rate_limit_ends_in_an_answer_and_begins_anew() -> None:
+async def test_a_counted_rate_limit_ends_in_an_answer_and_starts_over() -> None:
     model = DemoModel()
     for _ in range(2):
         await failing("/ratelimit=1,2 /empty", model)
@@ -176,7 +176,7 @@ async def test_a_counted_rate_limit_ends_in_an_answer_and_begins_anew() -> None:
             assert isinstance(await anext(events), Completed)
 
 
-async def test_the_last_words_of_the_user_count() -> None:
+async def test_the_last_message_of_the_user_counts() -> None:
     said_before = (PromptTurn(role="user", text="/empty"), PromptTurn(role="assistant", text="/empty"))
     asked = Prompt(system="", turns=(*said_before, PromptTurn(role="user", text="/words=1")))
     async with DemoModel().stream(asked) as events:
@@ -184,7 +184,7 @@ async def test_the_last_words_of_the_user_count() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: Prompt(system="", turns=()), lambda: prompt("")])
-async def test_nothing_asked_is_answered_too(make: Callable[[], Prompt]) -> None:
+async def test_an_empty_prompt_is_answered_too(make: Callable[[], Prompt]) -> None:
     async with DemoModel().stream(make()) as events:
         assert isinstance(await anext(events), TextChunk)
 

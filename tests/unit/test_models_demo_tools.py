@@ -73,13 +73,13 @@ async def conversation(question: PromptTurn, most: int = 9) -> tuple[list[list[t
     return rounds, ""
 
 
-async def test_a_call_is_made_and_then_its_outcome_is_told() -> None:
+async def test_a_call_is_made_and_then_its_outcome_is_summarised() -> None:
     rounds, answer = await conversation(user('/pace=0 Please /call echo {"a": {"b": "x } y"}}'))
     assert rounds == [[("echo", {"a": {"b": "x } y"}})]]
     assert answer == "The tools have answered:\n\n- `echo`: ok: did {'a': {'b': 'x } y'}}"
 
 
-async def test_calls_in_a_row_are_one_round_and_then_begins_the_next() -> None:
+async def test_calls_in_a_row_are_one_step_and_then_starts_the_next() -> None:
     message = '/pace=0 /call one /call two {"n": 2} /then /call three{"n":\n3} /say All /three. /echoes.\nNot this.'
     rounds, answer = await conversation(user(message))
     assert rounds == [[("one", {}), ("two", {"n": 2})], [("three", {"n": 3})]]
@@ -108,12 +108,12 @@ async def test_calls_are_bounded() -> None:
     assert len(end.uses) == demo_plan.MAX_CALLS
 
 
-async def test_braces_stay_where_nothing_is_repeated() -> None:
+async def test_braces_stay_if_nothing_is_repeated() -> None:
     _, end = await reply(user('/call run_code {"code": "print(f\'{i} {round}\')"}'))
     assert end.uses[0].args == {"code": "print(f'{i} {round}')"}
 
 
-async def test_a_loop_never_ends_and_counts_its_rounds() -> None:
+async def test_a_loop_never_ends_and_counts_its_steps() -> None:
     rounds, answer = await conversation(user('/pace=0 /loop /call first /then /call echo {"n": "{round}"}'), most=5)
     assert rounds == [[("first", {})], *([("echo", {"n": str(number)})] for number in range(2, 6))]
     assert answer == ""
@@ -130,7 +130,7 @@ async def test_a_loop_never_ends_and_counts_its_rounds() -> None:
         ('{"a":' + "[" * 3000 + "]" * 3000 + "}", "too deeply"),
     ],
 )
-async def test_arguments_that_cannot_be_read_are_a_use_with_a_problem(written: str, problem: str) -> None:
+async def test_invalid_arguments_make_a_call_with_a_problem(written: str, problem: str) -> None:
     _, end = await reply(user(f'/call bad {written} /call good {{"a": 1}}\n/pace=0'))
     bad, good = end.uses
     assert (bad.name, bad.args) == ("bad", {})
@@ -138,18 +138,18 @@ async def test_arguments_that_cannot_be_read_are_a_use_with_a_problem(written: s
     assert good == ToolUse(id=good.id, name="good", args={"a": 1})
 
 
-async def test_words_in_arguments_and_after_echo_direct_nothing() -> None:
+async def test_directives_in_arguments_and_after_echo_are_text() -> None:
     rounds, answer = await conversation(user('/pace=0 /call a {"text": "now /words=3 /then /loop"} /echo /call b {}'))
     assert rounds == [[("a", {"text": "now /words=3 /then /loop"})]]
     assert answer == "/call b {}"
 
 
-async def test_the_other_directives_are_about_the_answer() -> None:
+async def test_the_other_directives_apply_to_the_answer() -> None:
     rounds, answer = await conversation(user("/words=2 /pace=0 /call a"))
     assert (rounds, answer) == ([[("a", {})]], "word1 word2")
 
 
-async def test_text_comes_before_the_calls_of_its_round_and_goes_on_where_it_ended() -> None:
+async def test_text_comes_before_the_calls_of_its_step_and_continues_where_it_ended() -> None:
     question = user("/pace=0 /text Let me see. /call a /then /text And now: /call b")
     text, end = await reply(question)
     assert (text, called(end)) == ("Let me see.", [("a", {})])
@@ -157,7 +157,7 @@ async def test_text_comes_before_the_calls_of_its_round_and_goes_on_where_it_end
     assert (await reply(question, *done(text, end)))[0] == "And now:"
 
 
-async def test_a_reply_that_only_asks_is_followed_by_the_rounds_once_it_is_spurred_on() -> None:
+async def test_a_reply_that_only_asks_is_followed_by_the_steps_after_a_request_to_continue() -> None:
     question = user("/pace=0 /ask Shall I? /plan /call a /say Done.")
     text, end = await reply(question)
     assert (text, end.uses) == ("Shall I?", ())
@@ -170,26 +170,26 @@ async def test_a_reply_that_only_asks_is_followed_by_the_rounds_once_it_is_spurr
     assert (await reply(*turns, *done(text, end)))[0] == "Done."
 
 
-async def test_a_hint_in_the_midst_of_the_rounds_changes_nothing() -> None:
+async def test_a_request_to_continue_amid_the_steps_changes_nothing() -> None:
     question = user("/pace=0 /call a /then /call b")
     text, end = await reply(question)
     _, end = await reply(question, *done(text, end), user("Two rounds are left."))
     assert called(end) == [("b", {})]
 
 
-def test_the_next_question_stands_alone() -> None:
+def test_the_next_question_starts_its_own_steps() -> None:
     before = (user("/call a {}"), PromptTurn(role="assistant", text="The tools have answered."))
     message, script = direct(asked(*before, user("Hello?")))
     assert (message, script.uses) == ("Hello?", ())
     assert "You asked: “Hello?”" in "".join(script.tokens)
 
 
-def test_a_question_that_nobody_answered_does_not_come_back() -> None:
+def test_an_unanswered_question_is_not_repeated() -> None:
     assert direct(asked(user("/call a {}"), user("Hello?")))[0] == "Hello?"
     assert direct(asked(user("/call a {}"), user("/words=3")))[1].uses == ()
 
 
-async def test_without_tools_it_says_how_far_it_came() -> None:
+async def test_without_tools_it_reports_its_progress() -> None:
     question = user('/pace=0 /loop /call echo {"n": "{round}"}')
     first, second = await reply(question), await reply(question, *done(*await reply(question)))
     text, end = await reply(question, *done(*first), *done(*second, ok=False), tools=())
@@ -199,7 +199,7 @@ async def test_without_tools_it_says_how_far_it_came() -> None:
     assert (await reply(question, *done(*first), tools=()))[0].startswith("Stopped after 1 round.")
 
 
-async def test_a_long_list_of_outcomes_is_cut() -> None:
+async def test_a_long_list_of_outcomes_is_truncated() -> None:
     _, answer = await conversation(user('/pace=0 /times=30 /call echo {"text": "' + "x" * 500 + '"}'))
     lines = answer.split("\n")
     assert (len(lines), lines[-1]) == (23, "- and 10 more")
@@ -224,7 +224,7 @@ async def rounds_of(question: PromptTurn, count: int) -> list[PromptTurn]:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_a_plan_goes_on_after_a_summary_of_its_rounds(plain: bool) -> None:
+async def test_a_plan_continues_after_a_summary_of_its_steps(plain: bool) -> None:
     question = user('/pace=0 /loop /text Next: /call echo {"n": "{round}"}')
     earlier = [
         user("/call a"),
@@ -248,7 +248,7 @@ async def test_a_plan_goes_on_after_a_summary_of_its_rounds(plain: bool) -> None
     assert "so far: 4." in again
 
 
-async def test_a_summary_of_what_was_answered_has_no_rounds() -> None:
+async def test_a_summary_of_answered_questions_has_no_steps() -> None:
     question = user("/pace=0 /call a")
     turns = (question, *await rounds_of(question, 1), PromptTurn(role="assistant", text="It went well."))
     summary, _ = await reply(*turns, user(SUMMARISE), tools=())
@@ -270,7 +270,7 @@ async def test_files_are_named_in_the_answer() -> None:
     assert (await reply(user("/words=1 /pace=0", *files)))[0] == "word1"
 
 
-async def test_a_round_can_lose_its_connection_always_or_so_many_times() -> None:
+async def test_a_step_can_lose_its_connection_always_or_so_many_times() -> None:
     model = DemoModel()
     question = user("/pace=0 /failround=2,1 /text Hm. /call a /then /call b")
     turns = (question, *done(*await reply(question)))
@@ -286,7 +286,7 @@ async def test_a_round_can_lose_its_connection_always_or_so_many_times() -> None
         assert caught.value.midstream
 
 
-async def test_a_round_can_hang_and_can_take_its_time() -> None:
+async def test_a_step_can_hang_and_can_be_slow() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await reply(user("/hanground=1 /call a"))
@@ -296,7 +296,7 @@ async def test_a_round_can_hang_and_can_take_its_time() -> None:
     assert loop.time() - began >= 0.1
 
 
-async def test_what_it_calls_is_output_and_what_it_is_offered_is_free() -> None:
+async def test_calls_count_as_output_tokens_and_offered_tools_are_free() -> None:
     question = user('/pace=0 /call echo {"text": "12345678"}')
     _, end = await reply(question)
     _, offered = await reply(question, tools=TOOLS * 9)
@@ -315,13 +315,13 @@ UNREADABLE = ("/call", "/call {}", "/calls x", "/times=", "/times=x", "/wait=", 
 
 
 @pytest.mark.parametrize("word", UNREADABLE)
-def test_what_cannot_be_read_is_an_ordinary_word(word: str) -> None:
+def test_an_invalid_directive_is_an_ordinary_word(word: str) -> None:
     plan = demo_plan.read(word)
     assert (plan.empty, plan.rest) == (True, word)
 
 
 @given(st.text(), st.lists(st.sampled_from(["/call a", "/then", "/loop", "/times=2", '{"a"', "}", "/say", "\n", " "])))
-def test_no_message_breaks_the_plan(text: str, words: list[str]) -> None:
+def test_no_message_crashes_the_plan(text: str, words: list[str]) -> None:
     plan = demo_plan.read(" ".join([*words, text]))
     for number in range(1, len(plan.rounds) + 2):
         assert not plan.rounds or list(demo_plan.calls(plan, number))

@@ -46,7 +46,7 @@ from khala.models.openai.error_responses import retry_after
         (None, ["odd"], failures.UNAVAILABLE),
     ],
 )
-def test_a_refusal_has_its_kind(status: int | None, error: Any, kind: failures.FailureKind) -> None:
+def test_each_refusal_has_its_failure_code(status: int | None, error: Any, kind: failures.FailureKind) -> None:
     assert ProviderRefusalError.of(error, status=status).kind == kind
 
 
@@ -67,7 +67,7 @@ def test_a_refusal_has_its_kind(status: int | None, error: Any, kind: failures.F
         ({"retry-after": "Thu, 99 Jan 1970 00:00:00 GMT"}, None),
     ],
 )
-def test_the_wait_is_read_where_it_is_one(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_valid_retry_after_is_read(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers) == seconds
 
 
@@ -78,7 +78,7 @@ def test_a_date_to_come_is_a_wait() -> None:
     assert 3000 < found <= 3600
 
 
-def test_only_a_refusal_without_a_cause_is_blamed_on_what_was_asked() -> None:
+def test_only_a_refusal_without_a_cause_is_attributed_to_the_request() -> None:
     asked = ["use tools"]
     plain = failures.of(ProviderRefusalError("no", status=400), "openai", midstream=False, asked=asked)
     key = failures.of(ProviderRefusalError("no", status=401), "openai", midstream=False, asked=asked)

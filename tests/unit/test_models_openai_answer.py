@@ -34,7 +34,7 @@ def failing(events: Iterable[bytes], sort: type[Exception]) -> tuple[list[TextCh
     return said, caught.value
 
 
-def test_what_comes_in_one_read_is_one_event_of_each_voice() -> None:
+def test_data_of_one_read_is_one_event_of_text_and_one_of_reasoning() -> None:
     said, answer = heard(
         chunk(role="assistant", content=""),
         chunk(reasoning_content="let "),
@@ -50,7 +50,7 @@ def test_what_comes_in_one_read_is_one_event_of_each_voice() -> None:
     assert (answer.heard, answer.finish, answer.done) == (["let me", "42", "!"], "stop", True)
 
 
-def test_both_voices_in_one_chunk_keep_their_order() -> None:
+def test_text_and_reasoning_in_one_chunk_keep_their_order() -> None:
     assert heard(chunk(reasoning="why", content="so"))[0] == [ReasoningChunk("why"), TextChunk("so")]
 
 
@@ -65,7 +65,7 @@ def test_both_voices_in_one_chunk_keep_their_order() -> None:
         b"",
     ],
 )
-def test_whatever_may_be_missing_says_nothing(event: bytes) -> None:
+def test_missing_fields_add_nothing(event: bytes) -> None:
     said, answer = heard(event)
     assert (said, answer.finish, answer.done) == ([], None, False)
 
@@ -75,7 +75,7 @@ def test_content_in_a_list_of_parts_is_text() -> None:
     assert heard(event)[0] == [TextChunk("ab")]
 
 
-def test_tags_of_thinking_count_as_tokens_of_their_own_only() -> None:
+def test_thinking_tags_count_only_as_separate_tokens() -> None:
     tokens = ("<think>", "hm <think> ", "</think>", "a <think>", "</think>", "b")
     assert heard(*(chunk(content=token) for token in tokens))[0] == [
         ReasoningChunk("hm <think> "),
@@ -83,7 +83,7 @@ def test_tags_of_thinking_count_as_tokens_of_their_own_only() -> None:
     ]
 
 
-def test_thinking_goes_on_over_reads() -> None:
+def test_thinking_continues_across_reads() -> None:
     answer = AnswerReader()
     assert list(answer.read([chunk(content="<think>")])) == []
     assert list(answer.read([chunk(content="a")])) == [ReasoningChunk("a")]
@@ -99,7 +99,7 @@ def test_the_last_usage_counts() -> None:
     assert (answer.counts.prompt_tokens, answer.counts.completion_tokens) == (5, 9)
 
 
-def test_a_refusal_is_filtered_whatever_the_finish_says() -> None:
+def test_a_refusal_is_filtered_whatever_the_finish_reason() -> None:
     said, answer = heard(chunk(refusal="I can't."), chunk("stop"))
     assert (said, answer.finish) == ([], "content_filter")
 
@@ -114,12 +114,12 @@ def test_a_refusal_is_filtered_whatever_the_finish_says() -> None:
         b'{"choices":[{"delta":7}]}',
     ],
 )
-def test_what_was_said_before_a_broken_event_is_handed_on_first(broken: bytes) -> None:
+def test_text_before_an_invalid_event_is_passed_on_first(broken: bytes) -> None:
     said, _ = failing([chunk(content="a"), chunk(content="b"), broken, chunk(content="c")], ValueError)
     assert said == [TextChunk("ab")]
 
 
-def test_an_error_in_the_stream_is_raised_with_what_it_says() -> None:
+def test_an_error_in_the_stream_is_raised_with_its_message() -> None:
     error = {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}}
     said, raised = failing([chunk(content="a"), msgspec.json.encode(error)], ProviderRefusalError)
     assert said == [TextChunk("a")]
@@ -157,7 +157,7 @@ def test_arguments_may_come_as_an_object() -> None:
     assert next(answer.calls.uses()).args == {"city": "Aiur"}
 
 
-def test_a_call_without_a_name_is_none() -> None:
+def test_a_call_without_a_name_is_dropped() -> None:
     _, answer = heard(calling({"index": 0, "id": "a", "function": {"arguments": "{}"}}))
     assert list(answer.calls.uses()) == []
 

@@ -22,7 +22,7 @@ def messages(*turns: PromptTurn, **rest: Any) -> Any:
     return told(*turns, **rest)["messages"]
 
 
-def test_the_least_that_can_be_asked() -> None:
+def test_a_minimal_request() -> None:
     assert told(PromptTurn(role="user", text="Hi")) == {
         "model": "m-1",
         "messages": [{"role": "user", "content": "Hi"}],
@@ -31,7 +31,7 @@ def test_the_least_that_can_be_asked() -> None:
     }
 
 
-def test_a_round_of_tools_with_a_limit() -> None:
+def test_a_step_with_tools_and_a_limit() -> None:
     uses = (ToolUse(id="a", name="echo", args={"n": 1}), ToolUse(id="b", name="no such", args={}))
     asked = told(
         PromptTurn(role="user", text="Do."),
@@ -92,14 +92,14 @@ def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None
     assert said[1:] == [{"role": "assistant", "content": "a\n\nb"}]
 
 
-def test_an_answer_that_was_cut_off_is_to_go_on() -> None:
+def test_an_interrupted_answer_is_followed_by_a_request_to_continue() -> None:
     assert messages(PromptTurn(role="user", text="?"), said="The answer is fo")[1:] == [
         {"role": "assistant", "content": "The answer is fo"},
         {"role": "user", "content": GO_ON},
     ]
 
 
-def test_tools_that_may_not_be_called_any_more_are_named() -> None:
+def test_called_tools_that_may_not_be_called_any_more_are_declared() -> None:
     use = ToolUse(id="a", name="echo", args={})
     asked = told(PromptTurn(role="user", text="Do."), PromptTurn(role="assistant", uses=(use,)))
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["echo"]

@@ -36,14 +36,14 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
 
 @given(streams(), st.lists(st.integers(0, 300), max_size=12))
 @example((b"data: a\r\n\r\ndata: b\r\r", [b"a", b"b"]), [8, 9, 10, 11])
-def test_however_the_bytes_are_cut_the_events_are_the_same(made: tuple[bytes, list[bytes]], places: list[int]) -> None:
+def test_the_events_do_not_depend_on_chunk_boundaries(made: tuple[bytes, list[bytes]], places: list[int]) -> None:
     stream, expected = made
     assert read(stream, places) == expected
     assert read(stream, list(range(len(stream)))) == expected
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=8))
-def test_any_bytes_at_all_are_read_the_same_however_cut(stream: bytes, places: list[int]) -> None:
+def test_any_bytes_give_the_same_events_for_all_chunk_boundaries(stream: bytes, places: list[int]) -> None:
     assert read(stream, places) == read(stream, [])
 
 
@@ -54,7 +54,7 @@ def test_an_event_ends_with_its_blank_line_and_not_with_the_next_byte() -> None:
     assert list(events.feed(b"\n")) == [b"b"]
 
 
-def test_what_the_end_cuts_off_is_no_event_but_can_be_looked_at() -> None:
+def test_an_incomplete_event_at_the_end_is_no_event_but_can_be_inspected() -> None:
     events = SseParser()
     assert list(events.feed(b"data: a\n\ndata: [DO")) == [b"a"]
     assert list(events.feed(b"NE]")) == []
@@ -65,7 +65,7 @@ def test_what_the_end_cuts_off_is_no_event_but_can_be_looked_at() -> None:
 @pytest.mark.parametrize(
     "filler", [b"data: " + b"x" * 7, b"data: xxxxxxx\n", b"data\n", b"x" * 9], ids=["line", "lines", "empty", "unknown"]
 )
-def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
+def test_an_endless_event_is_rejected(filler: bytes) -> None:
     events = SseParser(longest=100)
     assert list(events.feed(b"data: before\n\n")) == [b"before"]
     endless = (event for _ in range(101) for event in events.feed(filler))
@@ -73,14 +73,14 @@ def test_an_event_that_never_ends_is_given_up(filler: bytes) -> None:
         next(endless)
 
 
-def test_what_came_before_an_event_that_is_too_long_is_read() -> None:
+def test_events_before_one_that_is_too_long_are_read() -> None:
     read: list[bytes] = []
     with pytest.raises(EventTooLong):
         read.extend(SseParser(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps the events before the error
     assert read == [b"a"]
 
 
-def test_the_bound_is_of_one_event_and_not_of_the_stream() -> None:
+def test_the_limit_applies_to_one_event_and_not_to_the_stream() -> None:
     events = SseParser(longest=40)
     for cut in range(1, 30):
         pieces = (b"data: " + b"x" * 20 + b"\r\n", b": and a comm", b"ent\r\n\r\n"[:7], b"\n")

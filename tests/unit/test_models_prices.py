@@ -16,13 +16,13 @@ def test_a_known_model_has_its_list_price() -> None:
     assert cost("openai", "gpt-4o-mini", TokenUsage()) == Decimal(0)
 
 
-def test_a_million_tokens_cost_what_calls_by_them_do() -> None:
+def test_the_price_of_a_million_tokens_equals_that_of_calls_with_them() -> None:
     assert per_million("openai", "gpt-4o-mini") == (Decimal("0.15"), Decimal("0.6"))
     assert per_million("demo", "demo") == (Decimal(0), Decimal(0))
     assert per_million("openai", "llama3:8b") == (None, None)
 
 
-def test_a_price_that_rises_for_long_prompts_is_told_as_it_is_for_short_ones() -> None:
+def test_a_price_that_rises_for_long_prompts_is_listed_for_short_ones() -> None:
     long = cost("google", "gemini-2.5-pro", TokenUsage(input_tokens=1_000_000))
     assert long is not None
     assert per_million("google", "gemini-2.5-pro")[0] == long / 2
@@ -39,7 +39,7 @@ def test_an_unknown_model_has_no_price_and_no_window(provider: str, model: str) 
 
 
 @pytest.mark.parametrize("usage", [TokenUsage(input_tokens=-1), TokenUsage(output_tokens=10**15)])
-def test_a_strange_usage_raises_nothing(usage: TokenUsage) -> None:
+def test_an_inconsistent_usage_raises_no_error(usage: TokenUsage) -> None:
     cost("openai", "gpt-4o-mini", usage)
 
 

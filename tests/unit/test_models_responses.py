@@ -12,7 +12,9 @@ TEXTS = st.text(alphabet=st.sampled_from('a"\\\n\u0085\u2028\u2029\u2027\u00e2\u
 
 
 @given(TEXTS, st.lists(st.integers(0, 400)))
-def test_however_json_is_cut_escaping_keeps_its_meaning_and_leaves_no_separator(text: str, cuts: list[int]) -> None:
+def test_escaping_keeps_the_meaning_and_leaves_no_separator_for_all_chunk_boundaries(
+    text: str, cuts: list[int]
+) -> None:
     source = json.dumps([text], ensure_ascii=False).encode()
     places = [0, *sorted(min(cut, len(source)) for cut in cuts), len(source)]
     escaped, held = b"", b""

@@ -27,21 +27,21 @@ FINAL = ("refused", "context_exceeded")
 @pytest.mark.parametrize(
     ("tries", "expected"), [(1, Wait(0.5)), (2, Wait(1.0)), (3, SwitchModel()), (4, SwitchModel())]
 )
-def test_a_passing_failure_is_tried_three_times_with_growing_waits(
+def test_a_temporary_failure_is_tried_three_times_with_growing_waits(
     code: str, tries: int, expected: RetryDecision
 ) -> None:
     assert decided(failed(code), tries=tries) == expected
 
 
 @pytest.mark.parametrize("code", FINAL)
-def test_what_waiting_cannot_mend_goes_to_the_next_model_at_once(code: str) -> None:
+def test_a_permanent_failure_goes_to_the_next_model_at_once(code: str) -> None:
     assert decided(failed(code)) == SwitchModel()
     assert decided(failed(code), more=False) == GiveUp()
 
 
 @pytest.mark.parametrize("code", RETRYABLE + FINAL)
 @pytest.mark.parametrize("more", [True, False])
-def test_nothing_is_retried_once_text_has_come(code: str, more: bool) -> None:
+def test_no_call_is_retried_after_its_first_text(code: str, more: bool) -> None:
     assert decided(failed(code, midstream=True), more=more) == GiveUp()
 
 
@@ -55,9 +55,7 @@ def test_nothing_is_retried_once_text_has_come(code: str, more: bool) -> None:
         (3600.0, False, GiveUp()),
     ],
 )
-def test_a_wait_the_provider_asks_for_is_kept_unless_it_is_too_long(
-    asked: float, more: bool, expected: RetryDecision
-) -> None:
+def test_a_requested_wait_is_respected_unless_it_is_too_long(asked: float, more: bool, expected: RetryDecision) -> None:
     assert decided(failed("rate_limited", retry_after=asked), more=more) == expected
 
 
@@ -65,7 +63,7 @@ def test_the_last_model_fails_for_good_after_its_third_try() -> None:
     assert decided(failed("overloaded"), tries=3, more=False) == GiveUp()
 
 
-def test_no_wait_is_begun_after_a_minute() -> None:
+def test_no_wait_starts_after_a_minute() -> None:
     assert decided(failed("overloaded"), elapsed=59.0) == Wait(0.5)
     assert decided(failed("overloaded"), elapsed=60.0) == SwitchModel()
     assert decided(failed("rate_limited", retry_after=20.0), elapsed=45.0, more=False) == GiveUp()

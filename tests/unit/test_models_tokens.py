@@ -59,7 +59,7 @@ async def test_a_model_newer_than_the_tables_is_counted_but_called_an_estimate()
     assert counter.count("four", "gpt-99-nova") == TokenCount(4, True)
 
 
-async def test_models_of_other_makers_are_estimated_without_trying() -> None:
+async def test_models_of_other_vendors_are_estimated_without_loading_a_vocabulary() -> None:
     def never(name: str) -> Encoding:
         pytest.fail(f"asked for {name}")
 
@@ -84,7 +84,7 @@ async def test_a_failure_is_remembered_and_tried_again_later() -> None:
     assert asked == 2
 
 
-async def test_a_load_that_hangs_holds_nobody_up_and_serves_when_it_comes() -> None:
+async def test_a_hanging_load_blocks_no_caller_and_is_used_once_it_ends() -> None:
     arrive = threading.Event()
 
     def hang(name: str) -> Encoding:
@@ -147,11 +147,11 @@ def test_all_of_a_turn_is_estimated() -> None:
         ("text/plain", b"\xff\xfe" * 99, 1),
     ],
 )
-def test_a_file_is_estimated_by_what_a_model_sees_of_it(media_type: str, data: bytes, expected: int) -> None:
+def test_a_file_is_estimated_by_the_content_that_a_model_receives(media_type: str, data: bytes, expected: int) -> None:
     assert token_counter.estimate_file(PromptFile(name="name", media_type=media_type, data=data)) == expected
 
 
-def test_tools_count_where_the_model_reads_them() -> None:
+def test_tools_count_as_prompt_tokens() -> None:
     prompt = Prompt(system="", turns=(), tools=(SPEC,) * 3)
     size = token_counter.estimate_tool(SPEC)
     assert size == token_counter.estimate('["echo","Says it.",{"type":"object"}]')
@@ -159,13 +159,13 @@ def test_tools_count_where_the_model_reads_them() -> None:
     assert token_counter.estimate_usage(prompt, "", tools=False) == TokenUsage()
 
 
-def test_many_tools_are_estimated_rightly_however_many_are_remembered() -> None:
+def test_tools_beyond_the_cache_size_are_estimated_correctly() -> None:
     for number in range(3 * token_counter.MAX_REMEMBERED_TOOLS):
         spec = ToolSpec(name="x" * (number % 60), description="", parameters={})
         assert token_counter.estimate_tool(spec) == (number % 60 + 13) // 4
 
 
-async def test_a_turn_is_counted_with_all_that_belongs_to_it() -> None:
+async def test_a_turn_is_counted_with_its_calls_outcomes_and_files() -> None:
     counter = TokenCounter(lambda name: BYTES)
     await counter.ready("gpt-4o")
     used = PromptTurn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))

@@ -77,7 +77,7 @@ def workspace(tree: Path) -> Iterator[Workspace]:
         yield space
 
 
-def test_a_fault_in_the_list_is_told(tree: Path) -> None:
+def test_an_error_in_the_list_is_reported(tree: Path) -> None:
     wrong = [
         mutant("moved", old="max(number, 10)"),
         mutant("twice", old="number"),
@@ -92,7 +92,7 @@ def test_a_fault_in_the_list_is_told(tree: Path) -> None:
     assert problems([mutant()], tree) == []
 
 
-def test_a_mutant_is_killed_or_lives_and_the_working_tree_stays_as_it_is(tree: Path, workspace: Workspace) -> None:
+def test_a_mutant_is_killed_or_survives_and_the_working_tree_is_unchanged(tree: Path, workspace: Workspace) -> None:
     listed = [mutant("caught"), mutant("missed", "test_nothing_in_particular"), mutant("again")]
     heard: list[str] = []
     assert baseline(workspace, listed) == []
@@ -103,7 +103,7 @@ def test_a_mutant_is_killed_or_lives_and_the_working_tree_stays_as_it_is(tree: P
     assert baseline(workspace, listed) == [], "the copy is restored"
 
 
-def test_a_mutant_that_hangs_is_killed_and_one_that_can_not_be_run_is_not(
+def test_a_mutant_that_hangs_counts_as_killed_and_a_broken_one_does_not(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.mutants.runner.MUTANT_SECONDS", 4.0)
@@ -115,7 +115,7 @@ def test_a_mutant_that_hangs_is_killed_and_one_that_can_not_be_run_is_not(
     assert isinstance(judged(workspace, mutant()), Verdict)
 
 
-def test_a_test_that_fails_anyhow_says_nothing_of_mutants(tree: Path) -> None:
+def test_a_test_that_fails_without_a_mutant_is_reported(tree: Path) -> None:
     (tree / "tests" / "test_subject.py").write_text(TESTS.replace("== 10", "== 12"))
     with workspaces(tree, 1, "postgresql://nowhere") as (space,):
         (problem,) = baseline(space, [mutant()])

@@ -100,7 +100,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_the_connection_takes_is_sent_at_once_without_the_pump() -> None:
+async def test_frames_that_fit_the_connection_are_sent_at_once_without_the_pump() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
     log.follow(Observer(write=connection.write))
@@ -109,7 +109,7 @@ async def test_what_the_connection_takes_is_sent_at_once_without_the_pump() -> N
     assert spans(connection.taken) == [(0, 1), (1, 2), (2, 3)]
 
 
-async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
+async def test_queued_frames_are_not_overtaken_when_there_is_room_again() -> None:
     connection, log = Connection(), Log()
     client = Observer(write=connection.write)
     log.follow(client)
@@ -128,7 +128,7 @@ async def test_what_waits_is_not_overtaken_when_there_is_room_again() -> None:
     pump.cancel()
 
 
-async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> None:
+async def test_a_revocation_drops_queued_frames_and_the_last_frame_is_the_reason() -> None:
     connection, log = Connection(), Log()
     client = Observer(write=connection.write)
     subscription = log.follow(client)
@@ -144,7 +144,7 @@ async def test_a_cut_drops_what_waits_and_what_is_said_after_it_comes_last() -> 
     pump.cancel()
 
 
-async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_when_trusted() -> None:
+async def test_a_suspended_observer_gets_no_frames_and_catches_up_when_resumed() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
     client = Observer(write=connection.write)
@@ -163,7 +163,7 @@ async def test_who_is_in_doubt_is_handed_nothing_at_once_either_and_reads_on_whe
 
 
 @pytest.mark.parametrize("seed", range(50))
-async def test_however_a_connection_falters_every_observer_gets_all_in_order(seed: int) -> None:
+async def test_every_observer_gets_all_frames_in_order_on_any_slow_connection(seed: int) -> None:
     dice, log = random.Random(seed), Log()
     connections = [Connection() for _ in range(4)]
     clients = [Observer(write=connection.write) for connection in connections]
@@ -208,7 +208,7 @@ class Slow(Log):
 
 
 @pytest.mark.parametrize("what", ["ended", "doubted"])
-async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(what: str) -> None:
+async def test_a_read_for_an_observer_that_has_lost_access_is_not_sent(what: str) -> None:
     connection, log = Connection(), Slow()
     connection.make_room(100)
     client = Observer(write=connection.write)
@@ -230,7 +230,7 @@ async def test_what_was_read_for_whoever_may_not_follow_any_more_is_not_sent(wha
     pump.cancel()
 
 
-async def test_whoever_keeps_draining_is_never_dropped_back() -> None:
+async def test_an_observer_that_keeps_reading_never_falls_back() -> None:
     connection, log = Connection(), Log()
     client = Observer()
     log.follow(client)
@@ -244,7 +244,7 @@ async def test_whoever_keeps_draining_is_never_dropped_back() -> None:
     pump.cancel()
 
 
-async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
+async def test_presence_is_not_sent_to_suspended_observers() -> None:
     connection, log = Connection(), Log()
     connection.make_room(100)
     client = Observer(write=connection.write)
@@ -260,7 +260,7 @@ async def test_who_is_present_is_told_to_nobody_in_doubt() -> None:
     pump.cancel()
 
 
-async def test_what_waits_for_whoever_is_in_doubt_is_dropped_and_read_again() -> None:
+async def test_the_queued_frames_of_a_suspended_observer_are_dropped_and_read_again() -> None:
     connection, log = Connection(), Log()
     client = Observer(write=connection.write)
     subscription = log.follow(client)

@@ -67,14 +67,14 @@ def told(peer: str | None, *hops: str, origins: OriginPolicy = BEHIND) -> str | 
         (None, ["198.51.100.7"], None),
     ],
 )  # fmt: skip
-def test_the_address_is_the_last_hop_that_no_trusted_proxy_has(
+def test_the_client_address_is_the_last_hop_that_is_no_trusted_proxy(
     peer: str | None, hops: list[str], address: str | None
 ) -> None:
     assert told(peer, *hops) == address
 
 
 @given(st.ip_addresses(), st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=60))
-def test_nobody_but_a_trusted_proxy_has_a_word_in_it(peer: Any, hops: str) -> None:
+def test_only_headers_of_a_trusted_proxy_count(peer: Any, hops: str) -> None:
     if not any(peer in network for network in PROXIES):
         assert told(str(peer), hops) == told(str(peer))
 
@@ -97,7 +97,7 @@ def test_what_a_client_puts_before_its_own_hop_changes_nothing(client: Any, forg
         ("nobody", None, None),
     ],
 )
-def test_networks_and_machines_are_what_somebody_cant_easily_change(
+def test_networks_and_machines_are_address_prefixes_that_clients_cannot_easily_change(
     peer: str, network: str | None, machine: str | None
 ) -> None:
     assert (client_network(connection(peer), OriginPolicy()), client_machine(connection(peer), OriginPolicy())) == (
@@ -106,7 +106,7 @@ def test_networks_and_machines_are_what_somebody_cant_easily_change(
     )
 
 
-def test_this_machine_counts_where_it_shall_and_behind_a_proxy_that_nobody_declared() -> None:
+def test_loopback_is_limited_if_configured_or_behind_an_undeclared_proxy() -> None:
     assert client_network(connection("127.0.0.1"), OriginPolicy(count_loopback=True)) == "127.0.0.0/24"
     assert client_network(connection("127.0.0.1", "198.51.100.7"), OriginPolicy()) == "127.0.0.0/24"
     assert not is_local(connection("127.0.0.1", "127.0.0.1"), OriginPolicy())
@@ -114,7 +114,7 @@ def test_this_machine_counts_where_it_shall_and_behind_a_proxy_that_nobody_decla
     assert client_network(connection("127.0.0.1", "198.51.100.7"), declared) == "198.51.100.0/24"
 
 
-def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> None:
+def test_only_a_trusted_proxy_reports_tls() -> None:
     assert is_https(connection("10.0.0.1", x_forwarded_proto="https"), BEHIND)
     assert is_https(connection("10.0.0.1", x_forwarded_proto="http, https"), BEHIND)
     assert not is_https(connection("10.0.0.1", x_forwarded_proto="https, http"), BEHIND)
@@ -140,13 +140,11 @@ def test_a_proxy_that_is_trusted_says_whether_there_is_tls_and_nobody_else() -> 
         ("https://public.example", "inner:8000", True),
     ],
 )
-def test_an_origin_is_our_own_if_it_is_the_host_that_was_asked_or_the_public_one(
-    origin: str, host: str, own: bool
-) -> None:
+def test_an_origin_is_our_own_if_it_is_the_requested_host_or_the_public_url(origin: str, host: str, own: bool) -> None:
     assert OriginPolicy(public_url="https://public.example/khala").is_own(origin, host, https=False) == own
 
 
-def test_where_we_are_reached_by_tls_a_page_without_is_none_of_ours() -> None:
+def test_behind_tls_an_origin_without_tls_is_foreign() -> None:
     assert OriginPolicy().is_own("https://chat.example", "chat.example", https=True)
     assert not OriginPolicy().is_own("http://chat.example", "chat.example", https=True)
 
@@ -161,7 +159,7 @@ def let_through(limiter: RateLimiter, asked: Connection, *, tries: int = 700) ->
     return through
 
 
-def test_by_default_this_machine_is_not_limited_unless_an_undeclared_proxy_is_on_it() -> None:
+def test_by_default_loopback_is_not_limited_except_behind_an_undeclared_proxy() -> None:
     limiter = RateLimiter(600, count_loopback=False)
     assert let_through(limiter, connection("127.0.0.1")) == 700
     assert let_through(limiter, connection("::1", x_anon_key="k" * 40)) == 700
@@ -171,14 +169,14 @@ def test_by_default_this_machine_is_not_limited_unless_an_undeclared_proxy_is_on
     assert let_through(RateLimiter(0, count_loopback=True), connection("203.0.113.9")) == 700
 
 
-def test_an_ipv6_machine_is_limited_whatever_address_of_its_own_it_takes() -> None:
+def test_an_ipv6_machine_is_limited_over_all_its_addresses() -> None:
     limiter = RateLimiter(600, count_loopback=False)
     through = [let_through(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
     assert 600 <= sum(through) < 650
     assert let_through(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
 
 
-def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
+def test_over_tls_only_the_host_cookie_counts() -> None:
     def secret(scheme: str, cookie: str) -> str | None:
         return session_cookie.session_secret(connection("203.0.113.9", scheme=scheme, cookie=cookie), OriginPolicy())
 
@@ -191,5 +189,5 @@ def test_over_tls_only_the_cookie_of_this_very_host_counts() -> None:
 @pytest.mark.parametrize(
     ("told", "tls"), [("https", True), ("http", False), ("https, http", False), ("http, https", True)]
 )
-def test_of_several_words_on_tls_that_of_the_trusted_proxy_counts(told: str, *, tls: bool) -> None:
+def test_of_several_forwarded_protos_that_of_the_trusted_proxy_counts(told: str, *, tls: bool) -> None:
     assert is_https(connection("10.0.0.1", x_forwarded_proto=told), BEHIND) == tls

@@ -184,13 +184,13 @@ def test_the_newest_messages_are_kept_without_gaps() -> None:
     assert texts(fitted(history, limit=6 + 8 + 350)) == ["5" * 100, "question"]
 
 
-def test_a_question_that_is_too_long_says_so() -> None:
+def test_a_question_that_is_too_long_is_reported() -> None:
     with pytest.raises(ModelFailed) as failed:
         fitted([message(1, "x" * 200)], limit=100)
     assert failed.value.code == "context_exceeded"
 
 
-def test_a_round_is_told_with_its_outcomes_in_the_order_of_its_calls() -> None:
+def test_a_step_has_its_outcomes_in_the_order_of_its_calls() -> None:
     rounds = [RunStep(text="look", step=1, calls=[call("a", "one", n=1), call("b", {"x": 1}, n=2), call("c", None)])]
     turns = fitted([message(1, "question")], rounds=rounds).prompt.turns
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
@@ -198,12 +198,12 @@ def test_a_round_is_told_with_its_outcomes_in_the_order_of_its_calls() -> None:
     assert [outcome.text for outcome in turns[2].outcomes] == ["one", '{"x":1}', "s"]
 
 
-def test_a_reply_that_was_not_taken_for_the_answer_is_followed_by_the_word_to_go_on() -> None:
+def test_a_reply_that_is_not_an_answer_is_followed_by_a_request_to_continue() -> None:
     found = fitted([message(1, "question")], rounds=[RunStep(text="Shall I?")])
     assert texts(found) == ["question", "Shall I?", CONTINUE_PROMPT]
 
 
-def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None:
+def test_outcomes_of_older_steps_are_shortened_before_those_of_the_newest() -> None:
     rounds = [RunStep(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
     found = fitted([message(1, "question")], rounds=rounds, limit=3500)
     told = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
@@ -215,7 +215,7 @@ def test_outcomes_of_older_rounds_make_room_before_those_of_the_newest() -> None
     assert found.tight
 
 
-def test_a_round_of_many_calls_is_shortened_rather_than_too_long() -> None:
+def test_a_step_of_many_calls_is_shortened_to_fit() -> None:
     rounds = [RunStep(step=1, calls=[call(f"c{n}", "x" * 3000) for n in range(40)])]
     found = fitted([message(1, "question")], rounds=rounds, limit=20_000)
     assert len(found.prompt.turns[-1].outcomes) == 40
@@ -223,7 +223,7 @@ def test_a_round_of_many_calls_is_shortened_rather_than_too_long() -> None:
     assert found.tight
 
 
-def test_at_last_the_oldest_rounds_are_left_out() -> None:
+def test_the_oldest_steps_are_left_out_if_shortening_is_not_enough() -> None:
     rounds = [RunStep(text="t" * 400, step=step, calls=[call(f"c{step}", "x" * 1000)]) for step in range(1, 9)]
     found = fitted([message(1, "question")], rounds=rounds, limit=2000)
     kept = [turn.uses[0].id for turn in found.prompt.turns if turn.uses]
@@ -231,7 +231,7 @@ def test_at_last_the_oldest_rounds_are_left_out() -> None:
     assert 1 <= len(kept) < 8
 
 
-def test_a_summary_of_this_answer_stands_for_older_messages_and_rounds() -> None:
+def test_a_summary_of_this_answer_replaces_older_messages_and_steps() -> None:
     history = [message(number, f"old{number}") for number in range(1, 4)] + [message(9, "question")]
     rounds = [RunStep(step=step, calls=[call(f"c{step}")]) for step in range(1, 5)]
     made = Compaction(summary="in short", message_id=UUID(int=2), step=3)
@@ -240,7 +240,7 @@ def test_a_summary_of_this_answer_stands_for_older_messages_and_rounds() -> None
     assert [turn.uses[0].id for turn in found.prompt.turns if turn.uses] == ["c4"]
 
 
-def test_a_summary_in_an_earlier_answer_stands_for_what_was_before_and_the_newest_counts() -> None:
+def test_the_newest_summary_in_an_earlier_answer_replaces_everything_before_it() -> None:
     first = CompactionBlock(summary="first", message_id=UUID(int=1))
     second = CompactionBlock(summary="second", message_id=UUID(int=3))
     own = CompactionBlock(summary="only of its rounds", step=2)
@@ -253,7 +253,7 @@ def test_a_summary_in_an_earlier_answer_stands_for_what_was_before_and_the_newes
     assert texts(fitted(history, compaction=newer)) == [SUMMARY_HEADING + "third", "question"]
 
 
-def test_earlier_answers_are_told_with_their_tools_in_short_and_without_secrets() -> None:
+def test_earlier_answers_have_their_tools_in_short_and_without_secrets() -> None:
     answer = message(
         2, "Let me see.", block(1, "y" * 5000, step=1, args={"q": "z" * 5000}), block(2, "password=hunter2", step=1),
         block(3, None, step=2, state="cancelled"), "Done.", role="assistant",
@@ -267,7 +267,7 @@ def test_earlier_answers_are_told_with_their_tools_in_short_and_without_secrets(
     assert (turns[4].outcomes[0].text, turns[4].outcomes[0].ok) == ("cancelled", False)
 
 
-def test_the_arguments_of_earlier_calls_are_told_without_secrets() -> None:
+def test_the_arguments_of_earlier_calls_have_no_secrets() -> None:
     args = {"headers": ["Authorization: Bearer abcdefghijklmnop"], "body": {"text": "password=hunter2", "n": 1}}
     answer = message(2, block(1, "sent", step=1, args=args), role="assistant")
     turns = fitted([message(1, "one"), answer, message(3, "question")]).prompt.turns
@@ -277,7 +277,7 @@ def test_the_arguments_of_earlier_calls_are_told_without_secrets() -> None:
     }
 
 
-def test_what_is_in_a_blob_is_told_by_its_beginning_and_where_it_is() -> None:
+def test_an_output_in_a_blob_is_shown_by_its_preview_and_blob_id() -> None:
     ref = blob(7, size=123_456, preview="begin")
     assert output_text(None, ref, "s", max_characters=100).startswith(
         "begin\n\n[The whole output (123,456 bytes, text/plain) is the blob"
@@ -288,7 +288,7 @@ def test_what_is_in_a_blob_is_told_by_its_beginning_and_where_it_is() -> None:
     )
 
 
-def test_files_that_were_read_are_given_and_others_are_mentioned() -> None:
+def test_loaded_files_are_included_and_others_are_mentioned() -> None:
     given, missing = blob(1), blob(2, media_type="image/png", size=1_234_567)
     asked = message(1, "look", FileBlock(blob=given), FileBlock(blob=missing))
     (turn,) = fitted([asked], files={given.blob_id: b"data"}).prompt.turns
@@ -296,12 +296,12 @@ def test_files_that_were_read_are_given_and_others_are_mentioned() -> None:
     assert turn.text == f"look\n[Attached: f2, image/png, 1,234,567 bytes; blob {missing.blob_id}]"
 
 
-def test_a_message_that_is_only_a_file_is_told() -> None:
+def test_a_message_that_is_only_a_file_is_included() -> None:
     (turn,) = fitted([message(1, FileBlock(blob=blob(1)))], files={UUID(int=1): b"data"}).prompt.turns
     assert (turn.text, len(turn.files)) == ("", 1)
 
 
-def test_files_cost_and_those_of_the_question_are_mentioned_where_they_do_not_fit() -> None:
+def test_files_cost_tokens_and_those_of_the_question_are_mentioned_if_they_do_not_fit() -> None:
     picture = blob(1, media_type="image/png")
     asked = message(1, "look", FileBlock(blob=picture))
     data = {picture.blob_id: b"\x89PNG\r\n\x1a\n"}
@@ -314,7 +314,7 @@ def test_files_cost_and_those_of_the_question_are_mentioned_where_they_do_not_fi
     assert str(text.blob_id) in turn.text
 
 
-def test_older_messages_with_files_make_room_like_others() -> None:
+def test_older_messages_with_files_are_left_out_like_others() -> None:
     picture = blob(1, media_type="image/png")
     history = [message(1, "look", FileBlock(blob=picture)), message(2, "question")]
     data = {picture.blob_id: b"\x89PNG"}
@@ -322,7 +322,7 @@ def test_older_messages_with_files_make_room_like_others() -> None:
     assert fitted(history, files=data, limit=FILE_TOKENS).dropped
 
 
-def test_of_more_tools_than_their_share_the_first_are_offered() -> None:
+def test_only_the_first_tools_are_offered_if_they_exceed_their_share() -> None:
     tools = [spec(f"tool{number}", 300) for number in range(10)]
     found = fitted([message(1, "question")], tools=tools, limit=1000)
     assert 0 < len(found.prompt.tools) < 10
@@ -333,7 +333,7 @@ def test_of_more_tools_than_their_share_the_first_are_offered() -> None:
     assert list(everything.prompt.tools) == tools
 
 
-def test_what_the_answer_has_said_before_it_was_interrupted_is_told_and_counted() -> None:
+def test_text_of_an_interrupted_answer_is_included_and_counted() -> None:
     history = [message(1, "old" * 20), message(2, "question")]
     assert fitted(history, said="s" * 50, limit=6 + 8 + 60 + 50).prompt.said == "s" * 50
     assert fitted(history, said="s" * 51, limit=6 + 8 + 60 + 50).dropped
@@ -346,7 +346,7 @@ def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads()
     assert system_prompt("", history[1:]) == ("", history[1:])
 
 
-def test_instructions_take_room_from_the_history_and_not_from_the_question() -> None:
+def test_instructions_reduce_the_history_and_not_the_question() -> None:
     history = [message(1, "a" * 50), message(2, "b" * 50, role="assistant"), message(3, "c" * 50)]
     content = PromptInput(history=history, progress=RunProgress())
     dropped = {

@@ -79,7 +79,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("text", "kept"), SECRETS)
-def test_a_secret_is_blacked_and_what_is_around_it_stays(text: str, kept: str) -> None:
+def test_a_secret_is_redacted_and_the_text_around_it_stays(text: str, kept: str) -> None:
     assert redacted(text) == kept
 
 
@@ -89,7 +89,7 @@ def test_text_without_secrets_stays_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "_"), SECRETS)
-def test_what_was_blacked_stays_so(text: str, _: str) -> None:
+def test_redacted_text_stays_redacted(text: str, _: str) -> None:
     once = redacted(text)
     assert redacted(once) == once
 
@@ -101,7 +101,7 @@ pieces = st.sampled_from(
 
 
 @given(st.text() | st.lists(pieces, max_size=30).map("".join))
-def test_any_text_can_be_redacted_and_lines_without_marks_stay(text: str) -> None:
+def test_any_text_can_be_redacted_and_lines_without_secrets_stay(text: str) -> None:
     found = redacted(f"first\n{text}")
     assert found.startswith("first\n")
 
@@ -112,7 +112,7 @@ def test_prose_stays_as_it_is(text: str) -> None:
 
 
 @given(st.lists(pieces, max_size=10).map("".join), st.lists(st.sampled_from(["x", " ", "\n"]), max_size=5).map("".join))
-def test_a_key_is_never_left(before: str, after: str) -> None:
+def test_a_key_is_always_redacted(before: str, after: str) -> None:
     key = f"sk-{SECRET[::-1]}"
     assert key not in redacted(f"{before} {key} {after}")
 
@@ -125,7 +125,7 @@ def test_a_key_is_never_left(before: str, after: str) -> None:
         "-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "-----END A", "x", " ", "\\", '\\"', "'",
     ],
 )  # fmt: skip
-def test_a_long_text_made_to_be_slow_is_not(piece: str) -> None:
+def test_an_adversarial_long_text_is_redacted_in_linear_time(piece: str) -> None:
     """A redaction in quadratic time would not end before the test's own timeout."""
     text = piece * (200_000 // len(piece))
     assert len(redacted(text)) <= len(text) + len(text) * len(REDACTED)

@@ -19,7 +19,7 @@ def looked_for(folder: Path, mounts: list[str], own: list[str]) -> list[tuple[st
     return [(str(path), layout) for path, layout in cgroup.candidates(folder)]
 
 
-def test_a_delegated_service_is_looked_for_from_its_own_group_upwards(tmp_path: Path) -> None:
+def test_the_group_of_a_delegated_service_is_searched_from_its_own_upwards(tmp_path: Path) -> None:
     mount = V2_MOUNT.format(root="/", at="/sys/fs/cgroup")
     assert looked_for(tmp_path, [mount], ["0::/system.slice/khala.service/server"]) == [
         ("/sys/fs/cgroup/system.slice/khala.service/server", V2),
@@ -29,7 +29,7 @@ def test_a_delegated_service_is_looked_for_from_its_own_group_upwards(tmp_path: 
     ]
 
 
-def test_a_container_sees_its_own_part_only(tmp_path: Path) -> None:
+def test_a_container_sees_only_its_own_part(tmp_path: Path) -> None:
     mount = V2_MOUNT.format(root="/docker/abc", at="/sys/fs/cgroup")
     assert looked_for(tmp_path, [mount], ["0::/docker/abc/inner"]) == [
         ("/sys/fs/cgroup/inner", V2),
@@ -37,7 +37,7 @@ def test_a_container_sees_its_own_part_only(tmp_path: Path) -> None:
     ]
 
 
-def test_where_version_one_has_the_memory_controller_its_own_group_is_looked_for_too(tmp_path: Path) -> None:
+def test_with_a_version_one_memory_controller_its_own_group_is_searched_too(tmp_path: Path) -> None:
     mounts = [CPU_MOUNT, V1_MOUNT.format(root="/", at="/cg/memory"), V2_MOUNT.format(root="/", at="/cg/unified")]
     assert looked_for(tmp_path, mounts, ["4:memory:/a/b", "1:cpu:/", "0::/"]) == [
         ("/cg/memory/a/b", V1),
@@ -51,7 +51,7 @@ def test_without_a_memory_controller_there_are_no_groups(tmp_path: Path, own: li
     assert cgroup.find(tmp_path) is None
 
 
-def test_a_group_that_can_not_be_written_is_passed_over(tmp_path: Path) -> None:
+def test_a_group_that_cannot_be_written_is_skipped(tmp_path: Path) -> None:
     mount = V2_MOUNT.format(root="/", at=str(tmp_path / "nothing"))
     looked_for(tmp_path, [mount], ["0::/"])
     assert cgroup.find(tmp_path) is None

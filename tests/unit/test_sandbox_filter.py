@@ -46,7 +46,7 @@ def test_ordinary_calls_pass(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_what_is_listed_is_refused(machine: str) -> None:
+def test_listed_calls_are_refused(machine: str) -> None:
     column = MACHINES[machine].column
     for name, numbers in seccomp.REFUSED.items():
         number = numbers[column]
@@ -57,7 +57,7 @@ def test_what_is_listed_is_refused(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_some_calls_are_refused_by_what_they_ask_for(machine: str) -> None:
+def test_some_calls_are_refused_by_their_arguments(machine: str) -> None:
     column = MACHINES[machine].column
     for family in (0, 2, 10, 16, 17, 38, 40):
         assert verdict(machine, SOCKET[column], family) == REFUSE | errno.EAFNOSUPPORT
@@ -69,13 +69,13 @@ def test_some_calls_are_refused_by_what_they_ask_for(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_no_call_passes_as_another_processors(machine: str) -> None:
+def test_no_call_passes_with_another_architecture(machine: str) -> None:
     assert verdict(machine, 0, audit=0x40000003) == KILL
     if machine == "x86_64":
         assert verdict(machine, 0x40000000) == KILL
 
 
-def test_the_numbers_are_no_other_calls() -> None:
+def test_no_call_number_is_listed_twice() -> None:
     for column in (0, 1):
         numbers = [known[column] for known in (*seccomp.REFUSED.values(), *seccomp.UNSUPPORTED.values())]
         listed = [number for number in numbers if number is not None]
@@ -84,7 +84,7 @@ def test_the_numbers_are_no_other_calls() -> None:
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_locks_of_open_files_are_refused_and_all_else_that_fcntl_does_passes(machine: str) -> None:
+def test_open_file_description_locks_are_refused_and_other_fcntl_commands_pass(machine: str) -> None:
     number = seccomp.FCNTL[MACHINES[machine].column]
     for command in (37, 38):
         assert verdict(machine, number, 6, command) == REFUSE | errno.ENOLCK
@@ -93,7 +93,7 @@ def test_locks_of_open_files_are_refused_and_all_else_that_fcntl_does_passes(mac
 
 
 @pytest.mark.parametrize("machine", NAMES)
-def test_no_thread_gets_a_table_of_descriptors_of_its_own(machine: str) -> None:
+def test_no_thread_gets_its_own_descriptor_table(machine: str) -> None:
     number = CLONE[MACHINES[machine].column]
     thread = 0x3D0F00
     assert verdict(machine, number, thread & ~0x400) == REFUSE | errno.EPERM

@@ -17,14 +17,14 @@ from khala.tools.tool_registry import ToolRegistryOptions
 from tests.support.server import ROOT
 
 
-def test_the_way_past_a_pooler_goes_with_the_way_through_it() -> None:
+def test_a_direct_url_needs_the_pooled_url() -> None:
     way = {"DATABASE_URL": "postgres://pooler/d", "DATABASE_DIRECT_URL": "postgres://h/d"}
     assert from_environment(way).database.direct_url == "postgres://h/d"
     with pytest.raises(SettingError, match="DATABASE_DIRECT_URL"):
         from_environment(way | {"DATABASE_URL": ""})
 
 
-def test_an_empty_environment_gives_what_the_protocol_says() -> None:
+def test_an_empty_environment_gives_the_documented_defaults() -> None:
     found = from_environment({})
     assert (found.server.host, found.server.port, found.database.url) == ("127.0.0.1", 8000, None)
     assert found.runs.flush == FlushPolicy(milliseconds=350, chars=1200, parts=32)
@@ -160,7 +160,7 @@ def test_a_value_that_cannot_be_used_is_an_error_that_names_the_variable(name: s
     assert "secret" not in str(refused.value)
 
 
-def test_the_password_of_the_wake_url_is_in_no_text_that_is_made_of_it() -> None:
+def test_the_password_of_the_wake_url_is_in_no_text_of_the_settings() -> None:
     found = from_environment({"KHALA_WAKE_URL": "nats://name:secret@h, nats://name:secret@i"}).database.wake_url
     assert found is not None
     assert found.password == "secret"
@@ -168,7 +168,7 @@ def test_the_password_of_the_wake_url_is_in_no_text_that_is_made_of_it() -> None
     assert "secret" not in f"{found!r} {[found]}"
 
 
-def test_an_error_says_what_would_do() -> None:
+def test_an_error_names_valid_values() -> None:
     with pytest.raises(SettingError, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
         from_environment({"PORT": "70000"})
     with pytest.raises(SettingError, match=r"^KHALA_LOG must be one of text, json, not 'xml'\.$"):
@@ -193,7 +193,7 @@ def test_an_error_says_what_would_do() -> None:
         ("openai:g.t", "openai:gpt", False),
     ],
 )
-def test_callers_may_ask_for_what_is_configured_and_what_is_named(models: str, asked: str, allowed: bool) -> None:
+def test_callers_may_use_the_configured_and_the_allowed_models(models: str, asked: str, allowed: bool) -> None:
     env = {"KHALA_MODEL": "anthropic:primary", "KHALA_FALLBACK_MODELS": "openai:second", "KHALA_MODELS": models}
     assert from_environment(env).allows_model(asked) is allowed
 
@@ -209,14 +209,14 @@ def test_home_is_the_systems_for_root_and_the_users_for_others(monkeypatch: pyte
     assert default_home() == "~/Library/Application Support/khala"
 
 
-def test_settings_are_read_from_what_is_given_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_only_from_the_given_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", "no number")
     assert from_environment({"PORT": "1"}).server.port == 1
     monkeypatch.setenv("PORT", "2")
     assert from_environment().server.port == 2
 
 
-def test_tools_are_all_offered_unless_said_otherwise_and_the_operators_rules_are_read() -> None:
+def test_all_tools_are_offered_by_default_and_the_operators_rules_are_read() -> None:
     assert from_environment({}).tools.options == ToolRegistryOptions()
     assert from_environment({"KHALA_TOOLS": ""}).tools.options.offered == ()
     found = from_environment({
@@ -286,14 +286,14 @@ def test_without_files_the_environment_alone_counts(folder: Path) -> None:
         ("[database]\nurl = 'mysql://u:secret@h/d'", r"^database.url in khala.toml must be like postgresql://"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_with_its_place(folder: Path, toml: str, message: str) -> None:
+def test_a_mistake_in_the_file_is_reported_with_its_place(folder: Path, toml: str, message: str) -> None:
     (folder / "khala.toml").write_text(toml)
     with pytest.raises(SettingError, match=message) as refused:
         load()
     assert "secret" not in str(refused.value)
 
 
-def test_a_mistake_in_a_variable_is_told_with_its_name_beside_a_file(folder: Path) -> None:
+def test_a_mistake_in_a_variable_is_reported_with_its_name_also_with_a_file(folder: Path) -> None:
     (folder / "khala.toml").write_text("[server]\nport = 1")
     (folder / ".env").write_text("PORT=70000")
     with pytest.raises(SettingError, match=r"^PORT must be between 0 and 65535, not 70000\.$"):
@@ -304,7 +304,7 @@ def test_the_documentation_of_settings_is_up_to_date() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text() == configuration.page()
 
 
-def test_every_setting_has_one_place_and_variables_of_its_own() -> None:
+def test_every_setting_has_one_place_and_distinct_variables() -> None:
     known = definitions()
     variables = [name for definition in known for name in definition.variables]
     assert len(variables) == len(set(variables))

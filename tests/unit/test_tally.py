@@ -12,7 +12,7 @@ from khala.runs.usage_tally import BYTES_PER_WIDE_CHARACTER, ModelCall
 
 
 @given(st.text(), st.floats(min_value=0, max_value=50))
-def test_no_more_is_taken_than_one_character_that_nothing_is_reserved_for(text: str, enough: float) -> None:
+def test_at_most_one_character_beyond_the_reservation_is_taken(text: str, enough: float) -> None:
     call = ModelCall(cast("Any", None))
     call.covered_size = enough
     while text and call.size <= enough:
@@ -24,11 +24,11 @@ def test_no_more_is_taken_than_one_character_that_nothing_is_reserved_for(text: 
     assert not text or call.size > enough
 
 
-def test_all_is_taken_where_nothing_is_limited() -> None:
+def test_without_a_limit_all_text_is_taken() -> None:
     assert ModelCall(cast("Any", None)).covered_length("word " * 1000) == 5000
 
 
-def test_what_fits_just_so_is_taken_whole() -> None:
+def test_text_that_exactly_fits_is_taken_whole() -> None:
     call = ModelCall(cast("Any", None))
     call.covered_size = 5
     assert [call.covered_length("12345"), call.covered_length("123456")] == [5, 6]
@@ -42,7 +42,7 @@ class Simple:
     reads_tools = False
 
 
-def test_a_call_that_nobody_accounted_for_pays_for_what_it_said_and_thought() -> None:
+def test_a_call_without_reported_usage_is_charged_for_its_text_and_reasoning() -> None:
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
     call = ModelCall(cast("Any", Simple()))
     assert _estimated(call, prompt).usage == TokenUsage(), "the call was never sent"

@@ -22,25 +22,25 @@ TEXTS = ("khala_" + "a" * 43, "Bearer abcdefgh1234", JWT, "postgresql://khala:en
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_called_a_secret_is_not_logged(name: str) -> None:
+def test_values_of_secret_names_are_not_logged(name: str) -> None:
     assert redacted(None, "info", {"event": "x", name: "whatever"}) == {"event": "x", name: HIDDEN}
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(text: str) -> None:
+def test_a_value_that_looks_like_a_secret_is_redacted_at_any_place(text: str) -> None:
     secret = text.split()[-1] if "://" not in text else "khala:en-taro"
     shown: dict[str, Any] = dict(redacted(None, "info", {"event": f"failed: {text}", "detail": {"more": [text]}}))
     assert secret not in str(shown)
     assert HIDDEN in shown["event"]
 
 
-def test_ordinary_facts_stay_as_they_are() -> None:
+def test_ordinary_values_are_logged_unchanged() -> None:
     facts = {"event": "request", "path": "/api/threads/0190a3c4-7b2e-7c1a-9f00-000000000001", "status": 200, "ms": 1.5,
              "input_tokens": 12, "model": "demo"}  # fmt: skip
     assert redacted(None, "info", facts) == facts
 
 
-def test_what_libraries_log_is_redacted_too() -> None:
+def test_logs_of_libraries_are_redacted_too() -> None:
     record = logging.LogRecord("any", logging.WARNING, "", 0, "sent %s", ("Bearer " + JWT,), None)
     assert Redacting().filter(record)
     assert JWT not in record.getMessage()
@@ -60,7 +60,7 @@ ROW = "Key (email)=(adun\n@example.com) is there."
 
 @pytest.mark.usefixtures("unconfigured")
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_tells_no_secret_and_no_row(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_contains_no_secret_and_no_row(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure(form)
     try:
         try:
@@ -76,7 +76,7 @@ def test_a_traceback_tells_no_secret_and_no_row(form: str, capsys: pytest.Captur
         assert word in said
 
 
-async def test_requests_and_sockets_have_names_of_their_own_in_the_log_and_probes_have_none() -> None:
+async def test_requests_and_sockets_have_ids_in_the_log_and_probes_have_none() -> None:
     seen: list[dict[str, Any]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +94,7 @@ async def test_requests_and_sockets_have_names_of_their_own_in_the_log_and_probe
     assert get_contextvars() == {}
 
 
-def test_what_libraries_log_is_a_line_of_json_like_ours() -> None:
+def test_logs_of_libraries_are_json_lines_too() -> None:
     program = (
         "import logging, structlog\n"
         "from khala.telemetry import configure\n"

@@ -53,18 +53,18 @@ def test_a_missing_argument_is_an_error_and_never_filled_in() -> None:
         ({"path": None}, 'path: null is not of type "string"'),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
+def test_a_mismatch_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
     assert problem(FILE, args) == f"bad_arguments: The arguments don't match the schema: {named}."
 
 
-def test_what_is_said_of_many_or_large_mistakes_is_bounded() -> None:
+def test_the_message_for_many_or_large_mistakes_is_bounded() -> None:
     many = problem(FILE, {"path": "a", "tags": [1] * 1000}) or ""
     assert many.count("not of type") == MAX_PROBLEMS
     assert "and more" in many
     assert len(problem(FILE, {"path": "a" * 100_000, "b" * 10_000: 1}) or "") < 1000
 
 
-def test_references_lead_nowhere_but_into_the_schema() -> None:
+def test_references_outside_of_the_schema_are_refused() -> None:
     within = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}
     assert schema_problem(within) is None
     assert problem(within, {"a": 1}) is None
@@ -115,7 +115,7 @@ def test_patterns_take_linear_time() -> None:
     assert "unknown argument" in (problem(slow, {"b" * 5000 + "!": 1}) or "")
 
 
-def test_formats_are_not_asserted_and_equal_numbers_are_one() -> None:
+def test_formats_are_not_asserted_and_equal_numbers_are_the_same() -> None:
     assert problem({"type": "object", "properties": {"a": {"format": "email"}}}, {"a": "nobody"}) is None
     unique = {"type": "object", "properties": {"a": {"uniqueItems": True}}}
     assert problem(unique, {"a": [1, True, "1", {"b": 1}, {"b": 2}]}) is None
@@ -186,7 +186,9 @@ SLOW = "(((x|y| ){1,5}){1,5}){1,5}z"
     ],
     ids=["an enum", "many errors", "many names", "many patterns"],
 )
-def test_what_takes_too_long_is_killed(schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_takes_too_long_is_killed(
+    schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process_pool, "CHECK_TIMEOUT_SECONDS", 1.0)
     assert schema_problem(of(schema)) is None
     assert problem(of(schema), {"x": value}) == TOO_LONG
@@ -223,7 +225,7 @@ def test_a_schema_that_applies_itself_more_and_more_often_is_killed(monkeypatch:
         ({"allOf": [{"maxLength": 300_000}] * 450}, LONG),
     ],
 )  # fmt: skip
-def test_what_takes_long_but_not_too_long_is_checked(schema: dict[str, Any], value: object) -> None:
+def test_a_slow_check_within_the_limit_is_completed(schema: dict[str, Any], value: object) -> None:
     assert problem(of(schema), {"x": value}) is None
 
 
@@ -237,13 +239,15 @@ def test_what_takes_long_but_not_too_long_is_checked(schema: dict[str, Any], val
     ],
     ids=["draft 7", "pydantic", "OpenAPI", "union"],
 )
-def test_what_others_write_is_taken(schema: dict[str, Any], fits: dict[str, Any], fails: dict[str, Any]) -> None:
+def test_common_schemas_of_other_tools_are_accepted(
+    schema: dict[str, Any], fits: dict[str, Any], fails: dict[str, Any]
+) -> None:
     assert schema_problem(schema) is None
     assert problem(schema, fits) is None
     assert "don't match" in (problem(schema, fails) or "")
 
 
-def test_what_is_large_in_an_ordinary_way_is_checked() -> None:
+def test_large_ordinary_arguments_are_checked() -> None:
     row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^[a-z]+$"}},
            "required": ["a"], "additionalProperties": False}  # fmt: skip
     rows = [{"a": number, "b": "word"} for number in range(1000)]
@@ -260,7 +264,7 @@ def test_no_message_holds_all_of_a_large_argument(branch: object) -> None:
     assert len(told) < 2 * MAX_PROBLEM_LENGTH
 
 
-def test_arguments_have_a_most_of_bytes_whatever_the_schema() -> None:
+def test_the_size_of_arguments_is_limited_whatever_the_schema() -> None:
     fits = MAX_ARGS_BYTES - len('{"x":""}')
     assert problem({"type": "object"}, {"x": "y" * fits}) is None
     assert problem({"type": "object"}, {"x": "y" * (fits + 1)}) == (
@@ -269,7 +273,7 @@ def test_arguments_have_a_most_of_bytes_whatever_the_schema() -> None:
     assert "can't be encoded as JSON" in (problem({"type": "object"}, {"x": "\ud800"}) or "")
 
 
-def test_what_is_never_allowed_is_told_with_its_place() -> None:
+def test_a_value_that_is_never_allowed_is_reported_with_its_place() -> None:
     assert (
         problem(of(False), {"x": 1})
         == "bad_arguments: The arguments don't match the schema: x: nothing is allowed here."
@@ -290,11 +294,11 @@ def test_what_is_never_allowed_is_told_with_its_place() -> None:
         of({"patternProperties": {r"\pL{9}": {}}}),
     ],
 )
-def test_a_schema_that_would_take_long_to_look_at_is_told(parameters: dict[str, Any]) -> None:
+def test_a_schema_that_is_too_expensive_is_reported(parameters: dict[str, Any]) -> None:
     assert schema_problem(parameters)
 
 
-def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
+def test_a_schema_with_many_anchors_is_traversed_once() -> None:
     many = {f"a{number}": {"$anchor": f"q{number}"} for number in range(300)}
     assert schema_problem(of({"allOf": [{"$ref": f"#q{number}"} for number in range(300)]}, **{"$defs": many})) is None
     assert "does not exist" in (schema_problem(of({"$ref": "#q300"}, **{"$defs": many})) or "")
@@ -315,7 +319,7 @@ def test_a_schema_that_refers_to_many_anchors_is_looked_through_once() -> None:
         ({"anyOf": [{"$anchor": "a"}, {"$anchor": "a"}]}, "the anchor a twice"),
     ],
 )
-def test_what_would_change_the_meaning_of_a_schema_is_refused(schema: dict[str, Any], why: str) -> None:
+def test_keywords_that_change_the_meaning_of_a_schema_are_refused(schema: dict[str, Any], why: str) -> None:
     parameters = of(schema, title="a", **{"$defs": {"a": {"enum": [{"a": 1}]}}})
     assert why in (schema_problem(parameters) or "")
     said = problem(parameters, {"x": "a" * 60 + "b"}) or ""
@@ -324,12 +328,12 @@ def test_what_would_change_the_meaning_of_a_schema_is_refused(schema: dict[str, 
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "a{1000}{1000}", "(", "(?<=x)y"])
-def test_patterns_that_take_no_linear_time_are_not_asserted(pattern: str) -> None:
+def test_patterns_without_linear_time_are_not_asserted(pattern: str) -> None:
     assert schema_problem(of({"pattern": pattern})) is None
     assert problem(of({"pattern": pattern}), {"x": "z"}) is None
 
 
-def test_arguments_that_are_nested_too_deeply_are_told() -> None:
+def test_arguments_that_are_nested_too_deeply_are_reported() -> None:
     args: Any = 1
     for _ in range(MAX_ARGS_DEPTH - 1):
         args = [args]
@@ -351,12 +355,12 @@ def test_arguments_that_are_nested_too_deeply_are_told() -> None:
         {"type": "object", "description": "x" * 70_000},
     ],
 )
-def test_what_is_no_schema_of_an_object_is_told(parameters: dict[str, Any]) -> None:
+def test_a_schema_that_is_not_of_an_object_is_reported(parameters: dict[str, Any]) -> None:
     assert schema_problem(parameters)
     assert schema_problem(FILE) is None
 
 
-def test_a_schema_that_is_nested_too_deeply_is_told() -> None:
+def test_a_schema_that_is_nested_too_deeply_is_reported() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(500):
         deep = {"not": deep}

@@ -85,13 +85,13 @@ async def test_a_failure_is_a_result_with_its_message_and_code(error: BaseExcept
     )
 
 
-async def test_what_takes_too_long_is_cancelled_and_told() -> None:
+async def test_a_call_that_takes_too_long_is_cancelled_and_reported() -> None:
     probe = Probe(for_ever, seconds=0.05)
     said = await call(probe, WHO)
     assert (said.text, said.result.code, probe.cleaned) == ("Timed out after 0.05 s.", "timeout", True)
 
 
-async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_ignores_its_cancellation_blocks_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invoking, "CLEANUP_TIMEOUT_SECONDS", 0.05)
     with structlog.testing.capture_logs() as logs:
         said = await call(Probe(stubborn, seconds=0.05), WHO)
@@ -104,7 +104,7 @@ async def test_a_tool_that_ignores_its_cancellation_keeps_nobody_waiting(monkeyp
     assert not invoking._abandoned
 
 
-async def test_the_callers_cancellation_goes_through_and_ends_the_tool() -> None:
+async def test_the_callers_cancellation_is_propagated_and_ends_the_tool() -> None:
     probe = Probe(for_ever)
     task = asyncio.create_task(call(probe, WHO))
     await asyncio.sleep(0.05)
@@ -114,7 +114,7 @@ async def test_the_callers_cancellation_goes_through_and_ends_the_tool() -> None
     assert probe.cleaned
 
 
-async def test_nothing_is_run_for_arguments_that_dont_fit_or_permissions_that_are_missing() -> None:
+async def test_a_tool_does_not_run_with_invalid_arguments_or_missing_permissions() -> None:
     probe = Probe(nothing, permissions=frozenset({"network", "code", "fs"}))
     said = await call(probe, guest(ids.new()))
     assert said.text == "probe needs the permission code, network, which this caller does not have."

@@ -25,7 +25,7 @@ def test_a_denied_tool_is_denied_on_every_server(name: str) -> None:
     assert decide_action(spec(name), [rule("delete_*", "deny")], [[rule("*", "allow")]]) == "deny"
 
 
-def test_a_pattern_with_a_servers_name_fits_there_only() -> None:
+def test_a_pattern_with_a_servers_name_matches_only_that_server() -> None:
     assert decide_action(spec("files__delete_file"), [rule("files__*", "deny")], []) == "deny"
     assert decide_action(spec("delete_file"), [rule("files__*", "deny")], []) == "ask"
     assert matches_any("files__delete_file", ["files__*"])
@@ -33,11 +33,11 @@ def test_a_pattern_with_a_servers_name_fits_there_only() -> None:
     assert not matches_any("delete_file", [])
 
 
-def test_without_rules_the_tools_own_policy_goes() -> None:
+def test_without_rules_the_tools_own_policy_applies() -> None:
     assert [decide_action(spec(approval=own), [], [[], []]) for own in ACTIONS] == ACTIONS
 
 
-def test_the_last_rule_that_fits_goes_and_the_threads_come_after_the_users() -> None:
+def test_the_last_matching_rule_applies_and_thread_rules_come_after_user_rules() -> None:
     user, thread = [rule("*", "deny"), rule("delete_file", "allow")], [rule("delete_*", "ask")]
     assert decide_action(spec(), [], [user]) == "allow"
     assert decide_action(spec(), [], [user, thread]) == "ask"
@@ -45,7 +45,7 @@ def test_the_last_rule_that_fits_goes_and_the_threads_come_after_the_users() -> 
 
 
 @given(operator=LISTS, user=LISTS, thread=LISTS)
-def test_nobody_loosens_what_the_operator_says(
+def test_no_rule_loosens_the_operators_rules(
     operator: list[ToolRule], user: list[ToolRule], thread: list[ToolRule]
 ) -> None:
     tool = spec("files__delete_file")

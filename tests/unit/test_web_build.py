@@ -35,14 +35,14 @@ def test_the_page_opens_with_less_than_90_kilobytes_of_compressed_script() -> No
     assert sum(sizes.values()) < MOST_BYTES, sizes
 
 
-def test_nothing_that_the_page_is_made_of_comes_from_another_site() -> None:
+def test_the_page_loads_nothing_from_another_site() -> None:
     html = (DIST / "index.html").read_text()
     assert re.findall(r"(?:src|href)=\"(?:https?:)?//[^\"]*", html) == []
     styles = "".join(path.read_text() for path in DIST.rglob("*.css"))
     assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*|@import", styles) == []
 
 
-def test_the_lock_file_names_no_registry_but_the_public_one() -> None:
+def test_the_lock_file_names_only_the_public_registry() -> None:
     packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
     named = {one["resolved"].split("/")[2] for one in packages.values() if "resolved" in one}
     assert named <= {"registry.npmjs.org"}

@@ -42,7 +42,7 @@ def test_a_killed_last_user_leaves_no_server_behind(
 
 
 @pytest.mark.parametrize("left", ["", "12", "reused pid"])
-def test_a_wrong_postmaster_pid_stops_nobody(home: Path, layout: ClusterLayout, left: str) -> None:
+def test_a_wrong_postmaster_pid_stops_no_process(home: Path, layout: ClusterLayout, left: str) -> None:
     other = subprocess.Popen(["sleep", "60"], user=NOBODY if os.geteuid() == 0 else None)
     try:
         body = f"{other.pid}\n/proc/self/cwd\n1\n5432\n\n\n  1 1\n" if left == "reused pid" else left
@@ -69,7 +69,7 @@ def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, 
 
 
 @pytest.mark.parametrize("postmaster_too", [False, True])
-def test_a_killed_supervisor_takes_its_server_along_and_ensure_brings_both_back(
+def test_a_killed_supervisor_ends_its_server_and_ensure_restarts_both(
     server: EmbeddedPostgres, layout: ClusterLayout, postmaster_too: bool
 ) -> None:
     sql(server.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")

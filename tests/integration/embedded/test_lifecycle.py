@@ -29,7 +29,7 @@ def test_it_starts_below_a_directory_that_the_servers_user_may_not_enter(bare: P
     assert ended(lay_out(bare))
 
 
-def test_it_does_all_that_khala_asks_of_a_database(server: EmbeddedPostgres) -> None:
+def test_it_supports_all_database_features_that_khala_uses(server: EmbeddedPostgres) -> None:
     near = sql(server.url, "CREATE EXTENSION vector", "CREATE EXTENSION pg_trgm", "SELECT '[1,2]'::vector <-> '[1,2]'")
     assert near == 0
     sql(server.url, "CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7)", "CHECKPOINT")
@@ -58,7 +58,7 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-def test_the_second_start_is_warm(home: Path, layout: ClusterLayout) -> None:
+def test_the_second_start_is_fast_and_keeps_the_data(home: Path, layout: ClusterLayout) -> None:
     first = EmbeddedPostgres.start(home)
     sql(first.url, "CREATE TABLE kept AS SELECT 7 AS n", "SELECT 1")
     first.stop()
@@ -74,7 +74,7 @@ def test_the_second_start_is_warm(home: Path, layout: ClusterLayout) -> None:
     assert not layout.socket_directory.exists()
 
 
-def test_processes_that_begin_at_once_share_a_server_and_the_last_to_leave_ends_it(
+def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(
     bare: Path, members: Callable[..., Member]
 ) -> None:
     pair = [members(bare), members(bare)]

@@ -27,7 +27,7 @@ from tests.support.embedded import (
 
 
 @as_root
-def test_a_plain_user_starts_it_below_a_home_of_its_own(open_home: Path, members: Callable[..., Member]) -> None:
+def test_an_ordinary_user_starts_it_in_their_own_home(open_home: Path, members: Callable[..., Member]) -> None:
     uid = pwd.getpwnam("daemon").pw_uid
     os.chown(open_home, uid, uid)
     member = members(open_home, uid=uid)
@@ -59,7 +59,9 @@ def test_a_long_home_gets_its_socket_elsewhere(open_home: Path, members: Callabl
 
 
 @as_root
-def test_a_user_without_a_name_starts_it_or_learns_why_not(open_home: Path, members: Callable[..., Member]) -> None:
+def test_a_user_without_a_name_starts_it_or_gets_an_explanation(
+    open_home: Path, members: Callable[..., Member]
+) -> None:
     uid = 12345
     with pytest.raises(KeyError):
         pwd.getpwuid(uid)
@@ -121,7 +123,7 @@ def test_a_socket_directory_that_another_made_is_refused(tmp_path: Path) -> None
             make_private(directory, NOBODY, NOBODY)
 
 
-def test_a_stopped_share_is_not_brought_back(server: EmbeddedPostgres) -> None:
+def test_a_stopped_share_does_not_restart_the_server(server: EmbeddedPostgres) -> None:
     server.stop()
     server.stop()
     with pytest.raises(EmbeddedPostgresError, match="was stopped"):

@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/khala/api/http/request_origin.py",
         old='if "*" in origins.allowed and not cookie:',
         new='if "*" in origins.allowed:',
-        tests=("tests/integration/test_origins.py::test_that_any_origin_may_call_is_no_word_for_cookies",),
+        tests=("tests/integration/test_origins.py::test_allowing_any_origin_does_not_allow_cookies",),
         why="Any page could act as whoever visits it.",
     ),
     Mutant(
@@ -16,7 +16,7 @@ MUTANTS = (
         file="app/khala/api/http/request_origin.py",
         old='OWN_SITE = ("same-origin", "none")',
         new='OWN_SITE = ("same-origin", "same-site", "none")',
-        tests=("tests/integration/test_origins.py::test_another_sites_page_changes_nothing_whatever_it_bears",),
+        tests=("tests/integration/test_origins.py::test_another_sites_page_changes_nothing_whatever_its_credentials",),
         why="A page on a sibling's domain could act as its visitors.",
     ),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS = (
         file="app/khala/api/accounts/authentication.py",
         old='default_scope = "read" if request.method in SAFE else "write"',
         new='default_scope = "read"',
-        tests=("tests/integration/test_accounts.py::test_a_token_is_good_for_its_scopes_only",),
+        tests=("tests/integration/test_accounts.py::test_a_token_grants_its_scopes_only",),
         why="A token that may only read could send and delete.",
     ),
     Mutant(
@@ -80,7 +80,7 @@ MUTANTS = (
         file="app/khala/api/accounts/authentication.py",
         old="is_trusted = returning or is_trusted_origin(connection, context.origins)",
         new="is_trusted = True",
-        tests=("tests/integration/test_origins.py::test_a_cookie_that_another_sites_page_sends_to_read_is_no_cookie",),
+        tests=("tests/integration/test_origins.py::test_a_cookie_on_another_sites_read_request_is_ignored",),
         why="Any page could read what its visitor may read.",
     ),
     Mutant(
@@ -93,7 +93,7 @@ MUTANTS = (
         ),
         new="    return account or Caller()",
         tests=(
-            "tests/integration/test_access_store.py::test_a_token_that_is_not_good_is_told_so_also_where_anybody_may_ask",
+            "tests/integration/test_access_store.py::test_an_invalid_token_is_refused_also_where_no_credential_is_needed",
         ),
         why="A client would not learn that its token has ended.",
     ),
@@ -103,7 +103,7 @@ MUTANTS = (
         old='key_hash(f"{email} {network}")',
         new="key_hash(email)",
         tests=(
-            "tests/integration/test_accounts.py::test_one_network_that_has_to_wait_cant_keep_the_owner_out_from_another",
+            "tests/integration/test_accounts.py::test_a_throttled_network_does_not_lock_out_the_owner_on_another_one",
         ),
         why="A stranger could lock somebody out of their account.",
     ),
@@ -113,7 +113,7 @@ MUTANTS = (
         old='"pair": 10,',
         new='"pair": 11,',
         tests=(
-            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
+            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right_ones_dont_count",
         ),
         why="The documented number of guesses would not hold.",
     ),
@@ -123,7 +123,7 @@ MUTANTS = (
         old="        await sign_in_throttle.discount_attempt(context.db, email, caller.network)\n",
         new="",
         tests=(
-            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_has_to_wait_and_right_ones_dont_count",
+            "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right_ones_dont_count",
         ),
         why="Whoever signs in often would be locked out.",
     ),
@@ -133,7 +133,7 @@ MUTANTS = (
         old="httponly=True",
         new="httponly=False",
         tests=(
-            "tests/integration/test_accounts.py::test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get",
+            "tests/integration/test_accounts.py::test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites",
         ),
         why="A script could take the session along.",
     ),
@@ -143,7 +143,7 @@ MUTANTS = (
         old='samesite="lax"',
         new='samesite="none"',
         tests=(
-            "tests/integration/test_accounts.py::test_to_register_signs_in_by_a_cookie_that_scripts_and_other_sites_dont_get",
+            "tests/integration/test_accounts.py::test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites",
         ),
         why="Other sites' forms would bear the session.",
     ),
@@ -160,7 +160,7 @@ MUTANTS = (
         file="app/khala/api/accounts/sign_in.py",
         old="if not has_password and caller.scopes != frozenset(SCOPES):",
         new="if not has_password and not caller.scopes:",
-        tests=("tests/integration/test_access_store.py::test_a_token_that_may_not_all_gives_the_account_no_password",),
+        tests=("tests/integration/test_access_store.py::test_a_token_without_all_scopes_cannot_set_a_password",),
         why="A token for one thing could make itself a way in to all.",
     ),
     Mutant(
@@ -168,7 +168,7 @@ MUTANTS = (
         file="app/khala/api/accounts/api_tokens.py",
         old="if not set(data.scopes) <= caller.scopes:",
         new="if not set(data.scopes) & caller.scopes:",
-        tests=("tests/integration/test_accounts.py::test_a_token_cant_make_one_that_is_good_for_more",),
+        tests=("tests/integration/test_accounts.py::test_a_token_cannot_create_one_with_more_scopes",),
         why="A token for one thing could make one for all.",
     ),
     Mutant(
@@ -183,7 +183,7 @@ MUTANTS = (
             "        not_modified ="
         ),
         tests=(
-            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+            "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
         why="Whoever knows a blob's id could read it by ranges.",
     ),
@@ -193,7 +193,7 @@ MUTANTS = (
         old=("blob = await find_readable_blob(context, caller, blob_id)\n        return blob_responses.not_modified"),
         new=("blob = await context.blobs.service.find(blob_id)\n        return blob_responses.not_modified"),
         tests=(
-            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+            "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
         why="Whoever knows a blob's id could learn its hash, size and name.",
     ),
@@ -203,7 +203,7 @@ MUTANTS = (
         old=("blob = await find_readable_blob(context, caller, blob_id)\n        request"),
         new=("blob = await context.blobs.service.find(blob_id)\n        request"),
         tests=(
-            "tests/integration/test_uploads.py::test_whoever_may_not_read_the_thread_gets_no_byte_of_its_blobs_however_they_ask",
+            "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
         why="Whoever knows a blob's id could read its lines.",
     ),
@@ -236,7 +236,7 @@ MUTANTS = (
         file="app/khala/api/threads/socket_session.py",
         old=('        require_scope(caller, "read")\n        authorization = await hub.authorize'),
         new="        authorization = await hub.authorize",
-        tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_scope_follows_nothing",),
+        tests=("tests/integration/test_feed_accounts.py::test_a_token_without_the_read_scope_cannot_subscribe",),
         why="A token that may not read could follow threads.",
     ),
     Mutant(
@@ -260,7 +260,7 @@ MUTANTS = (
         file="app/khala/api/http/host_guard.py",
         old="if len(hosts) == 1 else None",
         new="if hosts else None",
-        tests=("tests/integration/test_hosts.py::test_two_host_headers_are_none",),
+        tests=("tests/integration/test_hosts.py::test_two_host_headers_are_refused",),
         why="A request could name an allowed host to the guard and another one to what reads the last header.",
     ),
     Mutant(
@@ -269,7 +269,7 @@ MUTANTS = (
         old='if name == b"host"]',
         new='if name in (b"host", b"x-forwarded-host")][-1:]',
         tests=(
-            "tests/integration/test_hosts.py::test_the_public_address_and_named_hosts_are_answered_and_no_proxys_word_for_others",
+            "tests/integration/test_hosts.py::test_only_the_public_url_and_configured_hosts_are_accepted_whatever_a_proxy_forwards",
         ),
         why="A page that rebinds its name could send the header that lets it in.",
     ),

@@ -102,7 +102,7 @@ MUTANTS = (
         new="        self.since = now\n",
         tests=(
             "tests/laws/test_flush.py",
-            "tests/integration/test_writer.py::test_the_first_text_is_written_at_once_and_the_rest_when_its_time_comes",
+            "tests/integration/test_writer.py::test_the_first_text_is_written_at_once_and_later_text_when_it_is_due",
         ),
         why="Each delta would postpone the flush: a steady stream is never due by age.",
     ),
@@ -145,7 +145,9 @@ MUTANTS = (
         file="app/khala/domain/run_progress.py",
         old="return sum(bool(step.calls) for step in self.steps)",
         new="return len(self.steps)",
-        tests=("tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_asked_to_go_on",),
+        tests=(
+            "tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue",
+        ),
         why="A reply without tools would use up one of the allowed rounds.",
     ),
     Mutant(
@@ -162,7 +164,7 @@ MUTANTS = (
         old="return all(call.result is not None for call in self.calls)",
         new="return any(call.result is not None for call in self.calls)",
         tests=(
-            "tests/integration/test_approvals.py::test_siblings_run_meanwhile_and_keep_their_results",
+            "tests/integration/test_approvals.py::test_calls_beside_a_blocked_one_run_and_keep_their_results",
             "tests/integration/test_agents.py::test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run",
         ),
         why="A run that is resumed would ask the model before all calls of the round have ended.",

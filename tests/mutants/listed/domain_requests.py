@@ -16,7 +16,7 @@ MUTANTS = (
         file="app/khala/domain/access.py",
         old="    if hashes_match(anon_key_hash, caller.anon_key_hash):\n        secret",
         new="    if caller.anon_key_hash is not None:\n        secret",
-        tests=("tests/unit/test_access.py::test_the_key_that_opens_a_thread_is_the_one_by_which_its_holder_asks",),
+        tests=("tests/unit/test_access.py::test_the_key_that_grants_access_is_the_requesters_key",),
         why="A run that was asked for by a link would go on after the link is revoked.",
     ),
     Mutant(
@@ -24,7 +24,7 @@ MUTANTS = (
         file="app/khala/domain/access.py",
         old='invited: Role | None = "viewer" if facts.invited else None',
         new='invited: Role | None = "editor" if facts.invited else None',
-        tests=("tests/unit/test_access.py::test_an_invitation_lets_its_user_read_and_nothing_else",),
+        tests=("tests/unit/test_access.py::test_an_invitation_grants_its_user_only_read_access",),
         why="A user could write in a thread before they accept to join it.",
     ),
     Mutant(
@@ -33,7 +33,7 @@ MUTANTS = (
         old="counts.from_sender >= MAX_FROM_ONE_SENDER",
         new="counts.from_sender > MAX_FROM_ONE_SENDER",
         tests=(
-            "tests/integration/test_invitations.py::test_a_user_has_few_open_invitations_of_one_sender_and_bounded_many_in_all",
+            "tests/integration/test_invitations.py::test_a_users_open_invitations_are_limited_by_sender_and_in_total",
         ),
         why="One sender could have one more open invitation of a user than the limit says.",
     ),
@@ -43,7 +43,7 @@ MUTANTS = (
         old='scope = b"" if key is not None or caller.credential is None else caller.credential.bytes',
         new='scope = b""',
         tests=(
-            "tests/unit/test_idempotency.py::test_all_that_says_what_is_asked_for_makes_a_difference_and_nothing_else",
+            "tests/unit/test_idempotency.py::test_the_identity_depends_on_everything_that_changes_the_request_and_nothing_else",
         ),
         why="A retry of one program would get the answer to the equal request of another program.",
     ),
@@ -53,7 +53,7 @@ MUTANTS = (
         old="IsolatedOutcome.INTERRUPTED if began and exit_code != 0 else",
         new="IsolatedOutcome.INTERRUPTED if exit_code != 0 else",
         tests=(
-            "tests/unit/test_isolation.py::test_a_process_that_never_began_or_gave_the_run_up_says_nothing_against_it",
+            "tests/unit/test_isolation.py::test_a_child_process_that_never_started_or_released_the_run_counts_no_loss",
         ),
         why="A process that can't be started would end a harmless run as deadly.",
     ),
@@ -70,9 +70,7 @@ MUTANTS = (
         file="app/khala/domain/transfer_rate.py",
         old="return min(self.max_pause, self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
         new="return min(self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
-        tests=(
-            "tests/unit/test_pace.py::test_a_client_that_falls_silent_is_not_waited_for_longer_than_a_pause_whatever_it_has_sent",
-        ),
+        tests=("tests/unit/test_pace.py::test_a_silent_client_is_rejected_after_a_pause_whatever_it_has_sent",),
         why="A client that has sent 20 MiB could hold its connection silently for 20 minutes.",
     ),
     Mutant(
@@ -80,7 +78,7 @@ MUTANTS = (
         file="app/khala/domain/allowed_hosts.py",
         old="name.endswith(allowed[1:])",
         new="name.endswith(allowed[2:])",
-        tests=("tests/unit/test_hosts.py::test_names_that_are_given_take_the_place_of_the_public_one",),
+        tests=("tests/unit/test_hosts.py::test_configured_hosts_replace_the_public_one",),
         why="A stranger's domain, as evilexample.com, could rebind its name to a server of *.example.com.",
     ),
     Mutant(
@@ -104,7 +102,9 @@ MUTANTS = (
         file="app/khala/domain/json_schemas.py",
         old="parts += counts and isinstance(value, dict | bool)",
         new="parts += counts and isinstance(value, dict)",
-        tests=("tests/unit/test_json_schemas.py::test_a_schema_has_so_many_parts_and_constants_are_none",),
+        tests=(
+            "tests/unit/test_json_schemas.py::test_the_subschemas_of_a_schema_are_limited_and_constants_do_not_count",
+        ),
         why="A schema could have any number of parts, as long as they are booleans.",
     ),
 )

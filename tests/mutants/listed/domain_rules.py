@@ -10,7 +10,7 @@ MUTANTS = (
         new="if caller.user_id is not None:",
         tests=(
             "tests/unit/test_access.py",
-            "tests/integration/test_revocation.py::test_signing_out_ends_what_the_account_follows_and_nothing_else",
+            "tests/integration/test_revocation.py::test_signing_out_ends_the_subscriptions_of_the_account_and_no_others",
         ),
         why="Whoever has signed out, or whose token was revoked, could go on reading.",
     ),
@@ -29,7 +29,7 @@ MUTANTS = (
         new="candidates.append((role, None))",
         tests=(
             "tests/unit/test_access.py",
-            "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
+            "tests/integration/test_revocation.py::test_an_expired_credential_is_revoked_within_a_second_and_keys_continue",
         ),
         why="A socket would be followed after the session that opened it has ended.",
     ),
@@ -40,7 +40,7 @@ MUTANTS = (
         new="candidates.append((facts.link_role, None))",
         tests=(
             "tests/unit/test_access.py",
-            "tests/integration/test_revocation.py::test_a_link_that_expires_is_cut_within_a_second",
+            "tests/integration/test_revocation.py::test_observers_by_an_expired_link_are_revoked_within_a_second",
         ),
         why="A socket would be followed after the link that opened it has ended.",
     ),
@@ -115,7 +115,7 @@ MUTANTS = (
         new="return most - self.settled",
         tests=(
             "tests/unit/test_budgets.py",
-            "tests/integration/test_budgets.py::test_of_a_hundred_sends_at_once_to_one_thread_ten_fit_a_budget_of_ten",
+            "tests/integration/test_budgets.py::test_a_hundred_sends_at_once_to_one_thread_use_a_budget_of_ten_exactly",
         ),
         why="Runs at the same time could each use all that is left.",
     ),
@@ -280,7 +280,7 @@ MUTANTS = (
         old='GUEST_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "ui"})',
         new='GUEST_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "ui", "network"})',
         tests=(
-            "tests/integration/test_tool_rules_api.py::test_a_user_is_offered_all_and_a_guest_what_reaches_no_network",
+            "tests/integration/test_tool_rules_api.py::test_a_user_is_offered_all_tools_and_a_guest_those_without_network",
         ),
         why="Anybody could make the server fetch what they like.",
     ),

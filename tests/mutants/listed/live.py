@@ -10,7 +10,7 @@ MUTANTS = (
         new="if self.cursor != since:",
         tests=(
             "tests/unit/test_observer.py",
-            "tests/integration/test_revocation.py::test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks",
+            "tests/integration/test_revocation.py::test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothing_leaks",
         ),
         why="What was said after a cut would reach whoever was cut.",
     ),
@@ -21,7 +21,7 @@ MUTANTS = (
         new="self.cursor = cursor",
         tests=(
             "tests/unit/test_observer.py",
-            "tests/integration/test_hub.py::test_an_observer_that_does_not_read_is_dropped_back_and_reads_on_in_one_go",
+            "tests/integration/test_hub.py::test_a_slow_observer_falls_back_and_catches_up_with_one_read",
         ),
         why="A slow reader would miss all that was dropped but the last frame.",
     ),
@@ -66,7 +66,7 @@ MUTANTS = (
         ),
         new="",
         tests=(
-            "tests/integration/test_revocation.py::test_what_changes_between_the_admission_and_the_first_read_is_noticed",
+            "tests/integration/test_revocation.py::test_a_change_of_access_between_authorization_and_first_read_is_noticed",
         ),
         why="Whoever lost access between the check and the first read would get a snapshot.",
     ),
@@ -77,7 +77,7 @@ MUTANTS = (
         new="        if read is None:",
         tests=(
             "tests/unit/test_observer.py",
-            "tests/integration/test_hub.py::test_after_subscribing_again_nothing_comes_of_the_earlier_subscription",
+            "tests/integration/test_hub.py::test_after_a_second_subscribe_no_frame_of_the_first_one_comes",
         ),
         why="After an unsubscribe a whole snapshot could still come.",
     ),
@@ -111,8 +111,8 @@ MUTANTS = (
         old="if topic is not None and topic.revision == cursors[topic_id]:",
         new="if topic is not None:",
         tests=(
-            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
-            "tests/integration/test_hub.py::test_what_was_read_from_an_earlier_cursor_moves_nobody_back",
+            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_catches_up",
+            "tests/integration/test_hub.py::test_a_read_from_an_earlier_cursor_moves_no_observer_back",
         ),
         why="Observers would be told the same change twice.",
     ),
@@ -122,8 +122,8 @@ MUTANTS = (
         old=("                self._wake_again({topic_id})\n        if reads:"),
         new=("                pass\n        if reads:"),
         tests=(
-            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_is_not_left_behind",
-            "tests/integration/test_hub.py::test_what_was_read_from_an_earlier_cursor_moves_nobody_back",
+            "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_catches_up",
+            "tests/integration/test_hub.py::test_a_read_from_an_earlier_cursor_moves_no_observer_back",
         ),
         why="A change could show only with the next one.",
     ),
@@ -136,7 +136,7 @@ MUTANTS = (
         ),
         new="",
         tests=(
-            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+            "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
         why="Whoever was cut would follow on.",
     ),
@@ -149,7 +149,7 @@ MUTANTS = (
         ),
         new="",
         tests=(
-            "tests/integration/test_revocation.py::test_a_sign_out_between_the_admission_and_the_subscription_is_noticed",
+            "tests/integration/test_revocation.py::test_a_sign_out_between_authorization_and_subscription_is_noticed",
         ),
         why="Whoever signed out while they subscribed would follow on until the next poll.",
     ),
@@ -158,7 +158,7 @@ MUTANTS = (
         file="app/khala/live/hub.py",
         old=("                self._wake_again(woken)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"),
         new="                await asyncio.sleep(RETRY_INTERVAL_SECONDS)",
-        tests=("tests/integration/test_hub.py::test_a_look_that_fails_is_made_again",),
+        tests=("tests/integration/test_hub.py::test_a_failed_read_is_retried",),
         why="A change that was committed while the database was away would show at the next poll only.",
     ),
     Mutant(
@@ -167,7 +167,7 @@ MUTANTS = (
         old="        self.credential_notices += 1\n",
         new="",
         tests=(
-            "tests/integration/test_revocation.py::test_a_sign_out_between_the_admission_and_the_subscription_is_noticed",
+            "tests/integration/test_revocation.py::test_a_sign_out_between_authorization_and_subscription_is_noticed",
         ),
         why="Whoever signed out while they subscribed would follow on until the next poll.",
     ),
@@ -181,7 +181,7 @@ MUTANTS = (
         ),
         new="            self.recheck",
         tests=(
-            "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
+            "tests/integration/test_revocation.py::test_an_expired_credential_is_revoked_within_a_second_and_keys_continue",
         ),
         why="A signed token, which no row knows, would be followed for ever.",
     ),
@@ -194,7 +194,7 @@ MUTANTS = (
         ),
         new="            raise",
         tests=(
-            "tests/integration/test_revocation.py::test_while_the_guard_can_not_look_nobody_is_cut_and_nothing_leaks",
+            "tests/integration/test_revocation.py::test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothing_leaks",
         ),
         why="Observers in doubt would never hear anything again.",
     ),
@@ -204,7 +204,7 @@ MUTANTS = (
         old="share_key_hash=caller.share_key_hash, network",
         new="network",
         tests=(
-            "tests/integration/test_revocation.py::test_a_link_goes_on_when_the_account_that_was_shown_with_it_ends",
+            "tests/integration/test_revocation.py::test_access_by_a_link_continues_when_the_account_beside_it_ends",
         ),
         why="Whoever signs out would lose what a link opens for them.",
     ),
@@ -213,7 +213,7 @@ MUTANTS = (
         file="app/khala/live/access_guard.py",
         old=("        subscription.confirm(authorization)\n        self.watch(subscription)\n"),
         new="        subscription.confirm(authorization)\n",
-        tests=("tests/integration/test_revocation.py::test_an_end_that_a_later_check_finds_is_kept",),
+        tests=("tests/integration/test_revocation.py::test_an_expiry_that_a_later_check_finds_is_stored",),
         why="A session that is renewed for an hour would be followed for ever.",
     ),
     Mutant(
@@ -221,7 +221,7 @@ MUTANTS = (
         file="app/khala/live/access_guard.py",
         old=("            scopes=account.scopes,\n            expires_at=account.expires_at,\n"),
         new="            scopes=account.scopes,\n",
-        tests=("tests/integration/test_revocation.py::test_an_account_that_is_shown_anew_is_followed_for_longer",),
+        tests=("tests/integration/test_revocation.py::test_authenticating_again_extends_subscriptions",),
         why="A socket would be cut though its account was shown anew.",
     ),
     Mutant(
@@ -230,7 +230,7 @@ MUTANTS = (
         old=("            LISTENER_CONNECTED.set(1)\n            self._refresh_all()\n"),
         new="            LISTENER_CONNECTED.set(1)\n",
         tests=(
-            "tests/integration/test_revocation.py::test_what_happened_while_the_listener_was_away_is_noticed_when_it_is_back",
+            "tests/integration/test_revocation.py::test_revocations_during_an_outage_of_the_listener_are_noticed_after_it",
         ),
         why="What happened while the connection was lost would show at the next poll only.",
     ),
@@ -255,7 +255,7 @@ MUTANTS = (
         file="app/khala/live/service.py",
         old="for watcher in (self.threads, self.accounts, self.guard):",
         new="for watcher in (self.threads, self.accounts):",
-        tests=("tests/integration/test_revocation.py::test_a_cut_of_which_nobody_was_told_is_found_by_the_poll",),
+        tests=("tests/integration/test_revocation.py::test_a_revocation_without_a_notification_is_found_by_the_poll",),
         why="A sign-out whose NOTIFY was lost would never be noticed.",
     ),
     Mutant(
@@ -289,7 +289,7 @@ MUTANTS = (
         file="app/khala/live/presence.py",
         old=("        elif entry.state == state:\n            return\n"),
         new="",
-        tests=("tests/integration/test_presence.py::test_the_same_state_again_is_not_told",),
+        tests=("tests/integration/test_presence.py::test_an_unchanged_state_is_not_sent",),
         why="A client that repeats its state would cost a write and a frame for all each time.",
     ),
     Mutant(
@@ -298,7 +298,7 @@ MUTANTS = (
         old="            if subscription.access_id != present.access_id:",
         new="            if subscription.access_id is None:",
         tests=(
-            "tests/integration/test_presence.py::test_a_participant_whose_access_is_cut_is_gone_and_is_told_no_more",
+            "tests/integration/test_presence.py::test_a_participant_who_loses_access_is_removed_and_gets_no_more_presence",
         ),
         why="Whoever was cut could hear once more who is there.",
     ),

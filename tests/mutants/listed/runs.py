@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/khala/runs/model_turn.py",
         old="if not others or failure.midstream:",
         new="if not others:",
-        tests=("tests/integration/test_runs.py::test_no_other_model_begins_anew_after_half_an_answer",),
+        tests=("tests/integration/test_runs.py::test_no_other_model_starts_over_after_half_an_answer",),
         why="Another model would begin anew after half an answer.",
     ),
     Mutant(
@@ -18,7 +18,7 @@ MUTANTS = (
         new="            raise",
         tests=(
             "tests/integration/test_runs.py::test_every_model_call_leaves_a_receipt",
-            "tests/integration/test_runs.py::test_a_connection_lost_midstream_keeps_the_text_and_says_so",
+            "tests/integration/test_runs.py::test_a_connection_lost_midstream_keeps_the_text_with_an_error",
         ),
         why="What failing calls cost would count for no budget.",
     ),
@@ -35,7 +35,7 @@ MUTANTS = (
         file="app/khala/runs/model_turn.py",
         old='return ModelReply(prompt.said + "".join(call.chunks), completed)',
         new='return ModelReply("".join(call.chunks), completed)',
-        tests=("tests/integration/test_leases.py::test_an_answer_that_was_interrupted_after_its_last_word_is_whole",),
+        tests=("tests/integration/test_leases.py::test_an_answer_interrupted_after_its_last_word_is_complete",),
         why="The next round would be asked without what was said before the interruption.",
     ),
     Mutant(
@@ -100,7 +100,7 @@ MUTANTS = (
         old="_truncate(replace_unstorable(redacted(reply.text.strip())))",
         new="_truncate(replace_unstorable(reply.text.strip()))",
         tests=(
-            "tests/integration/test_compaction.py::test_a_summary_of_any_length_fits_into_its_part_and_bears_no_secret",
+            "tests/integration/test_compaction.py::test_a_summary_of_any_length_fits_into_its_part_and_contains_no_secret",
         ),
         why="A password would be stored in a summary and asked of models again and again.",
     ),
@@ -187,7 +187,7 @@ MUTANTS = (
         file="app/khala/runs/autopilot.py",
         old="            self._progress.pending_text = reply.text\n",
         new="            pass\n",
-        tests=("tests/integration/test_agents.py::test_what_was_said_before_a_round_is_told_to_the_model",),
+        tests=("tests/integration/test_agents.py::test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt",),
         why="The model would not know what it has said before its calls.",
     ),
     Mutant(
@@ -195,7 +195,7 @@ MUTANTS = (
         file="app/khala/runs/autopilot.py",
         old="and any(call.tool in own for call in steps[-1].calls)",
         new="and all(call.tool in own for call in steps[-1].calls)",
-        tests=("tests/integration/test_agents.py::test_a_round_with_a_tool_of_the_callers_own_ends_the_run",),
+        tests=("tests/integration/test_agents.py::test_a_step_with_a_call_of_the_callers_function_ends_the_run",),
         why="A caller would never hear that its tool was called beside one of Khala's.",
     ),
     Mutant(
@@ -204,7 +204,7 @@ MUTANTS = (
         old="if tool is not None and tool.spec.idempotent:",
         new="if tool is not None and (tool.spec.idempotent or call.id in self._decisions.by_call_id):",
         tests=(
-            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
+            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent",
         ),
         why="A payment that somebody approved once could be made twice.",
     ),
@@ -214,7 +214,7 @@ MUTANTS = (
         old='call.state = "blocked" if call.id in self._decisions.by_call_id else "queued"',
         new='call.state = "queued"',
         tests=(
-            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_made_again_only_if_that_is_harmless",
+            "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent",
         ),
         why="After a crash somebody would be asked for what they have approved of.",
     ),
@@ -233,7 +233,7 @@ MUTANTS = (
         file="app/khala/runs/tool_executor.py",
         old="        if ready:\n            await self._recorder.committed()\n",
         new="",
-        tests=("tests/integration/test_approvals.py::test_that_a_call_began_is_stored_before_it_begins",),
+        tests=("tests/integration/test_approvals.py::test_the_start_of_a_call_is_stored_before_the_call_starts",),
         why="After a crash nobody could tell that the call was made, and it would be made again.",
     ),
     Mutant(
@@ -249,7 +249,7 @@ MUTANTS = (
         file="app/khala/runs/tool_arguments.py",
         old="args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])",
         new="args = use.args",
-        tests=("tests/integration/test_agents.py::test_what_is_shown_of_arguments_is_just_what_is_run",),
+        tests=("tests/integration/test_agents.py::test_the_shown_arguments_are_exactly_those_that_are_run",),
         why="A tool would get characters that nobody was shown.",
     ),
     Mutant(
@@ -257,7 +257,7 @@ MUTANTS = (
         file="app/khala/runs/run_executor.py",
         old="if claimed.lost >= self._options.max_lost_executors:",
         new="if claimed.lost > self._options.max_lost_executors:",
-        tests=("tests/integration/test_runs.py::test_a_run_that_nobody_can_end_is_given_up_after_its_attempts",),
+        tests=("tests/integration/test_runs.py::test_a_run_that_never_ends_is_given_up_after_its_attempts",),
         why="A run that kills executors would kill one more.",
     ),
     Mutant(
@@ -265,9 +265,7 @@ MUTANTS = (
         file="app/khala/runs/executor.py",
         old="await asyncio.sleep(self._options.lease_seconds / 4)",
         new="await asyncio.sleep(self._options.lease_seconds * 4)",
-        tests=(
-            "tests/integration/test_leases.py::test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again",
-        ),
+        tests=("tests/integration/test_leases.py::test_the_lease_of_a_running_run_is_renewed_repeatedly",),
         why="Every run longer than its lease would be taken over.",
     ),
 )

@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/khala/store/accounts/api_tokens.py",
         old="WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true)",
         new="WHERE secret_hash = $1",
-        tests=("tests/integration/test_accounts.py::test_a_token_that_has_expired_or_was_revoked_is_good_for_nothing",),
+        tests=("tests/integration/test_accounts.py::test_an_expired_or_revoked_token_is_refused",),
         why="A token would be good for ever.",
     ),
     Mutant(
@@ -16,7 +16,7 @@ MUTANTS = (
         file="app/khala/store/accounts/api_tokens.py",
         old="(api_tokens.c.id == token_id) & (api_tokens.c.user_id == caller.user_id)",
         new="api_tokens.c.id == token_id",
-        tests=("tests/integration/test_notifications.py::test_somebody_without_an_account_has_nothing_to_end",),
+        tests=("tests/integration/test_notifications.py::test_a_caller_without_an_account_has_no_credentials_to_end",),
         why="A user could end the tokens of another one.",
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
             '        await audit.record(connection, "token_revoked"'
         ),
         new='        await audit.record(connection, "token_revoked"',
-        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
+        tests=("tests/integration/test_notifications.py::test_processes_are_notified_of_credentials_that_end",),
         why="Whoever stole the token would follow on until the next poll.",
     ),
     Mutant(
@@ -52,7 +52,7 @@ MUTANTS = (
         old="sessions.c.id.is_distinct_from(kept)",
         new="(sessions.c.id == kept)",
         tests=(
-            "tests/integration/test_accounts.py::test_a_new_password_takes_the_old_one_and_ends_the_other_sessions",
+            "tests/integration/test_accounts.py::test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions",
         ),
         why="Whoever stole a session would keep it after the password was changed.",
     ),
@@ -62,7 +62,7 @@ MUTANTS = (
         old="if proof is not None:",
         new="if proof is None:",
         tests=(
-            "tests/integration/test_account_races.py::test_a_login_by_a_password_that_is_changed_meanwhile_opens_nothing",
+            "tests/integration/test_account_races.py::test_a_login_with_a_password_that_is_changed_meanwhile_makes_no_session",
         ),
         why="A login in flight would outlive the change of the password.",
     ),
@@ -82,7 +82,7 @@ MUTANTS = (
             '        await audit.record(connection, "session_ended"'
         ),
         new='        await audit.record(connection, "session_ended"',
-        tests=("tests/integration/test_notifications.py::test_processes_are_told_of_credentials_that_end",),
+        tests=("tests/integration/test_notifications.py::test_processes_are_notified_of_credentials_that_end",),
         why="A browser that was signed out from elsewhere would follow on until the next poll.",
     ),
     Mutant(
@@ -99,7 +99,7 @@ MUTANTS = (
         old="runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))",
         new="runs.c.user_id.is_(None)",
         tests=(
-            "tests/integration/test_acting_for_others.py::test_a_claim_lends_nothing_to_what_others_have_asked_for_by_a_link",
+            "tests/integration/test_acting_for_others.py::test_a_claim_does_not_change_the_rights_of_runs_that_others_requested_by_a_link",
         ),
         why="The call of a guest with a link would read the claimer's private files.",
     ),
@@ -108,7 +108,9 @@ MUTANTS = (
         file="app/khala/store/accounts/claims.py",
         old="        access_id=func.gen_random_uuid(),\n",
         new="",
-        tests=("tests/integration/test_revocation.py::test_who_may_still_follow_after_a_claim_goes_on_without_a_gap",),
+        tests=(
+            "tests/integration/test_revocation.py::test_observers_that_keep_access_after_a_claim_continue_without_a_gap",
+        ),
         why="Whoever has the old key would follow on.",
     ),
     Mutant(
@@ -126,7 +128,7 @@ MUTANTS = (
         file="app/khala/store/accounts/claims.py",
         old="    await ledger.move_to_user(connection, thread_id, user_id)\n",
         new="",
-        tests=("tests/integration/test_budgets.py::test_whoever_claims_a_thread_pays_for_what_is_under_way_in_it",),
+        tests=("tests/integration/test_budgets.py::test_the_user_who_claims_a_thread_pays_for_its_unfinished_runs",),
         why="The runs of a claimed thread would go on at the guests' expense.",
     ),
     Mutant(
@@ -135,7 +137,7 @@ MUTANTS = (
         old="WHERE token_hash = $1 AND expires_at > clock_timestamp()",
         new="WHERE token_hash = $1",
         tests=(
-            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
+            "tests/integration/test_access_store.py::test_a_detail_token_works_until_it_expires_for_readers_of_the_thread",
         ),
         why="A detail would be told after the token's time is up.",
     ),
@@ -145,7 +147,7 @@ MUTANTS = (
         old='    await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)\n',
         new="",
         tests=(
-            "tests/integration/test_access_store.py::test_a_detail_is_told_for_as_long_as_its_token_lasts_to_whoever_may_read_the_thread",
+            "tests/integration/test_access_store.py::test_a_detail_token_works_until_it_expires_for_readers_of_the_thread",
         ),
         why="Whoever has seen a stream could read details after losing access.",
     ),
@@ -154,7 +156,7 @@ MUTANTS = (
         file="app/khala/store/blobs/blobs.py",
         old="if stored + size > most_bytes:",
         new="if stored > most_bytes:",
-        tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
+        tests=("tests/integration/test_blobs.py::test_a_thread_stores_bytes_up_to_its_quota",),
         why="A thread could keep one blob of any size more than allowed.",
     ),
     Mutant(
@@ -162,7 +164,7 @@ MUTANTS = (
         file="app/khala/store/blobs/blobs.py",
         old="most_bytes = quota.thread if owned else min(quota.guest, quota.thread)",
         new="most_bytes = quota.thread",
-        tests=("tests/integration/test_blobs.py::test_a_thread_keeps_so_many_bytes_and_no_more",),
+        tests=("tests/integration/test_blobs.py::test_a_thread_stores_bytes_up_to_its_quota",),
         why="A guest could fill the disk.",
     ),
     Mutant(
@@ -170,7 +172,7 @@ MUTANTS = (
         file="app/khala/store/blobs/blobs.py",
         old="if len(found) != len(blob_ids):",
         new="if len(found) > len(blob_ids):",
-        tests=("tests/integration/test_blobs.py::test_uploads_are_attached_once_in_the_order_that_was_asked_for",),
+        tests=("tests/integration/test_blobs.py::test_uploads_are_attached_once_in_the_requested_order",),
         why="A message could have the same file twice.",
     ),
     Mutant(
@@ -178,7 +180,9 @@ MUTANTS = (
         file="app/khala/store/threads/presence.py",
         old='more = present[0]["present"] - len(present) if present else 0',
         new="more = 0",
-        tests=("tests/integration/test_presence.py::test_of_many_the_newest_fifty_are_told_and_how_many_more",),
+        tests=(
+            "tests/integration/test_presence.py::test_only_the_newest_fifty_participants_are_listed_with_the_number_of_others",
+        ),
         why="A crowd would look like fifty.",
     ),
 )

@@ -10,7 +10,7 @@ MUTANTS = (
         new="\"(run.thread_id, run.status) IS NOT DISTINCT FROM ({0}.thread_id, 'running')\"",
         tests=(
             "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
-            "tests/integration/test_leases.py::test_a_beat_prolongs_just_the_leases_that_are_held",
+            "tests/integration/test_leases.py::test_a_heartbeat_prolongs_only_the_leases_that_are_held",
         ),
         why="An executor that was taken for dead would write beside the one that took over.",
     ),
@@ -54,7 +54,7 @@ MUTANTS = (
         file="app/khala/store/runs/endings.py",
         old="        await notify_executors(driver)\n",
         new="        pass\n",
-        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
         why="The next queued answer would begin a sweep later.",
     ),
     Mutant(
@@ -62,7 +62,7 @@ MUTANTS = (
         file="app/khala/store/runs/parts.py",
         old="                await notify_threads(driver, revisions)\n",
         new="                pass\n",
-        tests=("tests/integration/test_notifications.py::test_observers_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_are_notified",),
         why="Observers in other processes would see text at the next poll only.",
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
         old="if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING",
         new="if len(ids) <= 4 * MAX_IDS_PER_PAYLOAD else EVERYTHING",
         tests=(
-            "tests/integration/test_notifications.py::test_a_commit_of_more_runs_than_a_notification_names_tells_everybody",
+            "tests/integration/test_notifications.py::test_a_commit_of_more_runs_than_fit_into_a_notification_notifies_all",
         ),
         why="A commit of many runs would fail: Postgres takes 8,000 bytes of a notification.",
     ),
@@ -80,9 +80,7 @@ MUTANTS = (
         file="app/khala/store/runs/parts.py",
         old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    JOIN message_parts"),
         new=("run.thread_id = lease.thread_id\n    JOIN message_parts"),
-        tests=(
-            "tests/integration/test_writer.py::test_whoever_repeats_a_batch_of_a_run_that_another_has_now_has_lost_it",
-        ),
+        tests=("tests/integration/test_writer.py::test_repeating_a_batch_after_a_take_over_reports_a_lost_lease",),
         why="An executor that was replaced would hold its run for its own.",
     ),
     Mutant(
@@ -98,7 +96,7 @@ MUTANTS = (
         file="app/khala/store/runs/endings.py",
         old="[run.thread_id for run in settled], unread=True)",
         new="[run.thread_id for run in settled])",
-        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
+        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_has_its_pending_items_for_its_reader",),
         why="A finished answer would not show as unread.",
     ),
     Mutant(
@@ -109,7 +107,7 @@ MUTANTS = (
         tests=(
             "tests/laws/test_store.py::test_repeating_an_append_any_number_of_times_changes_nothing",
             "tests/integration/test_writer.py::test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap",
-            "tests/integration/test_writer.py::test_a_part_of_a_batch_that_is_there_is_not_inserted_again",
+            "tests/integration/test_writer.py::test_parts_of_a_batch_that_are_stored_already_are_not_inserted_again",
         ),
         why="A retry of a batch of which a part is stored would fail for ever.",
     ),
@@ -118,7 +116,7 @@ MUTANTS = (
         file="app/khala/store/runs/parts.py",
         old="run_id = $1 AND seq > $2 AND",
         new="run_id = $1 AND seq >= $2 AND",
-        tests=("tests/integration/test_api_reads.py::test_parts_are_read_on_from_any_seq",),
+        tests=("tests/integration/test_api_reads.py::test_parts_are_read_from_any_seq_on",),
         why="A reader who asks for what follows would get a part twice.",
     ),
     Mutant(
@@ -136,9 +134,7 @@ MUTANTS = (
         file="app/khala/store/runs/group_commit.py",
         old="(at > now and len(due) >= MAX_EARLY_RUNS)",
         new="len(due) >= MAX_EARLY_RUNS",
-        tests=(
-            "tests/integration/test_writer.py::test_no_more_runs_go_along_than_make_a_commit_cheap_but_all_that_are_due",
-        ),
+        tests=("tests/integration/test_writer.py::test_a_commit_includes_all_due_runs_and_a_bounded_number_of_others",),
         why="Runs that are due would wait for the next commit.",
     ),
     Mutant(
@@ -146,7 +142,7 @@ MUTANTS = (
         file="app/khala/store/runs/group_commit.py",
         old="max(MIN_COMMIT_INTERVAL_SECONDS, EARLY_WINDOW * self._policy.seconds)",
         new="MIN_COMMIT_INTERVAL_SECONDS",
-        tests=("tests/integration/test_writer.py::test_a_commit_takes_along_what_is_due_soon_and_leaves_what_is_not",),
+        tests=("tests/integration/test_writer.py::test_a_commit_includes_buffers_that_are_due_soon_and_no_others",),
         why="Each run would be written by itself, and the work per part would not fall.",
     ),
     Mutant(
@@ -185,7 +181,7 @@ MUTANTS = (
             "                self._acknowledge(buffer, held=False)\n"
             "            return\n"
         ),
-        tests=("tests/integration/test_writer.py::test_a_run_whose_rows_postgres_refuses_costs_no_other_run",),
+        tests=("tests/integration/test_writer.py::test_a_run_whose_rows_postgres_refuses_affects_no_other_run",),
         why="One run whose rows are refused would end all runs of its commit.",
     ),
     Mutant(
@@ -194,7 +190,7 @@ MUTANTS = (
         old="notify=bus is None)",
         new="notify=True)",
         tests=(
-            "tests/integration/test_nats.py::test_a_group_commit_is_told_by_nats_alone_and_by_notify_while_the_server_is_away",
+            "tests/integration/test_nats.py::test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an_outage",
         ),
         why="Commits would wait for each other's NOTIFY though a bus tells of them.",
     ),

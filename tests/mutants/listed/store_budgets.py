@@ -8,7 +8,7 @@ MUTANTS = (
         file="app/khala/store/tools/approvals.py",
         old='if row.state == "pending":',
         new='if row.state in ("pending", "denied"):',
-        tests=("tests/integration/test_leases.py::test_an_answer_stands_while_its_run_is_under_way",),
+        tests=("tests/integration/test_leases.py::test_a_decision_cannot_be_changed_while_its_run_is_unfinished",),
         why="A call that somebody denied would run after a later approval.",
     ),
     Mutant(
@@ -16,7 +16,7 @@ MUTANTS = (
         file="app/khala/store/tools/approvals.py",
         old="if decision.digest is not None and decision.digest != row.digest:",
         new="if decision.digest is not None and not row.digest:",
-        tests=("tests/integration/test_approvals.py::test_an_answer_is_bound_to_the_call_that_was_seen",),
+        tests=("tests/integration/test_approvals.py::test_a_decision_is_bound_to_the_digest_of_the_call",),
         why="Somebody would approve of a call that they have not seen.",
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
             '    await notify(connection, RUNS_CHANNEL, "")\n'
         ),
         new="        await thread_lists.mark_changed(await driver_of(connection), [run.thread_id])\n",
-        tests=("tests/integration/test_notifications.py::test_executors_are_told",),
+        tests=("tests/integration/test_notifications.py::test_executors_are_notified",),
         why="An approved call would run a sweep later.",
     ),
     Mutant(
@@ -35,7 +35,9 @@ MUTANTS = (
         file="app/khala/store/tools/approvals.py",
         old="WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id",
         new="WHERE expires_at <= clock_timestamp() AND thread_id",
-        tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
+        tests=(
+            "tests/integration/test_leases.py::test_approval_requests_expire_and_decisions_and_running_runs_do_not",
+        ),
         why="An answer that was given would be taken back when the question's time is up.",
     ),
     Mutant(
@@ -43,7 +45,9 @@ MUTANTS = (
         file="app/khala/store/tools/approvals.py",
         old="thread_id = ANY($2::uuid[]) AND status = 'blocked'",
         new="thread_id = ANY($2::uuid[])",
-        tests=("tests/integration/test_leases.py::test_questions_expire_and_answers_and_running_runs_do_not",),
+        tests=(
+            "tests/integration/test_leases.py::test_approval_requests_expire_and_decisions_and_running_runs_do_not",
+        ),
         why="A run that is worked on would be claimed by a second executor.",
     ),
     Mutant(
@@ -55,7 +59,7 @@ MUTANTS = (
             "    )"
         ),
         new='return bool(row.state == ("approved" if decision.approved else "denied"))',
-        tests=("tests/integration/test_leases.py::test_an_answer_with_other_arguments_is_another_answer",),
+        tests=("tests/integration/test_leases.py::test_a_decision_with_other_arguments_is_another_decision",),
         why="Whoever changes the arguments too late would be told that their change counts.",
     ),
     Mutant(
@@ -76,9 +80,9 @@ MUTANTS = (
         old='_place(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"',
         new='_place(entry): WindowUsage() for entry in entries if entry.scope == "run"',
         tests=(
-            "tests/integration/test_budgets.py::test_what_an_extension_needs_fits_everywhere_or_nothing_is_taken",
-            "tests/integration/test_budgets.py::test_time_is_reserved_piece_by_piece_until_there_is_none",
-            "tests/integration/test_budgets.py::test_a_silent_model_is_stopped_when_its_time_is_up",
+            "tests/integration/test_budgets.py::test_an_extension_fits_every_budget_or_reserves_nothing",
+            "tests/integration/test_budgets.py::test_time_is_reserved_in_portions_until_none_is_left",
+            "tests/integration/test_budgets.py::test_a_silent_model_is_stopped_when_the_time_budget_is_used_up",
             "tests/integration/test_agents.py::test_a_budget_of_tokens_stops_the_loop_and_says_why",
         ),
         why="A run would get twice its own limit.",
@@ -88,7 +92,9 @@ MUTANTS = (
         file="app/khala/store/budgets/counters.py",
         old="WHERE budget.settled < $6::int",
         new="WHERE budget.settled <= $6::int",
-        tests=("tests/integration/test_budgets.py::test_counts_are_shared_by_all_and_survive_what_fails_around_them",),
+        tests=(
+            "tests/integration/test_budgets.py::test_counts_are_shared_by_all_processes_and_survive_a_rollback_around_them",
+        ),
         why="One wrong password more would be allowed than the limit says.",
     ),
     Mutant(
@@ -96,7 +102,7 @@ MUTANTS = (
         file="app/khala/store/budgets/counters.py",
         old="WHERE budget.settled + $6::numeric <= $7::numeric",
         new="WHERE budget.settled + $6::numeric < $7::numeric",
-        tests=("tests/integration/test_budgets.py::test_an_amount_is_taken_up_to_the_limit_and_not_beyond",),
+        tests=("tests/integration/test_budgets.py::test_an_amount_is_counted_up_to_the_limit_and_not_beyond",),
         why="What fits just so would be refused.",
     ),
     Mutant(
@@ -104,7 +110,7 @@ MUTANTS = (
         file="app/khala/store/budgets/counters.py",
         old="AND starts_at = $4 AND settled > 0",
         new="AND starts_at = $4",
-        tests=("tests/integration/test_budgets.py::test_what_was_never_counted_is_not_taken_back",),
+        tests=("tests/integration/test_budgets.py::test_an_amount_that_was_never_counted_is_not_released",),
         why="A count could fall below nothing, and allow more than the limit.",
     ),
     Mutant(
@@ -113,7 +119,7 @@ MUTANTS = (
         old="entry.scope = 'key' AND entry.settled IS NULL",
         new="entry.scope = 'key'",
         tests=(
-            "tests/integration/test_budgets.py::test_a_claim_moves_what_is_under_way_to_the_user_and_leaves_what_was_settled",
+            "tests/integration/test_budgets.py::test_a_claim_moves_open_reservations_to_the_user_and_leaves_settled_ones",
         ),
         why="A claim would make room in the key's budget for more.",
     ),
@@ -130,7 +136,9 @@ MUTANTS = (
         file="app/khala/store/threads/thread_lists.py",
         old="UPDATE listings SET read_revision = least($3, threads.revision) FROM threads",
         new="UPDATE listings SET read_revision = $3 FROM threads",
-        tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
+        tests=(
+            "tests/integration/test_account_feed.py::test_messages_after_a_read_mark_are_unread_whatever_their_content",
+        ),
         why="What comes next would never show as unread.",
     ),
     Mutant(
@@ -138,7 +146,7 @@ MUTANTS = (
         file="app/khala/store/threads/thread_lists.py",
         old=("AND NOT gone\n      AND read_revision < least($3, threads.revision)\n"),
         new="AND NOT gone\n",
-        tests=("tests/integration/test_sharing.py::test_reading_is_noted_for_the_account_and_never_goes_back",),
+        tests=("tests/integration/test_sharing.py::test_a_read_mark_is_stored_for_the_account_and_never_goes_back",),
         why="A second browser that is behind would make everything unread again.",
     ),
     Mutant(
@@ -148,7 +156,7 @@ MUTANTS = (
         new='user["floor_revision"] < after < user["revision"]',
         tests=(
             "tests/integration/test_account_feed.py::test_a_watch_resumes_after_the_revision_that_is_known",
-            "tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",
+            "tests/integration/test_account_feed.py::test_a_cursor_that_cannot_be_served_gets_the_whole_list",
             "tests/integration/test_account_feed.py::test_a_list_is_served_from_its_floor_on",
         ),
         why="A browser would get the whole list though only one thread has changed.",
@@ -158,7 +166,7 @@ MUTANTS = (
         file="app/khala/store/accounts/account_feed.py",
         old="if not _can_serve(user, after) or len(entries) > MAX_LISTED_THREADS:",
         new="if not _can_serve(user, after):",
-        tests=("tests/integration/test_account_feed.py::test_a_cursor_that_can_not_be_served_gets_the_whole_list",),
+        tests=("tests/integration/test_account_feed.py::test_a_cursor_that_cannot_be_served_gets_the_whole_list",),
         why="A browser far behind would get more than one frame may tell.",
     ),
     Mutant(
@@ -166,7 +174,9 @@ MUTANTS = (
         file="app/khala/store/accounts/account_feed.py",
         old="entry.said_revision > entry.read_revision AS unread",
         new="entry.said_revision >= entry.read_revision AS unread",
-        tests=("tests/integration/test_account_feed.py::test_what_comes_after_a_read_mark_is_unread_whatever_it_said",),
+        tests=(
+            "tests/integration/test_account_feed.py::test_messages_after_a_read_mark_are_unread_whatever_their_content",
+        ),
         why="What was read to its end would show as unread.",
     ),
     Mutant(
@@ -175,7 +185,7 @@ MUTANTS = (
         old=("sessions.id = asked.credential\n                  AND sessions.expires_at > clock_timestamp())"),
         new="sessions.id = asked.credential)",
         tests=(
-            "tests/integration/test_revocation.py::test_an_account_that_expires_is_cut_within_a_second_and_its_keys_go_on",
+            "tests/integration/test_revocation.py::test_an_expired_credential_is_revoked_within_a_second_and_keys_continue",
             "tests/integration/test_access_store.py",
         ),
         why="The list would be told to a browser whose session has ended.",
@@ -211,9 +221,7 @@ MUTANTS = (
         file="app/khala/store/operations/retention.py",
         old='        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"\n',
         new="",
-        tests=(
-            "tests/integration/test_retention.py::test_a_deleted_threads_row_outlasts_what_it_held_so_that_nothing_is_orphaned",
-        ),
+        tests=("tests/integration/test_retention.py::test_a_deleted_threads_row_is_purged_after_its_contents",),
         why="Messages of deleted threads would stay for ever.",
     ),
     Mutant(
@@ -221,7 +229,7 @@ MUTANTS = (
         file="app/khala/store/operations/retention.py",
         old=("        if not got.scalar_one():\n            return 0\n"),
         new="        got.scalar_one()\n",
-        tests=("tests/integration/test_retention.py::test_a_purge_beside_one_at_work_leaves_it_alone",),
+        tests=("tests/integration/test_retention.py::test_a_purge_does_nothing_while_another_one_runs",),
         why="All processes would purge the same rows at the same time.",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         old="status = CASE WHEN runs.status = 'blocked' THEN 'queued' ELSE runs.status END",
         new="status = runs.status",
         tests=(
-            "tests/integration/test_acting_for_others.py::test_what_a_requester_waits_for_ends_when_they_may_not_write_any_more",
+            "tests/integration/test_acting_for_others.py::test_a_requesters_blocked_runs_end_when_they_lose_write_access",
         ),
         why="The run of a removed member would wait until its question expires, and hold up all runs after it.",
     ),
@@ -18,7 +18,7 @@ MUTANTS = (
         file="app/khala/store/runs/requesters.py",
         old="""AND memberships.role IN ('editor', 'owner'))))\"""",
         new="""AND memberships.role = 'owner')))\"""",
-        tests=("tests/integration/test_acting_for_others.py::test_what_a_guest_waits_for_ends_with_their_link",),
+        tests=("tests/integration/test_acting_for_others.py::test_a_guests_blocked_runs_end_with_their_link",),
         why="The run of an editor who came by a link would be canceled when the link is revoked.",
     ),
     Mutant(
@@ -27,7 +27,7 @@ MUTANTS = (
         old="needs_requester = decision.edited_args is not None or (decision.approved and row.asker_only)",
         new="needs_requester = decision.approved and row.asker_only",
         tests=(
-            "tests/integration/test_acting_for_others.py::test_an_owner_cannot_turn_a_members_call_on_the_members_private_files",
+            "tests/integration/test_acting_for_others.py::test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_files",
         ),
         why="An owner could turn a member's call on the member's private files.",
     ),
@@ -37,7 +37,7 @@ MUTANTS = (
         old='access.authorizations(driver, [(run["thread_id"], requester)])',
         new='access.authorizations(driver, [(run["thread_id"], caller)])',
         tests=(
-            "tests/integration/test_acting_for_others.py::test_a_key_that_was_revoked_edits_nothing_under_another_right",
+            "tests/integration/test_acting_for_others.py::test_a_revoked_key_cannot_edit_a_call_with_another_credential",
         ),
         why="A link that has ended would still edit arguments, if its holder shows some other right with it.",
     ),
@@ -47,7 +47,7 @@ MUTANTS = (
         old="AND (attempts < $3 OR",
         new="AND (attempts <= $3 OR",
         tests=(
-            "tests/integration/test_openai_retries.py::test_equal_requests_that_are_no_retries_are_runs_of_their_own_and_their_retries_join_each_its_own",
+            "tests/integration/test_openai_retries.py::test_equal_requests_that_are_no_retries_make_separate_runs_which_their_retries_join",
         ),
         why="Two equal requests that are both retried would get one run's answer twice.",
     ),
@@ -57,7 +57,7 @@ MUTANTS = (
         old="($3 = 0 AND first_attempt > 0 AND created_at > clock_timestamp() - $4::interval)",
         new="($3 = 0 AND first_attempt > 0 AND $4::interval IS NOT NULL)",
         tests=(
-            "tests/integration/test_openai_retries.py::test_a_first_try_that_its_own_retry_has_overtaken_joins_it_and_a_later_one_does_not",
+            "tests/integration/test_openai_retries.py::test_a_first_attempt_overtaken_by_its_retry_joins_it_and_a_later_one_does_not",
         ),
         why="A request that is made again on purpose would get the answer to the one before.",
     ),
@@ -76,7 +76,9 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old="    elif caller.user_id is not None:\n        await thread_lists.add_entry(",
         new="    if caller.user_id is not None:\n        await thread_lists.add_entry(",
-        tests=("tests/integration/test_ephemeral_threads.py::test_it_is_on_no_list_and_open_to_its_owner_alone",),
+        tests=(
+            "tests/integration/test_ephemeral_threads.py::test_an_ephemeral_thread_is_on_no_list_and_only_its_owner_has_access",
+        ),
         why="Each request of a program would leave a thread on its user's list.",
     ),
     Mutant(
@@ -85,7 +87,7 @@ MUTANTS = (
         old="runs.status IN ('queued', 'running'))",
         new="runs.status = 'queued')",
         tests=(
-            "tests/integration/test_ephemeral_threads.py::test_it_stays_while_an_answer_is_written_and_goes_after_that",
+            "tests/integration/test_ephemeral_threads.py::test_an_ephemeral_thread_is_kept_while_an_answer_is_written_and_deleted_after_it",
         ),
         why="An answer that is being written would be deleted with its thread.",
     ),
@@ -94,7 +96,9 @@ MUTANTS = (
         file="app/khala/store/postgres/retries.py",
         old="for tried in range(1, MAX_TRIES):",
         new="for tried in range(1, MAX_TRIES - 1):",
-        tests=("tests/integration/test_database_retries.py::test_a_command_that_collides_is_run_again_and_done_once",),
+        tests=(
+            "tests/integration/test_database_retries.py::test_a_command_that_collides_is_retried_and_takes_effect_once",
+        ),
         why="A command would be refused although the next try could succeed.",
     ),
 )

@@ -9,7 +9,7 @@ MUTANTS = (
         old="text_of(before) != question.text or files != question.attachments",
         new="text_of(before) != question.text",
         tests=(
-            "tests/integration/test_attachments.py::test_the_same_message_again_is_the_same_and_with_other_files_a_conflict",
+            "tests/integration/test_attachments.py::test_a_repeated_message_is_the_same_and_with_other_files_a_conflict",
         ),
         why="A message with other files would be answered as if it were stored.",
     ),
@@ -18,7 +18,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old="text_of(before) != question.text or files != question.attachments",
         new="files != question.attachments",
-        tests=("tests/integration/test_api_sends.py::test_a_message_id_is_not_taken_twice_for_two_texts",),
+        tests=("tests/integration/test_api_sends.py::test_a_message_id_is_refused_with_another_text",),
         why="A message with another text would be answered as if it were stored.",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old="waiting >= limits.waiting",
         new="waiting > limits.waiting",
-        tests=("tests/integration/test_api_sends.py::test_a_full_house_refuses_everybody",),
+        tests=("tests/integration/test_api_sends.py::test_a_full_global_queue_refuses_every_send",),
         why="The queue would be one longer than allowed.",
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old=("FROM runs WHERE status IN ('queued', 'running', 'blocked')\n\"\"\"\n\"\"\"The active runs"),
         new=('FROM runs WHERE status IN (\'queued\', \'running\')\n"""\n"""The active runs'),
-        tests=("tests/integration/test_leases.py::test_a_send_meets_a_run_that_awaits_approval_as_one_under_way",),
+        tests=("tests/integration/test_leases.py::test_a_send_treats_a_run_that_awaits_approval_as_unfinished",),
         why="A send that must not wait would begin beside a run that waits for approval.",
     ),
     Mutant(
@@ -50,7 +50,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old='query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"',
         new='query = "SELECT true FROM messages WHERE id = $1 AND $2::uuid IS NOT NULL"',
-        tests=("tests/integration/test_api_sends.py::test_a_parent_is_a_message_of_the_thread",),
+        tests=("tests/integration/test_api_sends.py::test_a_parent_must_be_a_message_of_the_thread",),
         why="A message could follow one of a thread that its author can't read.",
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old=("caller, Action.SEND_MESSAGE)\n            before = await _sent_before"),
         new=("caller, Action.READ_THREAD)\n            before = await _sent_before"),
-        tests=("tests/integration/test_leases.py::test_a_viewer_asks_nothing",),
+        tests=("tests/integration/test_leases.py::test_a_viewer_cannot_send",),
         why="A viewer could write into the thread.",
     ),
     Mutant(
@@ -66,7 +66,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old=", pg_notify('{RUNS_CHANNEL}', '') FROM thread",
         new=" FROM thread",
-        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
         why="An answer would begin a sweep later.",
     ),
     Mutant(
@@ -74,7 +74,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old="SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify",
         new="SELECT revision, pg_notify",
-        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
         why="Observers would see the question at the next poll only.",
     ),
     Mutant(
@@ -84,7 +84,7 @@ MUTANTS = (
         new="key: UUID = thread.id",
         tests=(
             "tests/integration/test_runs.py::test_claims_are_fair_between_owners",
-            "tests/integration/test_leases.py::test_an_owner_who_has_runs_under_way_comes_after_who_has_none",
+            "tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",
         ),
         why="Whoever has many threads would get all places.",
     ),
@@ -93,7 +93,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old="unread=True, author_id=caller.user_id)",
         new="unread=True)",
-        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_says_what_awaits_its_reader",),
+        tests=("tests/integration/test_account_feed.py::test_each_listed_thread_has_its_pending_items_for_its_reader",),
         why="Whoever sends would see their own message as unread.",
     ),
     Mutant(
@@ -101,7 +101,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old='if row["parent_id"] != question.message_id or row["run_id"] is None:',
         new='if row["run_id"] is None:',
-        tests=("tests/integration/test_leases.py::test_the_id_of_an_answer_is_that_of_one_question",),
+        tests=("tests/integration/test_leases.py::test_an_answer_id_belongs_to_one_question",),
         why="Another answer to one question would be taken for that to another.",
     ),
     Mutant(
@@ -109,7 +109,7 @@ MUTANTS = (
         file="app/khala/store/threads/sends.py",
         old="meta_revision = revision + 1, active_leaf = $3,",
         new="meta_revision = revision + 1,",
-        tests=("tests/integration/test_branches.py::test_a_thread_tells_the_message_that_it_goes_on_from",),
+        tests=("tests/integration/test_branches.py::test_a_thread_names_its_active_leaf",),
         why="The next message would follow an older answer.",
     ),
     Mutant(
@@ -128,8 +128,8 @@ MUTANTS = (
         old='        await notify(connection, RUNS_CHANNEL, "")\n',
         new="",
         tests=(
-            "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_look",
-            "tests/integration/test_leases.py::test_a_cancel_wakes_executors_and_of_a_run_that_it_ends_observers_too",
+            "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_sweep",
+            "tests/integration/test_leases.py::test_a_cancel_notifies_executors_and_if_it_ends_the_run_observers_too",
         ),
         why="A cancel would reach the model a sweep later.",
     ),
@@ -139,7 +139,7 @@ MUTANTS = (
         old="runs.c.cancel_requested_at.is_(None) & literal(bool(waits))",
         new="literal(bool(waits))",
         tests=(
-            "tests/integration/test_leases.py::test_a_run_that_is_canceled_between_its_question_and_the_hand_over_waits_for_nobody",
+            "tests/integration/test_leases.py::test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_not_blocked",
             "tests/integration/test_leases.py::test_a_cancel_that_crosses_the_hand_over_ends_the_run",
         ),
         why="A run that was canceled while it asked would wait for an answer.",
@@ -149,9 +149,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="waits = awaited_approvals and not await approvals.any_decided(connection, lease, awaited_approvals)",
         new="waits = awaited_approvals",
-        tests=(
-            "tests/integration/test_leases.py::test_a_question_with_an_answer_before_the_hand_over_goes_on_at_once",
-        ),
+        tests=("tests/integration/test_leases.py::test_a_run_with_a_decision_before_the_hand_over_continues_at_once",),
         why="A run whose question was answered while it let go would wait for ever.",
     ),
     Mutant(
@@ -159,7 +157,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="            & (runs.c.epoch == lease.epoch)\n",
         new="",
-        tests=("tests/integration/test_leases.py::test_a_zombie_hands_over_nothing",),
+        tests=("tests/integration/test_leases.py::test_an_executor_without_the_lease_cannot_hand_over_the_run",),
         why="An executor that was replaced would stop its successor.",
     ),
     Mutant(
@@ -168,8 +166,8 @@ MUTANTS = (
         old="UPDATE runs SET lease_expires_at = clock_timestamp() + make_interval(secs => $4)\n",
         new="UPDATE runs SET lease_expires_at = lease_expires_at + make_interval(secs => 0 * $4)\n",
         tests=(
-            "tests/integration/test_leases.py::test_a_beat_prolongs_just_the_leases_that_are_held",
-            "tests/integration/test_leases.py::test_the_lease_of_a_run_that_is_worked_on_is_renewed_again_and_again",
+            "tests/integration/test_leases.py::test_a_heartbeat_prolongs_only_the_leases_that_are_held",
+            "tests/integration/test_leases.py::test_the_lease_of_a_running_run_is_renewed_repeatedly",
         ),
         why="Every run longer than its lease would be taken over.",
     ),
@@ -180,7 +178,7 @@ MUTANTS = (
         new="SET status = 'running', epoch = greatest(epoch, 1), lease_owner",
         tests=(
             "tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",
-            "tests/integration/test_runs.py::test_a_lapsed_lease_is_taken_over_and_the_answer_goes_on_where_it_was",
+            "tests/integration/test_runs.py::test_a_lapsed_lease_is_taken_over_and_the_answer_continues_where_it_was",
         ),
         why="The fence would not tell a zombie from its successor.",
     ),
@@ -189,7 +187,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="          AND id <> ALL($4::uuid[])\n",
         new="          AND $4::uuid[] IS NOT NULL\n",
-        tests=("tests/integration/test_runs.py::test_a_run_that_the_caller_works_on_is_not_claimed_by_it_again",),
+        tests=("tests/integration/test_runs.py::test_an_executor_does_not_claim_a_run_that_it_executes_already",),
         why="An executor whose heartbeat was late would run a run twice.",
     ),
     Mutant(
@@ -197,7 +195,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="ELSE NOT guest OR number <= $5 END",
         new="ELSE NOT guest OR number <= $5 + 1 END",
-        tests=("tests/integration/test_runs.py::test_guests_leave_places_for_who_has_an_account",),
+        tests=("tests/integration/test_runs.py::test_runs_of_guests_leave_slots_for_users",),
         why="Guests would take a place that is kept for accounts.",
     ),
     Mutant(
@@ -205,7 +203,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="lost = lost + (picked.was = 'running')::int",
         new="lost = lost + 1",
-        tests=("tests/integration/test_leases.py::test_only_executors_that_were_lost_over_a_run_are_counted",),
+        tests=("tests/integration/test_leases.py::test_only_lapsed_leases_count_as_lost_executors",),
         why="A run that is handed over at each deployment would be ended as deadly.",
     ),
     Mutant(
@@ -229,7 +227,7 @@ MUTANTS = (
         file="app/khala/store/runs/runs.py",
         old=("thread_id, caller, Action.CANCEL_RUN)\n        row = await _lock_run"),
         new=("thread_id, caller, Action.READ_THREAD)\n        row = await _lock_run"),
-        tests=("tests/integration/test_leases.py::test_a_viewer_cancels_nothing",),
+        tests=("tests/integration/test_leases.py::test_a_viewer_cannot_cancel",),
         why="A viewer could stop others' answers.",
     ),
     Mutant(
@@ -237,7 +235,7 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="(PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place",
         new="(PARTITION BY fairness_key ORDER BY id) AS place",
-        tests=("tests/integration/test_leases.py::test_an_owner_who_has_runs_under_way_comes_after_who_has_none",),
+        tests=("tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",),
         why="Whoever has all places would get the next one, too.",
     ),
     Mutant(
@@ -253,7 +251,9 @@ MUTANTS = (
         file="app/khala/store/runs/run_queue.py",
         old="WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL",
         new="WHERE run.cancel_requested_at IS NOT NULL",
-        tests=("tests/integration/test_leases.py::test_what_was_canceled_taken_over_or_deleted_is_called_off",),
+        tests=(
+            "tests/integration/test_leases.py::test_runs_that_were_canceled_taken_over_or_deleted_are_reported_to_their_executor",
+        ),
         why="An executor would go on with a run of a thread that was deleted.",
     ),
     Mutant(
@@ -262,7 +262,7 @@ MUTANTS = (
         old=('        else:\n            await notify(connection, RUNS_CHANNEL, "")\n'),
         new="",
         tests=(
-            "tests/integration/test_leases.py::test_a_run_that_is_canceled_between_its_question_and_the_hand_over_waits_for_nobody",
+            "tests/integration/test_leases.py::test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_not_blocked",
         ),
         why="A run would go on a sweep after its executor has let go of it.",
     ),

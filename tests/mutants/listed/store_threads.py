@@ -17,7 +17,7 @@ MUTANTS = (
         old='{"visibility": visibility, "access_id": func.gen_random_uuid()}',
         new='{"visibility": visibility}',
         tests=(
-            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+            "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
         why="Whoever follows by a link or because the thread was public would follow on.",
     ),
@@ -26,7 +26,7 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old="(share_links.c.key_hash == caller.share_key_hash) & ~ended",
         new="share_links.c.key_hash == caller.share_key_hash",
-        tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_for_as_long_as_it_lasts",),
+        tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_until_it_expires",),
         why="The title of a thread would be told to whoever has an ended link.",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old=("    await notify(connection, THREADS_CHANNEL, str(thread_id))\n    return revision"),
         new="    return revision",
-        tests=("tests/integration/test_notifications.py::test_observers_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_are_notified",),
         why="Observers would hear of a new title at the next poll only.",
     ),
     Mutant(
@@ -60,7 +60,7 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old="Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY",
         new="Action.EDIT_THREAD",
-        tests=("tests/integration/test_leases.py::test_an_editor_does_not_decide_who_may_read",),
+        tests=("tests/integration/test_leases.py::test_an_editor_cannot_change_access",),
         why="An editor could open the thread to everybody.",
     ),
     Mutant(
@@ -68,7 +68,7 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old="messages.c.id == message_id, messages.c.thread_id == thread_id)",
         new="messages.c.id == message_id)",
-        tests=("tests/integration/test_branches.py::test_a_thread_goes_on_from_a_message_of_its_own_only",),
+        tests=("tests/integration/test_branches.py::test_an_active_leaf_must_be_a_message_of_the_thread",),
         why="A thread could go on from a message of another one.",
     ),
     Mutant(
@@ -78,7 +78,7 @@ MUTANTS = (
         new="",
         tests=(
             "tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",
-            "tests/integration/test_budgets.py::test_a_run_that_is_canceled_or_deleted_under_way_gives_back_what_it_reserved",
+            "tests/integration/test_budgets.py::test_a_run_that_is_canceled_or_deleted_while_running_releases_its_reservation",
         ),
         why="A reset in the midst of an answer would hold its budget back for ever.",
     ),
@@ -87,7 +87,7 @@ MUTANTS = (
         file="app/khala/store/threads/threads.py",
         old=('THREADS_CHANNEL, thread_ids)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
         new="THREADS_CHANNEL, thread_ids)\n",
-        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_told",),
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
         why="A model would be paid for an answer that nobody can read, until the next sweep.",
     ),
     Mutant(
@@ -145,7 +145,7 @@ MUTANTS = (
         new='row["reset_revision"] < after < row["now"]',
         tests=(
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
-            "tests/integration/test_cursors.py::test_a_cursor_at_a_reset_goes_on_from_it",
+            "tests/integration/test_cursors.py::test_a_cursor_at_a_reset_continues_from_it",
         ),
         why="Whoever has seen the reset would get it again.",
     ),
@@ -154,7 +154,7 @@ MUTANTS = (
         file="app/khala/store/threads/thread_feed.py",
         old='reset=first["reset_revision"] > after)',
         new='reset=first["reset_revision"] >= after)',
-        tests=("tests/integration/test_cursors.py::test_a_cursor_at_a_reset_goes_on_from_it",),
+        tests=("tests/integration/test_cursors.py::test_a_cursor_at_a_reset_continues_from_it",),
         why="A client would throw away what it holds though nothing was reset since.",
     ),
     Mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
         old='page[0]["total"] > len(page)',
         new='page[0]["total"] >= len(page)',
         tests=(
-            "tests/integration/test_api_reads.py::test_of_many_messages_the_newest_come_first_and_the_older_ones_page_by_page",
+            "tests/integration/test_api_reads.py::test_a_long_thread_is_read_from_its_newest_messages_page_by_page",
         ),
         why="A client would ask for older messages for ever.",
     ),
@@ -185,7 +185,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_feed_deltas.py::test_the_frames_of_an_answer_have_the_documented_shape",
             "tests/laws/test_store.py::test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot",
-            "tests/integration/test_cursors.py::test_what_a_thread_says_of_itself_is_told_once",
+            "tests/integration/test_cursors.py::test_a_change_of_the_thread_itself_is_sent_once",
         ),
         why="Each delta of an answer would bear the whole thread, and take a transaction.",
     ),
@@ -224,7 +224,7 @@ MUTANTS = (
         old="         AND coalesce(share_links.expires_at > clock_timestamp(), true)\n",
         new="",
         tests=(
-            "tests/integration/test_sharing.py::test_a_link_whose_time_is_up_opens_nothing_and_is_listed_no_more",
+            "tests/integration/test_sharing.py::test_an_expired_link_grants_no_access_and_is_not_listed",
             "tests/integration/test_access_store.py",
         ),
         why="A link whose time is up would open its thread.",
@@ -235,7 +235,7 @@ MUTANTS = (
         old="share_links ON share_links.thread_id = threads.id AND share_links.key_hash",
         new="share_links ON share_links.key_hash",
         tests=(
-            "tests/integration/test_sharing.py::test_a_link_opens_no_other_thread_and_another_threads_owner_cant_revoke_it",
+            "tests/integration/test_sharing.py::test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revoke_it",
             "tests/integration/test_access_store.py",
         ),
         why="A link to one thread would open all others.",
@@ -262,7 +262,7 @@ MUTANTS = (
         old="[gone.key_hash])\n        await change_access(connection, thread_id)\n",
         new="[gone.key_hash])\n",
         tests=(
-            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+            "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
         why="Observers who came by the link would follow on.",
     ),
@@ -275,7 +275,7 @@ MUTANTS = (
         ),
         new='raise NotFound("This user is no member of the thread.")\n',
         tests=(
-            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+            "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
         why="A member who was removed would follow on.",
     ),
@@ -284,7 +284,7 @@ MUTANTS = (
         file="app/khala/store/sharing/sharing.py",
         old="scalar_one() >= MAX_LINKS:",
         new="scalar_one() > MAX_LINKS:",
-        tests=("tests/integration/test_sharing.py::test_a_thread_has_at_most_fifty_links_that_are_good",),
+        tests=("tests/integration/test_sharing.py::test_a_thread_has_at_most_fifty_valid_links",),
         why="A thread would have one link more than allowed.",
     ),
     Mutant(
@@ -293,7 +293,7 @@ MUTANTS = (
         old="await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())",
         new="await threads.bump(connection, thread_id)",
         tests=(
-            "tests/integration/test_revocation.py::test_nothing_after_the_command_that_cuts_them_reaches_followers_in_any_process_and_others_miss_nothing",
+            "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
         why="No command that takes access away would cut a follower.",
     ),
