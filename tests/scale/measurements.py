@@ -1,0 +1,44 @@
+"""All measurements in the order in which they run: those that change the database come last."""
+
+from collections.abc import Awaitable, Callable
+
+from tests.scale.figures import Figure
+from tests.scale.housekeeping_measurements import measure_blob_collection, measure_purge
+from tests.scale.queue_measurements import measure_account_feed, measure_claims, measure_queue_status
+from tests.scale.stage import ScaleStage
+from tests.scale.thread_measurements import (
+    measure_export,
+    measure_older_messages,
+    measure_subscription,
+    measure_thread_list,
+    measure_verification,
+)
+from tests.scale.write_measurements import measure_locked_thread, measure_message_bytes, measure_sends, measure_wal
+
+MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
+    "bytes": measure_message_bytes,
+    "threads": measure_thread_list,
+    "before": measure_older_messages,
+    "subscribe": measure_subscription,
+    "export": measure_export,
+    "verify": measure_verification,
+    "blobs": measure_blob_collection,
+    "feed": measure_account_feed,
+    "claim": measure_claims,
+    "status": measure_queue_status,
+    "purge": measure_purge,
+    "wal": measure_wal,
+    "gap": measure_locked_thread,
+    "sends": measure_sends,
+}
+"""By the name that selects a measurement."""
+NEEDED_BEFORE = {"status": ("claim",)}
+"""Measurements that prepare the database for another one."""
+
+
+def chosen_measurements(names: list[str]) -> list[str]:
+    """These measurements, in order, with those that have to come before them; all for no names."""
+    wanted = set(names or MEASUREMENTS)
+    for name in names:
+        wanted.update(NEEDED_BEFORE.get(name, ()))
+    return [name for name in MEASUREMENTS if name in wanted]
