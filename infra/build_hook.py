@@ -1,4 +1,4 @@
-"""Puts the built page and the migrations into the wheel: an installed Khala needs neither node nor a checkout."""
+"""Adds the built page and the migrations to the wheel, so that an installed Khala needs neither Node nor a checkout."""
 
 import subprocess
 import sys

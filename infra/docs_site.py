@@ -23,7 +23,7 @@ REFERENCES: dict[str, Callable[[], str]] = {
     "<!-- command line -->": reference.command_line,
     "<!-- metrics -->": reference.metrics_table,
 }
-"""What takes the place of a comment on a page."""
+"""Generators of the text that replaces a comment on a page."""
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^()\s]+)\)")
 
 
@@ -66,6 +66,6 @@ def link_to_pages(markdown: str, page: str) -> str:
 
 
 def _outside_of_blocks(markdown: str, change: Callable[[str], str]) -> str:
-    """Change all but fenced blocks of code."""
+    """Change all text except fenced code blocks."""
     pieces = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(piece if piece.startswith("```") else change(piece) for piece in pieces)

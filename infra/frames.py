@@ -1,6 +1,6 @@
-"""Writes the types of the client library, `app/web/src/khala/frames.ts`, from the structs that the server speaks with.
+"""Generates the types of the client library, `app/web/src/khala/frames.ts`, from the server's wire structs.
 
-With `--check` it only fails if the file is out of date.
+With `--check` it writes nothing, and fails if the file is out of date.
 """
 
 import re
@@ -110,7 +110,7 @@ WORDS: dict[str, Sequence[str]] = {
     "FinishReason": ("stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "canceled", "error"),
     "Code": tuple(problem_details.STATUS),
 }
-"""Closed sets of words that have a name of their own."""
+"""Unions of literals that get a type name."""
 
 EXACTLY: dict[tuple[Struct, str], str] = {
     (fold.ToolBlock, "state"): "ToolState",
@@ -120,7 +120,7 @@ EXACTLY: dict[tuple[Struct, str], str] = {
     (frames.Participant, "state"): "Record<string, unknown>",
     (frames.AccountFrame, "whole"): "true",
 }
-"""Fields of which the protocol says more than the struct's type does."""
+"""Fields whose type in the protocol is narrower than that of the struct."""
 
 PLAIN: dict[Any, str] = {
     str: "string", UUID: "string", datetime: "string", Decimal: "string", int: "number", float: "number",
@@ -175,7 +175,7 @@ def _struct(name: str, struct: Struct, names: dict[Struct, str]) -> str:
 
 
 def _typed(annotation: Any, names: dict[Struct, str], *, bare: bool = False) -> str:
-    """The type in TypeScript; with `bare`, a None is told by leaving the field out."""
+    """The type in TypeScript. With `bare`, None is left out of the type, because the field is then absent."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _typed(arguments[0], names, bare=bare)
@@ -201,7 +201,7 @@ def _typed(annotation: Any, names: dict[Struct, str], *, bare: bool = False) -> 
 def _either(arguments: Sequence[Any], names: dict[Struct, str], *, bare: bool) -> str:
     if set(arguments) == set(get_args(fold.Block)):
         return "Block"
-    # What may be unset and also be null says two things.
+    # If a field can be both unset and null, the two have different meanings: null stays in the type.
     absent = {msgspec.UnsetType} if msgspec.UnsetType in arguments else {NoneType} if bare else set()
     return " | ".join(_typed(one, names, bare=bare) for one in arguments if one not in absent)
 
@@ -213,7 +213,7 @@ def _union(name: str, members: Iterable[str]) -> str:
 
 
 def _doc(struct: Struct) -> str:
-    """What the struct says of itself, in the words of the wire."""
+    """The struct's docstring as a comment, with the names of the wire."""
     text = cleandoc(struct.__doc__ or "")
     for field in msgspec.structs.fields(struct):
         text = text.replace(f"`{field.name}`", f"`{field.encode_name}`")

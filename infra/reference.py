@@ -1,7 +1,7 @@
 """Generates the references of the documentation as Markdown: REST API, command line and metrics.
 
-Each is made from what the program says of itself, so it cannot be out of date. The pages in `docs/reference` say where
-the site puts them.
+Each is generated from the program, so it cannot be out of date. Comments in the pages of `docs/reference` mark where
+the site inserts them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ METRICS_HEAD = "| name | type | labels | meaning |\n|---|---|---|---|\n"
 def rest_api() -> str:
     """All operations of `/api` and `/v1`, with their parameters, bodies and answers, and all schemas."""
     origins = SimpleNamespace(allowed=(), public_url=None)
-    # The document needs the routes; no route is called, so that nothing else of the program has to exist.
+    # The document needs only the routes. No route is called, so all other components can be missing.
     context = cast("Any", SimpleNamespace(origins=origins))
     api = application(context, web=Path(), version="").openapi_schema.to_schema()
     documents = (("API of threads", constraints.complete(api)), ("OpenAI-compatible API", openai_document()))
@@ -36,7 +36,7 @@ def rest_api() -> str:
 
 
 def command_line() -> str:
-    """The help of each command that is shown."""
+    """The help of all commands that are not hidden."""
     return "\n".join(_command(cli.main, "khala", None))
 
 
@@ -101,9 +101,10 @@ def _document(title: str, document: Json) -> Iterator[str]:
 
 def _operation(method: str, path: str, operation: Json) -> Iterator[str]:
     yield f"\n### `{method.upper()} {path}`\n"
-    said = operation.get("description") or ""
+    description = operation.get("description") or ""
     summary = operation["summary"]
-    yield f"**{summary}{'' if summary.endswith('?') else '.'}**" + (f" {said}" if said and said != summary else "")
+    details = f" {description}" if description and description != summary else ""
+    yield f"**{summary}{'' if summary.endswith('?') else '.'}**{details}"
     if parameters := operation.get("parameters"):
         yield from ("\n| parameter | in | type | meaning |", "|---|---|---|---|")
         yield from (_parameter(one) for one in parameters)
@@ -143,7 +144,7 @@ def _schema(name: str, schema: Json) -> Iterator[str]:
 
 
 def _type_of(schema: Any) -> str:
-    """A type in a few words, with a link where it is a schema of its own."""
+    """A short description of a type, with a link if the type is a named schema."""
     if not isinstance(schema, Mapping):
         return "any"
     if "$ref" in schema:

@@ -23,26 +23,26 @@ NODE = NODE_HOME / "bin" / "node"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 PACKAGES = ("package.json", "package-lock.json")
 COMPRESSIBLE = {".html", ".js", ".css", ".svg", ".wasm", ".webmanifest"}
-MADE = ("node_modules", "dist")
-"""Folders in `app/web` that are made from the others."""
+GENERATED = ("node_modules", "dist")
+"""Generated folders in `app/web`."""
 
 
 def install() -> None:
-    """Install what the lock file names, unless that is done."""
-    with _alone("install"):
+    """Install the packages of the lock file, unless they are installed."""
+    with _locked("install"):
         stamp = WEB / "node_modules" / ".installed"
         wanted = _digest(WEB / name for name in PACKAGES)
-        if not _says(stamp, wanted):
+        if not _has_content(stamp, wanted):
             _npm("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
             stamp.write_text(wanted)
 
 
 def build() -> None:
-    """Build the page into `app/web/dist`, unless what is there was made from the same sources."""
-    with _alone("build"):
+    """Build the page into `app/web/dist`, unless its sources have not changed since the last build."""
+    with _locked("build"):
         stamp = DIST / ".built"
         wanted = _digest(_sources())
-        if not _says(stamp, wanted):
+        if not _has_content(stamp, wanted):
             install()
             _npm("run", "--silent", "build", "--", "--logLevel=warn")
             _compress()
@@ -50,7 +50,7 @@ def build() -> None:
 
 
 def check() -> None:
-    """Lint and types."""
+    """Check the page's style and types."""
     install()
     _npm("run", "--silent", "check")
 
@@ -62,24 +62,24 @@ def test(*arguments: str) -> None:
 
 
 def dev(*arguments: str) -> None:
-    """Serve the page with hot reload; the server at KHALA_URL (http://127.0.0.1:8000) answers for the rest."""
+    """Serve the page with hot reload. Requests to the API go to the server at KHALA_URL (http://127.0.0.1:8000)."""
     install()
     os.chdir(WEB)
-    # In this process's place, so that what ends this one ends it.
+    # Replaces this process, so that a signal to this process ends Vite.
     os.execve(NODE, [str(NODE), "node_modules/vite/bin/vite.js", *arguments], _environment())
 
 
 @contextmanager
-def _alone(what: str) -> Iterator[None]:
-    """Nobody else does this in the same tree meanwhile."""
+def _locked(name: str) -> Iterator[None]:
+    """Hold an exclusive lock of this tree, so that no other process does the same at the same time."""
     CACHE.mkdir(exist_ok=True)
-    with (CACHE / f"web-{what}.lock").open("w") as lock:
+    with (CACHE / f"web-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _compress() -> None:
-    """Put a compressed copy next to each file that gets smaller by it: the server compresses nothing by itself."""
+    """Write a compressed copy next to each file that gets smaller by it. The server itself compresses nothing."""
     for path in DIST.rglob("*"):
         if path.suffix in COMPRESSIBLE:
             packed = gzip.compress(path.read_bytes(), 9, mtime=0)
@@ -89,7 +89,7 @@ def _compress() -> None:
 
 def _sources() -> list[Path]:
     files = (path for path in WEB.rglob("*") if path.is_file() and path.suffix != ".wasm")
-    return sorted(path for path in files if path.relative_to(WEB).parts[0] not in MADE)
+    return sorted(path for path in files if path.relative_to(WEB).parts[0] not in GENERATED)
 
 
 def _digest(paths: Iterable[Path]) -> str:
@@ -100,7 +100,7 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _says(stamp: Path, wanted: str) -> bool:
+def _has_content(stamp: Path, wanted: str) -> bool:
     return stamp.is_file() and stamp.read_text() == wanted
 
 
