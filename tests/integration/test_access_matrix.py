@@ -321,7 +321,7 @@ async def scene(store: Database, who: str, everybody: Cast) -> Scene:
     blob = await kept(store, thread_id)
     async with store.driver() as driver:
         about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
-        tokens = await detail_tokens.create(driver, **about, lasts=timedelta(hours=1))
+        tokens = await detail_tokens.create(driver, **about, lifetime=timedelta(hours=1))
     return Scene(
         cast=everybody,
         who=who,

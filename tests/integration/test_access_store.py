@@ -97,7 +97,7 @@ async def test_a_detail_token_works_until_it_expires_for_readers_of_the_thread(d
     place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
     async with db.driver() as driver:
         good, ended = [
-            (await detail_tokens.create(driver, **place, lasts=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
+            (await detail_tokens.create(driver, **place, lifetime=timedelta(seconds=lasts)))[CALL] for lasts in (60, -1)
         ]
         assert (await detail_tokens.find(driver, good, CALLER)).tool_call_id == CALL
         with pytest.raises(NotFound):

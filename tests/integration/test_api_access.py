@@ -107,7 +107,7 @@ async def test_the_older_messages_of_a_thread_are_not_reached_through_another(se
     sent = await other.send("Elsewhere")
     path = f"/api/threads/{thread.id}/messages?before={sent['userMessageId']}"
     problem = told(await server.http.get(path, headers=thread.headers), 400, "invalid_input")
-    assert problem["errors"] == [{"path": "before", "message": "This is no message of the thread."}]
+    assert problem["errors"] == [{"path": "before", "message": "This is not a message of the thread."}]
 
 
 async def test_of_two_keys_the_first_counts(server: Inside) -> None:

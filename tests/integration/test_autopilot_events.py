@@ -205,7 +205,7 @@ async def test_r7_each_detail_token_has_its_own_expiry_and_expired_ones_are_purg
         run_id = await driver.fetchval("SELECT id FROM runs WHERE id = $1", start["runId"])
         thread_id = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
         made = [
-            await detail_tokens.create(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lasts=lasts)
+            await detail_tokens.create(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lifetime=lasts)
             for lasts in (timedelta(seconds=-1), timedelta(hours=1))
         ]
     gone = await requester.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=requester.who.headers)

@@ -120,8 +120,8 @@ async def test_a_commit_includes_all_due_runs_and_a_bounded_number_of_others(db:
     buffers = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
     for place, buffer in enumerate(buffers):
         buffer.append_text("…")
-        buffer.gathered.urgent = False
-        buffer.gathered.since = 100 + place / 1000
+        buffer.pending.urgent = False
+        buffer.pending.since = 100 + place / 1000
     assert writer._due(102, 102.5) == buffers[:MAX_EARLY_RUNS]
     assert writer._due(102.5, 103) == buffers
 

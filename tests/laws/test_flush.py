@@ -23,7 +23,7 @@ def test_nothing_gathered_is_never_due() -> None:
 @given(deltas)
 def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[tuple[int, float]]) -> None:
     gathered = PendingText()
-    gathered.taken(at_once=False, now=0.0)
+    gathered.mark_taken(at_once=False, now=0.0)
     now = 10.0
     for chars, wait in found:
         gathered.add(chars, now)
@@ -36,14 +36,14 @@ def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[
 def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
     gathered = PendingText()
     gathered.add(1, 1.0)
-    gathered.taken(at_once=True, now=2.0)
+    gathered.mark_taken(at_once=True, now=2.0)
     assert gathered.due_at(POLICY) == 2.0
 
 
 def test_what_reaches_a_limit_just_so_is_due() -> None:
     for deltas, due in (([1199], 1.35), ([1200], 1.0), ([1] * 31, 1.35), ([1] * 32, 1.0)):
         gathered = PendingText()
-        gathered.taken(at_once=False, now=0.0)
+        gathered.mark_taken(at_once=False, now=0.0)
         for chars in deltas:
             gathered.add(chars, 1.0)
         assert gathered.due_at(POLICY) == due

@@ -84,7 +84,7 @@ class _Export:
             await rows.write(await asyncio.to_thread(self._writer.write, lines, lines=len(page)))
             row_count += len(page)
         if kind.needed and not row_count:
-            raise Unauthorized("This account is gone.")
+            raise Unauthorized("This account was deleted.")
         await rows.write(self._writer.end_lines())
 
     async def export_blob(self, sha256: bytes, size: int) -> AsyncIterator[bytes]:

@@ -35,7 +35,7 @@ class PendingText(msgspec.Struct, kw_only=True):
         if self.since is None:
             self.since = now
 
-    def taken(self, *, at_once: bool, now: float) -> None:
+    def mark_taken(self, *, at_once: bool, now: float) -> None:
         """Reset after a batch took the pending text. `at_once`: the batch took only a part; the rest is due at once."""
         self.chars = self.parts = 0
         self.since = now if at_once else None

@@ -173,7 +173,9 @@ MUTANTS = (
         name="a-fault-of-one-run-costs-the-others",
         file="app/khala/store/runs/group_commit.py",
         old=(
-            "        except asyncpg.PostgresError:\n            await self._write_apart(buffers)\n            return\n"
+            "        except asyncpg.PostgresError:\n"
+            "            await self._write_separately(buffers)\n"
+            "            return\n"
         ),
         new=(
             "        except asyncpg.PostgresError:\n"

@@ -156,7 +156,7 @@ async def _create_tokens(request: CompletionRequest, calls: Sequence[str]) -> di
             thread_id=request.sent.thread_id,
             run_id=request.sent.run_id,
             calls=calls,
-            lasts=request.context.threads.detail_token_lifetime,
+            lifetime=request.context.threads.detail_token_lifetime,
         )
 
 

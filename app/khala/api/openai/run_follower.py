@@ -70,7 +70,7 @@ async def _new_parts(
 async def _stored_parts(context: Context, sent: SendResult, caller: Caller, next_seq: int) -> Sequence[Part]:
     stored: list[Part] = []
     async with context.db.snapshot() as driver:
-        await runs.admit(driver, sent.run_id, caller)
+        await runs.read_authorized(driver, sent.run_id, caller)
         while True:
             after = next_seq + len(stored) - 1
             page = await parts.of_run(driver, sent.thread_id, sent.run_id, after=after, limit=PAGE_SIZE)

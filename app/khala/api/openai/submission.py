@@ -70,7 +70,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             return await self._import_conversation(thread_id)
         # Files need an existing thread. If the import fails, the thread is removed before anybody learns its id.
         title, lifetime = self.history.title, self.options.lifetime
-        await threads.create(db, thread_id, self.caller, title=title, welcome="", lasts=lifetime)
+        await threads.create(db, thread_id, self.caller, title=title, welcome="", lifetime=lifetime)
         try:
             return await self._import_conversation(thread_id)
         except KhalaError:
@@ -79,17 +79,17 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _import_conversation(self, thread_id: UUID) -> SendResult:
         *before, last = self.history.turns
-        asks = isinstance(last, UserTurn)
+        has_question = isinstance(last, UserTurn)
         instructions = self.history.system
         system = [ImportedMessage(role="system", content=(TextBlock(text=instructions),))] if instructions else []
-        earlier = [await self._imported(thread_id, turn) for turn in (before if asks else self.history.turns)]
+        earlier = [await self._imported(thread_id, turn) for turn in (before if has_question else self.history.turns)]
         question = last if isinstance(last, UserTurn) else UserTurn(text="")
         conversation = ConversationImport(
             title=self.history.title,
             history=[*system, *earlier],
             question=await self._send_request(thread_id, question),
-            asks=asks,
-            lasts=self.options.lifetime,
+            has_question=has_question,
+            lifetime=self.options.lifetime,
         )
         limits = self.context.limits.sends
         return await conversation_imports.start(self.context.db, conversation, self.caller, limits)

@@ -71,7 +71,7 @@ class RunController(Controller):
     ) -> PartPage:
         """Read the run's parts after a seq, in order."""
         async with context.db.snapshot() as driver:
-            run = await runs.admit(driver, run_id, caller)
+            run = await runs.read_authorized(driver, run_id, caller)
             found = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
         done = run.status not in ACTIVE and len(found) < limit
         return PartPage(items=found, next_after=found[-1].seq if found else after, done=done)
@@ -88,7 +88,7 @@ class RunController(Controller):
     ) -> Items[Receipt]:
         """Read the usage, cost and duration of each model call, and the outcome of each tool call."""
         async with context.db.snapshot() as driver:
-            run = await runs.admit(driver, run_id, caller)
+            run = await runs.read_authorized(driver, run_id, caller)
             return Items(items=await receipts.of_run(driver, run.thread_id, run_id))
 
     @get(
@@ -103,7 +103,7 @@ class RunController(Controller):
     ) -> Items[Approval]:
         """Read the tool calls of the run that require an approval, and the decisions."""
         async with context.db.snapshot() as driver:
-            run = await runs.admit(driver, run_id, caller)
+            run = await runs.read_authorized(driver, run_id, caller)
             found = await approvals.of_run(driver, run.thread_id, run_id)
             may_edit = await approvals.may_edit(driver, run_id, caller)
         asked = sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id))

@@ -169,7 +169,7 @@ async def get(driver: Driver, user_id: UUID) -> User:
     """The account as its user sees it."""
     row = await driver.fetchrow(PROFILE, user_id)
     if row is None:
-        raise Unauthorized("This account is gone.")
+        raise Unauthorized("This account was deleted.")
     return User(
         id=row["id"],
         name=row["name"],

@@ -222,7 +222,7 @@ def _conflict(error: BaseException | None) -> TransactionConflict:
 def _unknown_user(error: object) -> Unauthorized | None:
     """The error for a row that refers to a user who is gone: the requester was deleted meanwhile. Else None."""
     named = isinstance(error, asyncpg.ForeignKeyViolationError) and str(error.constraint_name).endswith("user_id_fkey")
-    return Unauthorized("This account is gone.") if named else None
+    return Unauthorized("This account was deleted.") if named else None
 
 
 def _to_json(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Completion requests: a request that is sent again joins the run that it queued, in any process.
 
-A request is recorded in the transaction that queues its run, so neither is ever seen without the other. Rows of
-requests are locked before all others.
+A request is recorded in the transaction that queues its run, so that no reader sees one without the other. Each
+transaction locks rows of requests before all other rows.
 """
 
 import time
@@ -20,14 +20,14 @@ from khala.store.postgres.retries import retried
 from khala.store.schema.tables import completion_requests
 
 MAX_ATTEMPTS = 2**15 - 1
-"""Attempts are counted up to this number, the largest that the column takes."""
+"""The cap of the count of attempts: the largest number that the column takes."""
 
 INSERT = """
     INSERT INTO completion_requests (run_id, user_id, key_hash, fingerprint, first_attempt, attempts, expires_at)
     VALUES ($1, $2, $3, $4, $5, $5, now() + $6::interval)
     ON CONFLICT (user_id, key_hash) DO NOTHING RETURNING run_id
 """
-"""Waits for the end of another transaction that is storing the same key."""
+"""The statement waits for the end of another transaction that is storing the same key."""
 
 JOIN_BY_KEY = f"""
     UPDATE completion_requests SET attempts = least(greatest(attempts + 1, $3), {MAX_ATTEMPTS})
@@ -43,13 +43,17 @@ SAME_REQUEST = f"""
       AND EXISTS (SELECT FROM runs WHERE runs.id = known.run_id)
     ORDER BY created_at DESC LIMIT 1
 """
-"""The newest run of an equal request that no retry of this number has joined. So two equal requests that are both
-retried join two runs. A first attempt that was overtaken by its retry joins the run that the retry queued."""
+"""The newest run of an equal request that no retry with this number has joined. So two equal requests that are both
+retried join two runs. A first attempt that arrives after its retry joins the run that the retry queued."""
 
 JOIN_BY_FINGERPRINT = """
     UPDATE completion_requests SET attempts = greatest(attempts, $2), first_attempt = least(first_attempt, $2)
     WHERE run_id = $1 RETURNING run_id, fingerprint, attempts
 """
+
+DELETE = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
+
+EXISTS = "SELECT true FROM completion_requests WHERE run_id = $1"
 
 RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1"
 
@@ -67,13 +71,13 @@ async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
     Raises `Conflict` if it was recorded before: `join` then returns its run.
     """
     if request.key_hash is None:
-        await _wait_for_equals(connection, request)
+        await _lock_fingerprint(connection, request)
     else:
         known = completion_requests.c
         same = (known.user_id == request.user_id) & (known.key_hash == request.key_hash)
         await connection.execute(delete(completion_requests).where(same, known.expires_at <= func.clock_timestamp()))
     driver = await driver_of(connection)
-    if request.key_hash is None and await driver.fetchval(SAME_REQUEST, *_known_by(request)) is not None:
+    if request.key_hash is None and await driver.fetchval(SAME_REQUEST, *_same_request_arguments(request)) is not None:
         raise Conflict("This request was made before.")
     row = (request.run_id, request.user_id, request.key_hash, request.fingerprint, request.attempt, request.lifetime)
     if await driver.fetchval(INSERT, *row) is None:
@@ -84,13 +88,13 @@ async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
 async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None:
     """Join the run that the same request queued before; None if there is none.
 
-    Raises `IdempotencyKeyReused` for a key that came with another request, `RunNotFound` if its run is gone.
+    Raises `IdempotencyKeyReused` for a key that was used for another request, `RunNotFound` if its run was deleted.
     """
     async with db.transaction() as connection:
         if request.key_hash is None:
-            await _wait_for_equals(connection, request)
+            await _lock_fingerprint(connection, request)
             driver = await driver_of(connection)
-            run_id = await driver.fetchval(SAME_REQUEST, *_known_by(request))
+            run_id = await driver.fetchval(SAME_REQUEST, *_same_request_arguments(request))
             joined = run_id and await driver.fetchrow(JOIN_BY_FINGERPRINT, run_id, request.attempt)
         else:
             await connection.execute(select(1))
@@ -99,35 +103,36 @@ async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None
         if joined is None:
             return None
         if joined["fingerprint"] != request.fingerprint:
-            raise IdempotencyKeyReused("This Idempotency-Key came with another request before. Use a new one.")
+            raise IdempotencyKeyReused("This Idempotency-Key was used for another request before. Use a new one.")
         # With a key, each request that joins is another attempt; without one, the client numbers the attempts.
         attempt = request.attempt if request.key_hash is None else joined["attempts"]
         return AcceptedRequest(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
 
 
 async def release(db: Database, accepted: AcceptedRequest) -> bool:
-    """Delete the request of a caller who has left, to cancel its run. False if a later request has joined it."""
+    """Delete the request of a client that has disconnected, so that its run can be canceled.
+
+    Returns False if a later request has joined the run.
+    """
     async with db.driver() as driver:
-        mine = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
-        await driver.execute(mine, accepted.sent.run_id, accepted.attempt)
-        query = "SELECT true FROM completion_requests WHERE run_id = $1"
-        return await driver.fetchval(query, accepted.sent.run_id) is None
+        await driver.execute(DELETE, accepted.sent.run_id, accepted.attempt)
+        return await driver.fetchval(EXISTS, accepted.sent.run_id) is None
 
 
 async def delete_of_user(connection: AsyncConnection, user_id: UUID) -> None:
-    """Delete the requests of a user whose account is being deleted. Their rows are locked before all others."""
-    mine = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
-    ordered = mine.order_by(completion_requests.c.run_id).with_for_update()
+    """Delete the requests of a user whose account is being deleted. Call it before other rows are locked."""
+    query = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
+    ordered = query.order_by(completion_requests.c.run_id).with_for_update()
     await connection.execute(delete(completion_requests).where(completion_requests.c.run_id.in_(ordered)))
 
 
-async def _wait_for_equals(connection: AsyncConnection, request: RequestIdentity) -> None:
-    """Lock the fingerprint until the transaction ends, so that no equal request is searched or recorded elsewhere."""
+async def _lock_fingerprint(connection: AsyncConnection, request: RequestIdentity) -> None:
+    """Lock the fingerprint until the transaction ends: other transactions neither find nor record an equal request."""
     lock = int.from_bytes(request.fingerprint[:8], "big", signed=True)
     await connection.execute(select(func.pg_advisory_xact_lock(cast(lock, BigInteger))))
 
 
-def _known_by(request: RequestIdentity) -> tuple[object, ...]:
+def _same_request_arguments(request: RequestIdentity) -> tuple[object, ...]:
     age = timedelta(seconds=time.monotonic() - request.received)
     return request.user_id, request.fingerprint, request.attempt, age
 
@@ -135,7 +140,7 @@ def _known_by(request: RequestIdentity) -> tuple[object, ...]:
 async def _sent(driver: Driver, run_id: UUID) -> SendResult:
     row = await driver.fetchrow(RUN, run_id)
     if row is None:
-        raise RunNotFound("The answer to this Idempotency-Key is not there any more.")
+        raise RunNotFound("The answer to the request with this Idempotency-Key was deleted. Use a new key.")
     return SendResult(
         thread_id=row["thread_id"],
         user_message_id=row["user_message_id"],

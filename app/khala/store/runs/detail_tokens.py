@@ -1,4 +1,4 @@
-"""Detail tokens: keys to the details of single tool calls, for callers who may read the thread. Each expires."""
+"""Detail tokens: each gives the details of one tool call to callers who may read the thread, until it expires."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,19 +28,19 @@ PARTS = """
 
 
 async def create(
-    driver: Driver, *, thread_id: UUID, run_id: UUID, calls: Sequence[str], lasts: timedelta
+    driver: Driver, *, thread_id: UUID, run_id: UUID, calls: Sequence[str], lifetime: timedelta
 ) -> dict[str, str]:
     """Create a token for each of these calls, by one insert. Only their hashes are stored."""
     tokens = {call: ids.new_secret() for call in calls}
     hashes = [key_hash(token) for token in tokens.values()]
-    await driver.execute(INSERT, thread_id, run_id, hashes, list(tokens), datetime.now(UTC) + lasts)
+    await driver.execute(INSERT, thread_id, run_id, hashes, list(tokens), datetime.now(UTC) + lifetime)
     return tokens
 
 
 async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
-    """The token's call, as far as it has come, if the caller may read its thread.
+    """The token's tool call in its current state, if the caller may read its thread.
 
-    Raises `NotFound` for a token that is unknown or has expired, and as `access.authorize` does.
+    Raises `NotFound` for a token that is unknown or has expired, and the errors of `access.authorize`.
     """
     row = await driver.fetchrow(FIND, key_hash(token))
     if row is None:

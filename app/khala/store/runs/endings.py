@@ -1,7 +1,7 @@
-"""Endings of runs: `end_runs` is the one way for a run to end, whether or not an executor holds it.
+"""Endings of runs: every run ends through `end_runs`, whether or not an executor holds it.
 
-One call stores the status and the finish of the run, the content of its message, what it used of its budgets, and that
-its thread is unread; it notifies executors. The caller stores the last parts in the same transaction, before the call.
+One call stores the status and the finish of the run and the content of its message, settles its budgets, marks its
+thread unread, and notifies executors. The caller stores the last parts before, in the same transaction.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from khala.store.threads import thread_lists
 
 
 class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ends: its status, and the whole message as folded from `seq` parts."""
+    """The ending of a run: its status, and the whole message, folded from `seq` parts."""
 
     status: RunStatus
     finish: Finish
     content: Content
     seq: int
     unheld_status: Literal["queued", "running", "blocked"] | None = None
-    """The status before, where no executor holds the run; `running` if its executor is gone. None: it is held."""
+    """The previous status, if no executor holds the run: `running` if its executor was lost. None if one holds it."""
 
 
 END = """
@@ -57,18 +57,18 @@ END = """
     WHERE messages.id = ended.message_id AND messages.thread_id = ended.thread_id
     RETURNING messages.run_id
 """
-"""A run without a holder gets another epoch: its old executor, if one comes back, must not take this end for its own.
+"""A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
 """
 
 
 async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *, notify: bool = True) -> None:
-    """End these runs, as far as they are still at the epoch of their lease. Repeating it changes nothing.
+    """End those of these runs that are still at the epoch of their lease. Repeating the call changes nothing.
 
-    The caller holds the locks of their threads and has given each thread a new revision, which the message gets. With
+    The caller holds the locks of the threads and has given each thread a new revision, which the messages get. With
     `notify`, executors are notified at the commit.
 
-    Windows of budgets are locked here, and then users' rows. A caller that locks windows afterwards locks all of them
-    before, by `ledger.lock`.
+    Locks budget windows, and then users' rows. A caller that locks more windows afterwards must first lock all of them
+    with `ledger.lock`.
     """
     columns = [
         (

@@ -1,4 +1,7 @@
-"""Telemetry of a flush: metrics once for all its runs, and a trace for what was more than text in progress."""
+"""Telemetry of a flush: metrics for all its runs together, and a span for each traced run.
+
+A run that only continues its text gets no span.
+"""
 
 from collections.abc import Sequence
 

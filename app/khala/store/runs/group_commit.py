@@ -1,7 +1,7 @@
-"""Group commit of all runs of a process. Nothing leaves a run's buffer before its commit.
+"""Group commit: writes the buffered parts of all runs of a process. A batch stays in its buffer until it is committed.
 
-One loop takes every run that is due, writes all of them in one transaction, and begins again. What comes during a
-commit is gathered for the next one. A failed write keeps its batches and is retried, which is harmless: see
+One loop takes all runs that are due, writes them in one transaction, and repeats. Parts that arrive during a commit are
+written by the next one. After a failed commit the same batches are written again, which is harmless: see
 `khala.store.runs.parts`.
 """
 
@@ -40,36 +40,37 @@ from khala.store.runs.run_buffer import RunBuffer
 log = structlog.get_logger()
 
 MIN_COMMIT_INTERVAL_SECONDS = 0.025
-"""Seconds between the starts of two commits, at least. A commit also begins so long before its text is due, because the
-way to observers takes some time; but at most a tenth of the flush policy's time before."""
+"""Seconds between the starts of two commits, at least. A commit also begins this long before its text is due, since
+delivery to observers takes time; but at most a tenth of the flush policy's age before."""
 EARLY_WINDOW = 0.25
-"""A commit takes along what is due within this part of the flush policy's time. So runs are written together, and
-the work per part falls as runs are added.
+"""A commit includes the runs that are due within this fraction of the flush policy's age. So runs are written together,
+and the work per part falls as runs are added.
 """
 MAX_EARLY_RUNS = 50
-"""Runs above which no more are taken along: by then a commit costs hardly more than its parts, and comes in a burst."""
+"""A commit of this many runs includes no further run early: that would hardly reduce the cost per part, and would
+deliver parts in bursts."""
 MAX_RUNS_PER_COMMIT = 500
 MAX_PARTS_PER_COMMIT = 4000
-"""Parts in one transaction, approximately: no run waits long for those of others."""
+"""Parts in one transaction, approximately. The limit bounds how long a run waits for the parts of others."""
 RETRY = Backoff(first_seconds=0.05, max_seconds=2.0)
 """Delays after a commit that failed because the database was unavailable."""
 
 
 class WakeBus(Protocol):
-    """A way to listeners beside Postgres. It only wakes them: a message may be lost."""
+    """A message bus that wakes listeners, beside Postgres. Messages may be lost."""
 
     @property
     def connected(self) -> bool:
-        """Whether a message that is published now goes out."""
+        """Whether a message published now would be sent."""
 
     async def publish(self, channel: str, payload: str) -> None:
-        """Wake the listeners of this channel, without waiting for any."""
+        """Wake the listeners of this channel, without waiting for them."""
 
 
 class Writer:
     """The buffers of all runs of a process, and the loop that writes them.
 
-    While the bus, if there is one, is connected, it wakes listeners after each commit; else Postgres notifies them.
+    While `bus` is connected, it wakes listeners after each commit; otherwise Postgres notifies them.
     """
 
     def __init__(self, db: Database, policy: FlushPolicy, bus: WakeBus | None = None) -> None:
@@ -91,12 +92,12 @@ class Writer:
             next_seq=next_seq,
             receipts=ReceiptChain(lease.run_id, next_seq=next_receipt, last_hash=last_receipt_hash),
             content=content,
-            on_gathered=self._schedule,
+            on_added=self._schedule,
             on_lost=on_lost,
         )
 
     async def run(self) -> None:
-        """Write what is due, for ever."""
+        """Write due batches, for ever."""
         while True:
             await self._wait_until_due()
             began = time.monotonic()
@@ -105,9 +106,9 @@ class Writer:
             await asyncio.sleep(max(self._pause, began + MIN_COMMIT_INTERVAL_SECONDS - time.monotonic()))
 
     def _schedule(self, buffer: RunBuffer) -> None:
-        """The buffer has more to write than before."""
+        """Schedule the buffer, to which parts were added."""
         self._waiting[buffer] = None
-        # A buffer that is due later than what is waited for needs no look at all buffers, of which there may be many.
+        # The loop reads the due times of all buffers, which may be many, so it is woken only if this one is due first.
         if self._due_at(buffer) < self._waits_until:
             self._wake.set()
 
@@ -115,26 +116,26 @@ class Writer:
         while True:
             self._wake.clear()
             self._waits_until = min(map(self._due_at, self._waiting), default=math.inf)
-            left = self._waits_until - time.monotonic()
-            if left <= 0:
+            seconds = self._waits_until - time.monotonic()
+            if seconds <= 0:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if math.isinf(left) else left):
+                async with asyncio.timeout(None if math.isinf(seconds) else seconds):
                     await self._wake.wait()
 
     def _due_at(self, buffer: RunBuffer) -> float:
-        """The monotonic time at which it is to be written next: at once, if it has a batch in flight."""
-        due_at = None if buffer.in_flight else buffer.gathered.due_at(self._policy)
+        """The monotonic time at which the buffer is to be written next: at once, if it has a batch in flight."""
+        due_at = None if buffer.in_flight else buffer.pending.due_at(self._policy)
         return 0.0 if due_at is None else due_at - min(MIN_COMMIT_INTERVAL_SECONDS, self._policy.seconds / 10)
 
     def _due(self, now: float, until: float) -> list[RunBuffer]:
-        """The buffers that are due now, and others due before `until`, the first first: as many as fit one commit."""
+        """The buffers that are due now, and others due before `until`, earliest first: as many as fit into a commit."""
         due: dict[UUID, RunBuffer] = {}
         parts = 0
         for at, buffer in sorted(((self._due_at(buffer), buffer) for buffer in self._waiting), key=itemgetter(0)):
             if at > until or (at > now and len(due) >= MAX_EARLY_RUNS):
                 break
-            # Where a run was lost and claimed again, the buffers of its leases are written one after the other.
+            # A run that was lost and claimed again has a buffer for each lease: they are written in separate commits.
             if buffer.lease.run_id not in due:
                 parts += buffer.batch_size
                 if due and parts > MAX_PARTS_PER_COMMIT:
@@ -153,7 +154,7 @@ class Writer:
             log.warning("flush_failed", runs=len(buffers), retry_in=self._pause, exc_info=True)
             return
         except asyncpg.PostgresError:
-            await self._write_apart(buffers)
+            await self._write_separately(buffers)
             return
         self._pause, self._failures = 0.0, 0
         record_flush([buffer.next_batch() for buffer in buffers if buffer.lease.run_id in new], began, time.monotonic())
@@ -166,12 +167,12 @@ class Writer:
         async with self._db.driver() as driver:
             written = await append(driver, batches, notify=bus is None)
         if bus is not None:
-            for channel, payload in wakes(batches, written):
+            for channel, payload in wake_ups(batches, written):
                 await bus.publish(channel, payload)
         return written
 
-    async def _write_apart(self, buffers: list[RunBuffer]) -> None:
-        """Write each buffer alone, after Postgres refused the rows of one: the fault of one run costs no other."""
+    async def _write_separately(self, buffers: list[RunBuffer]) -> None:
+        """Write each buffer in a commit of its own, after Postgres refused the rows of one of them."""
         if len(buffers) == 1:
             FLUSHES_FAILED.inc()
             log.error("flush_rejected", run_id=str(buffers[0].lease.run_id), exc_info=True)
@@ -183,14 +184,15 @@ class Writer:
     def _acknowledge(self, buffer: RunBuffer, *, held: bool) -> None:
         buffer.acknowledge(held=held)
         self._waiting.pop(buffer, None)
-        if buffer.gathered.since is not None:
-            self._waiting[buffer] = None  # behind those that have waited longer
+        if buffer.pending.since is not None:
+            self._waiting[buffer] = None  # Behind the buffers that have waited longer.
 
 
-def wakes(batches: Sequence[Batch], written: Container[UUID]) -> Iterator[tuple[str, str]]:
-    """The channels and payloads of what a commit without NOTIFY has changed.
+def wake_ups(batches: Sequence[Batch], written: Container[UUID]) -> Iterator[tuple[str, str]]:
+    """The wake-ups to publish after a commit without NOTIFY, as channels and payloads.
 
-    `written` are the runs whose batches are stored, those of an earlier commit, whose answer was lost, included.
+    `written` are the runs whose batches are stored, including batches that an earlier commit stored without its reply
+    arriving here.
     """
     changed = [batch for batch in batches if batch.lease.run_id in written]
     if changed:

@@ -1,4 +1,4 @@
-"""Leases: the right to write to a run, and the fence by which every statement about one checks its epoch."""
+"""Leases: the right to write to a run, and the condition (fence) by which each statement checks a lease's epoch."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -24,9 +24,9 @@ LeaseColumns: TypeAlias = tuple[list[UUID], list[UUID], list[int]]
 IS_HELD = "(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')"
 """The fence: whether the run is still held under the lease of this row.
 
-Each statement finds its rows by their keys, one by one, and leaves the planner nothing to choose: plans outlive the
-sizes that they were made for. A comparison by `IS NOT DISTINCT FROM` can't lead the planner to another index than that
-of the key: to that of active runs, for example, or of all parts of a thread.
+Each statement must find its rows by their keys, whatever the planner assumes, because a cached plan outlives the table
+sizes that it was made for. Postgres uses no index for `IS NOT DISTINCT FROM`, so the planner can't choose another index
+than the key's, for example that of active runs or that of a thread's parts.
 """
 
 
@@ -54,5 +54,5 @@ async def lock_active_runs(driver: Driver, thread_ids: Sequence[UUID]) -> list[A
         WHERE thread_id = ANY($1::uuid[]) AND status IN ('queued', 'running', 'blocked')
         ORDER BY id FOR UPDATE
     """
-    # In the order in which heartbeats lock runs.
+    # Locked in the order of ids, as heartbeats do.
     return [ActiveRunRow(*row) for row in await driver.fetch(query, thread_ids)]

@@ -1,8 +1,8 @@
 """Appends: the transaction that stores parts of many runs at once, idempotent by (run id, seq) and fenced by epoch.
 
 The fence is safe because every transaction that changes a run's epoch or status holds its thread's row lock. The first
-statement here locks all threads that are written to; the second one begins after that. So the epochs that it checks
-can't change before the commit, and a run that was taken over is not joined.
+statement here locks all threads that are written to. The later statements begin after that, so the epochs that they
+check are current and can't change before the commit; a run that was taken over matches none of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """The next output of one run: consecutive parts as (seq, kind, JSON text), and what is committed with them.
 
-    `steps` is the number of steps that the run has begun, if one of these parts begins one. `ending` comes with the
-    run's last parts.
+    `steps` is the number of steps that the run has begun, if one of these parts begins a step. `ending` is set in the
+    batch with the run's last parts.
     """
 
     lease: Lease
@@ -69,8 +69,8 @@ BUMP_REVISIONS = f"""
     ) AS due WHERE threads.id = due.thread_id
     RETURNING id, revision
 """
-"""For the last seq of each batch: a batch whose last part is stored already bumps nothing. Threads are locked in the
-order of their ids, as by every statement that locks several.
+"""The argument is the last seq of each batch: a batch whose last part is already stored does not bump its thread.
+Threads are locked in the order of their ids, as in every statement that locks several.
 """
 
 STORED_SEQS = f"""
@@ -80,8 +80,8 @@ STORED_SEQS = f"""
     ) AS seqs
     FROM {HELD_RUNS}
 """
-"""For the first seq of each batch whose run is still held: the seqs that are stored from it on. The threads are locked,
-so no other transaction adds a part.
+"""The stored seqs from the first seq of each batch on, for batches whose run is still held. The threads are locked, so
+no other transaction adds a part.
 """
 
 COLUMNS = ("run_id", "seq", "message_id", "thread_id", "kind", "data", "revision")
@@ -102,7 +102,8 @@ LOCK_RUNS = f"""
     JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
     ORDER BY run.id FOR NO KEY UPDATE OF run
 """
-"""All runs that `SET_STEPS` and `end_runs` will change: two statements would not lock them in the order of heartbeats.
+"""Locks all runs that `SET_STEPS` and `end_runs` will change, in the order in which heartbeats lock runs. Separately,
+the two statements would lock them in another order.
 """
 
 SET_STEPS = f"""
@@ -122,16 +123,16 @@ WRITTEN_BEFORE = """
       ON stored.run_id = lease.run_id AND stored.seq = lease.seq
      AND stored.thread_id IS NOT DISTINCT FROM lease.thread_id
 """
-"""For the last seq of each batch: the runs whose batch an earlier transaction has stored under the same lease."""
+"""The runs whose batch, by its last seq, an earlier transaction has stored under the same lease."""
 
 
 async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = True) -> dict[UUID, int]:
-    """Store all batches or none, in one transaction. Returns, by run, how many parts were new.
+    """Store all batches or none, in one transaction. Returns the number of new parts by run.
 
-    A run that the caller no longer holds is not in the answer, and nothing of its batch was stored. Repeating a batch
-    is harmless where the first commit succeeded and its answer was lost: its parts are stored, so none is new.
+    A run that the caller no longer holds is not in the result, and nothing of its batch is stored. Repeating a batch is
+    harmless if the first commit succeeded but its reply was lost: the parts are stored already, so none is new.
 
-    With `notify`, listeners are notified at the commit. Without it, the caller publishes `wakes` after the commit.
+    With `notify`, listeners are notified at the commit. Without it, the caller publishes `wake_ups` after the commit.
 
     Raises `ValueError` for two batches of one run: rows are joined to leases by the run.
     """
@@ -145,7 +146,7 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
         revisions = {row["id"]: row["revision"] for row in bumped}
         new = await _insert_parts(driver, batches, revisions) if revisions else {}
         if revisions:
-            await _store_the_rest(driver, batches, notify=notify)
+            await _store_other_rows(driver, batches, notify=notify)
             if notify:
                 await notify_threads(driver, revisions)
         repeated = await driver.fetch(WRITTEN_BEFORE, *leases, last_seqs) if len(new) < len(batches) else []
@@ -153,14 +154,14 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
 
 
 async def insert(driver: Driver, lease: Lease, parts: Sequence[tuple[int, str, str]], revision: int) -> None:
-    """Add parts to a run whose thread's lock the caller holds, in this new revision of the thread."""
+    """Add parts to a run, in this new revision of its thread. The caller holds the thread's lock."""
     await driver.copy_records_to_table("message_parts", records=_records(lease, parts, revision), columns=COLUMNS)
 
 
 async def of_run(
     driver: Driver, thread_id: UUID, run_id: UUID, *, after: int = -1, limit: int | None = None
 ) -> list[Part]:
-    """The parts of a run of this thread with seq over `after`, in order."""
+    """The parts of a run of this thread whose seq is greater than `after`, in order."""
     query = """
         SELECT * FROM message_parts WHERE run_id = $1 AND seq > $2 AND thread_id IS NOT DISTINCT FROM $3
         ORDER BY run_id, seq LIMIT $4
@@ -169,7 +170,7 @@ async def of_run(
 
 
 async def _insert_parts(driver: Driver, batches: Sequence[Batch], revisions: Mapping[UUID, int]) -> dict[UUID, int]:
-    """Add the parts that are not stored yet: by COPY, which costs least, in time and in WAL."""
+    """Add the parts that are not stored yet, by COPY, which costs the least time and WAL."""
     leases = lease_columns([batch.lease for batch in batches])
     first_seqs = [batch.parts[0][0] for batch in batches]
     stored = {row["run_id"]: row["seqs"] for row in await driver.fetch(STORED_SEQS, *leases, first_seqs)}
@@ -192,7 +193,7 @@ def _records(lease: Lease, parts: Sequence[tuple[int, str, str]], revision: int)
     return [(lease.run_id, seq, lease.message_id, lease.thread_id, kind, data, revision) for seq, kind, data in parts]
 
 
-async def _store_the_rest(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> None:
+async def _store_other_rows(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> None:
     """Store receipts, requests for approval and steps, and end the runs that end."""
     await receipts.insert(driver, [(batch.lease, entry) for batch in batches for entry in batch.receipts])
     approvals = [(*_key(batch), *msgspec.structs.astuple(request)) for batch in batches for request in batch.approvals]

@@ -1,4 +1,4 @@
-"""Receipts: what each call of a run cost, in a chain of hashes that shows whether one was changed."""
+"""Receipts: records of a run's calls and their costs, in a chain of hashes that reveals changes."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -28,7 +28,7 @@ INSERT = f"""
 
 
 class ReceiptEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt that is not stored yet; `data` is JSON text, `hash` is its link in the run's chain."""
+    """A receipt that is not stored yet. `data` is JSON text; `hash` also covers the run's previous receipts."""
 
     seq: int
     type: str
@@ -39,7 +39,7 @@ class ReceiptEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptChain:
-    """The receipts of one run: numbers and links new ones, and keeps them until a batch takes them along."""
+    """Numbers and chains the new receipts of one run, and holds them until a batch takes them."""
 
     def __init__(self, run_id: UUID, *, next_seq: int = 0, last_hash: bytes = FIRST_HASH) -> None:
         """`last_hash` is the hash of the receipt before `next_seq`."""
@@ -80,13 +80,13 @@ class ReceiptChain:
         self._next_seq += 1
 
     def take(self) -> list[ReceiptEntry]:
-        """Hand over the receipts that were not taken yet."""
+        """Remove and return the receipts that were not taken yet."""
         entries, self._entries = self._entries, []
         return entries
 
 
 async def insert(driver: Driver, entries: Sequence[tuple[Lease, ReceiptEntry]]) -> None:
-    """Store these receipts of runs that are still held; a receipt that is stored already stays as it is."""
+    """Store these receipts, for runs that are still held. A receipt that is stored already is not changed."""
     if entries:
         columns = [
             (lease.run_id, lease.thread_id, lease.epoch, *msgspec.structs.astuple(entry)) for lease, entry in entries

@@ -1,7 +1,7 @@
-"""Requesters: a run acts with its requester's rights, so it ends when they may no longer write in its thread.
+"""Requesters: a run acts with its requester's rights, so it is canceled when they may no longer write in its thread.
 
-The caller holds the rows of the threads. Each run gets a request to cancel; a run that waits for an approval is queued,
-so that the next executor ends it. Only rows of runs are locked, so this comes right after the threads.
+These functions request the cancellation of the runs. A run that waits for an approval is queued, so that the next
+executor ends it. The caller holds the locks of the threads, and has locked no other rows since: runs come next.
 """
 
 from collections.abc import Sequence
@@ -36,15 +36,15 @@ BY_KEYS = REQUEST_CANCEL.format(
             AND NOT EXISTS (SELECT FROM memberships WHERE memberships.thread_id = runs.thread_id
                             AND memberships.user_id = runs.user_id AND memberships.role IN ('editor', 'owner'))))"""
 )
-"""A user who has a role of their own needs no key."""
+"""The run of a user with a role of their own is not canceled: they need no key."""
 
 
 async def cancel_runs_of_user(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
-    """Cancel the runs of this user in these threads, where they may no longer write."""
+    """Cancel the runs of this user in these threads, in which they may no longer write."""
     if thread_ids:
         await driver.execute(BY_USER, thread_ids, user_id, RUNS_CHANNEL)
 
 
 async def cancel_runs_of_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
-    """Cancel the runs that were requested by these share keys, which no longer open the thread."""
-    await driver.execute(BY_KEYS, [thread_id], [author_id_of_key(one) for one in key_hashes], RUNS_CHANNEL)
+    """Cancel the runs that were requested with these share keys, which no longer give access to the thread."""
+    await driver.execute(BY_KEYS, [thread_id], [author_id_of_key(key_hash) for key_hash in key_hashes], RUNS_CHANNEL)

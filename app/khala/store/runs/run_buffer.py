@@ -1,4 +1,4 @@
-"""The buffer of one run: what its executor has produced and no commit has stored yet, cut into batches."""
+"""The buffer of one run: the output of its executor that is not committed yet, divided into batches."""
 
 import asyncio
 import time
@@ -29,21 +29,21 @@ from khala.store.runs.parts import ApprovalRequest, Batch
 from khala.store.runs.receipts import ReceiptChain, ReceiptEntry
 
 MAX_PARTS_PER_BATCH = 320
-"""Parts of one run in one transaction. A step's parts fit into one; what an outage has held back takes several."""
+"""Parts of one run in one transaction. The parts of a step fit; those held back by an outage may take several."""
 MAX_BUFFERED_CHARS = 1 << 20
-"""Characters that one run may hold back, in an outage for example, before its executor has to wait."""
+"""Characters that one run may buffer, for example in an outage, before its executor has to wait."""
 MAX_TEXT_PART_BYTES = MAX_INLINE_BYTES - 32
-"""Bytes of text in one part, which leaves room for the JSON around it."""
+"""Bytes of text in one part. The remaining bytes are for the JSON around the text."""
 
 
 class LeaseLost(Exception):
-    """The run belongs to another executor now, or is gone; nothing more may be written to it."""
+    """Another executor holds the run now, or the run was deleted. Nothing more may be written to it."""
 
 
 class RunBuffer:
-    """Parts and receipts of one run on their way into the store.
+    """The parts and receipts of one run that are not committed yet.
 
-    `on_gathered` is called after each addition, `on_lost` once if the lease turns out to be lost.
+    `on_added` is called after each addition, `on_lost` once if the lease turns out to be lost.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class RunBuffer:
         next_seq: int,
         receipts: ReceiptChain,
         content: Content,
-        on_gathered: Callable[["RunBuffer"], None],
+        on_added: Callable[["RunBuffer"], None],
         on_lost: Callable[[], None],
     ) -> None:
         self.lease = lease
-        self.gathered = PendingText()
+        self.pending = PendingText()
         self._next_seq = next_seq
         self._receipts = receipts
         self._content = content
@@ -66,7 +66,7 @@ class RunBuffer:
         self._approvals: list[ApprovalRequest] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
         self._batch: Batch | None = None
-        self._on_gathered = on_gathered
+        self._on_added = on_added
         self._on_lost = on_lost
         self._lost = False
         self._idle = asyncio.Event()
@@ -80,7 +80,7 @@ class RunBuffer:
 
     @property
     def batch_size(self) -> int:
-        """About how many parts the next batch has."""
+        """The approximate number of parts of the next batch."""
         return min(MAX_PARTS_PER_BATCH, len(self._unwritten) + 1) if self._batch is None else len(self._batch.parts)
 
     @property
@@ -91,26 +91,26 @@ class RunBuffer:
     @property
     def full(self) -> bool:
         """Whether the executor should wait in `wait_written` before it adds more."""
-        return self.gathered.chars > MAX_BUFFERED_CHARS
+        return self.pending.chars > MAX_BUFFERED_CHARS
 
     def append_text(self, text: str) -> None:
-        """Add text to the answer. Every token takes this path, so it only gathers. Raises `LeaseLost`."""
+        """Add text to the answer. It is called for every token, so it only appends. Raises `LeaseLost`."""
         self._texts.append(text)
-        self._gather(len(text))
+        self._mark_added(len(text))
 
     def append(self, part: PartData) -> None:
-        """Add a part of another kind than text. It is due at once. Raises `LeaseLost`."""
+        """Add a part that is not text. It is due at once. Raises `LeaseLost`."""
         self._flush_text()
-        self._store(part)
-        self.gathered.urgent = True
-        self._gather(0)
+        self._enqueue(part)
+        self.pending.urgent = True
+        self._mark_added(0)
 
     def append_reasoning(self, text: str) -> None:
         """Add to the model's reasoning. Raises `LeaseLost`."""
         self._flush_text()
         for piece in split_by_json_bytes(replace_unstorable(text), MAX_TEXT_PART_BYTES):
-            self._store(ReasoningDelta(text=piece))
-        self._gather(len(text))
+            self._enqueue(ReasoningDelta(text=piece))
+        self._mark_added(len(text))
 
     def append_receipt(
         self,
@@ -123,7 +123,7 @@ class RunBuffer:
         self._receipts.append(kind, facts, cost_usd, tool_call_id)
 
     def request_approval(self, status: ToolStatus, tool: str, args: dict[str, Any], parameters: dict[str, Any]) -> None:
-        """Block a tool call until it is approved; the request is committed with the part that says so.
+        """Block a tool call until it is approved. The request is committed with the part that reports `status`.
 
         Raises `ValueError` for a status without a digest or an expiry.
         """
@@ -142,13 +142,13 @@ class RunBuffer:
         self.append(status)
 
     async def end(self, status: Literal["final", "error", "canceled"], finish: Finish) -> None:
-        """Write the finish, the status and the folded message in one commit with what was gathered; return after it.
+        """Write all pending parts, the finish, the status and the folded message in one commit, and wait for it.
 
         Tool calls that have not ended are cancelled in that commit. Raises `LeaseLost`.
         """
         self._flush_text()
         for part in cancelled_statuses(fold(self._content, [part for part, _, _ in self._unwritten])):
-            self._store(part)
+            self._enqueue(part)
         last_hash = self._receipts.last_hash
         finish = msgspec.structs.replace(finish, witness=last_hash.hex() if last_hash else None)
         self._ending = (status, finish)
@@ -156,7 +156,7 @@ class RunBuffer:
         await self.wait_written()
 
     def take_receipts(self) -> list[ReceiptEntry]:
-        """The receipts that no batch has taken along."""
+        """Remove and return the receipts that are in no batch."""
         return self._receipts.take()
 
     async def wait_written(self) -> None:
@@ -166,13 +166,13 @@ class RunBuffer:
             raise LeaseLost
 
     def next_batch(self) -> Batch:
-        """The batch to be written next; the same batch again until it is acknowledged."""
+        """The batch to be written next. Returns the same batch until it is acknowledged."""
         if self._batch is None:
             self._flush_text()
             parts = list(islice(self._unwritten, MAX_PARTS_PER_BATCH))
             for _ in parts:
                 self._unwritten.popleft()
-            numbered = [(self._next_seq + at, kind, data) for at, (_, kind, data) in enumerate(parts)]
+            numbered = [(self._next_seq + offset, kind, data) for offset, (_, kind, data) in enumerate(parts)]
             self._next_seq += len(numbered)
             self._content = fold(self._content, [part for part, _, _ in parts])
             self._batch = Batch(
@@ -184,19 +184,19 @@ class RunBuffer:
                 ending=self._due_ending(),
             )
             self._approvals = []
-            self.gathered.taken(at_once=bool(self._unwritten), now=time.monotonic())
+            self.pending.mark_taken(at_once=bool(self._unwritten), now=time.monotonic())
         return self._batch
 
     def acknowledge(self, *, held: bool) -> None:
-        """The batch is committed; or never will be, if the run is no longer held."""
+        """Remove the batch, which was committed; or drop everything, if the run is no longer `held`."""
         self._batch = None
         if not held:
             self._texts.clear()
             self._unwritten.clear()
-            self.gathered.taken(at_once=False, now=0)
+            self.pending.mark_taken(at_once=False, now=0)
             self._lost = True
             self._on_lost()
-        if self.gathered.since is None:
+        if self.pending.since is None:
             self._idle.set()
 
     def _due_ending(self) -> RunEnding | None:
@@ -205,20 +205,20 @@ class RunBuffer:
         status, finish = self._ending
         return RunEnding(status=status, finish=finish, content=self._content, seq=self._next_seq)
 
-    def _gather(self, chars: int) -> None:
+    def _mark_added(self, chars: int) -> None:
         if self._lost:
             raise LeaseLost
-        self.gathered.add(chars, time.monotonic())
+        self.pending.add(chars, time.monotonic())
         self._idle.clear()
-        self._on_gathered(self)
+        self._on_added(self)
 
     def _flush_text(self) -> None:
-        """Turn the gathered text into parts."""
+        """Convert the pending text into parts."""
         text = replace_unstorable("".join(self._texts))
         self._texts.clear()
         for piece in split_by_json_bytes(text, MAX_TEXT_PART_BYTES):
-            self._store(TextDelta(text=piece))
+            self._enqueue(TextDelta(text=piece))
 
-    def _store(self, part: PartData) -> None:
-        # Encoded here, where an error belongs to the executor that made the part, and not in a batch with other runs.
+    def _enqueue(self, part: PartData) -> None:
+        # Encoded here, so that an error is raised in the executor of this run, and not in a commit with other runs.
         self._unwritten.append((part, *encode(part)))

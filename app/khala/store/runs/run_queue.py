@@ -1,7 +1,7 @@
 """The queue of runs: executors claim runs under a lease, renew it, and give it up.
 
-Every transaction that changes a run's status or epoch holds its thread's row lock, so an append in progress and a
-take-over can't cross. Heartbeats only renew a lease and need no such lock.
+Every transaction that changes a run's status or epoch holds its thread's row lock, so a take-over waits for an append
+in progress, and the other way round. Heartbeats only renew a lease and need no such lock.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from khala.store.tools import approvals
 
 
 class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that this executor may work on now; `next_seq` is the first seq that is free."""
+    """A run that this executor has claimed. `next_seq` and `next_receipt` are the first seqs that are free."""
 
     lease: Lease
     user_message_id: UUID
@@ -47,11 +47,11 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
     guest: bool
     """Whether the requester has no account."""
     lost: int
-    """Executors that were lost while they worked on it."""
+    """Executors that were lost while they executed the run."""
     taken_over: bool
     """Whether the last executor was lost."""
     traceparent: str | None = None
-    """The trace of the request that queued it."""
+    """The trace of the request that queued the run."""
 
 
 CLAIM = """
@@ -113,13 +113,13 @@ async def claim(
     max_guests: int | None = None,
     max_isolated: int | None = None,
 ) -> list[ClaimedRun]:
-    """Claim up to `most` runs that wait or whose executor is gone: fairly between owners, in order within a thread.
+    """Claim up to `most` runs that are queued or whose lease has lapsed: fairly between owners, in order in a thread.
 
     At most `max_guests` of them are of requesters without an account. At most `max_isolated` are to be executed in
-    processes of their own; these don't count as guests', so that they keep no other run waiting.
+    processes of their own. These don't count towards `max_guests`, so that they delay no other guest's run.
 
-    `held` are runs that the caller still works on. Where the lease of one lapsed, the caller's next heartbeat renews
-    it; where it is lost, the caller has to notice that first.
+    `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
+    caller's next heartbeat renews it or reports that it is lost.
     """
     async with driver.transaction():
         guests = most if max_guests is None else max_guests
@@ -138,9 +138,9 @@ RECLAIM = """
 
 
 async def reclaim(driver: Driver, claimed: ClaimedRun, *, lease_seconds: float) -> ClaimedRun | None:
-    """The same claim with the next epoch, after another process wrote under it; None if the run is no longer held.
+    """Renew the claim with the next epoch, after another process wrote under it. None if the run is no longer held.
 
-    Waits for what that process is committing; nothing of it comes later.
+    Waits for a commit in progress of that process. Its later commits are refused by the epoch.
     """
     lease = claimed.lease
     async with driver.transaction():
@@ -188,7 +188,7 @@ async def renew_leases(driver: Driver, leases: Sequence[Lease], *, lease_seconds
 
 
 async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
-    """The runs whose lease their executor has to give up: canceled, taken over or deleted."""
+    """The runs that their executor has to stop, because they were canceled, taken over or deleted."""
     query = f"""
         SELECT lease.run_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
         LEFT JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
@@ -198,14 +198,14 @@ async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
 
 
 async def read_status(driver: Driver, lease: Lease) -> str | None:
-    """The run's status, whether or not the lease still holds; None if the run is gone."""
+    """The run's status, whether or not the lease is still valid; None if the run was deleted."""
     query = "SELECT status FROM runs WHERE id = $1 AND thread_id = $2"
     status: str | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
     return status
 
 
 async def read_requester(driver: Driver, lease: Lease) -> UUID | None:
-    """The requester of the run, if they have an account by now: a guest may have claimed the thread since."""
+    """The user who requested the run; None for a guest. A guest becomes a user by claiming the thread."""
     query = "SELECT user_id FROM runs WHERE id = $1 AND thread_id = $2"
     user_id: UUID | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
     return user_id
@@ -217,8 +217,8 @@ async def release(
 ) -> None:
     """Give up the lease, if the run is still held, and store the receipts of its calls.
 
-    Another executor may claim the run at once; or, where it awaits the approval of these tool calls, as soon as one of
-    them is decided.
+    Another executor may claim the run at once. A run that awaits the approval of tool calls (`awaited_approvals`) may
+    be claimed as soon as one of them is decided.
     """
     async with db.transaction() as connection:
         try:
@@ -228,7 +228,7 @@ async def release(
         driver = await driver_of(connection)
         await receipts.insert(driver, [(lease, entry) for entry in entries])
         waits = awaited_approvals and not await approvals.any_decided(connection, lease, awaited_approvals)
-        # A run whose cancel was requested meanwhile waits for no approval: the executor that claims it ends it.
+        # A run whose cancellation was requested meanwhile waits for no approval: the next executor ends it.
         status = case((runs.c.cancel_requested_at.is_(None) & literal(bool(waits)), "blocked"), else_="queued")
         held = (
             (runs.c.id == lease.run_id)
@@ -245,9 +245,10 @@ async def release(
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue of all executors, for monitoring. Times are seconds.
+    """The state of the queue of all executors, for monitoring. Times are seconds.
 
-    `oldest`: how long the first run that could begin has waited. `lease_age`: since the oldest last heartbeat.
+    `oldest` is the waiting time of the oldest run that could begin. `lease_age` is the time since the last heartbeat of
+    the executor that has been silent the longest.
     """
 
     queued: int
@@ -274,13 +275,13 @@ QUEUE_STATUS = """
 
 
 async def read_queue_status(driver: Driver, *, lease_seconds: float) -> QueueStatus:
-    """The status of the queue of all executors; a lease lasts `lease_seconds`."""
+    """The state of the queue of all executors. `lease_seconds` is the duration of a lease."""
     row = await driver.fetchrow(QUEUE_STATUS, lease_seconds)
     assert row is not None
     return QueueStatus(**row)
 
 
 async def read_traceparents(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """The traces that these runs belong to, of those that belong to one."""
+    """The `traceparent` of each of these runs that has one."""
     query = "SELECT id, traceparent FROM runs WHERE id = ANY($1::uuid[]) AND traceparent IS NOT NULL"
     return {row["id"]: row["traceparent"] for row in await driver.fetch(query, run_ids)}

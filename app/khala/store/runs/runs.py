@@ -1,6 +1,6 @@
-"""Runs as people see them: reading one, and canceling it.
+"""Reads and cancels runs on behalf of callers.
 
-A cancel ends a run at once where no executor holds it; else it requests that the executor ends it.
+Canceling ends a run at once if no executor holds it. Otherwise it requests that the executor ends the run.
 """
 
 from collections.abc import Sequence
@@ -37,15 +37,15 @@ from khala.store.threads import threads
 
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
-    """The run, if the caller may read its thread. Raises as `admit` does."""
+    """The run, if the caller may read its thread. Raises the errors of `read_authorized`."""
     async with db.driver() as driver:
-        return await admit(driver, run_id, caller)
+        return await read_authorized(driver, run_id, caller)
 
 
-async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
-    """The run, if the caller may read its thread; for reading more of it on the same connection.
+async def read_authorized(driver: Driver, run_id: UUID, caller: Caller) -> Run:
+    """As `get`, on a connection on which the caller reads more of the run.
 
-    Raises `RunNotFound`, or as `access.authorize` does.
+    Raises `RunNotFound`, and the errors of `access.authorize`.
     """
     row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
     if row is None:
@@ -56,12 +56,12 @@ async def admit(driver: Driver, run_id: UUID, caller: Caller) -> Run:
 
 @retried
 async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]:
-    """Cancel the run. Returns it, and whether that changed anything: it had not ended before.
+    """Cancel the run. Returns the run, and whether it was active before.
 
-    Raises as `admit` does, and `Forbidden` for a caller who may not write in the thread.
+    Raises the errors of `read_authorized`, and `Forbidden` for a caller who may not write in the thread.
     """
     async with db.driver() as driver:
-        thread_id = (await admit(driver, run_id, caller)).thread_id
+        thread_id = (await read_authorized(driver, run_id, caller)).thread_id
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.CANCEL_RUN)
         row = await _lock_run(connection, thread_id, run_id)
@@ -88,13 +88,13 @@ async def lock_active(connection: AsyncConnection, thread_id: UUID) -> list[Row[
     """Lock the thread's runs that have not ended, and return them, oldest first. The caller holds the thread's lock."""
     held = runs.c.lease_expires_at > func.clock_timestamp()
     query = select(runs, held.label("held")).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
-    # In the order in which heartbeats lock them.
+    # Locked in the order of ids, as heartbeats do.
     locked = await connection.execute(query.order_by(runs.c.id).with_for_update(key_share=True))
     return sorted(locked, key=attrgetter("position"))
 
 
 def is_held(row: Row[tuple[object, ...]]) -> bool:
-    """Whether an executor works on the run, which has to end it."""
+    """Whether an executor holds the run, so that only this executor may end it."""
     return bool(row.status == "running" and row.held)
 
 
@@ -103,8 +103,8 @@ async def cancel_runs(
 ) -> None:
     """Cancel active runs of one thread. The caller holds the locks of the runs and of the thread.
 
-    A run that an executor holds gets a request to end; the others end here, by `endings.end_runs`. `revision`: the one
-    that this transaction has given the thread; without it, the thread gets a new one.
+    An executor that holds a run is requested to end it; the other runs end here. `revision` is the thread's new
+    revision in this transaction; without it, the thread gets one here.
     """
     for row in filter(is_held, active):
         at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
@@ -118,29 +118,29 @@ async def cancel_runs(
 
 
 async def _write_cancellation(driver: Driver, row: Row[tuple[object, ...]], revision: int) -> tuple[Lease, RunEnding]:
-    """Store the last parts of a run that no executor holds. Returns how it ends."""
+    """Store the last parts of a canceled run that no executor holds. Returns its ending."""
     lease = Lease(run_id=row.id, thread_id=row.thread_id, message_id=row.message_id, epoch=row.epoch)
-    before = [part.read() for part in await parts.of_run(driver, lease.thread_id, lease.run_id)]
-    content = fold((), before)
+    stored = [part.read() for part in await parts.of_run(driver, lease.thread_id, lease.run_id)]
+    content = fold((), stored)
     finish = await _canceled_finish(driver, lease)
-    last: list[PartData] = [*cancelled_statuses(content), finish]
-    numbered = [(seq, *encode(part)) for seq, part in enumerate(last, start=len(before))]
+    last_parts: list[PartData] = [*cancelled_statuses(content), finish]
+    numbered = [(seq, *encode(part)) for seq, part in enumerate(last_parts, start=len(stored))]
     await parts.insert(driver, lease, numbered, revision)
     return lease, RunEnding(
         status="canceled",
         finish=finish,
-        content=fold(content, last),
-        seq=len(before) + len(last),
+        content=fold(content, last_parts),
+        seq=len(stored) + len(last_parts),
         unheld_status=row.status,
     )
 
 
 async def _canceled_finish(driver: Driver, lease: Lease) -> Finish:
-    """The finish of a run that no executor works on, with what it had used until then."""
-    spent = await ledger.read_account(driver, lease.thread_id, lease.run_id)
+    """The finish of a run that no executor holds, with the usage and cost until then."""
+    account = await ledger.read_account(driver, lease.thread_id, lease.run_id)
     return Finish(
         reason="canceled",
-        usage=spent.usage,
-        cost_usd=format_optional(spent.usd),
-        witness=spent.last_receipt_hash.hex() if spent.last_receipt_hash else None,
+        usage=account.usage,
+        cost_usd=format_optional(account.usd),
+        witness=account.last_receipt_hash.hex() if account.last_receipt_hash else None,
     )

@@ -1,4 +1,4 @@
-"""Imports of conversations that were held elsewhere: they become threads as if they had been held here."""
+"""Imports conversations that were held elsewhere as threads, and queues the next answer."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -35,7 +35,7 @@ WAITING = """
 
 
 class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be stored; `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
+    """A message to store. `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
 
     role: MessageRole
     content: tuple[Block, ...]
@@ -45,15 +45,15 @@ class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
 class ConversationImport(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation that becomes a thread of the user's, and the message to be answered.
 
-    Without `asks`, the last message of the history is answered instead of `question`. With `lasts`, the thread expires
-    after that time, and is on no thread list.
+    Without `has_question`, the last message of the history is answered instead of `question`. With `lifetime`, the
+    thread expires after that time, and is on no thread list.
     """
 
     title: str | None
     history: Sequence[ImportedMessage]
     question: SendRequest
-    asks: bool = True
-    lasts: timedelta | None = None
+    has_question: bool = True
+    lifetime: timedelta | None = None
 
 
 class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def start(db: Database, conversation: ConversationImport, caller: Caller, limits: SendLimits) -> SendResult:
     """Store the thread and queue its answer, in one transaction.
 
-    The thread may exist already while it has no message; else raises `Conflict`.
+    The thread may exist already if it has no message. Raises `Conflict` if it has one.
     """
     question = conversation.question
     async with db.transaction() as connection:
@@ -76,22 +76,24 @@ async def start(db: Database, conversation: ConversationImport, caller: Caller, 
             await completion_requests.record(connection, question.request)
         new = await _create(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
-        if not conversation.asks and leaf is not None:
+        if not conversation.has_question and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
         thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.IMPORT_MESSAGES)
-        sent = await sends.queue_answer(connection, thread, question, caller, limits, stored=not conversation.asks)
+        sent = await sends.queue_answer(
+            connection, thread, question, caller, limits, stored=not conversation.has_question
+        )
         if new:
             # The user's row is locked after the budgets, as in every send.
-            await threads.add_to_list(connection, question.thread_id, caller, conversation.lasts)
+            await threads.add_to_list(connection, question.thread_id, caller, conversation.lifetime)
         return sent
 
 
 async def find_waiting(
     driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]
 ) -> WaitingAnswer | None:
-    """The answer at the thread's active leaf, if all these tool calls were handed to the caller.
+    """The answer at the thread's active leaf, if it handed all these tool calls to the client; else None.
 
-    Raises `Forbidden` where another requester's run called the tools: only they may return the results.
+    Raises `Forbidden` if another requester's run called the tools: only the requester may return the results.
     """
     await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
     row = await driver.fetchrow(WAITING, thread_id)
@@ -104,11 +106,11 @@ async def find_waiting(
 
 
 def _handed_over(content: Content, options: str | None) -> set[str]:
-    """The calls of client-side tools; all calls of an answer that was imported."""
+    """The ids of the calls of client-side tools; of an imported answer, the ids of all calls."""
     calls = [block for block in content if isinstance(block, ToolBlock)]
     if options is not None:
-        own = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
-        calls = [call for call in calls if call.tool in own]
+        client_tools = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
+        calls = [call for call in calls if call.tool in client_tools]
     return {call.tool_call_id for call in calls}
 
 
@@ -121,7 +123,7 @@ async def continue_answer(
     caller: Caller,
     limits: SendLimits,
 ) -> SendResult:
-    """Store the answer with the results of its calls, in place of the one that waits, and queue its continuation.
+    """Replace the waiting answer by `settled`, which has the results of its calls, and queue its continuation.
 
     Raises `Conflict` if the thread has continued meanwhile.
     """
@@ -149,7 +151,7 @@ async def _create(connection: AsyncConnection, caller: Caller, conversation: Con
     )
     new = created.first() is not None
     await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
-    if not new and await _position(connection, thread_id):
+    if not new and await _last_position(connection, thread_id):
         raise Conflict("This thread has messages already.")
     return new
 
@@ -162,11 +164,11 @@ async def _append(
     *,
     parent_id: UUID | None = None,
 ) -> UUID | None:
-    """Store these messages, each after the one before it. Returns the id of the last one, if there is one."""
+    """Store these messages, each as the child of the previous one. Returns the id of the last one; None without any."""
     if not history:
         return None
     message_ids = [ids.new() for _ in history]
-    last_position = await _position(connection, thread_id)
+    last_position = await _last_position(connection, thread_id)
     revision = await threads.continue_from(connection, thread_id, message_ids[-1])
     stored: list[dict[str, Any]] = []
     for index, message in enumerate(history):
@@ -189,7 +191,7 @@ async def _append(
     return message_ids[-1]
 
 
-async def _position(connection: AsyncConnection, thread_id: UUID) -> int:
+async def _last_position(connection: AsyncConnection, thread_id: UUID) -> int:
     query = select(func.coalesce(func.max(messages.c.position), 0)).where(messages.c.thread_id == thread_id)
     position: int = (await connection.execute(query)).scalar_one()
     return position

@@ -22,7 +22,7 @@ PATH = """
 
 
 async def read_path(driver: Driver, thread_id: UUID, leaf: UUID, *, max_messages: int, max_bytes: int) -> list[Message]:
-    """The thread's messages from root to leaf, in order; of a longer path only the newest, within both limits.
+    """The thread's messages from root to leaf, in order. Of a longer path only the newest, within both limits.
 
     System messages don't count towards `max_bytes`.
     """

@@ -1,6 +1,6 @@
 """Presence: the participants who have threads open now, by process, and which processes are alive.
 
-A process's row is locked before its participants' rows, by the process itself and by a process that cleans up after it.
+Both a process and the process that cleans up after it lock the process's row before the rows of its participants.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from khala.store.postgres.notifications import (
 )
 
 MAX_LISTED = 50
-"""Participants of a thread that its list names."""
+"""Participants in the presence list of a thread."""
 PROCESS_TIMEOUT_SECONDS = 8
 """Seconds without a heartbeat after which a process counts as dead."""
 
@@ -79,7 +79,7 @@ class PresenceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PresenceList(msgspec.Struct, frozen=True):
-    """The participants of a thread, the number of those that are left out, and the thread's `access_id` at the read."""
+    """The participants of a thread, the number of participants left out, and the thread's `access_id` at the read."""
 
     access_id: UUID
     participants: tuple[Participant, ...]
@@ -94,37 +94,40 @@ async def record_heartbeat(driver: Driver, process_id: UUID) -> bool:
 async def write(
     driver: Driver, process_id: UUID, present: Sequence[PresenceRow], absent: Sequence[tuple[UUID, UUID]]
 ) -> bool:
-    """Store these rows, remove others by (thread, participant), and notify. Returns as `record_heartbeat` does."""
+    """Store the `present` rows, remove the `absent` ones by (thread, participant), and notify.
+
+    Returns what `record_heartbeat` returns.
+    """
     async with driver.transaction():
         was_dead = await record_heartbeat(driver, process_id)
         if absent:
             await driver.execute(DELETE, *map(list, zip(*absent, strict=True)))
         if present:
-            columns = zip(*((x.thread_id, x.participant_id, x.user_id, x.name, x.state) for x in present), strict=True)
-            await driver.execute(UPSERT, process_id, *map(list, columns))
-        await _notify(driver, {one.thread_id for one in present} | {thread_id for thread_id, _ in absent})
+            entries = [(row.thread_id, row.participant_id, row.user_id, row.name, row.state) for row in present]
+            await driver.execute(UPSERT, process_id, *map(list, zip(*entries, strict=True)))
+        await _notify(driver, {row.thread_id for row in present} | {thread_id for thread_id, _ in absent})
     return was_dead
 
 
 async def clear(driver: Driver, process_id: UUID | None = None) -> None:
-    """Remove the rows of dead processes, or of this one, which ends; notify."""
+    """Remove the rows of dead processes, or of the process `process_id`, which is shutting down, and notify."""
     async with driver.transaction():
         cleared = await driver.fetch(CLEAR, process_id)
         await _notify(driver, {row["thread_id"] for row in cleared})
 
 
 async def read_lists(driver: Driver, thread_ids: Sequence[UUID]) -> dict[UUID, PresenceList]:
-    """The presence lists of these threads, by living processes; without deleted threads. One query."""
+    """The presence lists of these threads, by one query. Deleted threads and dead processes are left out."""
     groups: dict[UUID, list[rows.Record]] = defaultdict(list)
     for row in await driver.fetch(READ_LISTS, thread_ids):
         groups[row["thread_id"]].append(row)
-    return {thread_id: _list(found) for thread_id, found in groups.items()}
+    return {thread_id: _presence_list(records) for thread_id, records in groups.items()}
 
 
-def _list(found: Sequence[rows.Record]) -> PresenceList:
-    present = [row for row in found if row["participant_id"] is not None]
+def _presence_list(records: Sequence[rows.Record]) -> PresenceList:
+    present = [row for row in records if row["participant_id"] is not None]
     more = present[0]["present"] - len(present) if present else 0
-    return PresenceList(found[0]["access_id"], tuple(map(_participant, present)), more)
+    return PresenceList(records[0]["access_id"], tuple(map(_participant, present)), more)
 
 
 def _participant(row: rows.Record) -> Participant:

@@ -1,6 +1,6 @@
 """Sends: a message, the placeholder of its answer and the run that writes it, in one transaction.
 
-The message id makes a send idempotent. Another answer to a stored message is queued in the same way; the id of the
+The message id makes a send idempotent. Another answer to a stored message is queued in the same way, and the id of the
 answer makes that idempotent.
 """
 
@@ -40,7 +40,7 @@ from khala.store.threads import thread_lists, threads
 
 ANSWER_TAKEN = "This answerId is taken."
 QUEUE_FULL_RETRY_SECONDS = 5
-"""The `retry_after` of a send that meets a full queue."""
+"""The `retry_after` of a send when the queue is full."""
 
 SENT_BEFORE = """
     SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id
@@ -48,7 +48,7 @@ SENT_BEFORE = """
       ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
     WHERE messages.id = $1 AND messages.thread_id = $2 ORDER BY runs.position LIMIT 1
 """
-"""The message's first answer. Not by `=`, which could lead the planner to the index of all runs of the thread."""
+"""The message's first answer. With `=`, the planner could choose the index of all runs of the thread."""
 
 ANSWERED_BEFORE = """
     SELECT messages.parent_id, runs.id AS run_id, runs.revision
@@ -58,11 +58,12 @@ ANSWERED_BEFORE = """
 
 LOAD = """
     SELECT count(*) FILTER (WHERE fairness_key = $2) AS own, count(*) FILTER (WHERE status = 'queued') AS waiting,
-           count(*) FILTER (WHERE thread_id = $1) AS here,
+           count(*) FILTER (WHERE thread_id = $1) AS in_thread,
            (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
     FROM runs WHERE status IN ('queued', 'running', 'blocked')
 """
-"""The active runs of this owner, all queued ones, and the thread's; and the position of its last message."""
+"""The numbers of active runs of this owner, of all queued runs and of active runs in the thread; and the position of
+the thread's last message."""
 
 INSERT_MESSAGE = """
     INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name, revision)
@@ -84,11 +85,11 @@ QUEUE = f"""
     )
     SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
 """
-"""Gives the thread its next revision, as `threads.continue_from` does, and stores the rows that have it."""
+"""Gives the thread its next revision, as `threads.continue_from` does, and stores the rows of that revision."""
 
 
 class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of sends: active runs of one owner, queued runs of all, and budgets."""
+    """Limits of sends: active runs of one owner, queued runs of all owners, and budgets."""
 
     per_owner: int = 20
     waiting: int = 1000
@@ -160,22 +161,23 @@ async def queue_answer(
     stored: bool = False,
     answer_id: UUID | None = None,
 ) -> SendResult:
-    """A send within a transaction that holds the thread's lock, for a message id that is new.
+    """Queue an answer to the message, in a transaction that holds the thread's lock.
 
-    A message that is `stored` already is answered once more, or an answer whose tool calls have returned continues; the
-    request's text is ignored then. `answer_id` is the id of the answer, if the caller chooses it.
+    By default the message is new, and is stored, too. With `stored`, the message is stored already: it is answered once
+    more, or it is an answer whose tool calls have returned, which continues. The question's text is ignored then.
+    `answer_id` is the id of the answer, if the caller chooses it.
     """
     driver = await driver_of(connection)
     now = datetime.now(UTC)
-    asks = _reservation_requests(thread, question, caller, limits.budgets, now)
-    last, busy = await _check_limits(connection, thread, question, limits)
+    reservations = _reservation_requests(thread, question, caller, limits.budgets, now)
+    last, to_cancel = await _check_limits(connection, thread, question, limits)
     if stored:
         sent = await _queue(driver, thread, question, caller, last + 1, answer_id or ids.new())
     else:
         sent = await _store(connection, thread, question, caller, last + 1)
-    # As late as possible: windows are shared, and locked from here to the commit. Users' rows are locked last.
-    await _interrupt(connection, busy, asks, sent.revision)
-    await ledger.reserve(driver, sent.run_id, asks, now)
+    # As late as possible: budget windows are shared, and stay locked until the commit. Users' rows are locked last.
+    await _interrupt(connection, to_cancel, reservations, sent.revision)
+    await ledger.reserve(driver, sent.run_id, reservations, now)
     await thread_lists.mark_changed(driver, [thread.id], unread=True, author_id=caller.user_id)
     return sent
 
@@ -213,43 +215,44 @@ async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUI
 async def _check_user_message(driver: Driver, question: SendRequest) -> None:
     query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
     if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
-        raise InvalidInput("This is no user's message of this thread.", path="messageId")
+        raise InvalidInput("This is not a user's message of this thread.", path="messageId")
 
 
 async def _check_limits(
     connection: AsyncConnection, thread: Row[tuple[object, ...]], question: SendRequest, limits: SendLimits
 ) -> tuple[int, Sequence[Row[tuple[object, ...]]]]:
-    """Raise `RunActive` or `RateLimited`. Returns the position of the last message, and the locked runs to be canceled.
+    """Raise `RunActive` or `RateLimited`. Returns the position of the last message, and the locked runs to cancel.
 
-    Runs that end with this transaction don't count.
+    Runs that this transaction will end don't count.
     """
     driver = await driver_of(connection)
     load = await driver.fetchrow(LOAD, question.thread_id, _fairness_key(thread))
-    if load["here"] and question.options.if_busy == "reject":
+    if load["in_thread"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
-    interrupts = load["here"] and question.options.if_busy == "interrupt"
-    busy = await runs.lock_active(connection, question.thread_id) if interrupts else []
-    ends = [run for run in busy if not runs.is_held(run)]
-    own = load["own"] - sum(run.fairness_key == _fairness_key(thread) for run in ends)
-    waiting = load["waiting"] - sum(run.status == "queued" for run in ends)
+    interrupts = load["in_thread"] and question.options.if_busy == "interrupt"
+    to_cancel = await runs.lock_active(connection, question.thread_id) if interrupts else []
+    unheld = [run for run in to_cancel if not runs.is_held(run)]
+    own = load["own"] - sum(run.fairness_key == _fairness_key(thread) for run in unheld)
+    waiting = load["waiting"] - sum(run.status == "queued" for run in unheld)
     if own >= limits.per_owner or waiting >= limits.waiting:
         raise RateLimited(
             "Too many answers are waiting to be written. Try again soon.", retry_after=QUEUE_FULL_RETRY_SECONDS
         )
-    return load["last"], busy
+    return load["last"], to_cancel
 
 
 async def _interrupt(
     connection: AsyncConnection,
-    busy: Sequence[Row[tuple[object, ...]]],
-    asks: Sequence[ReservationRequest],
+    to_cancel: Sequence[Row[tuple[object, ...]]],
+    reservations: Sequence[ReservationRequest],
     revision: int,
 ) -> None:
-    """Cancel these runs, in the send's own revision of the thread."""
-    if busy:
-        # All windows at once, before users' rows: those of the ends would come first, and those of the send later.
-        await ledger.lock(await driver_of(connection), asks, run_ids=[run.id for run in busy])
-        await runs.cancel_runs(connection, busy, revision=revision)
+    """Cancel these runs, in the revision of the thread that the send has created."""
+    if to_cancel:
+        # Locks all budget windows at once, before users' rows. Otherwise the ending of the runs would lock their
+        # windows and users' rows, and the send would lock its own windows after that.
+        await ledger.lock(await driver_of(connection), reservations, run_ids=[run.id for run in to_cancel])
+        await runs.cancel_runs(connection, to_cancel, revision=revision)
 
 
 def _fairness_key(thread: Row[tuple[object, ...]]) -> UUID:
@@ -262,7 +265,7 @@ async def _store(
 ) -> SendResult:
     """Store the message at this position, and queue its answer."""
     driver = await driver_of(connection)
-    parent_id = await _parent(driver, thread, question)
+    parent_id = await _parent_id(driver, thread, question)
     encoded = json_text(await _content(connection, question))
     sent = await _queue(driver, thread, question, caller, position + 1, ids.new())
     await driver.execute(
@@ -323,7 +326,7 @@ def _sent(question: SendRequest, answer_id: UUID, run_id: UUID, revision: int) -
     )
 
 
-async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: SendRequest) -> UUID | None:
+async def _parent_id(driver: Driver, thread: Row[tuple[object, ...]], question: SendRequest) -> UUID | None:
     if question.parent_id is None:
         return None
     if question.parent_id is msgspec.UNSET:
@@ -331,5 +334,5 @@ async def _parent(driver: Driver, thread: Row[tuple[object, ...]], question: Sen
         return leaf
     query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"
     if await driver.fetchval(query, question.parent_id, thread.id) is None:
-        raise InvalidInput("The parent is no message of this thread.", path="parentId")
+        raise InvalidInput("The parent is not a message of this thread.", path="parentId")
     return question.parent_id

@@ -1,7 +1,7 @@
-"""Reads of threads: a snapshot of one, or the changes since a revision, of many threads at once.
+"""Reads of threads: a snapshot of one thread, or the changes since a revision, of many threads at once.
 
-A revision and the rows that have it belong together, so a read runs in one repeatable-read transaction; except for
-`read_changes_in_one_query`, because a single query sees one state anyway.
+A read must see a revision together with all its rows, so it runs in one repeatable-read transaction. The exception is
+`read_changes_in_one_query`: a single query always sees one state.
 """
 
 from collections import defaultdict
@@ -21,9 +21,9 @@ from khala.store.postgres.database import Driver
 MAX_DELTA_PARTS = 2000
 """Parts in one delta; a reader that is further behind restarts from a snapshot."""
 MAX_PAGE_BYTES = 2 << 20
-"""Bytes of content, as JSON, in a page of more than one message: agents may produce a lot."""
+"""Bytes of content, as JSON, in a page of more than one message. A single message may be larger."""
 MAX_DELTA_MESSAGES = 100
-"""Messages in one delta, each with up to a whole text; as many as in a snapshot."""
+"""Messages in one delta, each possibly with its whole text; as many as in a snapshot."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
@@ -41,7 +41,7 @@ CHANGES = f"""
     ) AS part ON watched.after >= threads.reset_revision
     ORDER BY part.revision, part.run_id, part.seq
 """
-"""A row for each part, or one without a part; `messages_changed` is rarely true."""
+"""One row for each part of a thread, or one row without a part. `messages_changed` is rarely true."""
 
 THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
 
@@ -72,7 +72,8 @@ PAGE = """
     JOIN messages USING (id)
     WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY messages.position DESC
 """
-"""Message by message, so that no more rows are read than are returned: their stored, compressed size says little.
+"""Reads message by message until a limit is reached, so that hardly more rows are read than returned. The size of a
+message is known only when it is read, because it is stored compressed.
 """
 
 
@@ -102,25 +103,26 @@ class ThreadRead(msgspec.Struct, frozen=True):
 
 
 async def read_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
-    """For each thread, the changes after the given revision. One query where there are only parts, else up to three."""
+    """For each thread, the changes after the given revision. One query if there are only parts, else up to three."""
     parts_by_thread = await _fetch_changes(driver, cursors)
-    changed_threads = [key for key, rows in parts_by_thread.items() if _metadata_changed(rows[0], cursors[key])]
-    changed_messages = [key for key, rows in parts_by_thread.items() if _messages_changed(rows[0], cursors[key])]
+    first_rows = {thread_id: changes[0] for thread_id, changes in parts_by_thread.items()}
+    changed_threads = [key for key, row in first_rows.items() if _metadata_changed(row, cursors[key])]
+    changed_messages = [key for key, row in first_rows.items() if _messages_changed(row, cursors[key])]
     threads = {row["id"]: row for row in await driver.fetch(THREADS, changed_threads)} if changed_threads else {}
     messages = (
         await driver.fetch(MESSAGES, changed_messages, [cursors[key] for key in changed_messages])
         if changed_messages
         else []
     )
-    of_thread = _grouped(messages, "thread_id")
+    messages_by_thread = _grouped(messages, "thread_id")
     return {
-        key: _thread_read(after, parts_by_thread.get(key), threads.get(key), of_thread.get(key, ()))
+        key: _thread_read(after, parts_by_thread.get(key), threads.get(key), messages_by_thread.get(key, ()))
         for key, after in cursors.items()
     }
 
 
 async def read_changes_in_one_query(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, ThreadRead]:
-    """As `read_changes`, by one query and without a transaction; leaves out the threads that need more queries."""
+    """As `read_changes`, by one query and without a transaction. Leaves out the threads that need more queries."""
     parts_by_thread = await _fetch_changes(driver, cursors)
     return {
         key: _thread_read(after, parts_by_thread.get(key), None, ())
@@ -134,55 +136,55 @@ async def _fetch_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UU
     return _grouped(await driver.fetch(CHANGES, list(cursors), list(cursors.values())), "id")
 
 
-def _served(row: rows.Record, after: int) -> bool:
+def _can_serve_delta(row: rows.Record, after: int) -> bool:
     return bool(row["reset_revision"] <= after < row["now"])
 
 
 def _metadata_changed(row: rows.Record, after: int) -> bool:
-    return _served(row, after) and bool(row["meta_revision"] > after)
+    return _can_serve_delta(row, after) and bool(row["meta_revision"] > after)
 
 
 def _messages_changed(row: rows.Record, after: int) -> bool:
-    return _served(row, after) and bool(row["messages_changed"])
+    return _can_serve_delta(row, after) and bool(row["messages_changed"])
 
 
-Found = TypeVar("Found", bound=rows.Record)
+RecordT = TypeVar("RecordT", bound=rows.Record)
 
 
-def _grouped(found: Iterable[Found], name: str) -> dict[UUID, list[Found]]:
-    groups: dict[UUID, list[Found]] = defaultdict(list)
-    for row in found:
+def _grouped(records: Iterable[RecordT], name: str) -> dict[UUID, list[RecordT]]:
+    groups: dict[UUID, list[RecordT]] = defaultdict(list)
+    for row in records:
         groups[row[name]].append(row)
     return groups
 
 
 def _thread_read(
-    after: int, found: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
+    after: int, records: Sequence[rows.Record] | None, thread: rows.Record | None, messages: Sequence[rows.Record]
 ) -> ThreadRead:
-    if found is None:
+    if records is None:
         return ThreadRead(TopicGone(), None)
-    return ThreadRead(_change(after, found, thread, messages), found[0]["access_id"])
+    return ThreadRead(_change(after, records, thread, messages), records[0]["access_id"])
 
 
 def _change(
-    after: int, found: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
+    after: int, records: Sequence[rows.Record], thread: rows.Record | None, messages: Sequence[rows.Record]
 ) -> ThreadChange:
-    first = found[0]
+    first = records[0]
     if first["now"] == after:
         return Unchanged()
-    if not _served(first, after) or len(messages) > MAX_DELTA_MESSAGES or len(found) > MAX_DELTA_PARTS:
+    if not _can_serve_delta(first, after) or len(messages) > MAX_DELTA_MESSAGES or len(records) > MAX_DELTA_PARTS:
         return SnapshotNeeded(revision=first["now"], reset=first["reset_revision"] > after)
     return Delta(
         since=after,
         revision=first["now"],
         thread=None if thread is None else rows.thread(thread),
         messages=tuple(map(rows.message, messages)),
-        parts=tuple(rows.part(row) for row in found if row["kind"] is not None),
+        parts=tuple(rows.part(row) for row in records if row["kind"] is not None),
     )
 
 
 async def read_snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: bool = False) -> Snapshot:
-    """The thread with its newest `limit` messages; active answers are folded as far as they have come."""
+    """The thread with its newest `limit` messages. The content of an active answer is the fold of its parts so far."""
     row = await driver.fetchrow("SELECT * FROM threads WHERE id = $1 AND deleted_at IS NULL", thread_id)
     if row is None:
         raise ThreadNotFound("There is no such thread.")
@@ -196,7 +198,7 @@ async def read_older(driver: Driver, thread_id: UUID, *, before: UUID, limit: in
     query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"
     position = await driver.fetchval(query, before, thread_id)
     if position is None:
-        raise InvalidInput("This is no message of the thread.", path="before")
+        raise InvalidInput("This is not a message of the thread.", path="before")
     return await _page(driver, thread_id, before=position, limit=limit)
 
 

@@ -1,7 +1,7 @@
-"""Thread lists: the entries of each user's list, by a revision of the user's own (table `listings`).
+"""Thread lists: the entries of each user's list (table `listings`). Each user's list has a revision of its own.
 
-A transaction that changes what the lists show of a thread marks the entries changed. Users' rows are locked last of all
-and in the order of their ids, so that no two transactions wait for each other.
+A transaction that changes something that the lists show of a thread marks its entries as changed. Users' rows are
+locked last of all rows, in the order of their ids, so that no two transactions wait for each other.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,9 @@ LOCK_LISTED_USERS = """
     WHERE id IN (SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone)
     ORDER BY id FOR NO KEY UPDATE
 """
-"""A statement of its own. A statement that locks a row and also updates it sees the row as it was before it waited for
-the lock. While foreign keys hold locks of that old version, its update may wait for a transaction that waits for it.
+"""A statement of its own, to prevent deadlocks. A statement that both locks and updates a row sees the row's version
+from before it waited for the lock. If foreign keys lock that old version, its update may wait for a transaction that
+in turn waits for it.
 """
 
 MARK_CHANGED = f"""
@@ -68,10 +69,10 @@ async def mark_changed(
     only_user: UUID | None = None,
     gone: bool = False,
 ) -> None:
-    """Mark the entries of these threads changed in all lists that have them, or in the list of `only_user`.
+    """Mark the entries of these threads as changed in all lists that have them, or in the list of `only_user`.
 
-    `unread`: there is a new message or answer, so the threads become unread for all users but `author_id`. `gone`: the
-    threads leave the lists.
+    With `unread`, because of a new message or answer, the threads become unread for all users but `author_id`. With
+    `gone`, the threads are removed from the lists.
     """
     user_ids = [only_user] if only_user else [row["id"] for row in await driver.fetch(LOCK_LISTED_USERS, thread_ids)]
     if user_ids:
@@ -79,9 +80,9 @@ async def mark_changed(
 
 
 async def lock_user(driver: Driver, user_id: UUID) -> None:
-    """Lock the user's row before rows that refer to it are written. Raises `Unauthorized` if the user is gone."""
+    """Lock the user's row before rows that refer to it are written. Raises `Unauthorized` if the user was deleted."""
     if await driver.fetchval("SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id) is None:
-        raise Unauthorized("This account is gone.")
+        raise Unauthorized("This account was deleted.")
 
 
 async def lock_users_of(driver: Driver, thread_ids: Sequence[UUID]) -> None:
@@ -90,7 +91,7 @@ async def lock_users_of(driver: Driver, thread_ids: Sequence[UUID]) -> None:
 
 
 async def add_entry(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
-    """Put the thread on the user's list."""
+    """Add the thread to the user's list."""
     await lock_user(driver, user_id)
     await driver.execute(ADD_ENTRY, user_id, thread_id)
     await mark_changed(driver, [thread_id], only_user=user_id)
@@ -106,9 +107,12 @@ MARK_READ = """
 
 @retried
 async def mark_read(db: Database, thread_id: UUID, user_id: UUID, revision: int) -> None:
-    """Mark the thread read by the user up to this revision. The mark never goes back; no entry, no change."""
+    """Mark the thread as read by the user up to this revision. The mark never goes back.
+
+    Does nothing if the thread is not on the user's list.
+    """
     async with db.driver() as driver, driver.transaction():
-        # The user's row is locked before the entry's, as everywhere.
+        # The user's row is locked before the entry's, as in all transactions.
         await driver.execute("SELECT FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id)
         if await driver.fetchrow(MARK_READ, user_id, thread_id, revision) is not None:
             await mark_changed(driver, [thread_id], only_user=user_id)

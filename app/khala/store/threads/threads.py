@@ -1,4 +1,4 @@
-"""Threads: their life cycle, and the row lock under which everything in a thread changes."""
+"""Threads: their life cycle, and the row lock that every change in a thread requires."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -81,7 +81,7 @@ async def lock_authorized(connection: AsyncConnection, thread_id: UUID, caller: 
 
 
 async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> int:
-    """Give the thread its next revision, and set these columns; observers are notified at the commit."""
+    """Increment the thread's revision, and set these columns. Observers are notified at the commit."""
     command = (
         update(threads)
         .where(threads.c.id == thread_id)
@@ -94,24 +94,24 @@ async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> 
 
 
 async def continue_from(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> int:
-    """Give the thread its next revision, whose active branch ends with this message."""
+    """Increment the thread's revision, and make this message the end of its active branch."""
     return await bump(connection, thread_id, meta_revision=threads.c.revision + 1, active_leaf=message_id)
 
 
 @retried
 async def create(
-    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lasts: timedelta | None = None
+    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lifetime: timedelta | None = None
 ) -> tuple[Thread, bool]:
     """Create a thread with a welcome message, unless it exists. Returns the thread, and whether it is new.
 
-    A thread of a user with an account is owned by them from the start; a guest opens theirs by the anonymous key. With
-    `lasts`, the thread expires after that time.
+    A user with an account owns the thread. A guest has access to it by the anonymous key. With `lifetime`, the thread
+    expires after that time.
     """
-    opened_by = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
+    ownership = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
         created = await connection.execute(
             upsert(threads)
-            .values(id=thread_id, title=title, **opened_by)
+            .values(id=thread_id, title=title, **ownership)
             .on_conflict_do_nothing()
             .returning(threads.c.id)
         )
@@ -119,15 +119,15 @@ async def create(
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
-            await add_to_list(connection, thread_id, caller, lasts)
+            await add_to_list(connection, thread_id, caller, lifetime)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
 
-async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lasts: timedelta | None) -> None:
-    """Add a new thread to its owner's list. A thread that expires (`lasts`) is on no list; its expiry is stored."""
-    if lasts is not None:
-        ends = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lasts}
-        await connection.execute(insert(ephemeral_threads).values(ends))
+async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lifetime: timedelta | None) -> None:
+    """Add a new thread to its owner's list. A thread with a `lifetime` is on no list, but its expiry is stored."""
+    if lifetime is not None:
+        expiry = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lifetime}
+        await connection.execute(insert(ephemeral_threads).values(expiry))
     elif caller.user_id is not None:
         await thread_lists.add_entry(await driver_of(connection), thread_id, caller.user_id)
 
@@ -136,7 +136,7 @@ async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller
     try:
         await lock_authorized(connection, thread_id, caller, Action.CREATE_THREAD)
     except ThreadNotFound as error:
-        raise Conflict("A thread with this id was deleted. Make one with another id.") from error
+        raise Conflict("A thread with this id was deleted. Create one with another id.") from error
 
 
 async def _write_welcome(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
@@ -160,7 +160,7 @@ async def _write_welcome(connection: AsyncConnection, thread_id: UUID, welcome: 
 
 
 async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
-    """The caller's threads, newest first: those on the account's list, and those that a presented key opens.
+    """The caller's threads, newest first: those on the account's list, and those that a presented key gives access to.
 
     `before` is the position of the last thread of the previous page.
     """
@@ -173,7 +173,7 @@ async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUI
 
 
 def _accessible(caller: Caller) -> Iterator[ColumnElement[bool]]:
-    """Conditions for the threads that each of the caller's credentials opens."""
+    """For each of the caller's credentials, the condition for the threads that it gives access to."""
     if caller.user_id is not None:
         mine = (listings_table.c.user_id == caller.user_id) & ~listings_table.c.gone
         yield threads.c.id.in_(select(listings_table.c.thread_id).where(mine))
@@ -197,7 +197,7 @@ async def update_thread(
 ) -> Thread:
     """Change the thread's title (None removes it), its active leaf, or its visibility.
 
-    `private` revokes all share links. Raises `InvalidInput` where the message is not in the thread.
+    `private` revokes all share links. Raises `InvalidInput` if `active_leaf` is not a message of the thread.
     """
     async with db.transaction() as connection:
         action = Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY
@@ -227,18 +227,18 @@ async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
 async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
     query = select(messages.c.id).where(messages.c.id == message_id, messages.c.thread_id == thread_id)
     if (await connection.execute(query)).first() is None:
-        raise InvalidInput("This is no message of this thread.", path="activeLeaf")
+        raise InvalidInput("This is not a message of this thread.", path="activeLeaf")
 
 
 async def update_metadata(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> None:
-    """Change the thread's own columns, for its observers and in the thread lists of its members."""
+    """Change columns of the thread. Its observers and the thread lists of its members are notified."""
     await bump(connection, thread_id, meta_revision=threads.c.revision + 1, **changes)
     await thread_lists.mark_changed(await driver_of(connection), [thread_id])
 
 
 @retried
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
-    """Delete the thread: it is closed at once, active runs lose their lease, and its contents are purged soon."""
+    """Delete the thread. It is closed at once, its active runs lose their lease, and its contents are purged later."""
     async with db.transaction() as connection:
         await lock_authorized(connection, thread_id, caller, Action.DELETE_THREAD)
         await close(connection, [thread_id])
@@ -246,18 +246,18 @@ async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
 
 
 async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
-    """Close these threads for everybody and for ever. The caller holds their locks."""
+    """Close these threads for all users, permanently. The caller holds their locks."""
     driver = await driver_of(connection)
     await ledger.settle_deleted(driver, await leases.lock_active_runs(driver, thread_ids))
     await thread_lists.lock_users_of(driver, thread_ids)
     await thread_lists.mark_changed(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
-    these = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
+    in_threads = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (runs, memberships, share_links, ephemeral_threads):
-        await connection.execute(delete(table).where(table.c.thread_id == these))
+        await connection.execute(delete(table).where(table.c.thread_id == in_threads))
     closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
     await connection.execute(
-        update(threads).where(threads.c.id == these).values(**closed, deleted_at=func.clock_timestamp())
+        update(threads).where(threads.c.id == in_threads).values(**closed, deleted_at=func.clock_timestamp())
     )
     await driver.execute("SELECT pg_notify($1, id::text) FROM unnest($2::uuid[]) AS id", THREADS_CHANNEL, thread_ids)
     await notify(connection, RUNS_CHANNEL, "")
@@ -265,7 +265,7 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
 
 @retried
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
-    """Delete the thread's contents and write the welcome message again; observers restart from a snapshot."""
+    """Delete the thread's contents and write the welcome message again. Observers restart from a snapshot."""
     async with db.transaction() as connection:
         await lock_authorized(connection, thread_id, caller, Action.RESET_THREAD)
         driver = await driver_of(connection)
@@ -273,9 +273,9 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         for table in (message_parts, messages):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await _write_welcome(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
-        # Settled by the receipts, before they are deleted.
+        # Before the receipts are deleted, from which the budgets are settled.
         await ledger.settle_deleted(driver, active)
-        # Blobs after runs: the transaction that adds a blob of a run holds the run's row until it commits.
+        # Blobs are deleted after runs: a transaction that adds a blob of a run holds the run's row until it commits.
         for table in (receipts, detail_tokens, runs, blobs):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):

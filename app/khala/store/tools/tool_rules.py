@@ -71,7 +71,7 @@ async def set_user(db: Database, user_id: UUID, rules: Sequence[ToolRule]) -> No
     async with db.transaction() as connection:
         command = update(users).where(users.c.id == user_id).values(tool_rules=_stored(rules))
         if (await connection.execute(command.returning(users.c.id))).first() is None:
-            raise Unauthorized("This account is gone.")
+            raise Unauthorized("This account was deleted.")
 
 
 @retried
