@@ -244,7 +244,7 @@ MUTANTS = (
         file="app/khala/api/threads/socket_session.py",
         old="if new.user_id != old.user_id or old.expires_at is None or",
         new="if old.expires_at is None or",
-        tests=("tests/unit/test_conversation.py",),
+        tests=("tests/unit/test_socket_session.py",),
         why="What one account follows would go on by the token of another.",
     ),
     Mutant(
@@ -252,7 +252,7 @@ MUTANTS = (
         file="app/khala/api/threads/socket_session.py",
         old="return self._account if stands(self._account) else without_account(self._account)",
         new="return self._account",
-        tests=("tests/unit/test_conversation.py",),
+        tests=("tests/unit/test_socket_session.py",),
         why="A socket could subscribe by a signed token that has ended.",
     ),
     Mutant(

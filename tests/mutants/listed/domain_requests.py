@@ -70,7 +70,9 @@ MUTANTS = (
         file="app/khala/domain/transfer_rate.py",
         old="return min(self.max_pause, self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
         new="return min(self.max_pause + received / self.rate - waited, self.max_seconds - waited)",
-        tests=("tests/unit/test_pace.py::test_a_silent_client_is_rejected_after_a_pause_whatever_it_has_sent",),
+        tests=(
+            "tests/unit/test_transfer_rate.py::test_a_silent_client_is_rejected_after_a_pause_whatever_it_has_sent",
+        ),
         why="A client that has sent 20 MiB could hold its connection silently for 20 minutes.",
     ),
     Mutant(

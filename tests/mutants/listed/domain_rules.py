@@ -73,7 +73,7 @@ MUTANTS = (
         file="app/khala/domain/token_bucket.py",
         old="if self._tokens < cost:",
         new="if self._tokens <= cost:",
-        tests=("tests/unit/test_buckets.py",),
+        tests=("tests/unit/test_token_buckets.py",),
         why="The last request of the allowed burst would be refused.",
     ),
     Mutant(
@@ -81,7 +81,7 @@ MUTANTS = (
         file="app/khala/domain/token_bucket.py",
         old="min(self._burst, self._tokens + (now - self._updated_at) * self._per_second)",
         new="self._tokens + (now - self._updated_at) * self._per_second",
-        tests=("tests/unit/test_buckets.py",),
+        tests=("tests/unit/test_token_buckets.py",),
         why="After an hour of silence a caller could send an hour's worth at once.",
     ),
     Mutant(
@@ -89,7 +89,7 @@ MUTANTS = (
         file="app/khala/domain/token_bucket.py",
         old=("        self._updated_at = now\n        if self._tokens < cost:\n            return False\n"),
         new=("        if self._tokens < cost:\n            return False\n        self._updated_at = now\n"),
-        tests=("tests/unit/test_buckets.py",),
+        tests=("tests/unit/test_token_buckets.py",),
         why="A caller who keeps asking would be let in sooner than one who waits.",
     ),
     Mutant(

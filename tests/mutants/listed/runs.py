@@ -27,7 +27,7 @@ MUTANTS = (
         file="app/khala/runs/model_turn.py",
         old="if call.started else TokenUsage()",
         new="if call else TokenUsage()",
-        tests=("tests/unit/test_tally.py",),
+        tests=("tests/unit/test_usage_tally.py",),
         why="A run that is refused would use up what is left of the budget.",
     ),
     Mutant(
@@ -43,7 +43,7 @@ MUTANTS = (
         file="app/khala/runs/model_turn.py",
         old="usage=usage + reasoning, finish_reason",
         new="usage=usage, finish_reason",
-        tests=("tests/unit/test_tally.py",),
+        tests=("tests/unit/test_usage_tally.py",),
         why="A model could think for nothing until its call is cut off.",
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = (
         file="app/khala/runs/usage_tally.py",
         old="if size(text) <= left:",
         new="if size(text) < left:",
-        tests=("tests/unit/test_tally.py",),
+        tests=("tests/unit/test_usage_tally.py",),
         why="A token that is paid for would be cut in two.",
     ),
     Mutant(
@@ -83,7 +83,7 @@ MUTANTS = (
         file="app/khala/runs/tool_results.py",
         old="        self._spent += size\n",
         new="",
-        tests=("tests/unit/test_results.py",),
+        tests=("tests/unit/test_tool_results.py",),
         why="A message of many calls would be too large to be sent.",
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
         file="app/khala/runs/tool_results.py",
         old="if len(line) <= MAX_SUMMARY_CHARACTERS",
         new="if len(line) < MAX_SUMMARY_CHARACTERS",
-        tests=("tests/unit/test_results.py",),
+        tests=("tests/unit/test_tool_results.py",),
         why="A summary that fits would lose its last character.",
     ),
     Mutant(
