@@ -9,7 +9,7 @@ from tests.bench.tables import aligned, shown
 from tests.scale.deployment import DeploymentSize
 from tests.scale.meter import Usage
 
-MILLISECONDS, BUFFERS = "ms", "buffers"
+MILLISECONDS, BUFFERS, ROWS = "ms", "buffers", "rows read"
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +49,11 @@ class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
 def usage_figures(
     name: str, size: str, usage: Usage, *, milliseconds: float | None = None, buffers: float | None = None
 ) -> list[Figure]:
-    """The time and the buffers of a call, each with its target."""
+    """The time, the buffers and the rows read of a call, with their targets."""
     return [
         Figure(name=name, size=size, value=usage.milliseconds, unit=MILLISECONDS, target=milliseconds),
         Figure(name=name, size=size, value=usage.buffers, unit=BUFFERS, target=buffers),
+        Figure(name=name, size=size, value=usage.rows, unit=ROWS),
     ]
 
 

@@ -1,16 +1,15 @@
-"""Counts the shared buffers (8 KiB pages, hits and reads) and the wall milliseconds of calls of the application.
+"""Counts milliseconds of wall time, shared buffers (8 KiB pages, hits and reads) and rows read of application calls.
 
-Buffers are those of `pg_stat_database`, as all sessions of the database have reported them. They include what
-pg_stat_statements leaves out unless it is loaded at the start of the server (and no other way reaches a container or a
-managed server), and what `EXPLAIN` never sees: COPY, foreign keys' triggers, commits and the planner's own reads. A
-session reports once a second at most, so each session of the measured pools is told by `pg_stat_force_next_flush` to
-report at once. The figure is exact if no other session uses the database: the filler switches autovacuum off, and the
-counters are read through another database of the server.
+Buffers and rows come from `pg_stat_database`. It needs no extension: pg_stat_statements has to be loaded when the
+server starts, which a test can't do to a server that it is given. It also counts what `EXPLAIN` leaves out: COPY,
+triggers of foreign keys, commits and the planner's own reads. Sessions report these counters once a second at most, so
+the meter lets each connection of the measured pools call `pg_stat_force_next_flush`. The counters are exact while no
+other session uses the database: the filler switches autovacuum off, and the meter reads through another database.
 """
 
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -30,21 +29,30 @@ COUNTED_CALLS = 5
 MAX_SECONDS = 2.0
 """Seconds after which no further call begins, of warm-up and of counting."""
 FORCE_FLUSH = "SELECT pg_stat_force_next_flush()"
-COUNTERS = "SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = $1"
+COUNTERS = "SELECT blks_hit + blks_read AS buffers, tup_returned AS rows FROM pg_stat_database WHERE datname = $1"
 
 
 class Usage(msgspec.Struct):
-    """The cost of one call: milliseconds (the median of several) and buffers (the mean)."""
+    """The cost of one call: milliseconds (the median of several); buffers, and rows and index entries read (means)."""
 
-    milliseconds: float = 0.0
-    buffers: float = 0.0
+    milliseconds: float
+    buffers: float
+    rows: float
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """The counters of the database at one moment."""
+
+    buffers: int
+    rows: int
 
 
 class Meter:
     """Measures calls that use `db`, one at a time."""
 
-    def __init__(self, db: Database, watch: Driver, name: str) -> None:
+    def __init__(self, db: Database, watch: Driver, name: str, *, counted_calls: int) -> None:
         self.db = db
+        self._counted_calls = counted_calls
         self._watch = watch
         self._name = name
 
@@ -54,31 +62,39 @@ class Meter:
         began = time.monotonic()
         await call()
         milliseconds = (time.monotonic() - began) * 1000
-        return Usage(milliseconds, await self._counted() - before)
+        return await self._usage(before, [milliseconds])
 
     async def repeated(self, call: Callable[[], Awaitable[object]]) -> Usage:
         """The cost of a call that is repeated again and again: caches and plans are warm."""
         await _repeat(call, WARM_CALLS)
         before = await self._counted()
-        milliseconds = await _repeat(call, COUNTED_CALLS)
-        return Usage(statistics.median(milliseconds), (await self._counted() - before) / len(milliseconds))
+        milliseconds = await _repeat(call, self._counted_calls)
+        return await self._usage(before, milliseconds)
 
-    async def _counted(self) -> int:
+    async def _usage(self, before: Counters, milliseconds: Sequence[float]) -> Usage:
+        after, calls = await self._counted(), len(milliseconds)
+        return Usage(
+            milliseconds=statistics.median(milliseconds),
+            buffers=(after.buffers - before.buffers) / calls,
+            rows=(after.rows - before.rows) / calls,
+        )
+
+    async def _counted(self) -> Counters:
         async with self.db.transaction() as connection:
             await connection.execute(text(FORCE_FLUSH))
         async with self.db.driver() as driver:
             await driver.execute(FORCE_FLUSH)
-        return int(await self._watch.fetchval(COUNTERS, self._name))
+        return Counters(*await self._watch.fetchrow(COUNTERS, self._name))
 
 
 @asynccontextmanager
-async def metered(url: str) -> AsyncIterator[Meter]:
-    """A meter for the database at `url`."""
+async def metered(url: str, *, counted_calls: int = COUNTED_CALLS) -> AsyncIterator[Meter]:
+    """A meter for the database at `url`. One counted call is enough for buffers and rows."""
     name = driver_url(url).partition("?")[0].rpartition("/")[2]
     watch = await asyncpg.connect(postgres.named(url, "postgres"))
     db = Database(url, pool_size=POOL_SIZE, timeout=STATEMENT_TIMEOUT_SECONDS)
     try:
-        yield Meter(db, watch, name)
+        yield Meter(db, watch, name, counted_calls=counted_calls)
     finally:
         await db.close()
         await watch.close()

@@ -11,7 +11,7 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver, driver_url
 from tests.scale.deployment import DeploymentSize
 from tests.scale.filler import fill
-from tests.scale.meter import Meter, metered
+from tests.scale.meter import COUNTED_CALLS, Meter, metered
 from tests.support import postgres
 
 
@@ -41,7 +41,12 @@ class ScaleStage(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def filled(
-    server_url: str, size: DeploymentSize, *, template: str | None = None, progress: Callable[[str], None] = print
+    server_url: str,
+    size: DeploymentSize,
+    *,
+    template: str | None = None,
+    counted_calls: int = COUNTED_CALLS,
+    progress: Callable[[str], None] = print,
 ) -> AsyncIterator[ScaleStage]:
     """A new database of this size, which is dropped at the end. A migrated `template` saves the migrations."""
     name = f"khala_scale_{ids.new().hex}"
@@ -51,7 +56,7 @@ async def filled(
         if template is None:
             await migrations.upgrade(url)
         await fill(url, size, progress)
-        async with metered(url) as meter:
+        async with metered(url, counted_calls=counted_calls) as meter:
             yield ScaleStage(url=url, size=size, meter=meter)
     finally:
         await postgres.execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -1,0 +1,111 @@
+"""Statements read no more than their results need, however large the deployment is.
+
+Two deployments are filled, the second four times as large, and each measurement of `make scale` runs on both. The
+assertions are on buffers and rows read, which tell the plans of statements, and never on time.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.scale.deployment import DeploymentSize
+from tests.scale.figures import BUFFERS, ROWS
+from tests.scale.measurements import MEASUREMENTS
+from tests.scale.stage import filled
+
+SMALL, LARGE = DeploymentSize.of(500), DeploymentSize.of(2000)
+GROWTH = 4
+TOLERANCE = 1.4
+"""Pages are filled differently, and index levels are added, in a larger table."""
+FLOORS = {BUFFERS: 300.0, ROWS: 300.0}
+"""Buffers and rows that a call may use at any size: the planner scans a very small table instead of using its index."""
+MEASURED = ("threads", "before", "subscribe", "blobs", "feed", "claim", "status", "purge")
+
+Figures = Mapping[tuple[str, str], float]
+"""By the name and unit of a figure, its value: where a measurement has several sizes, that of the last."""
+
+
+async def measure(url: str, template: str, size: DeploymentSize, names: tuple[str, ...]) -> Figures:
+    async with filled(url, size, template=template, counted_calls=1, progress=lambda _: None) as stage:
+        found = [figure for name in names for figure in await MEASUREMENTS[name](stage)]
+    return {(figure.name, figure.unit): figure.value for figure in found}
+
+
+@pytest.fixture(scope="module")
+def figures(postgres_url: str, template: str) -> tuple[Figures, Figures]:
+    """The figures of both deployments, and of the verification of the small one."""
+    small = asyncio.run(measure(postgres_url, template, SMALL, ("verify", *MEASURED)))
+    return small, asyncio.run(measure(postgres_url, template, LARGE, MEASURED))
+
+
+def fails(reason: str) -> Any:
+    """Marks a figure that grows too fast with today's statements. Whoever corrects a statement removes its mark."""
+    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
+
+
+def test_the_rows_of_a_filled_deployment_pass_verification(figures: tuple[Figures, Figures]) -> None:
+    small, _ = figures
+    assert small["verify", ROWS] > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            "thread list page, one credential",
+            marks=fails("the page query reads all entries of the list, and sorts them"),
+        ),
+        pytest.param(
+            "thread list page, half way",
+            marks=fails("the page query reads all entries of the list, and sorts them"),
+        ),
+        pytest.param(
+            "thread list page, two credentials",
+            marks=fails("an OR of two credentials scans all threads of the deployment"),
+        ),
+        pytest.param(
+            "thread list page, two invented keys",
+            marks=fails("an OR of two credentials scans all threads of the deployment"),
+        ),
+        pytest.param(
+            "older messages",
+            marks=fails("`$2 IS NULL OR position < $2` is no index condition: all newer messages are read"),
+        ),
+        pytest.param(
+            "subscribe without after",
+            marks=fails("up to 2,001 parts are read before the snapshot, and dropped"),
+        ),
+        pytest.param(
+            "blob collection when nothing is due",
+            marks=fails("all objects are joined with all blobs"),
+        ),
+        pytest.param(
+            "account feed, first frame",
+            marks=fails("each entry of the list reads all active runs"),
+        ),
+        pytest.param(
+            "purge when nothing is due",
+            marks=fails("all deleted threads are searched for contents again"),
+        ),
+    ],
+)
+def test_a_read_costs_the_same_in_a_deployment_four_times_as_large(figures: tuple[Figures, Figures], name: str) -> None:
+    small, large = figures
+    for unit, floor in FLOORS.items():
+        assert large[name, unit] <= max(TOLERANCE * small[name, unit], floor), unit
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("claim", marks=fails("the plan scans the queue again for each candidate")),
+        pytest.param("queue status for metrics", marks=fails("the plan scans the queue again for each queued run")),
+        pytest.param("purge", marks=fails("each batch searches all deleted threads, and all parts and messages")),
+    ],
+)
+def test_work_on_four_times_as_many_rows_costs_four_times_as_much(figures: tuple[Figures, Figures], name: str) -> None:
+    small, large = figures
+    for unit in (BUFFERS, ROWS):
+        assert large[name, unit] <= GROWTH * TOLERANCE * small[name, unit], unit
