@@ -193,7 +193,7 @@ async def test_a_read_from_an_earlier_cursor_moves_no_observer_back(db: Database
     stale = {lease.thread_id: TopicRead(FeedDelta(2, 3, Pong()), subscription.access_id)}
     await hub._deliver({lease.thread_id: 2}, stale, time.monotonic())
     assert [frame["revision"] for frame in ear.frames] == [2, 3]
-    assert hub._woken == {lease.thread_id}, "the thread is read again"
+    assert hub._changed == {lease.thread_id}, "the thread is read again"
 
 
 class Away(Database):

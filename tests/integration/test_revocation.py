@@ -14,7 +14,7 @@ import pytest
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import Unavailable
 from khala.live import fallback_poll
-from khala.live.access_guard import Guard
+from khala.live.access_guard import AccessGuard
 from khala.live.service import LiveService
 from khala.store.accounts import claims
 from khala.store.postgres.database import Database, Driver
@@ -365,7 +365,7 @@ async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothi
         await write(db, batch(lease, 0, "secret"))
         live.threads.handle_notification(str(thread_id))
         async with asyncio.timeout(5):
-            while len(live.guard._doubted) < 2 or away.tries < 3:
+            while len(live.guard._pending) < 2 or away.tries < 3:
                 await asyncio.sleep(0.01)
         assert newest(owner) < cut
         assert newest(stranger) < cut
@@ -400,10 +400,10 @@ async def test_a_guard_releases_ended_subscriptions(db: Database) -> None:
         live.guard.handle_notification(str(user_id))
         for ear in ears:
             live.close(ear.client)
-        guarded: Guard = live.guard
+        guarded: AccessGuard = live.guard
         assert not guarded._users
         assert not guarded._expiring
-        assert not guarded._doubted
+        assert not guarded._pending
         assert not live.threads._topics
         assert not live.accounts._topics
 

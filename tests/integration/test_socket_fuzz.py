@@ -184,7 +184,7 @@ def held(live: LiveService) -> dict[str, int]:
         "accounts": len(live.accounts._topics),
         "expiring": len(live.guard._expiring),
         "users": sum(len(one) for one in live.guard._users.values()),
-        "doubted": len(live.guard._doubted),
+        "pending rechecks": len(live.guard._pending),
         "here": len(live.presence._entries),
         "unwritten": len(live.presence._unwritten),
         "watchers": len(live.presence._watchers),

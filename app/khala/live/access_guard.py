@@ -29,13 +29,13 @@ from khala.store.postgres.notifications import (
 
 log = structlog.get_logger()
 
-PAUSE = 0.25
-"""Seconds until a retry while the database is unavailable, and until an expiry is checked again."""
-MOST = 500
-"""Subscriptions or credentials per query."""
+RETRY_INTERVAL_SECONDS = 0.25
+"""Seconds before a retry while the database is unavailable, and before an expiry is checked again."""
+MAX_PER_QUERY = 500
+"""Subscriptions or credentials in one query."""
 
 
-class Guard:
+class AccessGuard:
     """Rechecks this process's subscriptions when they expire, or when their access may have changed."""
 
     def __init__(self, db: Database) -> None:
@@ -43,11 +43,11 @@ class Guard:
         self._users: dict[UUID, set[Subscription]] = defaultdict(set)
         self._expiring: set[Subscription] = set()
         self._next_expiry = math.inf
-        self._to_poll = False
-        self._doubted: dict[Subscription, None] = {}
+        self._poll_due = False
+        self._pending: dict[Subscription, None] = {}
         self._wake = asyncio.Event()
         self.credential_notices = 0
-        """Notices of ended credentials that were received."""
+        """The number of received notices that credentials have ended."""
 
     def watch(self, subscription: Subscription) -> None:
         """Watch a subscription that has begun, or whose authorization or account has changed."""
@@ -57,20 +57,20 @@ class Guard:
             self._expiring.discard(subscription)
         else:
             self._expiring.add(subscription)
-            # The database's clock may be behind this one, so don't recheck at once.
-            self._expect(max(subscription.expires_at.timestamp(), time.time() + PAUSE))
+            # The database's clock may be behind this one, so the recheck is not immediate.
+            self._schedule_expiry(max(subscription.expires_at.timestamp(), time.time() + RETRY_INTERVAL_SECONDS))
 
-    def forget(self, subscription: Subscription) -> None:
-        """Stop watching a subscription that has ended."""
-        self._doubted.pop(subscription, None)
+    def unwatch(self, subscription: Subscription) -> None:
+        """Stop watching the subscription, which has ended."""
+        self._pending.pop(subscription, None)
         self._expiring.discard(subscription)
-        self._leave_account(subscription)
+        self._stop_watching_account(subscription)
 
     def recheck(self, subscription: Subscription) -> None:
         """Suspend the subscription until its caller's access is confirmed."""
         if not subscription.ended:
             subscription.suspend()
-            self._doubted[subscription] = None
+            self._pending[subscription] = None
             self._wake.set()
 
     def renew(self, subscription: Subscription, account: Caller) -> None:
@@ -85,34 +85,34 @@ class Guard:
         self.recheck(subscription)
 
     def handle_notification(self, payload: str) -> None:
-        """Recheck after a notification that credentials of these users, or of any user, have ended."""
+        """Recheck the subscriptions of these users, or of all users: credentials of theirs may have ended."""
         self.credential_notices += 1
-        users = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
-        for subscription in [one for user_id in users for one in self._users.get(user_id, ())]:
+        user_ids = list(self._users) if payload == EVERYTHING else map(UUID, payload.split(","))
+        for subscription in [each for user_id in user_ids for each in self._users.get(user_id, ())]:
             self.recheck(subscription)
 
     def refresh_all(self) -> None:
-        """Poll all credentials, because notifications may have been missed."""
-        self._to_poll = True
+        """Check all credentials, because notifications may have been missed."""
+        self._poll_due = True
         self._wake.set()
 
     async def run(self) -> None:
         """Recheck subscriptions, until cancelled."""
         while True:
-            await self._rest()
-            self._expire()
+            await self._wait()
+            self._recheck_expired()
             try:
-                if self._to_poll:
+                if self._poll_due:
                     await self._poll()
-                while self._doubted:
-                    await self._check()
+                while self._pending:
+                    await self._check_batch()
             except Unavailable as error:
-                log.warning("access_recheck_failed", subscriptions=len(self._doubted), error=str(error.__cause__))
-                await asyncio.sleep(PAUSE)
+                log.warning("access_recheck_failed", subscriptions=len(self._pending), error=str(error.__cause__))
+                await asyncio.sleep(RETRY_INTERVAL_SECONDS)
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         self._wake.clear()
-        if self._doubted or self._to_poll:
+        if self._pending or self._poll_due:
             return
         due = None if self._next_expiry == math.inf else max(0.0, self._next_expiry - time.time())
         try:
@@ -121,75 +121,77 @@ class Guard:
         except TimeoutError:
             return
 
-    def _expect(self, at: float) -> None:
+    def _schedule_expiry(self, at: float) -> None:
         if at < self._next_expiry:
             self._next_expiry = at
             self._wake.set()
 
-    def _expire(self) -> None:
-        """Recheck the subscriptions that have expired, and note when the next one does."""
+    def _recheck_expired(self) -> None:
+        """Recheck the subscriptions that have expired, and set the time of the next expiry."""
         now = time.time()
         if now < self._next_expiry:
             return
-        times = {one: one.expires_at.timestamp() for one in self._expiring if one.expires_at is not None}
-        due = [one for one, at in times.items() if at <= now]
-        self._next_expiry = min((at for at in times.values() if at > now), default=math.inf)
-        for subscription in due:
-            if not stands(subscription.caller):
-                self._strip(subscription)
+        times = {each: each.expires_at.timestamp() for each in self._expiring if each.expires_at is not None}
+        expired = [subscription for subscription, expires_at in times.items() if expires_at <= now]
+        self._next_expiry = min((expires_at for expires_at in times.values() if expires_at > now), default=math.inf)
+        for subscription in expired:
+            if not is_unexpired(subscription.caller):
+                self._remove_account(subscription)
             self.recheck(subscription)
 
     async def _poll(self) -> None:
-        self._to_poll = False
+        self._poll_due = False
         try:
-            await self._doubt_ended()
+            await self._recheck_ended()
         except BaseException:
-            self._to_poll = True
+            self._poll_due = True
             raise
 
-    async def _doubt_ended(self) -> None:
+    async def _recheck_ended(self) -> None:
         """Recheck all subscriptions whose credentials have ended."""
-        accounts: dict[tuple[UUID | None, UUID | None], list[Subscription]] = defaultdict(list)
-        for subscription in [one for found in self._users.values() for one in found]:
-            accounts[subscription.caller.user_id, subscription.caller.credential].append(subscription)
-        for batch in _batches(accounts.values()):
+        by_credential: dict[tuple[UUID | None, UUID | None], list[Subscription]] = defaultdict(list)
+        for subscription in [each for subscriptions in self._users.values() for each in subscriptions]:
+            by_credential[subscription.caller.user_id, subscription.caller.credential].append(subscription)
+        for batch in _batches(by_credential.values()):
             async with self._db.driver() as driver:
-                found = await valid_credentials(driver, [subscriptions[0].caller for subscriptions in batch])
-            for subscription in [one for ok, group in zip(found, batch, strict=True) if not ok for one in group]:
+                validity = await valid_credentials(driver, [subscriptions[0].caller for subscriptions in batch])
+            for subscription in [
+                each for valid, group in zip(validity, batch, strict=True) if not valid for each in group
+            ]:
                 self.recheck(subscription)
 
-    async def _check(self) -> None:
-        """Recheck one batch. A subscription that is doubted again meanwhile stays for the next batch."""
-        batch = list(islice(self._doubted, MOST))
+    async def _check_batch(self) -> None:
+        """Check one batch. A subscription of which another recheck is requested meanwhile waits for the next batch."""
+        batch = list(islice(self._pending, MAX_PER_QUERY))
         for subscription in batch:
-            del self._doubted[subscription]
+            del self._pending[subscription]
         try:
-            await self._strip_ended(batch)
-            found = await self._authorizations(batch)
+            await self._remove_ended_accounts(batch)
+            authorizations = await self._authorizations(batch)
         except BaseException:
-            self._doubted = {one: None for one in batch if not one.ended} | self._doubted
+            self._pending = {subscription: None for subscription in batch if not subscription.ended} | self._pending
             raise
-        for subscription, authorization in found:
-            if subscription not in self._doubted and not subscription.ended:
+        for subscription, authorization in authorizations:
+            if subscription not in self._pending and not subscription.ended:
                 self._settle(subscription, authorization)
 
-    async def _strip_ended(self, batch: list[Subscription]) -> None:
+    async def _remove_ended_accounts(self, batch: list[Subscription]) -> None:
         """Remove the account from callers whose session or token has ended. Their keys may still give access."""
-        signed_in = [one for one in batch if one.caller.user_id is not None]
+        signed_in = [subscription for subscription in batch if subscription.caller.user_id is not None]
         if not signed_in:
             return
         async with self._db.driver() as driver:
-            found = await valid_credentials(driver, [one.caller for one in signed_in])
-        for subscription, ok in zip(signed_in, found, strict=True):
-            if not ok:
-                self._strip(subscription)
+            validity = await valid_credentials(driver, [subscription.caller for subscription in signed_in])
+        for subscription, valid in zip(signed_in, validity, strict=True):
+            if not valid:
+                self._remove_account(subscription)
 
     async def _authorizations(self, batch: list[Subscription]) -> list[tuple[Subscription, Authorization | None]]:
         sources: dict[SubscriptionSource, list[Subscription]] = defaultdict(list)
         for subscription in batch:
             sources[subscription.source].append(subscription)
-        found = [(group, await source.authorizations(group)) for source, group in sources.items()]
-        return [pair for group, authorizations in found for pair in zip(group, authorizations, strict=True)]
+        groups = [(group, await source.authorizations(group)) for source, group in sources.items()]
+        return [pair for group, authorizations in groups for pair in zip(group, authorizations, strict=True)]
 
     def _settle(self, subscription: Subscription, authorization: Authorization | None) -> None:
         if authorization is None or authorization.role is None:
@@ -198,11 +200,11 @@ class Guard:
         subscription.confirm(authorization)
         self.watch(subscription)
 
-    def _strip(self, subscription: Subscription) -> None:
-        self._leave_account(subscription)
+    def _remove_account(self, subscription: Subscription) -> None:
+        self._stop_watching_account(subscription)
         subscription.caller = without_account(subscription.caller)
 
-    def _leave_account(self, subscription: Subscription) -> None:
+    def _stop_watching_account(self, subscription: Subscription) -> None:
         user_id = subscription.caller.user_id
         if user_id is not None and user_id in self._users:
             self._users[user_id].discard(subscription)
@@ -210,17 +212,17 @@ class Guard:
                 del self._users[user_id]
 
 
-def stands(caller: Caller) -> bool:
-    """Whether the caller's credential has not expired yet."""
+def is_unexpired(caller: Caller) -> bool:
+    """Whether the caller's credential has no expiry, or has not expired yet."""
     return caller.expires_at is None or caller.expires_at > datetime.now(UTC)
 
 
 def without_account(caller: Caller) -> Caller:
-    """The caller without the account: with the keys alone."""
+    """The caller without the account, with only the keys."""
     return Caller(anon_key_hash=caller.anon_key_hash, share_key_hash=caller.share_key_hash, network=caller.network)
 
 
 def _batches(groups: Iterable[list[Subscription]]) -> Iterable[list[list[Subscription]]]:
     remaining = iter(groups)
-    while batch := list(islice(remaining, MOST)):
+    while batch := list(islice(remaining, MAX_PER_QUERY)):
         yield batch

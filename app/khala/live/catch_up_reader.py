@@ -1,4 +1,4 @@
-"""Catch-up reads for observers that join, lag or reconnect: many observers share few reads."""
+"""Catch-up reads for observers that join, lag or reconnect. Observers at the same revision share a read."""
 
 import asyncio
 from typing import TypeAlias, assert_never
@@ -11,7 +11,7 @@ from khala.store.postgres.database import Database
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_CONCURRENT_READS = 8
-"""Reads at the same time; further reads wait, which leaves the pool's other connections to requests."""
+"""Reads at the same time. Further reads wait, so that requests can use the pool's other connections."""
 
 ReadKey: TypeAlias = tuple[Feed, UUID, int]
 
@@ -22,15 +22,15 @@ class CatchUpReader:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._reading: dict[ReadKey, asyncio.Task[CatchUpRead | None]] = {}
-        self._turns = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self._read_slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     async def read(self, feed: Feed, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """The changes after this revision, or a snapshot. No body if nothing changed; None if the topic is gone."""
+        """The changes after this revision, or a snapshot. No body: nothing has changed. None: the topic is gone."""
         key = (feed, topic_id, after)
         task = self._reading.get(key)
         if task is None:
             task = self._reading[key] = asyncio.create_task(self._read(key))
-            task.add_done_callback(_retrieve)
+            task.add_done_callback(_retrieve_error)
         # Shielded: the first observer may leave while others wait for the same read.
         return await asyncio.shield(task)
 
@@ -38,8 +38,8 @@ class CatchUpReader:
         feed, topic_id, after = key
         shared = True
         try:
-            async with self._turns, self._db.snapshot() as driver:
-                # A later observer may know of a newer revision than this read will see: it starts a new read.
+            async with self._read_slots, self._db.snapshot() as driver:
+                # A later observer may know of a newer revision than this read sees, so it has to start a new read.
                 del self._reading[key]
                 shared = False
                 read = (await feed.read_changes(driver, {topic_id: after}))[topic_id]
@@ -64,7 +64,7 @@ def _encoded(change: FeedDelta | FeedSnapshot, access_id: UUID | None) -> CatchU
     return CatchUpRead(EncodedFrame.encode(change.frame), change.revision, access_id)
 
 
-def _retrieve(done: "asyncio.Task[CatchUpRead | None]") -> None:
-    """Retrieve the error, so that asyncio does not log it where every observer has left."""
+def _retrieve_error(done: "asyncio.Task[CatchUpRead | None]") -> None:
+    """Retrieve the error, so that asyncio does not log it as unhandled if all observers have left."""
     if not done.cancelled():
         done.exception()

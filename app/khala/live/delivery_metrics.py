@@ -1,4 +1,4 @@
-"""Metrics of delivery: the lag of the feed; and in a run's trace, when its first text and its end were delivered."""
+"""Delivery telemetry: the feed's lag as a metric, and trace spans for the delivery of a run's first text and end."""
 
 import asyncio
 import time
@@ -24,16 +24,17 @@ log = structlog.get_logger()
 FIRST_TEXT, END = "first_text", "end"
 KINDS = {KIND_OF[TextDelta]: FIRST_TEXT, KIND_OF[Finish]: END}
 MAX_TRACKED_RUNS = 10_000
-"""Runs that are remembered because their first text was delivered."""
+"""Active runs whose first text was delivered, of which the recorder keeps track."""
 MAX_PENDING = 1000
-"""Deliveries that wait to be traced; over that, the oldest is dropped."""
+"""Deliveries that wait to be traced. If there are more, the oldest are dropped."""
 MAX_PER_QUERY = 100
+"""Deliveries in one query for their traces."""
 QUERY_INTERVAL_SECONDS = 1.0
 """Seconds between two queries, at least."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """Something of a run was delivered to all observers of its thread, between two times in nanoseconds since 1970."""
+    """The delivery of a run's first text or end to all observers of its thread. Times are nanoseconds since 1970."""
 
     run_id: UUID
     event: str
@@ -46,12 +47,12 @@ class DeliveryRecorder:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._begun: OrderedDict[UUID, None] = OrderedDict()
+        self._with_first_text: OrderedDict[UUID, None] = OrderedDict()
         self._waiting: deque[Delivery] = deque(maxlen=MAX_PENDING)
         self._wake = asyncio.Event()
 
     def record(self, reads: Iterable[TopicRead], began: float) -> None:
-        """Record that all of this was delivered now; its read began at `began`, in monotonic seconds."""
+        """Record that these changes were delivered now. Their read began at `began`, in monotonic seconds."""
         frames = [read.change.frame for read in reads if isinstance(read.change, FeedDelta)]
         delivered = [frame.parts for frame in frames if isinstance(frame, DeltaFrame) and frame.parts]
         if not delivered:
@@ -62,7 +63,7 @@ class DeliveryRecorder:
         if traces.enabled():
             since = now - int((time.monotonic() - began) * traces.NANOSECONDS)
             for parts in delivered:
-                self._remember(parts, since, now)
+                self._enqueue(parts, since, now)
 
     async def run(self) -> None:
         """Record pending deliveries in traces, for ever."""
@@ -73,17 +74,17 @@ class DeliveryRecorder:
                 await self._record_traces(list(islice(self._waiting, MAX_PER_QUERY)))
                 await asyncio.sleep(QUERY_INTERVAL_SECONDS)
 
-    def _remember(self, parts: Iterable[Part], began: int, ended: int) -> None:
+    def _enqueue(self, parts: Iterable[Part], began: int, ended: int) -> None:
         for part in parts:
             event = KINDS.get(part.kind)
-            if event is None or (event == FIRST_TEXT and part.run_id in self._begun):
+            if event is None or (event == FIRST_TEXT and part.run_id in self._with_first_text):
                 continue
             if event == END:
-                self._begun.pop(part.run_id, None)
+                self._with_first_text.pop(part.run_id, None)
             else:
-                self._begun[part.run_id] = None
-                if len(self._begun) > MAX_TRACKED_RUNS:
-                    self._begun.popitem(last=False)
+                self._with_first_text[part.run_id] = None
+                if len(self._with_first_text) > MAX_TRACKED_RUNS:
+                    self._with_first_text.popitem(last=False)
             self._waiting.append(Delivery(part.run_id, event, began, ended))
             self._wake.set()
 

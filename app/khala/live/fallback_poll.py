@@ -1,7 +1,7 @@
-"""The fallback poll: reads every watched topic again regularly, so that a lost NOTIFY costs seconds, never data.
+"""The fallback poll: regularly reads all watched topics again, so that a lost NOTIFY delays changes by seconds only.
 
-It costs one small query for each process, however many topics are watched: while the database's snapshot is the same, a
-read would return what the read before it returned.
+If nothing was written, the poll costs a process one small query, however many topics are watched: while the database's
+snapshot is the same, every read would return the same as before.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ POLL_INTERVAL_SECONDS = 5.0
 """Seconds between two queries."""
 
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
-"""The writing transactions that have ended: two equal snapshots see the same rows."""
+"""Identifies the writing transactions that have ended. Two equal snapshots see the same rows."""
 
 
 class FallbackPoll:
@@ -30,18 +30,18 @@ class FallbackPoll:
         self._refresh_all = refresh_all
 
     async def run(self) -> None:
-        """Poll, for ever; no query while no topic is watched."""
-        seen = None
+        """Poll, for ever. Queries nothing while no topic is watched."""
+        last_snapshot = None
         while True:
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
             if not self._is_watched():
                 continue
             try:
                 async with self._db.driver() as driver:
-                    now = await driver.fetchval(SNAPSHOT)
+                    snapshot = await driver.fetchval(SNAPSHOT)
             except Unavailable as error:
                 log.warning("fallback_poll_failed", error=str(error.__cause__))
                 continue
-            if now != seen:
-                seen = now
+            if snapshot != last_snapshot:
+                last_snapshot = snapshot
                 self._refresh_all()

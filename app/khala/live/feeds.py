@@ -1,4 +1,4 @@
-"""Feeds: the kinds of topics that observers can follow: threads, and accounts' thread lists.
+"""Feeds: the two kinds of topics that observers can follow: threads, and thread lists of accounts.
 
 Each topic has a revision of its own.
 """
@@ -54,25 +54,25 @@ class Feed(Protocol):
     """One kind of topic. All queries of one call see the same state."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
-        """As `read_changes`, but without a transaction, and only for the topics for which a single query is enough."""
+        """As `read_changes`, but without a transaction, and only for the topics that a single query suffices for."""
 
     async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """For each topic, the changes after the given revision. The number of queries does not depend on the topics."""
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
-        """A whole topic, which `read_changes` found a moment ago; `reset` if it was emptied. None if it is gone."""
+        """The whole topic, as a frame that is marked as a reset if `reset` is true. None if the topic is gone."""
 
     async def authorizations(
         self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
     ) -> list[Authorization | None]:
-        """For each topic and caller, whether the caller may follow the topic now: one query."""
+        """For each topic and caller, whether the caller may follow the topic now. One query."""
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """The last frame of a subscription that ends for this reason."""
 
 
 class ThreadFeed:
-    """Threads, which their access rules open to callers."""
+    """Threads. A caller may follow a thread according to its access rules."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
@@ -84,8 +84,8 @@ class ThreadFeed:
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
-        found = await thread_feed.read_snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
-        return FeedSnapshot(found.revision, frames.snapshot_frame(topic_id, found))
+        snapshot = await thread_feed.read_snapshot(driver, topic_id, limit=SNAPSHOT_MESSAGES, reset=reset)
+        return FeedSnapshot(snapshot.revision, frames.snapshot_frame(topic_id, snapshot))
 
     async def authorizations(
         self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
@@ -112,21 +112,21 @@ def _thread_change(thread_id: UUID, change: thread_feed.ThreadChange) -> FeedCha
 
 
 class AccountFeed:
-    """Thread lists, each open to its user for as long as the credential is valid."""
+    """Thread lists. Only its user may follow a list, for as long as the credential is valid."""
 
     async def read_changes_in_one_query(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
-        """See `Feed`. A thread list needs two queries, so the answer is empty."""
+        """See `Feed`. A thread list needs two queries, so the result is empty."""
         return {}
 
     async def read_changes(self, driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         """See `Feed`."""
-        found = await account_feed.since(driver, cursors)
-        return {user_id: TopicRead(_account_change(change), OWNER_ONLY_ACCESS) for user_id, change in found.items()}
+        changes = await account_feed.since(driver, cursors)
+        return {user_id: TopicRead(_account_change(change), OWNER_ONLY_ACCESS) for user_id, change in changes.items()}
 
     async def read_snapshot(self, driver: Driver, topic_id: UUID, *, reset: bool) -> FeedSnapshot | None:
         """See `Feed`."""
-        found = await account_feed.full_list(driver, topic_id)
-        return None if found is None else FeedSnapshot(found.revision, found)
+        frame = await account_feed.full_list(driver, topic_id)
+        return None if frame is None else FeedSnapshot(frame.revision, frame)
 
     async def authorizations(
         self, driver: Driver, requests: Sequence[tuple[UUID, Caller]]
@@ -142,7 +142,7 @@ class AccountFeed:
 
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
-        return frames.ErrorFrame(code="unauthorized", message="This account is not signed in here any more.")
+        return frames.ErrorFrame(code="unauthorized", message="You are no longer signed in to this account.")
 
 
 def _account_change(change: account_feed.AccountChange) -> FeedChange:

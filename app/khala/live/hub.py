@@ -11,7 +11,7 @@ import structlog
 
 from khala.domain.access import Action, Authorization, Caller
 from khala.domain.errors import Unavailable
-from khala.live.access_guard import Guard
+from khala.live.access_guard import AccessGuard
 from khala.live.catch_up_reader import CatchUpReader
 from khala.live.delivery_metrics import DeliveryRecorder
 from khala.live.encoded_frame import EncodedFrame
@@ -36,7 +36,7 @@ BROADCAST_CHUNK = 200
 
 
 class Topic:
-    """A watched topic: its subscriptions, and the revision up to which they were served (-1 at first).
+    """A watched topic: its subscriptions, and the revision up to which it was delivered to them (-1 at first).
 
     Invariant: every subscription that is neither behind nor suspended was authorised at this `access_id` or a later
     one. A change of access makes a revision, and every read up to that revision compares the `access_id`.
@@ -49,10 +49,10 @@ class Topic:
 
 
 class Hub:
-    """All subscriptions to one feed. The hub reads through `db`; observers that catch up read by `reader`."""
+    """All subscriptions to one feed. The hub reads changes through `db`; observers catch up through `reader`."""
 
     def __init__(
-        self, db: Database, reader: CatchUpReader, feed: Feed, guard: Guard, deliveries: DeliveryRecorder
+        self, db: Database, reader: CatchUpReader, feed: Feed, guard: AccessGuard, deliveries: DeliveryRecorder
     ) -> None:
         self._db = db
         self._reader = reader
@@ -60,9 +60,9 @@ class Hub:
         self._guard = guard
         self._deliveries = deliveries
         self._topics: dict[UUID, Topic] = {}
-        self._woken: set[UUID] = set()
+        self._changed: set[UUID] = set()
         self._wake = asyncio.Event()
-        self._all = False
+        self._all_changed = False
 
     async def authorize(self, db: Database, topic_id: UUID, caller: Caller) -> Authorization:
         """The caller's access to the topic. Raises `ThreadNotFound`, and `Forbidden` if they may not read it."""
@@ -74,10 +74,13 @@ class Hub:
     def subscribe(
         self, client: Observer, topic_id: UUID, after: int | None, authorization: Authorization
     ) -> Subscription:
-        """Follow the topic on this connection. The pump catches up from `after`, or by a snapshot without it."""
-        earlier = self.find_subscription(client, topic_id)
-        if earlier is not None:
-            self._end(earlier)
+        """Subscribe the connection to the topic. The pump catches up from `after`, or by a snapshot without it.
+
+        Replaces an earlier subscription of the connection to the topic.
+        """
+        previous = self.find_subscription(client, topic_id)
+        if previous is not None:
+            self._end(previous)
         cursor = -1 if after is None else after
         topic = self._topics.setdefault(topic_id, Topic())
         subscription = Subscription(self, client, topic_id, cursor, authorization)
@@ -92,45 +95,45 @@ class Hub:
         return subscription
 
     def unsubscribe(self, client: Observer, topic_id: UUID) -> None:
-        """Stop following the topic on this connection."""
+        """End the connection's subscription to the topic, if there is one."""
         subscription = self.find_subscription(client, topic_id)
         if subscription is not None:
             self._end(subscription)
-            client.on_left(subscription)
+            client.on_ended(subscription)
 
     def find_subscription(self, client: Observer, topic_id: UUID) -> Subscription | None:
         """The connection's subscription to the topic, if there is one."""
         return client.subscriptions.get((self, topic_id))
 
     def close(self, client: Observer) -> None:
-        """End all subscriptions of this connection to the feed: the connection is gone."""
+        """End all subscriptions of this connection to the feed, because the connection has ended."""
         for source, topic_id in list(client.subscriptions):
             if source is self:
                 self.unsubscribe(client, topic_id)
 
     def revoke(self, subscription: Subscription, code: str) -> None:
-        """End the subscription, drop its frames from the outbox, and send a last frame with the reason."""
+        """End the subscription, drop its frames from the outbox, and send a last frame with the reason code."""
         self._end(subscription)
-        subscription.client.on_left(subscription)
+        subscription.client.on_ended(subscription)
         subscription.client.send(OutgoingFrame(EncodedFrame.encode(self._feed.end_frame(subscription.topic_id, code))))
 
     def recheck(self, subscription: Subscription) -> None:
-        """Check again whether the caller may follow; until then the subscription gets nothing."""
+        """Recheck whether the caller may follow the topic. Until then the subscription is suspended."""
         self._guard.recheck(subscription)
 
     async def authorizations(self, subscriptions: list[Subscription]) -> list[Authorization | None]:
         """The current authorizations of these subscriptions' callers."""
         async with self._db.driver() as driver:
-            return await self._feed.authorizations(driver, [(one.topic_id, one.caller) for one in subscriptions])
+            return await self._feed.authorizations(driver, [(each.topic_id, each.caller) for each in subscriptions])
 
     async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """Read what an observer lacks: see `CatchUpReader.read`."""
+        """Read the changes that an observer lacks: see `CatchUpReader.read`."""
         return await self._reader.read(self._feed, topic_id, after)
 
     def is_caught_up(self, subscription: Subscription) -> bool:
         """Whether the subscription is at the topic's revision, or ahead of it.
 
-        A topic that no other subscription follows, or that was never served, takes the revision of this one.
+        If the topic has no other subscription, or was never delivered, its revision becomes that of this one.
         """
         topic = self._topics[subscription.topic_id]
         if topic.revision < 0 or len(topic.subscriptions) == 1:
@@ -143,41 +146,41 @@ class Hub:
         return bool(self._topics)
 
     def handle_notification(self, payload: str) -> None:
-        """Handle a notification: these topics have changed, or any may have."""
+        """Handle a notification that these topics have changed, or that any topic may have changed."""
         if payload == EVERYTHING:
             self.refresh_all()
             return
-        self._woken.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
-        if self._woken:
+        self._changed.update(topic_id for topic_id in map(UUID, payload.split(",")) if topic_id in self._topics)
+        if self._changed:
             self._wake.set()
 
     def refresh_all(self) -> None:
-        """Read all topics again: any may have changed."""
-        self._all = True
+        """Read all topics again, because any of them may have changed."""
+        self._all_changed = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Serve changed topics, for ever."""
+        """Read and deliver changed topics, for ever."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            woken = set(self._topics) if self._all else self._woken & self._topics.keys()
-            self._woken, self._all = set(), False
+            changed = set(self._topics) if self._all_changed else self._changed & self._topics.keys()
+            self._changed, self._all_changed = set(), False
             try:
-                await self._read_changes(woken)
+                await self._read_changes(changed)
             except Unavailable as error:
                 metrics.FEED_FAILED.inc()
-                log.warning("feed_read_failed", topics=len(woken), error=str(error.__cause__))
-                self._wake_again(woken)
+                log.warning("feed_read_failed", topics=len(changed), error=str(error.__cause__))
+                self._mark_changed(changed)
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except Exception:
-                self._wake_again(woken)
+                self._mark_changed(changed)
                 raise
 
     def _end(self, subscription: Subscription) -> None:
-        """Remove the subscription, and its topic with the last one."""
+        """Remove the subscription, and its topic if it was the last one."""
         subscription.end()
-        self._guard.forget(subscription)
+        self._guard.unwatch(subscription)
         topic = self._topics.get(subscription.topic_id)
         if topic is None:
             return
@@ -186,35 +189,35 @@ class Hub:
         if not topic.subscriptions:
             del self._topics[subscription.topic_id]
 
-    def _wake_again(self, topics: set[UUID]) -> None:
-        self._woken |= topics
+    def _mark_changed(self, topics: set[UUID]) -> None:
+        self._changed |= topics
         self._wake.set()
 
-    async def _read_changes(self, woken: set[UUID]) -> None:
-        """Read the changed topics and serve them: mostly by one query, as a transaction costs two more round trips."""
-        rest = {topic_id: self._topics[topic_id].revision for topic_id in woken}
-        # Behind a pooler, only a transaction has the settings that a session lacks.
-        if rest and not self._db.pooled:
+    async def _read_changes(self, changed: set[UUID]) -> None:
+        """Read and deliver the changed topics: mostly by one query, as a transaction costs two more round trips."""
+        remaining = {topic_id: self._topics[topic_id].revision for topic_id in changed}
+        # Behind a pooler, sessions lack Khala's settings, so that every read needs a transaction.
+        if remaining and not self._db.pooled:
             began = time.monotonic()
             async with self._db.driver() as driver:
-                reads = await self._feed.read_changes_in_one_query(driver, rest)
-            await self._deliver(rest, reads, began)
-            rest = {topic_id: after for topic_id, after in rest.items() if topic_id not in reads}
-        if rest:
+                reads = await self._feed.read_changes_in_one_query(driver, remaining)
+            await self._deliver(remaining, reads, began)
+            remaining = {topic_id: after for topic_id, after in remaining.items() if topic_id not in reads}
+        if remaining:
             began = time.monotonic()
             async with self._db.snapshot() as driver:
-                reads = await self._feed.read_changes(driver, rest)
-            await self._deliver(rest, reads, began)
+                reads = await self._feed.read_changes(driver, remaining)
+            await self._deliver(remaining, reads, began)
 
     async def _deliver(self, cursors: Mapping[UUID, int], reads: Mapping[UUID, TopicRead], began: float) -> None:
-        """Serve topics that were read from these cursors on; the read began at `began` (monotonic seconds)."""
+        """Deliver topics that were read from these cursors on. The read began at `began` (monotonic seconds)."""
         for topic_id, read in reads.items():
             topic = self._topics.get(topic_id)
             if topic is not None and topic.revision == cursors[topic_id]:
                 await self._deliver_topic(topic, read)
             elif topic is not None:
-                # A catch-up has moved the topic meanwhile, perhaps not as far as this read has seen: read again.
-                self._wake_again({topic_id})
+                # A catch-up has moved the topic on meanwhile, perhaps not as far as this read: so it is read again.
+                self._mark_changed({topic_id})
         if reads:
             metrics.FEED_TOPICS.observe(len(reads))
         self._deliveries.record(reads.values(), began)
@@ -239,13 +242,13 @@ class Hub:
                 assert_never(read.change)
 
     def _recheck_unauthorized(self, topic: Topic, access_id: UUID) -> None:
-        """Suspend the subscriptions that were authorised at another `access_id` than the frames from now on."""
+        """Recheck the subscriptions that were authorised at another `access_id` than this one, the topic's new one."""
         topic.access_id = access_id
-        for subscription in [one for one in topic.subscriptions if one.access_id != access_id]:
+        for subscription in [each for each in topic.subscriptions if each.access_id != access_id]:
             self._guard.recheck(subscription)
 
-    async def _broadcast(self, topic: Topic, body: EncodedFrame, since: int, revision: int) -> None:
+    async def _broadcast(self, topic: Topic, frame: EncodedFrame, since: int, revision: int) -> None:
         for count, subscription in enumerate(list(topic.subscriptions), 1):
-            subscription.offer(body, since, revision)
+            subscription.offer(frame, since, revision)
             if count % BROADCAST_CHUNK == 0:
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The LISTEN connection of a process. It detects that it is dead; after a reconnect, everything is read again."""
+"""The LISTEN connection of a process. It detects a dead connection; after a reconnect, everything is read again."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Seconds between two checks that the connection is alive."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
-"""Delays between two tries to connect."""
+"""Delays between two attempts to connect."""
 
 
 class Listener:
@@ -64,7 +64,7 @@ class Listener:
             self._refresh_all()
             while not await _within(HEARTBEAT_INTERVAL_SECONDS, lost):
                 await connection.execute("SELECT", timeout=HEARTBEAT_INTERVAL_SECONDS)
-            raise ConnectionResetError("Postgres hung up")
+            raise ConnectionResetError("Postgres closed the connection")
         finally:
             connection.terminate()
 

@@ -1,9 +1,9 @@
 """Wake-ups over NATS: published after a group commit, so that no commit waits for the NOTIFY of another.
 
 Like a NOTIFY, a wake-up says only that something has changed. It is delivered at most once and in any order. A wake-up
-is lost where a process dies between its commit and the publication, or with the server; it then costs an observer one
-fallback poll at most. After a reconnect, everything is read again. While the server is unavailable the writer notifies
-by Postgres, to which every process listens in any case.
+is lost if a process dies between its commit and the publication, or if the server fails; observers then get the change
+with the next fallback poll. After a reconnect, everything is read again. While the server is unavailable, the writer
+notifies through Postgres, to which every process always listens.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 CLOSE_TIMEOUT_SECONDS = 1.0
 """Seconds to close the connection."""
 RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
-"""Delays between two tries to connect."""
+"""Delays between two attempts to connect."""
 MAX_PENDING_BYTES = 1 << 18
-"""Bytes that may wait until the server takes them; above that, Postgres notifies."""
+"""Bytes that may wait to be sent. While there are more, Postgres notifies instead."""
 MAX_PENDING_MESSAGES = 1 << 10
-"""Received messages that may wait for their handler; above that, everything is read again instead."""
+"""Received messages that may wait for their handler. If there are more, everything is read again instead."""
 
 WakeHandlers = Mapping[str, Callable[[str], None]]
 
@@ -50,16 +50,16 @@ class NatsBus:
     def __init__(self, url: NatsServers) -> None:
         self._url = url
         self._client: Client | None = None
-        self._broken = False
+        self._lost_before = False
 
     @property
     def connected(self) -> bool:
-        """Whether a wake-up that is published now goes out."""
+        """Whether a wake-up published now would be sent."""
         client = self._client
         return client is not None and client.is_connected and client.pending_data_size <= MAX_PENDING_BYTES
 
     async def publish(self, channel: str, payload: str) -> None:
-        """Wake all listeners of this channel; does nothing without a connection. Does not wait for the server."""
+        """Wake all listeners of this channel, without waiting for the server. Does nothing without a connection."""
         if self._client is None or not self.connected:
             return
         try:
@@ -73,11 +73,11 @@ class NatsBus:
             async with self._connection(dict.fromkeys(PUBLISHED_CHANNELS, _ignore)):
                 return
         except (OSError, NatsError, TimeoutError) as error:
-            why = str(error) or f"no answer in {CONNECT_TIMEOUT_SECONDS:.0f} s"
-            raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {why}") from error
+            reason = str(error) or f"no answer in {CONNECT_TIMEOUT_SECONDS:.0f} s"
+            raise ConnectionError(f"KHALA_WAKE_URL: NATS at {self._url} is out of reach: {reason}") from error
 
     async def run(self, handlers: WakeHandlers) -> None:
-        """Receive, for ever."""
+        """Pass wake-ups to these handlers, for ever."""
         failures = 1
         while True:
             try:
@@ -87,7 +87,7 @@ class NatsBus:
                     "nats_disconnected", server=str(self._url), error=str(error), connected=self._client is not None
                 )
             failures = 1 if self._client else failures + 1
-            self._broken, self._client = self._broken or self._client is not None, None
+            self._lost_before, self._client = self._lost_before or self._client is not None, None
             await asyncio.sleep(RECONNECT.delay(failures))
 
     async def _listen(self, handlers: WakeHandlers) -> None:
@@ -96,21 +96,22 @@ class NatsBus:
             await self._refresh_all(handlers)
             while not await connection.failed(HEARTBEAT_INTERVAL_SECONDS):
                 await connection.client.flush(HEARTBEAT_INTERVAL_SECONDS)
-            raise ConnectionResetError(connection.why)
+            raise ConnectionResetError(connection.failure)
 
     async def _refresh_all(self, handlers: WakeHandlers) -> None:
-        """Read everything again: this process may have missed wake-ups.
+        """Have everything read again, because this process may have missed wake-ups.
 
-        Others may have missed what was published here before the loss was detected, so they are woken, too.
+        After a lost connection, other processes do so, too: they may have missed wake-ups that this process published
+        before it detected the loss.
         """
         for handler in handlers.values():
             handler(EVERYTHING)
-        for channel in PUBLISHED_CHANNELS if self._broken else ():
+        for channel in PUBLISHED_CHANNELS if self._lost_before else ():
             await self.publish(channel, EVERYTHING)
 
     @asynccontextmanager
     async def _connection(self, handlers: WakeHandlers) -> AsyncIterator["_Connection"]:
-        """A connection that is subscribed to all channels. A broken connection is replaced by a new one."""
+        """A new connection that is subscribed to the handlers' channels. It is closed at the end."""
         connection = _Connection(handlers)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -130,7 +131,7 @@ class _Connection:
 
     def __init__(self, handlers: WakeHandlers) -> None:
         self.client = Client()
-        self.why = ""
+        self.failure = ""
         self._handlers = handlers
         self._failed = asyncio.Event()
 
@@ -144,19 +145,19 @@ class _Connection:
                 password=url.password,
                 token=url.token,
                 error_cb=self._on_error,
-                # The client's own reconnect gives up for good after some errors.
+                # The client's own reconnect gives up permanently after some errors.
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 pending_size=2 * MAX_PENDING_BYTES,
             )
         except NoServersError as error:
-            raise ConnectionRefusedError(self.why) from error
+            raise ConnectionRefusedError(self.failure) from error
         # Another server of the list may have failed before this one.
         self._failed.clear()
 
     async def subscribe(self, subject: str, channel: str) -> None:
-        """Subscribe; returns when no further message can be missed. Raises `PermissionError`."""
+        """Subscribe, and return when no further message can be missed. Raises `PermissionError`."""
 
         async def receive(message: Msg) -> None:
             self._receive(channel, message.data)
@@ -166,7 +167,7 @@ class _Connection:
         for _ in range(2):
             await self.client.flush(HEARTBEAT_INTERVAL_SECONDS)
         if self._failed.is_set():
-            raise PermissionError(self.why)
+            raise PermissionError(self.failure)
 
     async def failed(self, seconds: float) -> bool:
         """Whether the connection fails within this time."""
@@ -192,7 +193,7 @@ class _Connection:
             for handler in self._handlers.values():
                 handler(EVERYTHING)
         else:
-            self.why = str(error)
+            self.failure = str(error)
             self._failed.set()
 
 

@@ -1,7 +1,7 @@
 """The URL of the NATS server that carries wake-ups (`KHALA_WAKE_URL`): `nats://name:password@host:4222/prefix`.
 
-A name without a password is a token. Several servers of one cluster are separated by commas; the credentials and the
-prefix are those of the first. The connection is encrypted if the server requires it.
+A name without a password is a token. Commas separate several servers of one cluster; the credentials and the prefix of
+the first URL apply to all. The connection is encrypted if the server requires it.
 """
 
 import re
@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 DEFAULT_PREFIX = "khala"
-"""The prefix of subjects, unless the URL has another: databases that share a server need one each."""
+"""The prefix of subjects, unless the URL has another one. Databases that share a server need different prefixes."""
 DEFAULT_PORT = 4222
 EXAMPLE = "must be like nats://name:password@host:4222"
 
 
 class NatsServers(msgspec.Struct, frozen=True, kw_only=True):
-    """NATS servers as URLs without credentials. The credentials are separate fields, which no text form contains."""
+    """The URLs of NATS servers, without credentials, and the credentials, which `str` and `repr` leave out."""
 
     servers: tuple[str, ...]
     prefix: str = DEFAULT_PREFIX
@@ -25,23 +25,23 @@ class NatsServers(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
     def __repr__(self) -> str:
-        return f"WakeUrl({self})"
+        return f"NatsServers({self})"
 
     def __str__(self) -> str:
         return ",".join(self.servers)
 
 
-def parse(given: str) -> NatsServers:
-    """Parse the URL. Raises `ValueError`, which says what is expected and repeats nothing of the URL."""
+def parse(text: str) -> NatsServers:
+    """Parse the setting. Raises `ValueError`, whose message says what is expected and contains nothing of `text`."""
     try:
-        split = [urlsplit(one.strip()) for one in given.split(",")]
+        urls = [urlsplit(url.strip()) for url in text.split(",")]
     except ValueError as error:
         raise ValueError(EXAMPLE) from error
-    first = split[0]
+    first = urls[0]
     prefix = first.path.strip("/")
     if prefix and not re.fullmatch(r"[\w-]{1,64}", prefix, re.ASCII):
         raise ValueError("may end with /prefix only, of letters, digits, - and _")
-    servers = tuple(map(_server, split))
+    servers = tuple(map(_server, urls))
     name, password = (unquote(part) if part else None for part in (first.username, first.password))
     return NatsServers(
         servers=servers,
@@ -52,11 +52,11 @@ def parse(given: str) -> NatsServers:
     )
 
 
-def _server(one: SplitResult) -> str:
+def _server(url: SplitResult) -> str:
     try:
-        host, port = one.hostname, one.port or DEFAULT_PORT
+        host, port = url.hostname, url.port or DEFAULT_PORT
     except ValueError as error:
         raise ValueError("must have a port between 1 and 65535") from error
-    if one.scheme != "nats" or not host or one.query or one.fragment:
+    if url.scheme != "nats" or not host or url.query or url.fragment:
         raise ValueError(EXAMPLE)
     return f"nats://[{host}]:{port}" if ":" in host else f"nats://{host}:{port}"

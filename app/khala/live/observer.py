@@ -1,10 +1,10 @@
 """Observers: one client's subscriptions, with a bounded outbox.
 
-A frame goes straight to the connection while the connection takes it and no other frame waits. Frames that have to wait
-go to the outbox, which the pump empties. A subscription's cursor is the revision up to which frames were handed to
-either. When the outbox is full, its frames are dropped and the cursors go back; once the client has drained, it reads
-on from there. Late joiners, laggards and reconnects share this one recovery path. A subscription whose access may have
-changed is suspended: it gets nothing until the access guard has checked it.
+A frame is written to the connection at once if no other frame waits and the connection takes it. Otherwise it is put
+into the outbox, which the pump empties. A subscription's cursor is the revision up to which frames were written or put
+into the outbox. When the outbox is full, its frames are dropped and the cursors are set back; when the outbox is empty,
+the pump reads the changes from there on. Late joiners, laggards and reconnects share this one recovery path. A
+subscription whose access may have changed is suspended: it gets no frames until the access guard has checked it.
 """
 
 import asyncio
@@ -26,17 +26,20 @@ from khala.signals import metrics
 log = structlog.get_logger()
 
 MAX_OUTBOX_BYTES = 256 * 1024
-"""Bytes that one client's outbox may hold."""
+"""The maximum size of one client's outbox."""
 RETRY_INTERVAL_SECONDS = 0.5
 """Seconds before a failed read is retried."""
 GONE = "thread_not_found"
-"""The reason code of a subscription to a thread that was deleted."""
+"""The reason code for the end of a subscription to a thread that was deleted."""
 FORBIDDEN = "forbidden"
-"""The reason code of a subscription whose caller has lost access."""
+"""The reason code for the end of a subscription whose caller has lost access."""
 
 
 class OutgoingFrame(msgspec.Struct, frozen=True):
-    """An encoded frame in an outbox; `revision` is the topic's after it, None for frames outside of a topic's chain."""
+    """An encoded frame in an outbox. It takes the subscription's topic from revision `since` to `revision`.
+
+    Without `subscription`, the frame is not a topic's delta, and is never dropped.
+    """
 
     body: EncodedFrame
     revision: int | None = None
@@ -45,7 +48,7 @@ class OutgoingFrame(msgspec.Struct, frozen=True):
 
 
 class CatchUpRead(msgspec.Struct, frozen=True):
-    """The result of a catch-up read: a frame, none if nothing is missing, and the topic's `access_id` at the read."""
+    """The result of a catch-up read: a frame, None if nothing is missing, and the topic's `access_id` at the read."""
 
     body: EncodedFrame | None
     revision: int | None
@@ -53,7 +56,7 @@ class CatchUpRead(msgspec.Struct, frozen=True):
 
 
 SendFrame: TypeAlias = Callable[[OutgoingFrame], Awaitable[None]]
-"""Sends a frame as soon as the client takes it."""
+"""Sends a frame, and returns when the client has taken it."""
 TryWrite: TypeAlias = Callable[[bytes], bool]
 """Sends a WebSocket message now, or returns False if it has to wait."""
 
@@ -62,25 +65,25 @@ class SubscriptionSource(Protocol):
     """The source of a subscription's frames: a hub."""
 
     async def read(self, topic_id: UUID, after: int) -> CatchUpRead | None:
-        """Read what an observer lacks; None if the topic is gone."""
+        """Read the changes that an observer lacks. None if the topic is gone."""
 
     async def authorizations(self, subscriptions: "list[Subscription]") -> list[Authorization | None]:
-        """The current authorizations of the callers of these subscriptions, which are all of this source."""
+        """The current authorizations of the callers of these subscriptions, which all have this source."""
 
     def is_caught_up(self, subscription: "Subscription") -> bool:
-        """Whether the subscription, which has read up to its cursor, is where the topic's others are."""
+        """Whether the subscription's cursor has reached the revision of the topic's other subscriptions."""
 
     def recheck(self, subscription: "Subscription") -> None:
-        """Check again whether the caller may follow."""
+        """Recheck whether the caller may follow the topic."""
 
     def revoke(self, subscription: "Subscription", code: str) -> None:
-        """End the subscription, and send the reason."""
+        """End the subscription, and send the reason code."""
 
 
 class Subscription:
     """One observer following one topic."""
 
-    # There are many, and each frame touches all of its topic: small objects are faster.
+    # There are many subscriptions, and each frame touches all of its topic's, so small objects are faster.
     __slots__ = (
         "access_id",
         "behind",
@@ -109,15 +112,15 @@ class Subscription:
         self.suspended = False
         self.ended = False
         self.had_presence = False
-        """Whether the last presence list that was sent had an entry."""
+        """Whether the last presence list sent was not empty."""
 
     @property
-    def readable(self) -> bool:
-        """Whether it has to catch up by a read of its own now."""
+    def needs_read(self) -> bool:
+        """Whether the subscription has to catch up by a read, and may do so now."""
         return self.behind and not self.suspended and not self.ended
 
     def offer(self, body: EncodedFrame, since: int, revision: int) -> None:
-        """Take the topic's next frame if it follows the cursor; else the observer will catch up."""
+        """Send the topic's next frame if it follows the cursor. Otherwise the subscription falls back to a read."""
         if self.behind or self.cursor >= revision:
             return
         if self.cursor != since or self.suspended:
@@ -128,23 +131,23 @@ class Subscription:
                 self.client.enqueue(OutgoingFrame(body, revision, self, since))
 
     def fall_back(self, cursor: int) -> None:
-        """Go back to this revision, and read on from there once the client has drained."""
+        """Set the cursor back to this revision. The pump catches up from there when the outbox is empty."""
         self.cursor = min(self.cursor, cursor)
         self.behind = True
         self.client.wake()
 
     def suspend(self) -> None:
-        """Get nothing until `confirm`; frames in the outbox are dropped."""
+        """Receive no frames until `confirm`. Frames in the outbox are dropped."""
         self.suspended = True
         self.client.drop_frames(self)
 
     def end(self) -> None:
-        """End: no more frames are taken, and those in the outbox are dropped."""
+        """End the subscription. It receives no more frames, and those in the outbox are dropped."""
         self.ended = self.behind = True
         self.client.remove(self)
 
     def confirm(self, authorization: Authorization) -> None:
-        """Resume: its caller may follow the topic under this authorization."""
+        """Resume under this authorization, by which the caller may follow the topic."""
         self.access_id = authorization.access_id
         self.expires_at = authorization.expires_at
         self.suspended = False
@@ -152,9 +155,9 @@ class Subscription:
 
 
 class Observer:
-    """One connection: its subscriptions and its outbox. `pump` sends what `write` could not.
+    """One connection: its subscriptions and its outbox. `pump` sends the frames that `write` does not take.
 
-    `on_left` is called with every subscription that ends, unless another takes its place.
+    `on_ended` is called with every subscription that ends, unless a new one for the same topic replaces it.
     """
 
     def __init__(
@@ -162,10 +165,10 @@ class Observer:
         *,
         heartbeat: Heartbeat | None = None,
         write: TryWrite | None = None,
-        on_left: Callable[[Subscription], None] = lambda _: None,
+        on_ended: Callable[[Subscription], None] = lambda _: None,
     ) -> None:
         self.heartbeat = heartbeat
-        self.on_left = on_left
+        self.on_ended = on_ended
         self._write = write
         self._sending = False
         self.secret = uuid4()
@@ -177,15 +180,15 @@ class Observer:
         self._woken = asyncio.Event()
 
     def count_topics(self, source: SubscriptionSource) -> int:
-        """The number of topics of this source that it follows."""
-        return sum(one.source is source for one in self.subscriptions.values())
+        """The number of topics of this source that the client follows."""
+        return sum(subscription.source is source for subscription in self.subscriptions.values())
 
     def wake(self) -> None:
-        """Wake the pump: there is something to do."""
+        """Wake the pump."""
         self._woken.set()
 
     def try_send(self, body: EncodedFrame) -> bool:
-        """Send a frame now, unless others wait or the connection does not take it. Returns whether it was sent."""
+        """Send a frame now, unless others wait or the connection can't take it. Returns whether it was sent."""
         if self._sending or self._outbox or self._write is None:
             return False
         return self._write(body.websocket_message)
@@ -196,7 +199,7 @@ class Observer:
             self.enqueue(out)
 
     def enqueue(self, out: OutgoingFrame) -> None:
-        """Add a frame to the outbox; if it is over its limit then, drop all frames of topics."""
+        """Add a frame to the outbox. If the outbox is then over its limit, all frames of topics are dropped."""
         self._outbox.append(out)
         self._bytes += len(out.body)
         if self._bytes > MAX_OUTBOX_BYTES:
@@ -204,12 +207,12 @@ class Observer:
         self._woken.set()
 
     def set_presence(self, subscription: Subscription, body: EncodedFrame) -> None:
-        """Send this presence list of the subscription's thread; it replaces one that was not sent yet."""
+        """Send this presence list of the subscription's thread. It replaces a list that was not sent yet."""
         self._presence[subscription] = body
         self._woken.set()
 
     def drop_frames(self, subscription: Subscription) -> None:
-        """Drop the subscription's frames from the outbox; if there were any, it will read them again."""
+        """Drop the subscription's frames from the outbox. If there were any, the subscription falls back."""
         dropped = [out for out in self._outbox if out.subscription is subscription]
         if dropped:
             self._outbox = deque(out for out in self._outbox if out.subscription is not subscription)
@@ -217,7 +220,7 @@ class Observer:
             subscription.fall_back(dropped[0].since)
 
     def remove(self, subscription: Subscription) -> None:
-        """Remove the subscription and all that waits for it."""
+        """Remove the subscription and its waiting frames."""
         self.subscriptions.pop((subscription.source, subscription.topic_id), None)
         self._presence.pop(subscription, None)
         self.drop_frames(subscription)
@@ -228,7 +231,7 @@ class Observer:
             await self._woken.wait()
             self._woken.clear()
             await self._flush(send)
-            for subscription in [one for one in self.subscriptions.values() if one.readable]:
+            for subscription in [each for each in self.subscriptions.values() if each.needs_read]:
                 await self._try_to_catch_up(subscription, send)
             if self._presence:
                 await self._send_presence(send)
@@ -240,7 +243,7 @@ class Observer:
             await self._send(out, send)
 
     async def _send(self, out: OutgoingFrame, send: SendFrame) -> None:
-        """Send a frame; frames that come meanwhile wait behind it."""
+        """Send a frame. Frames that arrive meanwhile wait in the outbox."""
         self._sending = True
         try:
             await send(out)
@@ -258,12 +261,12 @@ class Observer:
         except Unavailable as error:
             log.warning("catch_up_failed", topic_id=str(subscription.topic_id), error=str(error.__cause__))
             await asyncio.sleep(RETRY_INTERVAL_SECONDS)
-        if subscription.readable:
+        if subscription.needs_read:
             self._woken.set()
 
     async def _catch_up(self, subscription: Subscription, send: SendFrame) -> None:
-        """One read from the cursor on; the pump repeats it until the subscription has caught up."""
-        if not subscription.readable:
+        """Read once from the cursor on. The pump repeats it until the subscription has caught up."""
+        if not subscription.needs_read:
             return
         read = await subscription.source.read(subscription.topic_id, subscription.cursor)
         if subscription.ended:
@@ -284,9 +287,9 @@ class Observer:
 
     def _drop_all(self) -> None:
         metrics.DROPPED_BACK.inc()
-        kept = [out for out in self._outbox if out.subscription is None]
+        others = [out for out in self._outbox if out.subscription is None]
         for out in self._outbox:
             if out.subscription is not None:
                 out.subscription.fall_back(out.since)
-        self._outbox = deque(kept)
-        self._bytes = sum(len(out.body) for out in kept)
+        self._outbox = deque(others)
+        self._bytes = sum(len(out.body) for out in others)

@@ -1,7 +1,7 @@
-"""Presence: who has a thread open now, sent to everybody who follows the thread over a socket, in every process.
+"""Presence: reports which clients have a thread open to all sockets that follow the thread, in every process.
 
-Writes, and reads with their frames, are batched: at most one of each per `UPDATE_INTERVAL_SECONDS`, with the newest
-state. A thread without changes costs no query, however many follow it.
+Writes are batched, and so are reads with their frames: at most one of each per `UPDATE_INTERVAL_SECONDS`, with the
+newest state. A thread without changes costs no query, however many clients follow it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import structlog
 
 from khala.domain import frames
 from khala.domain.errors import Unavailable
-from khala.live.access_guard import Guard
+from khala.live.access_guard import AccessGuard
 from khala.live.encoded_frame import EncodedFrame
 from khala.live.observer import Observer, Subscription
 from khala.signals.metrics import PRESENT
@@ -36,11 +36,11 @@ HEARTBEAT_INTERVAL_SECONDS = 2.0
 CHECK_INTERVAL_SECONDS = 0.5
 """Seconds between two checks for silent connections."""
 PING_AFTER_SECONDS = 3.0
-"""Seconds of silence after which a socket is pinged, while it is present somewhere."""
+"""Seconds of silence after which a socket is pinged, if it is present in a thread."""
 ABSENT_AFTER_SECONDS = 8.0
-"""Seconds of silence after which a connection is not present, until it is heard again."""
+"""Seconds of silence after which a connection counts as absent, until it sends something."""
 RETRY_INTERVAL_SECONDS = 0.5
-"""Seconds before a failed read or write is retried, and the timeout of the clean-up at the end."""
+"""Seconds before a failed read or write is retried, and the timeout of the clean-up at shutdown."""
 EMPTY_LIST = EncodedFrame(b"")
 """The presence list of an empty thread."""
 
@@ -51,11 +51,11 @@ class PresenceEntry:
     def __init__(self, subscription: Subscription, state: str) -> None:
         self.subscription = subscription
         self.state = state
-        self.away = False
+        self.silent = False
         self.user_id = subscription.caller.user_id
 
     def row(self, participant_id: UUID) -> PresenceRow:
-        """The entry as it is stored; the name is the account's."""
+        """The entry as it is stored. The name is the account's."""
         caller = self.subscription.caller
         return PresenceRow(
             thread_id=self.subscription.topic_id,
@@ -65,20 +65,20 @@ class PresenceEntry:
             state=self.state,
         )
 
-    def check(self) -> bool:
-        """Ping a silent connection. Returns whether it has become silent, was heard again, or has lost its account."""
-        heartbeat, before = self.subscription.client.heartbeat, (self.away, self.user_id)
+    def refresh(self) -> bool:
+        """Ping a silent connection, and update the entry. Returns whether its silence or its account has changed."""
+        heartbeat, before = self.subscription.client.heartbeat, (self.silent, self.user_id)
         if heartbeat is not None:
             heartbeat.ping_if_silent(PING_AFTER_SECONDS)
-            self.away = time.monotonic() - heartbeat.last_heard_at > ABSENT_AFTER_SECONDS
+            self.silent = time.monotonic() - heartbeat.last_received_at > ABSENT_AFTER_SECONDS
         self.user_id = self.subscription.caller.user_id
-        return (self.away, self.user_id) != before
+        return (self.silent, self.user_id) != before
 
 
 class PresenceService:
-    """The presence of this process's connections, and the lists that their subscriptions get."""
+    """The presence of this process's connections, and the presence lists that their subscriptions receive."""
 
-    def __init__(self, db: Database, guard: Guard) -> None:
+    def __init__(self, db: Database, guard: AccessGuard) -> None:
         self.process_id = uuid4()
         self._db = db
         self._guard = guard
@@ -91,7 +91,10 @@ class PresenceService:
         self._to_read = asyncio.Event()
 
     def add_watcher(self, subscription: Subscription) -> None:
-        """Send the thread's presence list to this subscription, now and at every change. It may replace another one."""
+        """Send the thread's presence list to this subscription, now and at every change.
+
+        The subscription may replace another one of the same connection.
+        """
         client, thread_id = subscription.client, subscription.topic_id
         self._watchers[thread_id][client] = subscription
         entry = self._entries.get((client, thread_id))
@@ -115,7 +118,7 @@ class PresenceService:
         self.remove(subscription)
 
     def update(self, subscription: Subscription, state: str) -> None:
-        """Set the connection present with this state, as JSON text; repeating it changes nothing."""
+        """Set the connection present with this state, as JSON text. Repeating the call changes nothing."""
         key = (subscription.client, subscription.topic_id)
         entry = self._entries.get(key)
         if entry is None:
@@ -133,9 +136,9 @@ class PresenceService:
             self._mark_unwritten(key)
 
     def handle_notification(self, payload: str) -> None:
-        """Handle a notification: presence has changed in these threads, or in any."""
-        named = list(self._watchers) if payload == EVERYTHING else map(UUID, payload.split(","))
-        for thread_id in named:
+        """Handle a notification that presence has changed in these threads, or in any thread."""
+        thread_ids = list(self._watchers) if payload == EVERYTHING else map(UUID, payload.split(","))
+        for thread_id in thread_ids:
             if thread_id in self._watchers:
                 self._mark_unread(thread_id)
 
@@ -148,7 +151,7 @@ class PresenceService:
             group.create_task(self._watch_silence())
 
     async def close(self) -> None:
-        """Remove all entries of this process, which ends."""
+        """Remove all entries of this process, which is shutting down."""
         try:
             async with asyncio.timeout(RETRY_INTERVAL_SECONDS), self._db.driver() as driver:
                 await presence.clear(driver, self.process_id)
@@ -158,7 +161,7 @@ class PresenceService:
     def _mark_unwritten(self, key: tuple[Observer, UUID]) -> None:
         client, thread_id = key
         PRESENT.set(len(self._entries))
-        # A participant id for each thread: it reveals nothing of the connection's other threads.
+        # Each thread has another participant id, so that it reveals nothing about the connection's other threads.
         self._unwritten[key] = uuid5(client.secret, str(thread_id))
         self._to_write.set()
 
@@ -167,7 +170,7 @@ class PresenceService:
         self._to_read.set()
 
     def _send_list(self, subscription: Subscription, body: EncodedFrame) -> None:
-        """Send the list; an empty one only to a subscription whose last list was not empty."""
+        """Send the list. An empty list is sent only to a subscription whose last list was not empty."""
         if body or subscription.had_presence:
             subscription.had_presence = bool(body)
             empty = frames.PresenceFrame(thread_id=subscription.topic_id, participants=())
@@ -190,21 +193,21 @@ class PresenceService:
 
     async def _write_all(self) -> None:
         due, self._unwritten = self._unwritten, {}
-        present = {key: self._entries[key] for key in due if key in self._entries and not self._entries[key].away}
+        present = {key: self._entries[key] for key in due if key in self._entries and not self._entries[key].silent}
         rows = [entry.row(due[key]) for key, entry in present.items()]
-        left = [(key[1], participant_id) for key, participant_id in due.items() if key not in present]
+        absent = [(key[1], participant_id) for key, participant_id in due.items() if key not in present]
         try:
             async with self._db.driver() as driver:
-                was_cleared = await presence.write(driver, self.process_id, rows, left)
+                was_dead = await presence.write(driver, self.process_id, rows, absent)
         except BaseException:
             self._unwritten = due | self._unwritten
             raise
-        if was_cleared:
-            self._rewrite_all(but=due)
+        if was_dead:
+            self._rewrite_all(except_for=due)
 
-    def _rewrite_all(self, *, but: dict[tuple[Observer, UUID], UUID]) -> None:
+    def _rewrite_all(self, *, except_for: dict[tuple[Observer, UUID], UUID]) -> None:
         for key in self._entries:
-            if key not in but:
+            if key not in except_for:
                 self._mark_unwritten(key)
 
     async def _read_all(self) -> None:
@@ -230,7 +233,7 @@ class PresenceService:
         self._lists[thread_id] = body
         for subscription in list(self._watchers[thread_id].values()):
             if subscription.access_id != present.access_id:
-                # The list was read at another `access_id` than the subscription's: the guard checks first.
+                # The list was read at another `access_id` than the subscription's, so its access is checked first.
                 self._guard.recheck(subscription)
             self._send_list(subscription, body)
 
@@ -246,12 +249,12 @@ class PresenceService:
     async def _record_heartbeat(self) -> None:
         async with self._db.driver() as driver:
             if await presence.record_heartbeat(driver, self.process_id):
-                self._rewrite_all(but={})
+                self._rewrite_all(except_for={})
             await presence.clear(driver)
 
     async def _watch_silence(self) -> None:
         while True:
             for key, entry in self._entries.items():
-                if entry.check():
+                if entry.refresh():
                     self._mark_unwritten(key)
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)

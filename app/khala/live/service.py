@@ -1,8 +1,8 @@
-"""The live layer as a whole: the hubs of both feeds, the access guard and presence, for `main` and the API."""
+"""The live layer's services together: the hubs of both feeds, the access guard and presence."""
 
 from collections.abc import Awaitable, Callable
 
-from khala.live.access_guard import Guard
+from khala.live.access_guard import AccessGuard
 from khala.live.catch_up_reader import CatchUpReader
 from khala.live.delivery_metrics import DeliveryRecorder
 from khala.live.fallback_poll import FallbackPoll
@@ -23,20 +23,20 @@ from khala.store.postgres.notifications import (
 
 
 class LiveService:
-    """The hubs read through `inner`; observers are authorised, and catch up, through `db`."""
+    """The services of the live layer. Observers catch up through `db`, all other reads use `background_db`."""
 
-    def __init__(self, db: Database, inner: Database) -> None:
+    def __init__(self, db: Database, background_db: Database) -> None:
         reader = CatchUpReader(db)
-        self.guard = Guard(inner)
-        self.deliveries = DeliveryRecorder(inner)
-        self.threads = Hub(inner, reader, ThreadFeed(), self.guard, self.deliveries)
-        self.accounts = Hub(inner, reader, AccountFeed(), self.guard, self.deliveries)
-        self.presence = PresenceService(inner, self.guard)
-        self.poll = FallbackPoll(inner, self._is_watched, self._refresh_all)
+        self.guard = AccessGuard(background_db)
+        self.deliveries = DeliveryRecorder(background_db)
+        self.threads = Hub(background_db, reader, ThreadFeed(), self.guard, self.deliveries)
+        self.accounts = Hub(background_db, reader, AccountFeed(), self.guard, self.deliveries)
+        self.presence = PresenceService(background_db, self.guard)
+        self.poll = FallbackPoll(background_db, self._is_watched, self._refresh_all)
 
     @property
     def handlers(self) -> dict[str, Callable[[str], None]]:
-        """By channel, the handler of its notifications."""
+        """The handlers of notifications, by channel."""
         return {
             THREADS_CHANNEL: self.threads.handle_notification,
             ACCOUNTS_CHANNEL: self.accounts.handle_notification,
@@ -46,7 +46,7 @@ class LiveService:
 
     @property
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """The loops that run as long as the process does, by name."""
+        """The loops to run for as long as the process runs, by name."""
         return {
             "hub": self.threads.run,
             "accounts": self.accounts.run,
@@ -57,11 +57,11 @@ class LiveService:
         }
 
     def create_observer(self, heartbeat: Heartbeat | None = None, write: TryWrite | None = None) -> Observer:
-        """An observer for a new connection, without subscriptions. Its pump sends the frames that `write` does not."""
-        return Observer(heartbeat=heartbeat, write=write, on_left=self.presence.remove_watcher)
+        """An observer for a new connection. Its pump sends the frames that `write` does not take."""
+        return Observer(heartbeat=heartbeat, write=write, on_ended=self.presence.remove_watcher)
 
     def close(self, client: Observer) -> None:
-        """End all subscriptions of the observer: its connection is gone."""
+        """End all subscriptions of the observer, because its connection has ended."""
         for hub in (self.threads, self.accounts):
             hub.close(client)
 

@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         name="an-ended-account-subscribes",
         file="app/khala/api/threads/socket_session.py",
-        old="return self._account if stands(self._account) else without_account(self._account)",
+        old="return self._account if is_unexpired(self._account) else without_account(self._account)",
         new="return self._account",
         tests=("tests/unit/test_socket_session.py",),
         why="A socket could subscribe by a signed token that has ended.",

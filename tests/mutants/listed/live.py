@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         name="a-read-that-was-overtaken-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._wake_again({topic_id})\n        if reads:"),
+        old=("                self._mark_changed({topic_id})\n        if reads:"),
         new=("                pass\n        if reads:"),
         tests=(
             "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_catches_up",
@@ -131,7 +131,7 @@ MUTANTS = (
         name="strangers-are-not-doubted",
         file="app/khala/live/hub.py",
         old=(
-            "        for subscription in [one for one in topic.subscriptions if one.access_id != access_id]:\n"
+            "        for subscription in [each for each in topic.subscriptions if each.access_id != access_id]:\n"
             "            self._guard.recheck(subscription)\n"
         ),
         new="",
@@ -156,7 +156,9 @@ MUTANTS = (
     Mutant(
         name="a-failed-look-is-forgotten",
         file="app/khala/live/hub.py",
-        old=("                self._wake_again(woken)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"),
+        old=(
+            "                self._mark_changed(changed)\n                await asyncio.sleep(RETRY_INTERVAL_SECONDS)"
+        ),
         new="                await asyncio.sleep(RETRY_INTERVAL_SECONDS)",
         tests=("tests/integration/test_hub.py::test_a_failed_read_is_retried",),
         why="A change that was committed while the database was away would show at the next poll only.",
@@ -175,8 +177,8 @@ MUTANTS = (
         name="a-jwt-outlasts-its-time",
         file="app/khala/live/access_guard.py",
         old=(
-            "            if not stands(subscription.caller):\n"
-            "                self._strip(subscription)\n"
+            "            if not is_unexpired(subscription.caller):\n"
+            "                self._remove_account(subscription)\n"
             "            self.recheck"
         ),
         new="            self.recheck",
@@ -189,7 +191,8 @@ MUTANTS = (
         name="a-failed-check-is-forgotten",
         file="app/khala/live/access_guard.py",
         old=(
-            "            self._doubted = {one: None for one in batch if not one.ended} | self._doubted\n"
+            "            self._pending = {subscription: None for subscription in batch if not subscription.ended}"
+            " | self._pending\n"
             "            raise"
         ),
         new="            raise",
@@ -237,7 +240,7 @@ MUTANTS = (
     Mutant(
         name="the-poll-always-looks",
         file="app/khala/live/fallback_poll.py",
-        old=("                seen = now\n                self._refresh_all()"),
+        old=("                last_snapshot = snapshot\n                self._refresh_all()"),
         new="                self._refresh_all()",
         tests=("tests/unit/test_fallback_poll.py",),
         why="Each process would read all that is watched every five seconds.",

@@ -14,7 +14,7 @@ from khala.domain import frames, unknown_fields
 from khala.domain.access import Caller, require_scope
 from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
 from khala.domain.token_bucket import TokenBucket
-from khala.live.access_guard import stands, without_account
+from khala.live.access_guard import is_unexpired, without_account
 from khala.live.observer import Observer
 
 MAX_FRAME_BYTES = 64 * 1024
@@ -132,7 +132,7 @@ class SocketSession:
 
     def _current(self) -> Caller:
         """Return the connection's account, or an anonymous caller if its credential has expired."""
-        return self._account if stands(self._account) else without_account(self._account)
+        return self._account if is_unexpired(self._account) else without_account(self._account)
 
 
 def _extends(new: Caller, old: Caller) -> bool:
