@@ -1,7 +1,8 @@
 """The SQL of the filler. Each statement inserts one kind of row for the whole deployment.
 
 Every id is a UUID of version 7 of the moment at which its row would have been created, and rows are inserted in the
-order of these moments. So the rows of one thread are scattered over the pages of their tables, as in a real deployment.
+order of these moments: the plan of runs has that order, and the statements after it read the plan from its first row to
+its last. So the rows of one thread are scattered over the pages of their tables, as in a real deployment.
 """
 
 PREPARE = """
@@ -29,9 +30,9 @@ PREPARE = """
     $$;
     CREATE UNLOGGED TABLE scale.answers (
         answer int PRIMARY KEY, status text, question jsonb, content jsonb, finish jsonb, parts int, suffixes text[]);
-    CREATE UNLOGGED TABLE scale.answer_parts (answer int, seq int, kind text, data jsonb);
+    CREATE UNLOGGED TABLE scale.answer_parts (answer int, seq int, kind text, data jsonb, PRIMARY KEY (answer, seq));
     CREATE UNLOGGED TABLE scale.answer_receipts (
-        answer int, seq int, type text, tool_call_id text, data jsonb, cost_usd numeric);
+        answer int, seq int, type text, tool_call_id text, data jsonb, cost_usd numeric, PRIMARY KEY (answer, seq));
     CREATE UNLOGGED TABLE scale.threads (
         number bigint, id uuid, kind text, owner_id uuid, anon_key_hash bytea, runs int, gap interval,
         created_at timestamptz);
@@ -122,7 +123,6 @@ MESSAGES = """
         (run.message_id, 2 * run.turn + 3, run.user_message_id, 'assistant', answers.status, NULL, run.id,
          answers.parts, answers.content, answers.finish || scale.witness(run.hashes), run.revision + 1 + answers.parts)
     ) AS message (id, position, parent_id, role, status, author_id, run_id, seq, content, finish, revision)
-    ORDER BY run.created_at
 """
 
 RUNS = """
@@ -131,7 +131,7 @@ RUNS = """
     SELECT run.id, thread_id, message_id, user_message_id, 2 * turn + 2, revision + 1, coalesce(owner_id, thread_id),
            answers.status, '{{}}', owner_id, 1, 1, answers.finish || scale.witness(run.hashes), run.created_at,
            run.created_at + interval '4 seconds'
-    FROM scale.runs AS run JOIN scale.answers USING (answer) WHERE kind <> 'deleted' ORDER BY run.created_at
+    FROM scale.runs AS run JOIN scale.answers USING (answer) WHERE kind <> 'deleted'
 """
 
 PARTS = """
@@ -139,15 +139,18 @@ PARTS = """
     SELECT run.id, part.seq, run.message_id, run.thread_id, part.kind,
            CASE WHEN part.kind = 'finish' THEN part.data || scale.witness(run.hashes) ELSE part.data END,
            run.revision + 2 + part.seq, run.created_at + part.seq * interval '350 ms'
-    FROM scale.runs AS run JOIN scale.answer_parts AS part USING (answer) ORDER BY run.created_at, run.id, part.seq
+    FROM scale.runs AS run CROSS JOIN LATERAL (
+        SELECT * FROM scale.answer_parts WHERE answer_parts.answer = run.answer ORDER BY seq
+    ) AS part
 """
 
 RECEIPTS = """
     INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd, hash, created_at)
     SELECT run.id, receipt.seq, run.thread_id, receipt.type, receipt.tool_call_id, receipt.data, receipt.cost_usd,
            run.hashes[receipt.seq + 1], run.created_at
-    FROM scale.runs AS run JOIN scale.answer_receipts AS receipt USING (answer)
-    ORDER BY run.created_at, run.id, receipt.seq
+    FROM scale.runs AS run CROSS JOIN LATERAL (
+        SELECT * FROM scale.answer_receipts WHERE answer_receipts.answer = run.answer ORDER BY seq
+    ) AS receipt
 """
 
 LEDGER = """
@@ -157,7 +160,7 @@ LEDGER = """
     FROM scale.runs AS run CROSS JOIN LATERAL (VALUES
         ('accounts', ''::bytea), ('user', uuid_send(coalesce(run.owner_id, run.thread_id)))
     ) AS used (scope, key)
-    WHERE run.created_at > now() - interval '7 days' ORDER BY run.created_at, run.id
+    WHERE run.created_at > now() - interval '7 days'
 """
 
 BUDGETS = """
@@ -189,14 +192,13 @@ LIST_REVISIONS = """
 OBJECTS = """
     INSERT INTO objects (sha256, size, stored, touched_at)
     SELECT sha256(number::text::bytea), 4096, true, created_at FROM scale.runs WHERE number % 5 = 0
-    ORDER BY created_at
 """
 
 BLOBS = """
     INSERT INTO blobs (id, thread_id, run_id, sha256, size, media_type, author_id, created_at)
     SELECT scale.id(created_at, 7, number), thread_id, id, sha256(number::text::bytea), 4096, 'text/plain', owner_id,
            created_at
-    FROM scale.runs WHERE number % 5 = 0 ORDER BY created_at
+    FROM scale.runs WHERE number % 5 = 0
 """
 
 STATEMENTS = {

@@ -96,9 +96,12 @@ async def _insert(connection: Driver, size: DeploymentSize, progress: Callable[[
     await connection.execute(
         fill_statements.PREPARE.format(collector=COLLECTOR_ID, historian=HISTORIAN_ID)
         + "SET session_replication_role = replica; SET synchronous_commit = off; SET maintenance_work_mem = '256MB';"
+        "SET synchronize_seqscans = off;"
     )
     templates = answer_templates()
     await _store_answers(connection, templates)
+    # With statistics, the small tables are the ones that are hashed, and the order of the plan stays.
+    await connection.execute("ANALYZE scale.answers, scale.answer_parts, scale.answer_receipts")
     values = {
         "users": size.users,
         "threads": size.threads,
