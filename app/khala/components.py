@@ -178,7 +178,7 @@ class WorkerRuntime:
     async def working(self) -> AsyncIterator[None]:
         """Execute runs for as long as this is open; they are drained when it closes."""
         await asyncio.to_thread(self._load_models)
-        await self._counter.ready(self._models[0].name)
+        await self._counter.load(self._models[0].name)
         async with background({"writer": self._writer.run, "executor": self.executor.run}):
             try:
                 yield

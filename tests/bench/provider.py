@@ -130,7 +130,7 @@ async def httpx(url: str) -> AsyncIterator[Call]:
     async with httpx2.AsyncClient(timeout=LONGEST, limits=httpx2.Limits(max_connections=1000)) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = request_body.of(prompt, MODEL)
+            asked = request_body.encode(prompt, MODEL)
             async with client.stream("POST", f"{url}/v1/chat/completions", content=asked) as response:
                 return sum([len(piece) async for piece in response.aiter_raw()])
 
@@ -145,7 +145,7 @@ async def aio(url: str) -> AsyncIterator[Call]:
     async with aiohttp.ClientSession(connector=limits, timeout=times) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = request_body.of(prompt, MODEL)
+            asked = request_body.encode(prompt, MODEL)
             async with client.post(f"{url}/v1/chat/completions", data=asked) as response:
                 return sum([len(piece) async for piece in response.content.iter_any()])
 
@@ -159,7 +159,7 @@ async def socket(url: str) -> AsyncIterator[Call]:
 
     async def call(prompt: Prompt) -> int:
         reader, writer = await asyncio.open_connection(at.hostname, at.port)
-        asked, size = request_body.of(prompt, MODEL), 0
+        asked, size = request_body.encode(prompt, MODEL), 0
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(asked) + asked)
         tail = b""
         while not tail.endswith(END):

@@ -100,7 +100,7 @@ async def test_the_conversation_is_sent_in_order_with_alternating_turns(protocol
 @each_protocol
 async def test_an_interrupted_answer_is_sent_with_a_request_to_continue(protocol: str) -> None:
     async with calling(protocol) as (model, server):
-        await ask(model, Prompt(system="", turns=PROMPT.turns, said="The answer is fo"))
+        await ask(model, Prompt(system="", turns=PROMPT.turns, partial_answer="The answer is fo"))
     body = str(server.calls[0].body)
     assert body.index("And four?") < body.index("The answer is fo") < body.index("Go on from exactly where it ends")
 

@@ -86,7 +86,7 @@ async def test_an_endless_line_is_rejected_and_the_connection_closed() -> None:
 
 
 async def test_a_refusal_is_reported_although_its_body_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_responses, "PATIENCE", 0.05)
+    monkeypatch.setattr(error_responses, "READ_TIMEOUT_SECONDS", 0.05)
     head = b"HTTP/1.1 429 Too Many Requests\r\nretry-after-ms: 1500\r\ncontent-length: 5000\r\n\r\n"
     async with scripted(head + b'{"error": {"mess') as (model, script):
         failure, _ = await failing(model)

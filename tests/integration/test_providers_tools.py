@@ -8,7 +8,7 @@ import pytest
 from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 from khala.models.port import Completed, Prompt, PromptFile, PromptTurn, TextChunk, ToolOutcome, ToolUse
-from khala.models.prompt_order import NO_OUTCOME, NOTHING
+from khala.models.prompt_order import EMPTY_TEXT, MISSING_OUTCOME
 from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
 from tests.support.providers import Reply, in_rounds
 from tests.support.wires import UseTool
@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
 
 def with_tools(*turns: PromptTurn, said: str = "") -> Prompt:
-    return Prompt(system="Be brief.", turns=turns or PROMPT.turns, tools=TOOLS, said=said)
+    return Prompt(system="Be brief.", turns=turns or PROMPT.turns, tools=TOOLS, partial_answer=said)
 
 
 def round_of(*uses: ToolUse, text: str = "", failed: tuple[str, ...] = ()) -> tuple[PromptTurn, PromptTurn]:
@@ -90,7 +90,8 @@ async def test_a_call_with_empty_argument_text_has_no_arguments(protocol: str) -
 
 @TEXTUAL
 @pytest.mark.parametrize(
-    ("raw", "problem"), [('{"text": "a', "no JSON"), ("[1, 2]", "must be a JSON object"), ("{text}", "no JSON")]
+    ("raw", "problem"),
+    [('{"text": "a', "not valid JSON"), ("[1, 2]", "must be a JSON object"), ("{text}", "not valid JSON")],
 )
 async def test_invalid_arguments_are_a_problem_of_their_call(protocol: str, raw: str, problem: str) -> None:
     calls = (UseTool(name="echo", raw=raw, piece=2), UseTool(name="echo", args={"text": "b"}, id="use-2"))
@@ -246,14 +247,14 @@ async def test_only_pairs_of_call_and_outcome_are_sent(protocol: str) -> None:
     half = PromptTurn(role="assistant", uses=(use("one", text="interrupted"),))
     body = str(await told(protocol, with_tools(lost, PromptTurn(role="user", text="Do it."), half, PROMPT.turns[0])))
     assert "left behind" not in body
-    assert body.index("interrupted") < body.index(NO_OUTCOME) < body.index("One?")
+    assert body.index("interrupted") < body.index(MISSING_OUTCOME) < body.index("One?")
 
 
 @each_protocol
 async def test_an_empty_outcome_is_sent_as_words(protocol: str) -> None:
     used = PromptTurn(role="assistant", uses=(use("a"),))
     nothing = PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text=" \n", ok=True),))
-    assert NOTHING in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
+    assert EMPTY_TEXT in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
 
 
 @each_protocol
@@ -306,7 +307,7 @@ async def test_a_refusal_mentions_capabilities_that_the_model_may_lack(protocol:
         async with calling(protocol, Reply(status=400, message="no")) as (plain, _):
             failure, _ = await failing(plain)
         assert "Perhaps" not in failure.message
-        with pytest.raises(Exception, match=r"Perhaps this model can't read these files or use tools\.") as caught:
+        with pytest.raises(Exception, match=r"This model may not be able to read these files or use tools\.") as caught:
             await ask(model, with_tools(PromptTurn(role="user", text="Look!", files=FILES[:1])))
     assert getattr(caught.value, "code", None) == "refused"
 

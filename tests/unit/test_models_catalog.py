@@ -121,9 +121,9 @@ def test_a_vendor_with_openais_protocol_needs_only_a_table_entry(monkeypatch: py
     assert isinstance(Providers(settings.provider_config).open("acme:acme-small"), ChatModel)
     assert settings.provider_config.connection("acme").url == "https://api.acme.example/v1"
     assert ("ACME_API_KEY",) in [definition.variables for definition in definitions()]
-    assert failures.failed(failures.KEY, "acme", midstream=False).message == "Acme did not accept the key."
+    assert failures.from_kind(failures.INVALID_KEY, "acme", midstream=False).message == "Acme rejected the API key."
     prompt = Prompt(system="", turns=(PromptTurn(role="user", text="?"),), max_output_tokens=7)
-    body = msgspec.json.decode(request_body.of(prompt, "acme-small", acme.quirks))
+    body = msgspec.json.decode(request_body.encode(prompt, "acme-small", acme.quirks))
     assert (body["max_tokens"], body.get("max_completion_tokens"), body.get("stream_options")) == (7, None, None)
 
 

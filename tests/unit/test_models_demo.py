@@ -74,18 +74,18 @@ def test_an_echo_is_exact_whatever_its_tokens(text: str) -> None:
 @given(st.sampled_from(["/words=30", "Hello?", "/help", "/empty", "/echo aé👩 x"]), st.integers(0, 400))
 def test_an_interrupted_answer_continues_where_it_ended(message: str, place: int) -> None:
     whole = "".join(write(message).tokens)
-    script = write(message, said=whole[:place])
+    script = write(message, partial_answer=whole[:place])
     assert whole[:place] + "".join(script.tokens) == whole
     assert all(script.tokens)
 
 
 def test_a_simulated_failure_keeps_its_place_in_a_continued_answer() -> None:
-    assert write("/words=9 /hang=5", said="word1 word2 ").hang_after == 3
-    assert write("/words=9 /hang=5", said="word1 word2 word3 word4 word5 word6 ").hang_after == 0
+    assert write("/words=9 /hang=5", partial_answer="word1 word2 ").hang_after == 3
+    assert write("/words=9 /hang=5", partial_answer="word1 word2 word3 word4 word5 word6 ").hang_after == 0
 
 
 def test_earlier_text_that_does_not_match_is_ignored() -> None:
-    assert write("/words=2", said="As I said").tokens == ("word1 ", "word2")
+    assert write("/words=2", partial_answer="As I said").tokens == ("word1 ", "word2")
 
 
 def test_directives_after_echo_are_text() -> None:

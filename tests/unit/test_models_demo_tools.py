@@ -34,7 +34,7 @@ def user(text: str, *files: PromptFile) -> PromptTurn:
 
 
 def asked(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
-    return Prompt(system=system, turns=turns, tools=tools, said=said)
+    return Prompt(system=system, turns=turns, tools=tools, partial_answer=said)
 
 
 async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[ModelEvent]:
@@ -122,11 +122,11 @@ async def test_a_loop_never_ends_and_counts_its_steps() -> None:
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ('{"a": ', "no JSON"),
-        ("{a: 1}", "no JSON"),
-        ('{"a": NaN}', "no JSON"),
+        ('{"a": ', "not valid JSON"),
+        ("{a: 1}", "not valid JSON"),
+        ('{"a": NaN}', "not valid JSON"),
         ("[1]", "must be a JSON object"),
-        ('{"a": "\\ud800"}', "no JSON"),
+        ('{"a": "\\ud800"}', "not valid JSON"),
         ('{"a":' + "[" * 3000 + "]" * 3000 + "}", "too deeply"),
     ],
 )
@@ -264,7 +264,7 @@ async def test_files_are_named_in_the_answer() -> None:
     )
     listed = "- `a b.png`: image/png, 5 bytes\n- `c`: text/x, 0 bytes\n"
     assert listed in (await reply(user("What is it? /pace=0", *files)))[0]
-    assert (await reply(user("/say Nice. /pace=0", *files)))[0] == f"Nice.\n\nWith it came:\n\n{listed}"
+    assert (await reply(user("/say Nice. /pace=0", *files)))[0] == f"Nice.\n\nAttached files:\n\n{listed}"
     spurred = (user("/pace=0 /ask /call a", *files), PromptTurn(role="assistant", text="Shall I go on?"), user("Yes."))
     assert listed in (await reply(*spurred, *done(*await reply(*spurred))))[0]
     assert (await reply(user("/words=1 /pace=0", *files)))[0] == "word1"
@@ -316,12 +316,12 @@ UNREADABLE = ("/call", "/call {}", "/calls x", "/times=", "/times=x", "/wait=", 
 
 @pytest.mark.parametrize("word", UNREADABLE)
 def test_an_invalid_directive_is_an_ordinary_word(word: str) -> None:
-    plan = demo_plan.read(word)
+    plan = demo_plan.parse(word)
     assert (plan.empty, plan.rest) == (True, word)
 
 
 @given(st.text(), st.lists(st.sampled_from(["/call a", "/then", "/loop", "/times=2", '{"a"', "}", "/say", "\n", " "])))
 def test_no_message_crashes_the_plan(text: str, words: list[str]) -> None:
-    plan = demo_plan.read(" ".join([*words, text]))
-    for number in range(1, len(plan.rounds) + 2):
-        assert not plan.rounds or list(demo_plan.calls(plan, number))
+    plan = demo_plan.parse(" ".join([*words, text]))
+    for number in range(1, len(plan.steps) + 2):
+        assert not plan.steps or list(demo_plan.calls(plan, number))

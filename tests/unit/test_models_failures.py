@@ -14,8 +14,8 @@ from khala.models.openai.error_responses import retry_after
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (401, {"code": "invalid_api_key"}, failures.KEY),
-        (403, {}, failures.KEY),
+        (401, {"code": "invalid_api_key"}, failures.INVALID_KEY),
+        (403, {}, failures.INVALID_KEY),
         (402, {}, failures.QUOTA),
         (404, "no such model", failures.UNKNOWN_MODEL),
         (400, {"code": "model_not_found"}, failures.UNKNOWN_MODEL),
@@ -34,8 +34,8 @@ from khala.models.openai.error_responses import retry_after
         (503, {"message": "The engine is currently Overloaded"}, failures.OVERLOADED),
         (500, {"code": "server_is_overloaded"}, failures.OVERLOADED),
         (529, None, failures.OVERLOADED),
-        (302, "", failures.INVALID),
-        (204, "", failures.INVALID),
+        (302, "", failures.INVALID_RESPONSE),
+        (204, "", failures.INVALID_RESPONSE),
         (None, {"code": "rate_limit_exceeded"}, failures.RATE_LIMITED),
         (None, {"type": "service_unavailable_error"}, failures.UNAVAILABLE),
         (None, {"code": 429, "message": "upstream"}, failures.RATE_LIMITED),
@@ -47,7 +47,7 @@ from khala.models.openai.error_responses import retry_after
     ],
 )
 def test_each_refusal_has_its_failure_code(status: int | None, error: Any, kind: failures.FailureKind) -> None:
-    assert ProviderRefusalError.of(error, status=status).kind == kind
+    assert ProviderRefusalError.parse(error, status=status).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_date_to_come_is_a_wait() -> None:
 
 def test_only_a_refusal_without_a_cause_is_attributed_to_the_request() -> None:
     asked = ["use tools"]
-    plain = failures.of(ProviderRefusalError("no", status=400), "openai", midstream=False, asked=asked)
-    key = failures.of(ProviderRefusalError("no", status=401), "openai", midstream=False, asked=asked)
-    assert plain.message == "OpenAI refused the request. Perhaps this model can't use tools."
-    assert key.message == "OpenAI did not accept the key."
+    plain = failures.from_exception(ProviderRefusalError("no", status=400), "openai", midstream=False, abilities=asked)
+    key = failures.from_exception(ProviderRefusalError("no", status=401), "openai", midstream=False, abilities=asked)
+    assert plain.message == "OpenAI refused the request. This model may not be able to use tools."
+    assert key.message == "OpenAI rejected the API key."

@@ -47,7 +47,7 @@ def test_data_of_one_read_is_one_event_of_text_and_one_of_reasoning() -> None:
         chunk(content="after the end"),
     )
     assert said == [ReasoningChunk("let me"), TextChunk("42"), ReasoningChunk("!")]
-    assert (answer.heard, answer.finish, answer.done) == (["let me", "42", "!"], "stop", True)
+    assert (answer.texts, answer.finish_reason, answer.is_done) == (["let me", "42", "!"], "stop", True)
 
 
 def test_text_and_reasoning_in_one_chunk_keep_their_order() -> None:
@@ -67,7 +67,7 @@ def test_text_and_reasoning_in_one_chunk_keep_their_order() -> None:
 )
 def test_missing_fields_add_nothing(event: bytes) -> None:
     said, answer = heard(event)
-    assert (said, answer.finish, answer.done) == ([], None, False)
+    assert (said, answer.finish_reason, answer.is_done) == ([], None, False)
 
 
 def test_content_in_a_list_of_parts_is_text() -> None:
@@ -95,13 +95,13 @@ def test_the_last_usage_counts() -> None:
         msgspec.json.encode({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": n}}) for n in (1, 9)
     ]
     _, answer = heard(*counts)
-    assert answer.counts is not None
-    assert (answer.counts.prompt_tokens, answer.counts.completion_tokens) == (5, 9)
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 9)
 
 
 def test_a_refusal_is_filtered_whatever_the_finish_reason() -> None:
     said, answer = heard(chunk(refusal="I can't."), chunk("stop"))
-    assert (said, answer.finish) == ([], "content_filter")
+    assert (said, answer.finish_reason) == ([], "content_filter")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_an_error_in_the_stream_is_raised_with_its_message() -> None:
     said, raised = failing([chunk(content="a"), msgspec.json.encode(error)], ProviderRefusalError)
     assert said == [TextChunk("a")]
     assert isinstance(raised, ProviderRefusalError)
-    assert (raised.message, raised.names, raised.status) == ("slow down", ["rate_limit_exceeded", "requests"], None)
+    assert (raised.message, raised.codes, raised.status) == ("slow down", ["rate_limit_exceeded", "requests"], None)
 
 
 def test_pieces_of_calls_are_put_together_by_index() -> None:
@@ -133,13 +133,19 @@ def test_pieces_of_calls_are_put_together_by_index() -> None:
         calling({"index": 0, "id": "a", "function": {"name": "one", "arguments": '{"n"'}}),
         calling({"index": 1, "function": {"arguments": "{}"}}, {"index": 0, "function": {"arguments": ":1}"}}),
     )
-    assert [(use.id, use.name, use.args) for use in answer.calls.uses()] == [("b", "two", {}), ("a", "one", {"n": 1})]
+    assert [(use.id, use.name, use.args) for use in answer.tool_calls.uses()] == [
+        ("b", "two", {}),
+        ("a", "one", {"n": 1}),
+    ]
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["the same index", "no index"])
 def test_another_id_under_the_same_index_is_another_call(index: dict[str, int]) -> None:
     _, answer = heard(*(calling({**index, "id": name, "function": WEATHER}) for name in ("a", "b")))
-    assert [(use.id, use.args) for use in answer.calls.uses()] == [("a", {"city": "Aiur"}), ("b", {"city": "Aiur"})]
+    assert [(use.id, use.args) for use in answer.tool_calls.uses()] == [
+        ("a", {"city": "Aiur"}),
+        ("b", {"city": "Aiur"}),
+    ]
 
 
 def test_a_call_in_pieces_without_an_index_is_one() -> None:
@@ -148,33 +154,33 @@ def test_a_call_in_pieces_without_an_index_is_one() -> None:
         calling({"function": {"arguments": '{"city"'}}),
         calling({"function": {"arguments": ':"Aiur"}'}}),
     )
-    (use,) = answer.calls.uses()
+    (use,) = answer.tool_calls.uses()
     assert use.args == {"city": "Aiur"}
 
 
 def test_arguments_may_come_as_an_object() -> None:
     _, answer = heard(calling({"index": 0, "id": "a", "function": {"name": "weather", "arguments": {"city": "Aiur"}}}))
-    assert next(answer.calls.uses()).args == {"city": "Aiur"}
+    assert next(answer.tool_calls.uses()).args == {"city": "Aiur"}
 
 
 def test_a_call_without_a_name_is_dropped() -> None:
     _, answer = heard(calling({"index": 0, "id": "a", "function": {"arguments": "{}"}}))
-    assert list(answer.calls.uses()) == []
+    assert list(answer.tool_calls.uses()) == []
 
 
 def test_ids_are_made_unique() -> None:
     given = ("x", "x-1", "x", "x", None)
     pieces = ({"index": place, "id": name, "function": WEATHER} for place, name in enumerate(given))
     _, answer = heard(*map(calling, pieces))
-    ids = [use.id for use in answer.calls.uses()]
+    ids = [use.id for use in answer.tool_calls.uses()]
     assert ids[:2] == ["x", "x-1"]
     assert len(set(ids)) == 5
 
 
 def test_calls_are_bounded_in_number_and_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_call_assembly, "MAX_CALLS", 3)
-    monkeypatch.setattr(tool_call_assembly, "LONGEST_ARGUMENTS", 50)
+    monkeypatch.setattr(tool_call_assembly, "MAX_ARGUMENT_CHARACTERS", 50)
     many = [calling({"index": place, "id": f"{place}", "function": {"name": "f"}}) for place in range(4)]
     long = [calling({"index": 0, "id": "a", "function": {"name": "f", "arguments": "x" * 10}})] * 6
-    assert "3 tool calls" in str(failing(many, tool_call_assembly.TooManyCalls)[1])
-    assert "50 characters" in str(failing(long, tool_call_assembly.TooManyCalls)[1])
+    assert "3 tool calls" in str(failing(many, tool_call_assembly.ToolCallLimitError)[1])
+    assert "50 characters" in str(failing(long, tool_call_assembly.ToolCallLimitError)[1])

@@ -8,14 +8,14 @@ import msgspec
 from khala.domain.tools import ToolSpec
 from khala.models.openai import request_body
 from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
-from khala.models.prompt_order import GO_ON, NO_OUTCOME, NOTHING
+from khala.models.prompt_order import EMPTY_TEXT, MISSING_OUTCOME, RESUME_PROMPT
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ECHO = ToolSpec(name="echo", description="Says it again.", parameters=SCHEMA)
 
 
 def told(*turns: PromptTurn, system: str = "", **rest: Any) -> Any:
-    return msgspec.json.decode(request_body.of(Prompt(system=system, turns=turns, **rest), "m-1"))
+    return msgspec.json.decode(request_body.encode(Prompt(system=system, turns=turns, **rest), "m-1"))
 
 
 def messages(*turns: PromptTurn, **rest: Any) -> Any:
@@ -55,7 +55,7 @@ def test_a_step_with_tools_and_a_limit() -> None:
             ],
         },
         {"role": "tool", "tool_call_id": "call_1", "content": "žluť"},
-        {"role": "tool", "tool_call_id": "call_2", "content": f'{{"error":"{NO_OUTCOME}"}}'},
+        {"role": "tool", "tool_call_id": "call_2", "content": f'{{"error":"{MISSING_OUTCOME}"}}'},
         {"role": "system", "content": "Be quick."},
         {"role": "user", "content": "And?"},
     ]
@@ -82,7 +82,7 @@ def test_an_assistant_that_only_calls_has_no_content() -> None:
         PromptTurn(role="tool", outcomes=(outcome,)),
     )
     assert assistant["content"] is None
-    assert tool["content"] == NOTHING
+    assert tool["content"] == EMPTY_TEXT
 
 
 def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None:
@@ -93,9 +93,9 @@ def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None
 
 
 def test_an_interrupted_answer_is_followed_by_a_request_to_continue() -> None:
-    assert messages(PromptTurn(role="user", text="?"), said="The answer is fo")[1:] == [
+    assert messages(PromptTurn(role="user", text="?"), partial_answer="The answer is fo")[1:] == [
         {"role": "assistant", "content": "The answer is fo"},
-        {"role": "user", "content": GO_ON},
+        {"role": "user", "content": RESUME_PROMPT},
     ]
 
 

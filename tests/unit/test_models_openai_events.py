@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from khala.models.openai.sse_parser import EventTooLong, SseParser
+from khala.models.openai.sse_parser import EventTooLongError, SseParser
 
 NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8)
@@ -66,22 +66,22 @@ def test_an_incomplete_event_at_the_end_is_no_event_but_can_be_inspected() -> No
     "filler", [b"data: " + b"x" * 7, b"data: xxxxxxx\n", b"data\n", b"x" * 9], ids=["line", "lines", "empty", "unknown"]
 )
 def test_an_endless_event_is_rejected(filler: bytes) -> None:
-    events = SseParser(longest=100)
+    events = SseParser(max_event_bytes=100)
     assert list(events.feed(b"data: before\n\n")) == [b"before"]
     endless = (event for _ in range(101) for event in events.feed(filler))
-    with pytest.raises(EventTooLong, match="100 bytes"):
+    with pytest.raises(EventTooLongError, match="100 bytes"):
         next(endless)
 
 
 def test_events_before_one_that_is_too_long_are_read() -> None:
     read: list[bytes] = []
-    with pytest.raises(EventTooLong):
-        read.extend(SseParser(longest=20).feed(b"data: a\n\ndata: " + b"x" * 30))  # keeps the events before the error
+    with pytest.raises(EventTooLongError):
+        read.extend(SseParser(max_event_bytes=20).feed(b"data: a\n\ndata: " + b"x" * 30))
     assert read == [b"a"]
 
 
 def test_the_limit_applies_to_one_event_and_not_to_the_stream() -> None:
-    events = SseParser(longest=40)
+    events = SseParser(max_event_bytes=40)
     for cut in range(1, 30):
         pieces = (b"data: " + b"x" * 20 + b"\r\n", b": and a comm", b"ent\r\n\r\n"[:7], b"\n")
         assert [found for piece in pieces for found in events.feed(piece)] == [b"x" * 20], cut

@@ -38,7 +38,7 @@ def test_the_environment_names_a_proxy(
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert proxies.of(URL(url)) == (URL(proxy) if proxy else None)
+    assert proxies.find_proxy(URL(url)) == (URL(proxy) if proxy else None)
 
 
 def test_a_proxy_that_speaks_another_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,4 +46,4 @@ def test_a_proxy_that_speaks_another_protocol_is_refused(monkeypatch: pytest.Mon
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("https_proxy", raising=False)
     with pytest.raises(ValueError, match="socks5 proxies"):
-        proxies.of(URL("https://a.example"))
+        proxies.find_proxy(URL("https://a.example"))

@@ -43,19 +43,19 @@ def test_usage_is_estimated_from_the_whole_prompt() -> None:
 async def test_a_loaded_vocabulary_counts_exactly() -> None:
     counter = TokenCounter(lambda name: BYTES)
     assert counter.count("žluť", "gpt-4o") == TokenCount(2, True)
-    assert await counter.ready("gpt-4o")
+    assert await counter.load("gpt-4o")
     assert counter.count("žluť", "gpt-4o") == TokenCount(6, False)
 
 
 async def test_special_tokens_in_a_users_text_are_plain_text() -> None:
     counter = TokenCounter(lambda name: BYTES)
-    await counter.ready("gpt-4o")
+    await counter.load("gpt-4o")
     assert counter.count("<|endoftext|>", "gpt-4o") == TokenCount(13, False)
 
 
 async def test_a_model_newer_than_the_tables_is_counted_but_called_an_estimate() -> None:
     counter = TokenCounter(lambda name: BYTES)
-    assert await counter.ready("gpt-99-nova")
+    assert await counter.load("gpt-99-nova")
     assert counter.count("four", "gpt-99-nova") == TokenCount(4, True)
 
 
@@ -64,7 +64,7 @@ async def test_models_of_other_vendors_are_estimated_without_loading_a_vocabular
         pytest.fail(f"asked for {name}")
 
     counter = TokenCounter(never)
-    assert not await counter.ready("claude-sonnet-5-5")
+    assert not await counter.load("claude-sonnet-5-5")
     assert counter.count("12345", "claude-sonnet-5-5") == TokenCount(2, True)
 
 
@@ -76,11 +76,11 @@ async def test_a_failure_is_remembered_and_tried_again_later() -> None:
         asked += 1
         raise ConnectionError("no network")
 
-    counter = TokenCounter(fail, clock=lambda: now, retry_after=600)
-    assert [await counter.ready("gpt-4o") for _ in range(3)] == [False] * 3
+    counter = TokenCounter(fail, clock=lambda: now, retry_interval=600)
+    assert [await counter.load("gpt-4o") for _ in range(3)] == [False] * 3
     assert asked == 1
     now = 601.0
-    await counter.ready("gpt-4o")
+    await counter.load("gpt-4o")
     assert asked == 2
 
 
@@ -91,14 +91,14 @@ async def test_a_hanging_load_blocks_no_caller_and_is_used_once_it_ends() -> Non
         arrive.wait(10)
         return BYTES
 
-    counter = TokenCounter(hang, patience=0.05)
-    assert not await counter.ready("gpt-4o")
+    counter = TokenCounter(hang, timeout=0.05)
+    assert not await counter.load("gpt-4o")
     assert counter.count("four", "gpt-4o").estimated
     arrive.set()
     async with asyncio.timeout(5):
         while counter.count("four", "gpt-4o").estimated:
             await asyncio.sleep(0.005)
-    assert await counter.ready("gpt-4o")
+    assert await counter.load("gpt-4o")
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ async def test_tiktoken_itself_does_not_hang_where_packets_are_dropped(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, black_hole)
-    counter = TokenCounter(patience=0.3)
+    counter = TokenCounter(timeout=0.3)
     async with asyncio.timeout(2):
-        assert not await counter.ready("gpt-4o")
+        assert not await counter.load("gpt-4o")
     assert counter.count("12345", "gpt-4o") == TokenCount(2, True)
 
 
@@ -139,8 +139,8 @@ def test_all_of_a_turn_is_estimated() -> None:
 @pytest.mark.parametrize(
     ("media_type", "data", "expected"),
     [
-        ("image/png", b"1" * 9999, token_counter.IMAGE),
-        ("application/pdf", b"%PDF", token_counter.SMALLEST_PDF),
+        ("image/png", b"1" * 9999, token_counter.IMAGE_TOKENS),
+        ("application/pdf", b"%PDF", token_counter.MIN_PDF_TOKENS),
         ("application/pdf; v=1", b"1" * 1_000_000, 10_000),
         ("image/svg+xml", b"<svg/>", 1 + 2),
         ("application/zip", b"PK\0\0" * 999, 1),
@@ -167,8 +167,8 @@ def test_tools_beyond_the_cache_size_are_estimated_correctly() -> None:
 
 async def test_a_turn_is_counted_with_its_calls_outcomes_and_files() -> None:
     counter = TokenCounter(lambda name: BYTES)
-    await counter.ready("gpt-4o")
+    await counter.load("gpt-4o")
     used = PromptTurn(role="assistant", text="abc", uses=(ToolUse(id="1", name="echo", args={}),))
     assert counter.count_turn(used, "gpt-4o") == TokenCount(len("abc\necho {}"), False)
     seen = PromptTurn(role="user", text="abc", files=(PromptFile(name="a", media_type="image/png", data=b""),))
-    assert counter.count_turn(seen, "gpt-4o") == TokenCount(3 + token_counter.IMAGE, True)
+    assert counter.count_turn(seen, "gpt-4o") == TokenCount(3 + token_counter.IMAGE_TOKENS, True)

@@ -94,7 +94,7 @@ def cost(found: FittedPrompt) -> int:
     prompt = found.prompt
     return (
         len(prompt.system)
-        + len(prompt.said)
+        + len(prompt.partial_answer)
         + TOKEN_COUNTER.turns(prompt.turns)
         + sum(map(estimate_tool, prompt.tools))
     )
@@ -335,7 +335,7 @@ def test_only_the_first_tools_are_offered_if_they_exceed_their_share() -> None:
 
 def test_text_of_an_interrupted_answer_is_included_and_counted() -> None:
     history = [message(1, "old" * 20), message(2, "question")]
-    assert fitted(history, said="s" * 50, limit=6 + 8 + 60 + 50).prompt.said == "s" * 50
+    assert fitted(history, said="s" * 50, limit=6 + 8 + 60 + 50).prompt.partial_answer == "s" * 50
     assert fitted(history, said="s" * 51, limit=6 + 8 + 60 + 50).dropped
 
 

@@ -1,1 +1,1 @@
-"""Models behind one port: providers, and the scripted demo model that ships."""
+"""Language models behind one port: providers, and the scripted demo model that ships with Khala."""

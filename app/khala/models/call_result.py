@@ -1,4 +1,4 @@
-"""The end of a call: whether the answer is whole, what it calls, and what it used."""
+"""Builds the last event of a model call: the finish reason, the tool calls and the usage."""
 
 from typing import Literal
 
@@ -7,29 +7,29 @@ from khala.models import failures, token_counter
 from khala.models.port import Completed, Prompt, ToolUse
 
 
-def completed(
+def build_completed(
     prompt: Prompt,
-    heard: str,
+    output: str,
     *,
     provider: str,
-    reason: str | None,
+    finish_reason: str | None,
     uses: tuple[ToolUse, ...],
-    counts: tuple[int, int],
+    token_counts: tuple[int, int],
 ) -> Completed:
-    """The last event of a call.
+    """The last event of a call. Raises `ModelFailed` for an incomplete answer.
 
-    `heard`: all that was said. `reason`: why the stream ended, None if it merely did. `counts`: tokens of input and
-    output; of a provider that told none they are estimated. Raises `ModelFailed` for an answer that isn't whole.
+    `output`: the whole text and reasoning of the answer. `finish_reason`: None if the stream ended without one.
+    `token_counts`: tokens of input and output; if both are 0, the provider reported no usage and it is estimated.
     """
-    if reason not in ("stop", "length", "tool_call"):
-        raise failures.unfinished(reason, provider, midstream=bool(heard))
-    # A server may call what calls tools a stop; what the limit cut off is no call.
-    called = () if reason == "length" else uses
-    ended: Literal["length", "stop"] = "length" if reason == "length" else "stop"
-    usage = TokenUsage(input_tokens=counts[0], output_tokens=counts[1])
+    if finish_reason not in ("stop", "length", "tool_call"):
+        raise failures.from_finish_reason(finish_reason, provider, midstream=bool(output))
+    # Some servers finish tool calls with "stop". At the token limit the last call may be truncated, so none is made.
+    complete_uses = () if finish_reason == "length" else uses
+    ended: Literal["length", "stop"] = "length" if finish_reason == "length" else "stop"
+    usage = TokenUsage(input_tokens=token_counts[0], output_tokens=token_counts[1])
     return Completed(
-        usage=usage if any(counts) else token_counter.estimate_usage(prompt, heard, called),
-        finish_reason="tool_calls" if called else ended,
-        estimated=not any(counts),
-        uses=called,
+        usage=usage if any(token_counts) else token_counter.estimate_usage(prompt, output, complete_uses),
+        finish_reason="tool_calls" if complete_uses else ended,
+        estimated=not any(token_counts),
+        uses=complete_uses,
     )

@@ -1,4 +1,4 @@
-"""Every way in which a provider call fails, as `ModelFailed`: from what servers say and HTTP errors to our codes."""
+"""Maps the errors of providers and of HTTP to `ModelFailed` and its codes."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from khala.models.port import ModelFailed, Prompt
 
 @dataclass(frozen=True)
 class FailureKind:
-    """A row of `port.ModelFailed`."""
+    """A kind of `port.ModelFailed`: its code, its message, and whether a retry may succeed."""
 
     code: str
     message: str
@@ -21,22 +21,22 @@ class FailureKind:
 RATE_LIMITED = FailureKind("rate_limited", "{provider} is receiving too many requests.", retryable=True)
 QUOTA = FailureKind("refused", "The quota at {provider} is used up.")
 OVERLOADED = FailureKind("overloaded", "{provider} is overloaded.", retryable=True)
-UNAVAILABLE = FailureKind("unavailable", "{provider} is out of order.", retryable=True)
-TIMEOUT = FailureKind("timeout", "{provider} stayed silent for too long.", retryable=True)
+UNAVAILABLE = FailureKind("unavailable", "{provider} is unavailable.", retryable=True)
+TIMEOUT = FailureKind("timeout", "{provider} did not respond in time.", retryable=True)
 UNREACHABLE = FailureKind("connection_lost", "{provider} could not be reached.", retryable=True)
-LOST = FailureKind("connection_lost", "The connection to {provider} was lost.", retryable=True)
-TOO_LONG = FailureKind("context_exceeded", "The conversation is longer than this model can take.")
-KEY = FailureKind("refused", "{provider} did not accept the key.")
+CONNECTION_LOST = FailureKind("connection_lost", "The connection to {provider} was lost.", retryable=True)
+TOO_LONG = FailureKind("context_exceeded", "The conversation is too long for this model.")
+INVALID_KEY = FailureKind("refused", "{provider} rejected the API key.")
 UNKNOWN_MODEL = FailureKind("refused", "{provider} does not know this model.")
 REFUSED = FailureKind("refused", "{provider} refused the request.")
-FILTERED = FailureKind("refused", "{provider} declined to answer this.")
-INVALID = FailureKind("invalid_response", "{provider} sent an answer that can't be read.", retryable=True)
+CONTENT_FILTERED = FailureKind("refused", "{provider} declined to answer this.")
+INVALID_RESPONSE = FailureKind("invalid_response", "{provider} sent an invalid response.", retryable=True)
 
 FailureTable: TypeAlias = Sequence[tuple[type[BaseException], FailureKind]]
-"""What the errors of a library come to. The first match counts: subclasses stand before their bases."""
+"""The kinds of a library's exceptions. The first match counts, so subclasses come before their bases."""
 
-_STATUSES = {
-    **dict.fromkeys((401, 403), KEY),
+_BY_STATUS = {
+    **dict.fromkeys((401, 403), INVALID_KEY),
     402: QUOTA,
     404: UNKNOWN_MODEL,
     408: TIMEOUT,
@@ -44,7 +44,7 @@ _STATUSES = {
     429: RATE_LIMITED,
     529: OVERLOADED,
 }
-_NAMES = {
+_BY_CODE = {
     "insufficient_quota": QUOTA,
     "billing_hard_limit_reached": QUOTA,
     "credit_balance_exhausted": QUOTA,
@@ -54,100 +54,105 @@ _NAMES = {
     "context_length_exceeded": TOO_LONG,
     "server_is_overloaded": OVERLOADED,
     "model_not_found": UNKNOWN_MODEL,
-    "invalid_api_key": KEY,
+    "invalid_api_key": INVALID_KEY,
 }
-"""Codes and types of errors that say more than their status."""
-_NAMES_WITHOUT_STATUS = {
+"""Codes and types of errors that are more specific than the status."""
+_BY_CODE_IN_STREAM = {
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error", "too_many_requests"), RATE_LIMITED),
     **dict.fromkeys(("service_unavailable", "service_unavailable_error", "server_error"), UNAVAILABLE),
 }
-"""Those of errors inside a stream, which come after the status of success."""
+"""Codes and types of errors inside a stream, which arrive after a status of success."""
 _OVERFLOWS = ("maximum context length", "reduce the length of the messages", "exceeds the available context size")
-"""Words of servers that have no code for a prompt that is too long."""
+"""Messages of servers that have no code for a prompt that is too long."""
 _OVERLOADS = ("overloaded", "over capacity")
 
 
 class ProviderRefusalError(Exception):
-    """A server that speaks OpenAI's protocol said no: by the status of its response, or in the midst of a stream."""
+    """A server that speaks OpenAI's protocol sent an error, as a response or inside a stream."""
 
     def __init__(
-        self, message: str, *, names: Sequence[str] = (), status: int | None = None, retry_after: float | None = None
+        self, message: str, *, codes: Sequence[str] = (), status: int | None = None, retry_after: float | None = None
     ) -> None:
-        super().__init__(f"{status or 'in the stream'}: {', '.join(names)}: {message}")
+        super().__init__(f"{status or 'in the stream'}: {', '.join(codes)}: {message}")
         self.message = message
-        self.names = names
-        """Its code and type, where it has some."""
+        self.codes = codes
+        """The error's code and type, as far as the server sent them."""
         self.status = status
         self.retry_after = retry_after
 
     @classmethod
-    def of(cls, error: Any, *, status: int | None = None, retry_after: float | None = None) -> "ProviderRefusalError":
-        """Read an error as servers write it: an object, or a text. Gateways write the status as its code."""
+    def parse(
+        cls, error: Any, *, status: int | None = None, retry_after: float | None = None
+    ) -> "ProviderRefusalError":
+        """Parse an error as a server sends it: an object or a text. Some gateways send the status as the code."""
         fields = error if isinstance(error, dict) else {"message": error}
-        given = (fields.get("code"), fields.get("type"))
-        names = [str(name) for name in given if isinstance(name, str | int)]
-        within = next((int(name) for name in names if re.fullmatch("[45][0-9][0-9]", name)), None)
+        values = (fields.get("code"), fields.get("type"))
+        codes = [str(value) for value in values if isinstance(value, str | int)]
+        status_code = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
         message = str(fields.get("message") or "")
-        return cls(message, names=names, status=status or within, retry_after=retry_after)
+        return cls(message, codes=codes, status=status or status_code, retry_after=retry_after)
 
     @property
     def kind(self) -> FailureKind:
-        """The kind of failure, by the error's names first, then by its words, then by its status."""
+        """The kind of failure, by the error's codes first, then by its message, then by its status."""
         if self.status in (408, 413):
-            return _STATUSES[self.status]
-        words = self.message.lower()
-        named = next((_NAMES[name] for name in self.names if name in _NAMES), None)
-        if named is not None:
-            return named
-        if any(phrase in words for phrase in _OVERFLOWS):
+            return _BY_STATUS[self.status]
+        message = self.message.lower()
+        by_code = next((_BY_CODE[code] for code in self.codes if code in _BY_CODE), None)
+        if by_code is not None:
+            return by_code
+        if any(phrase in message for phrase in _OVERFLOWS):
             return TOO_LONG
-        if any(phrase in name.lower() for name in self.names for phrase in _OVERLOADS):
+        if any(phrase in code.lower() for code in self.codes for phrase in _OVERLOADS):
             return OVERLOADED
         if self.status is None:
-            return next(
-                (_NAMES_WITHOUT_STATUS[name] for name in self.names if name in _NAMES_WITHOUT_STATUS), UNAVAILABLE
-            )
-        return _by_status(self.status, words)
+            return next((_BY_CODE_IN_STREAM[code] for code in self.codes if code in _BY_CODE_IN_STREAM), UNAVAILABLE)
+        return _kind_of_status(self.status, message)
 
 
-def _by_status(status: int, words: str) -> FailureKind:
-    if status == 503 and any(phrase in words for phrase in _OVERLOADS):
+def _kind_of_status(status: int, message: str) -> FailureKind:
+    if status == 503 and any(phrase in message for phrase in _OVERLOADS):
         return OVERLOADED
-    if status in _STATUSES:
-        return _STATUSES[status]
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
     if status < 400:
-        return INVALID
+        return INVALID_RESPONSE
     return REFUSED if status < 500 else UNAVAILABLE
 
 
-def of(
-    error: Exception, provider: str, *, kinds: FailureTable = (), midstream: bool, asked: Sequence[str] = ()
+def from_exception(
+    error: Exception, provider: str, *, kinds: FailureTable = (), midstream: bool, abilities: Sequence[str] = ()
 ) -> ModelFailed:
-    """The failure to raise from `error`: a refusal, or one of the `kinds`.
+    """The failure for an exception: a `ProviderRefusalError`, or one of `kinds`.
 
-    `midstream`: a part of the answer had come. `asked`: what `demands` says.
+    `midstream`: a part of the answer has arrived. `abilities`: the result of `required_abilities`.
     """
     if isinstance(error, ProviderRefusalError):
-        return failed(error.kind, provider, midstream=midstream, retry_after=error.retry_after, asked=asked)
-    kind = next((kind for sort, kind in kinds if isinstance(error, sort)), INVALID)
-    return failed(kind, provider, midstream=midstream)
+        return from_kind(error.kind, provider, midstream=midstream, retry_after=error.retry_after, abilities=abilities)
+    kind = next((kind for error_type, kind in kinds if isinstance(error, error_type)), INVALID_RESPONSE)
+    return from_kind(kind, provider, midstream=midstream)
 
 
-def unfinished(reason: str | None, provider: str, *, midstream: bool) -> ModelFailed:
-    """The failure of a stream which ended in good order, but whose finish reason tells that the answer isn't whole.
+def from_finish_reason(reason: str | None, provider: str, *, midstream: bool) -> ModelFailed:
+    """The failure of a stream that ended without an error, but with a finish reason of an incomplete answer.
 
-    None is a stream that merely stopped, as a proxy or a dying server leaves it.
+    None means that the stream ended without a finish reason, as after the crash of a proxy or a server.
     """
-    kind = {None: LOST, "content_filter": FILTERED}.get(reason, INVALID)
-    return failed(kind, provider, midstream=midstream)
+    kind = {None: CONNECTION_LOST, "content_filter": CONTENT_FILTERED}.get(reason, INVALID_RESPONSE)
+    return from_kind(kind, provider, midstream=midstream)
 
 
-def failed(
-    kind: FailureKind, provider: str, *, midstream: bool, retry_after: float | None = None, asked: Sequence[str] = ()
+def from_kind(
+    kind: FailureKind,
+    provider: str,
+    *,
+    midstream: bool,
+    retry_after: float | None = None,
+    abilities: Sequence[str] = (),
 ) -> ModelFailed:
-    """The failure of this kind. A refusal without a clear cause may be for what was `asked`."""
-    if kind is REFUSED and asked:
-        kind = replace(kind, message=f"{kind.message} Perhaps this model can't {' or '.join(asked)}.")
+    """The failure of this kind. For a refusal without a clear cause, the message names the required `abilities`."""
+    if kind is REFUSED and abilities:
+        kind = replace(kind, message=f"{kind.message} This model may not be able to {' or '.join(abilities)}.")
     return ModelFailed(
         kind.code,
         kind.message.format(provider=provider_registry.label(provider)),
@@ -157,7 +162,7 @@ def failed(
     )
 
 
-def demands(prompt: Prompt) -> list[str]:
-    """The abilities that this prompt needs and some models lack, as in "read these files"."""
+def required_abilities(prompt: Prompt) -> list[str]:
+    """The abilities that this prompt requires and some models lack, such as "read these files"."""
     files = any(turn.files for turn in prompt.turns)
     return [*(["read these files"] if files else []), *(["use tools"] if prompt.tools else [])]

@@ -1,4 +1,4 @@
-"""Names of models: reads and checks `provider:name`, and chooses the default model."""
+"""Names of models: parses `provider:name`, and chooses the default model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from khala.models.provider_registry import PROVIDERS, ProviderAccess
 
 
 class BadModelError(ValueError):
-    """A model's name cannot be used. The message tells the operator what to write instead."""
+    """A model's name cannot be used. The message says what the operator should write instead."""
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -27,8 +27,8 @@ DEMO = ModelRef(DEMO_NAME, DEMO_NAME)
 
 
 def parse(text: str) -> ModelRef:
-    """Read `provider:name`, or `demo`. Raises `BadModelError`."""
-    provider, _, name = (piece.strip() for piece in text.partition(":"))
+    """Parse `provider:name`, or `demo`. Raises `BadModelError`."""
+    provider, _, name = (part.strip() for part in text.partition(":"))
     if provider == DEMO_NAME:
         return DEMO
     if provider not in PROVIDERS:
@@ -41,14 +41,14 @@ def parse(text: str) -> ModelRef:
 
 
 def parse_list(text: str) -> tuple[ModelRef, ...]:
-    """Read names separated by commas, each once, and skip empty ones. Raises `BadModelError`."""
-    return tuple(dict.fromkeys(parse(piece) for piece in text.split(",") if piece.strip()))
+    """Parse names separated by commas. Skips empty and repeated ones. Raises `BadModelError`."""
+    return tuple(dict.fromkeys(parse(name) for name in text.split(",") if name.strip()))
 
 
 def default(access: Mapping[str, ProviderAccess]) -> ModelRef:
-    """The model to use where none is named: the default model of the first provider with a key, else the demo model.
+    """The model to use if none is named: the default model of the first provider with a key, or the demo model.
 
-    An address alone chooses nothing: the models of a local server have names of their own.
+    An address without a key selects no model, because the models of a local server have names of their own.
     """
     for name, spec in PROVIDERS.items():
         if name in access and access[name].key:

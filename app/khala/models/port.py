@@ -1,4 +1,4 @@
-"""The one port to a language model: a prompt goes in, events come out while the model speaks."""
+"""The port to language models: takes a prompt and streams events."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -10,11 +10,11 @@ from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 
 SUMMARISE = "Summarise the conversation"
-"""Words of the last user's turn by which a model is asked to summarise what comes before; the demo model knows them."""
+"""Text in the last user turn that requests a summary of the turns before. The demo model recognises it."""
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that the model calls. `problem` says why its arguments can't be read, where they can't."""
+    """A tool call by the model. `problem`: why its arguments are invalid, if they are."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that belongs to a user's message."""
+    """A file of a user's message."""
 
     name: str
     media_type: str
@@ -40,10 +40,10 @@ class PromptFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the conversation as a model is told it.
+    """One message of the conversation in a prompt.
 
-    A user's may have `files`, an assistant's `uses` of tools; their outcomes follow in a turn of the role `tool`, in
-    the order of the uses.
+    A user's turn may have `files`, and an assistant's turn `uses` of tools. Their outcomes follow in a turn of the role
+    `tool`, in the order of the uses.
     """
 
     role: Literal["user", "assistant", "system", "tool"]
@@ -56,33 +56,33 @@ class PromptTurn(msgspec.Struct, frozen=True, kw_only=True):
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a model: instructions, then the conversation, oldest first. The last turn is a user's or of tools.
 
-    `said` is the text that the answer had before its executor was lost: the model continues after it.
+    `partial_answer` is the text of the answer before its executor was lost. The model continues after it.
     """
 
     system: str
     turns: tuple[PromptTurn, ...]
     tools: tuple[ToolSpec, ...] = ()
-    said: str = ""
+    partial_answer: str = ""
     max_output_tokens: int | None = None
 
 
 class TextChunk(msgspec.Struct, frozen=True):
-    """More of the answer."""
+    """Text that is added to the answer."""
 
     text: str
 
 
 class ReasoningChunk(msgspec.Struct, frozen=True):
-    """More of the model's reasoning."""
+    """Text that is added to the model's reasoning."""
 
     text: str
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True):
-    """The model said all it would; always the last event of a call that went well.
+    """The answer is complete. This is the last event of each successful call.
 
-    `estimated` says that the provider gave no usage and the tokens were counted here. `uses` are the tools that it
-    calls, in its order; there are some if and only if the reason is `tool_calls`.
+    `estimated`: the provider reported no usage, so the tokens are an estimate. `uses`: the tool calls, in the model's
+    order; they are not empty if and only if the finish reason is `tool_calls`.
     """
 
     usage: TokenUsage
@@ -98,14 +98,14 @@ class LanguageModel(Protocol):
     """A model that can be called. Leaving the context, or cancelling the task inside it, closes the connection."""
 
     name: str
-    """As the provider calls it, for example `gpt-5-mini`."""
+    """The provider's name of the model, for example `gpt-5-mini`."""
     provider: str
-    """`openai`, `anthropic`, `google` or `demo`."""
+    """The provider's name, for example `openai`, or `demo`."""
     reads_tools: bool
-    """Whether what a prompt's tools are counts as input."""
+    """Whether the definitions of a prompt's tools count as input tokens."""
 
     def stream(self, prompt: Prompt) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Call the model once, without retries. Raises `ModelFailed`, before or in the midst of the events."""
+        """Call the model once, without retries. Raises `ModelFailed`, before or between the events."""
         ...
 
 
@@ -113,10 +113,10 @@ class ModelFailed(Exception):
     """A model call failed.
 
     `code`: `rate_limited`, `overloaded`, `unavailable` (5xx), `connection_lost`, `timeout`, `invalid_response`,
-    `refused` (any other 4xx: bad request, wrong key, unknown model) or `context_exceeded` (the prompt is longer than
-    the model takes). `retryable`: the same call may succeed later. `retry_after`: seconds the provider asked for.
-    `midstream`: events had come before. The message is for the person in the chat; `__cause__` has what the provider
-    said.
+    `refused` (any other 4xx: bad request, wrong key, unknown model) or `context_exceeded` (the prompt is too long for
+    the model). `retryable`: the same call may succeed later. `retry_after`: seconds that the provider asked to wait.
+    `midstream`: events arrived before the failure. The message is for the person in the chat; `__cause__` has the
+    provider's error.
     """
 
     def __init__(

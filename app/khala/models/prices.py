@@ -5,8 +5,8 @@ from decimal import Decimal
 from khala.domain.parts import TokenUsage
 from khala.models.provider_registry import price_list
 
-SAMPLE = 1_000
-"""Tokens of a call that is short enough for the price from which none is raised."""
+SAMPLE_TOKENS = 1_000
+"""Tokens of a call that is short enough for the base price of each model."""
 
 
 def cost(provider: str, model: str, usage: TokenUsage) -> Decimal | None:
@@ -19,26 +19,26 @@ def cost(provider: str, model: str, usage: TokenUsage) -> Decimal | None:
     try:
         amount = Amount(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         return calc_price(amount, model, provider_id=price_list(provider)).total_price
-    except Exception:  # noqa: BLE001  # unknown is a LookupError; no other flaw of the data may fail a run either
+    except Exception:  # noqa: BLE001  # LookupError for an unknown model; no other error of the data may fail a run
         return None
 
 
 def per_million(provider: str, model: str) -> tuple[Decimal | None, Decimal | None]:
-    """USD for a million tokens of input and of output, as short calls cost; None if unknown. Never raises."""
+    """USD for a million tokens of input and of output, at the price of short calls; None if unknown. Never raises."""
     costs = (
-        cost(provider, model, TokenUsage(input_tokens=SAMPLE)),
-        cost(provider, model, TokenUsage(output_tokens=SAMPLE)),
+        cost(provider, model, TokenUsage(input_tokens=SAMPLE_TOKENS)),
+        cost(provider, model, TokenUsage(output_tokens=SAMPLE_TOKENS)),
     )
-    told, said = (None if one is None else one * 1_000_000 / SAMPLE for one in costs)
-    return told, said
+    input_price, output_price = (None if one is None else one * 1_000_000 / SAMPLE_TOKENS for one in costs)
+    return input_price, output_price
 
 
 def context_window(provider: str, model: str) -> int | None:
-    """Tokens that a model takes, input and output together; None if unknown. Never raises."""
+    """Tokens of a model's context window, input and output together; None if unknown. Never raises."""
     from genai_prices import data_snapshot
 
     try:
-        _, found = data_snapshot.get_snapshot().find_provider_model(model, None, price_list(provider), None)
+        _, info = data_snapshot.get_snapshot().find_provider_model(model, None, price_list(provider), None)
     except Exception:  # noqa: BLE001  # as above
         return None
-    return found.context_window
+    return info.context_window

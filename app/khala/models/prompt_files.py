@@ -1,33 +1,33 @@
-"""Files in a prompt: which of them models see as they are, and which are told as text."""
+"""Files in a prompt: the kinds that models read directly, and the text that replaces other files."""
 
 from typing import Literal, TypeAlias
 
 from khala.models.port import PromptFile
 
-Sort: TypeAlias = Literal["image", "pdf", "text", "other"]
+PromptFileKind: TypeAlias = Literal["image", "pdf", "text", "other"]
 
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""What models see."""
-PDF = "application/pdf"
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Media types of images that models read."""
+PDF_TYPE = "application/pdf"
 
 
-def bare(file: PromptFile) -> str:
+def media_type(file: PromptFile) -> str:
     """The file's media type without parameters."""
     return file.media_type.partition(";")[0].strip().lower()
 
 
-def sort(file: PromptFile) -> Sort:
-    """The form in which a model gets a file: an image, a PDF, text if it is UTF-8, or only its name."""
-    kind = bare(file)
-    if kind in IMAGES:
+def kind_of(file: PromptFile) -> PromptFileKind:
+    """The form in which a model receives a file: an image, a PDF, text if it is UTF-8, or only its name (`other`)."""
+    base_type = media_type(file)
+    if base_type in IMAGE_TYPES:
         return "image"
-    if kind == PDF:
+    if base_type == PDF_TYPE:
         return "pdf"
-    return "other" if text(file) is None else "text"
+    return "other" if decode_text(file) is None else "text"
 
 
-def text(file: PromptFile) -> str | None:
-    """The text of a file, or None for what is none: all that is not UTF-8, or has zero bytes in it."""
+def decode_text(file: PromptFile) -> str | None:
+    """The text of a file; None if it is not UTF-8 or has zero bytes."""
     if b"\0" in file.data:
         return None
     try:
@@ -36,16 +36,16 @@ def text(file: PromptFile) -> str | None:
         return None
 
 
-def head(file: PromptFile) -> str:
-    """The line before a file that the model sees."""
+def heading(file: PromptFile) -> str:
+    """The line before a file that the model reads directly."""
     return f"[{_label(file)}]"
 
 
-def told(file: PromptFile) -> str:
-    """The text in place of a file that the model cannot see."""
-    found = text(file)
+def as_text(file: PromptFile) -> str:
+    """The text that replaces a file that the model cannot read directly."""
+    text = decode_text(file)
     label = _label(file)
-    return f"[{label}: not readable as text]" if found is None else f"[{label}]\n{found}\n[End of {file.name!r}]"
+    return f"[{label}: not readable as text]" if text is None else f"[{label}]\n{text}\n[End of {file.name!r}]"
 
 
 def _label(file: PromptFile) -> str:

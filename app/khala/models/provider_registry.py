@@ -1,4 +1,4 @@
-"""Registry of the providers of models: their names, variables, addresses, and how a client for each is made.
+"""The registry of model providers: names, environment variables, addresses, and a function that creates a client.
 
 To add a provider that speaks OpenAI's protocol, add a `ProviderSpec` to `PROVIDERS`:
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from khala.models.model_names import ModelRef
 
 NO_KEY = "none"
-"""The key that is sent to a server at another address where no key is set: clients refuse to call without one."""
+"""The key for a server at another address if none is set, because SDKs refuse to call without a key."""
 MAX_CONNECTIONS = 1000
-"""Connections to each provider, as the SDKs have it."""
+"""Connections to each provider; the default of the SDKs."""
 MAX_IDLE_CONNECTIONS = 100
-"""Connections that the SDKs' client keeps open for later calls. Ours keeps all of them for `IDLE_SECONDS`."""
+"""Idle connections that the SDKs' client keeps open. `HttpClient` keeps all of them for `IDLE_SECONDS`."""
 IDLE_SECONDS = 5.0
 """Time for which an idle connection is kept open."""
 GOOGLE_SERVER_TIMEOUT_SECONDS = "1200"
-"""Time that a Google answer may take in all. By default its SDK asks the server to stop after the read timeout."""
+"""Total time of a Google answer. By default its SDK asks the server to stop after the read timeout."""
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The key and address of a provider. Without a `url` it is the public one.
 
-    `organization` and `project` say who pays where an OpenAI key stands for several.
+    `organization` and `project` select the account to bill if an OpenAI key belongs to several.
     """
 
     key: str | None = None
@@ -56,13 +56,13 @@ class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     project: str | None = None
 
     def __repr__(self) -> str:
-        """Without the key: settings end up in logs and tracebacks."""
+        """The access without the key, because settings appear in logs and tracebacks."""
         return f"ProviderAccess(key={'…' if self.key else None}, url={self.url!r})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderConnection:
-    """All that is needed to connect to a provider. Times are seconds."""
+    """The parameters of a connection to a provider. Times are seconds."""
 
     url: str
     access: ProviderAccess
@@ -86,23 +86,23 @@ class ProviderClient:
 
 def connect_openai(connection: ProviderConnection) -> ProviderClient:
     """Connect to OpenAI, or to a server that speaks its protocol."""
-    from khala.models.openai.http_client import Http
+    from khala.models.openai.http_client import HttpClient
     from khala.models.openai.model import ChatModel, headers
 
     access = connection.access
-    http = Http(
+    http = HttpClient(
         connection.url,
         dict(headers(connection.key, access.organization, access.project)),
         connect_timeout=connection.connect_timeout,
         read_timeout=connection.read_timeout,
-        connections=MAX_CONNECTIONS,
-        idle=IDLE_SECONDS,
+        max_connections=MAX_CONNECTIONS,
+        idle_seconds=IDLE_SECONDS,
     )
     return ProviderClient(lambda ref: ChatModel(http, ref, connection.quirks), http.aclose)
 
 
 def connect_anthropic(connection: ProviderConnection) -> ProviderClient:
-    """Connect to Anthropic by its SDK."""
+    """Connect to Anthropic with its SDK."""
     from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
@@ -116,7 +116,7 @@ def connect_anthropic(connection: ProviderConnection) -> ProviderClient:
 
 
 def connect_google(connection: ProviderConnection) -> ProviderClient:
-    """Connect to Gemini by Google's SDK."""
+    """Connect to Gemini with Google's SDK."""
     from google.genai.client import Client
     from google.genai.types import HttpOptions
     from pydantic_ai.models.google import GoogleModel
@@ -125,7 +125,7 @@ def connect_google(connection: ProviderConnection) -> ProviderClient:
     from khala.models.pydantic_ai import http_responses
 
     http = _http_client(connection)
-    http.event_hooks["response"].append(http_responses.mend)
+    http.event_hooks["response"].append(http_responses.escape_separators)
     # The SDK takes one timeout for every phase, in milliseconds; the HTTP client caps connecting at its own.
     milliseconds = int((http.timeout.read or 0) * 1000)
     options = HttpOptions(
@@ -153,7 +153,7 @@ def _http_client(connection: ProviderConnection) -> "httpx2.AsyncClient":
         keepalive_expiry=IDLE_SECONDS,
     )
     http = create_async_httpx2_client(timeout=timeout, limits=limits)
-    http.event_hooks["response"].append(http_responses.note)
+    http.event_hooks["response"].append(http_responses.record)
     return http
 
 
@@ -167,18 +167,18 @@ def _library_client(
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderSpec:
-    """A provider of models. Its variables are those that the provider's own clients read."""
+    """A provider of models. Its environment variables are those that the provider's own clients read."""
 
     name: str
-    """What stands before the colon in `openai:gpt-5-mini`."""
+    """The prefix of model names, such as `openai` in `openai:gpt-5-mini`."""
     label: str
-    """The name for people."""
+    """The display name."""
     default_model: str
-    """The model that is used where a key is set and no model is named; also the example in messages."""
+    """The model to use if a key is set and no model is named; also the example in error messages."""
     url: str
-    """The public address. It is always passed on: without it the SDKs would read the environment on their own."""
+    """The public address. It is always passed to the SDKs, which would otherwise read the environment."""
     key_variables: tuple[str, ...]
-    """The first one that is set counts."""
+    """Environment variables of the key. The first one that is set is used."""
     url_variable: str | None = None
     organization_variable: str | None = None
     project_variable: str | None = None
@@ -188,11 +188,11 @@ class ProviderSpec:
     """How the server deviates from OpenAI's protocol."""
     connect: Callable[[ProviderConnection], ProviderClient] = connect_openai
     price_list: str | None = None
-    """The provider's id in the price data of genai-prices, where it is not the name."""
+    """The provider's id in the price data of genai-prices, if it differs from the name."""
 
     @property
     def variables(self) -> dict[str, tuple[str, ...]]:
-        """The variables of each field of `ProviderAccess` that the provider has."""
+        """The environment variables of each field of `ProviderAccess`."""
         single = {
             "url": self.url_variable,
             "organization": self.organization_variable,
@@ -236,11 +236,11 @@ PROVIDERS: dict[str, ProviderSpec] = _by_name([
         connect=connect_google,
     ),
 ])  # fmt: skip
-"""All providers. Where several have a key and no model is named, the first of them answers."""
+"""All providers. If several have a key and no model is named, the first one is used."""
 
 
 def label(provider: str) -> str:
-    """The provider's name for people."""
+    """The provider's display name."""
     spec = PROVIDERS.get(provider)
     return spec.label if spec else provider.capitalize()
 

@@ -1,4 +1,4 @@
-"""Opens models of the registered providers, over one HTTP client per provider."""
+"""Opens models of the registered providers, with one HTTP client per provider."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,10 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """By the provider's name."""
     connect_timeout: float = 10.0
     read_timeout: float = 120.0
-    """The longest silence between bytes of an answer, not the length of the answer."""
+    """The longest time between two bytes of an answer, not the duration of the answer."""
 
     def connection(self, provider: str) -> ProviderConnection:
-        """How to connect to the provider. Raises `BadModelError` where a key is missing."""
+        """The parameters of a connection to the provider. Raises `BadModelError` if a key is missing."""
         spec, access = PROVIDERS[provider], self.access.get(provider, ProviderAccess())
         if not access.key:
             if not (spec.key_optional and access.url):
@@ -44,14 +44,14 @@ class Providers:
         self._clients: dict[str, ProviderClient] = {}
 
     def open(self, ref: ModelRef | str) -> LanguageModel:
-        """Return the model, ready to be called; nothing is sent yet. Raises `BadModelError`.
+        """Return the model without sending anything. Raises `BadModelError`.
 
-        A provider's first model imports its SDK, up to a second: open models when the program starts, not in a request.
+        The first model of a provider imports its SDK, which takes up to a second: open models when the program starts.
         """
-        named = model_names.parse(ref) if isinstance(ref, str) else ref
-        if named.provider == DEMO_NAME:
+        model = model_names.parse(ref) if isinstance(ref, str) else ref
+        if model.provider == DEMO_NAME:
             return DemoModel()
-        return self._client(named.provider).model(named)
+        return self._client(model.provider).model(model)
 
     def _client(self, provider: str) -> ProviderClient:
         if provider not in self._clients:

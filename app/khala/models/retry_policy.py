@@ -10,25 +10,25 @@ from khala.models.port import ModelFailed
 MAX_TRIES = 3
 """Calls per model."""
 MAX_RETRY_AFTER_SECONDS = 30.0
-"""Seconds. A provider that asks for a longer wait is left for the next model at once."""
+"""If a provider asks for a longer wait, the next model is called at once."""
 RETRY_TIMEOUT_SECONDS = 60.0
-"""Seconds since the first call after which no more waiting is begun."""
+"""Time since the first call after which no more wait begins."""
 JITTER = 0.25
 BACKOFF = Backoff(first_seconds=0.5, min_factor=1 - JITTER, max_factor=1 + JITTER)
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Call the same model again after so many seconds."""
+    """Call the same model again after this delay."""
 
     seconds: float
 
 
 class SwitchModel(msgspec.Struct, frozen=True):
-    """Call the next model, at once; its tries count from one."""
+    """Call the next model at once. Its tries are counted anew."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The failure stands."""
+    """Report the failure."""
 
 
 RetryDecision: TypeAlias = Wait | SwitchModel | GiveUp
@@ -38,8 +38,8 @@ def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, m
     """Decide how to continue after `failure`.
 
     `tries`: calls of this model so far, at least 1. `elapsed`: seconds since the first call of the run. `jitter`: a
-    random number of [0, 1), which spreads waits by ±25 %. `more_models`: the list goes on after this model.
-    Nothing is retried once text has come: the reader has seen it, and a second answer would not go on from there.
+    random number of [0, 1), which spreads waits by ±25 %. `more_models`: whether a model follows this one in the list.
+    A failure in the middle of an answer is not retried: people have read its text, and a second answer would differ.
     """
     if failure.midstream:
         return GiveUp()
@@ -50,8 +50,8 @@ def decide(failure: ModelFailed, *, tries: int, elapsed: float, jitter: float, m
 
 
 def _wait(failure: ModelFailed, tries: int, jitter: float) -> float | None:
-    """Seconds before the next call, or None where the provider asks for more than a reader would wait."""
+    """Seconds before the next call; None if the provider asks for more than `MAX_RETRY_AFTER_SECONDS`."""
     if failure.retry_after is None:
         return BACKOFF.delay(tries, jitter)
-    # Never earlier than asked: the jitter only adds, so that many waiting runs don't come back at one instant.
+    # Jitter only adds, so that no call is earlier than asked and waiting runs do not all retry at the same time.
     return failure.retry_after + JITTER * jitter if failure.retry_after <= MAX_RETRY_AFTER_SECONDS else None

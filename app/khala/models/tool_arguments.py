@@ -1,29 +1,29 @@
-"""A tool call's arguments, read from the JSON that a model wrote."""
+"""Decodes the arguments of a tool call from the JSON that a model wrote."""
 
 from typing import Any
 
 import msgspec
 
 
-def read(text: str) -> tuple[dict[str, Any], str | None]:
-    """The arguments, and why they can't be read where they can't; nothing written, or `null`, is no arguments."""
+def decode(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments, and the problem if they are invalid. Empty text and `null` are no arguments."""
     if text.strip() in ("", "null"):
         return {}, None
     try:
-        found = msgspec.json.decode(text)
-        msgspec.json.encode(found)  # a number may be read that can't be written, and all of it will be stored
+        args = msgspec.json.decode(text)
+        msgspec.json.encode(args)  # some numbers can be decoded but not encoded, and all arguments are stored
     except RecursionError:
         return {}, "The arguments are nested too deeply."
     except (ValueError, OverflowError) as error:
-        return {}, f"The arguments are no JSON: {error}"
-    if not isinstance(found, dict):
+        return {}, f"The arguments are not valid JSON: {error}"
+    if not isinstance(args, dict):
         return {}, "The arguments must be a JSON object."
-    return found, None
+    return args, None
 
 
-def of(given: object) -> tuple[dict[str, Any], str | None]:
-    """The same of what a library has left as text, or read already."""
+def decode_any(value: object) -> tuple[dict[str, Any], str | None]:
+    """As `decode`, for a value that is JSON text or already decoded."""
     try:
-        return read(given if isinstance(given, str) else msgspec.json.encode(given).decode())
+        return decode(value if isinstance(value, str) else msgspec.json.encode(value).decode())
     except ValueError as error:
-        return {}, f"The arguments are no JSON: {error}"
+        return {}, f"The arguments are not valid JSON: {error}"

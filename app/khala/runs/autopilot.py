@@ -129,7 +129,7 @@ class Autopilot:
 
     def _prompt_builder(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
         async def build(model: LanguageModel) -> Prompt:
-            await self._counter.ready(model.name)
+            await self._counter.load(model.name)
             token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
             content = PromptInput(
                 history=self._history,

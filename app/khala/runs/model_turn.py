@@ -140,7 +140,7 @@ class ModelTurn:
             self._settle(call, outcome, _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
-        return ModelReply(prompt.said + "".join(call.chunks), completed)
+        return ModelReply(prompt.partial_answer + "".join(call.chunks), completed)
 
     async def _stream_reply(self, call: ModelCall, prompt: Prompt, on_text: TextListener) -> Completed:
         call.started = True

@@ -121,7 +121,7 @@ def fit(
             system=system,
             turns=(*summary, *turns, *question, *own, *ending),
             tools=offered,
-            said=progress.pending_text,
+            partial_answer=progress.pending_text,
         ),
         dropped=[message for message, _ in older[: len(older) - kept]],
         tight=shortened or taken > TIGHT_SHARE * limit,
@@ -223,4 +223,4 @@ def _documents(turn: PromptTurn) -> int:
 
 
 def _is_document(file: PromptFile) -> bool:
-    return prompt_files.sort(file) in ("image", "pdf")
+    return prompt_files.kind_of(file) in ("image", "pdf")

@@ -64,7 +64,7 @@ def turn_texts(turn: PromptTurn) -> Iterator[str]:
     for outcome in turn.outcomes:
         yield outcome.text
     for file in turn.files:
-        yield prompt_files.text(file) or ""
+        yield prompt_files.decode_text(file) or ""
 
 
 def output_text(output: Any, blob: BlobRef | None, summary: str, *, max_characters: int) -> str:

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         name="text-before-the-interruption-is-forgotten",
         file="app/khala/runs/model_turn.py",
-        old='return ModelReply(prompt.said + "".join(call.chunks), completed)',
+        old='return ModelReply(prompt.partial_answer + "".join(call.chunks), completed)',
         new='return ModelReply("".join(call.chunks), completed)',
         tests=("tests/integration/test_leases.py::test_an_answer_interrupted_after_its_last_word_is_complete",),
         why="The next round would be asked without what was said before the interruption.",

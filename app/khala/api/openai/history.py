@@ -194,7 +194,7 @@ def complete_call(block: ToolBlock, output: str) -> ToolBlock:
 
 def _args(text: str, path: str) -> dict[str, Any]:
     """Return the arguments of an earlier call. If they are not JSON, the model sees them as text."""
-    args, problem = tool_arguments.read(text)
+    args, problem = tool_arguments.decode(text)
     check_json(args, path)
     return args if problem is None else {"…": check_text(text, path)}
 

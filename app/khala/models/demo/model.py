@@ -1,42 +1,44 @@
-"""The demo model: answers without a key, a network or an intelligence, by a script that the message can direct.
+"""The demo model: answers from a script, without a key or a network. Directives in the message control the script.
 
-Directives are words of the user's message:
+Directives are words in the user's message:
 
-    /words=300     that many numbered words (word1 word2 …), at most 20,000
+    /words=300     answer with that many numbered words (word1 word2 …), at most 20,000
     /pace=200      tokens a second, at most 10,000; 0 is as fast as possible
     /fail=20       lose the connection after 20 tokens; 0 is before the first
-    /hang=20       say 20 tokens, then nothing until cancelled
-    /empty         answer nothing
-    /ratelimit=2   always fail with `rate_limited` and a wait of 2 seconds; `/ratelimit=2,3` so for the first 3 calls
-                   (at most 9) of this model object with this very message, then answer once, and begin anew
-    /echo TEXT     stream the rest of the message, exactly; directives before it still count
+    /hang=20       send 20 tokens, then nothing until cancelled
+    /empty         send an empty answer
+    /ratelimit=2   always fail with `rate_limited` and a wait of 2 seconds; `/ratelimit=2,3` fails the first 3 calls (at
+                   most 9) of this model object with exactly this message, then answers once, and starts again
+    /echo TEXT     stream the rest of the message exactly; directives before it still apply
     /help          list these directives
 
-These make it call tools, in rounds, before it answers; the ones above are about the answer, but for `/pace`:
+These make the model call tools before it answers, in steps, which directives call rounds. The directives above apply
+to the answer only, except `/pace`, which applies to the steps too:
 
-    /call NAME {json}   one call; several in a row are one round and are called at once. The arguments may span lines,
-                        or be left out. Broken JSON, and tools that it was not offered, are called all the same
-    /then               the next round of calls begins, once the tools have answered
-    /times=200          before `/call`: so many of this call at once (at most 256; a round has at most 1,000 calls),
-                        with `{i}` in texts of its arguments replaced by 1, 2, …
-    /loop               the last round is repeated for ever, with `{round}` in texts replaced by the round's number
-    /text TEXT          said before the calls of the round
-    /say TEXT           the answer at the end; else it is what the last tools came to, a line for each
-    /ask TEXT           a reply without tools that only asks; the next one goes on. As often as it is written
-    /plan TEXT          the same, but it only announces
+    /call NAME {json}   one call; several in a row are one round and run in parallel. The arguments may span lines, or
+                        be omitted. Calls with invalid JSON, and of tools that were not offered, are made too
+    /then               begins the next round of calls, after the results of the tools
+    /times=200          before `/call`: that many parallel calls (at most 256; a round has at most 1,000 calls), with
+                        `{i}` in texts of the arguments replaced by 1, 2, …
+    /loop               repeats the last round for ever, with `{round}` in texts replaced by the round's number
+    /text TEXT          text before the calls of the round
+    /say TEXT           the answer at the end; without it the answer lists the results of the last tools, one per line
+    /ask TEXT           a reply without tools that only asks; the next reply continues. May be repeated
+    /plan TEXT          the same, for a reply that only announces
     /wait=0.5           seconds of silence before each round's calls
     /failround=2        lose the connection in round 2, before its calls; `/failround=2,1` only once (at most 9 times)
-    /hanground=2        nothing comes in round 2 until cancelled
+    /hanground=2        send nothing in round 2 until cancelled
 
-A TEXT ends with its line or at the next directive. Where the model is, it sees from the turns after the question, so
-any process can go on. If it is offered no tools while rounds are due, it says "Stopped after N rounds." and answers.
-Asked to
-summarise the conversation, it says how long that was, how many rounds of tools it made since its last answer, and the
-last words; where that summary stands before the question, the plan goes on after those rounds. The files that it is
-given it names in its answer.
+A TEXT ends with its line or at the next directive. The model derives its progress from the turns after the question, so
+any process can continue a plan. If no tools are offered while rounds are due, the model sends "Stopped after N rounds."
+and answers.
 
-A directive that can't be read is left alone, as any other word. An answer that was interrupted goes on where it ended;
-tokens are counted from its first beginning.
+A summary of the conversation has the number of messages, the number of rounds since the last answer, and the last
+words. If a summary comes before the question, the plan continues after those rounds. The answer lists the files of the
+question.
+
+An invalid directive is treated as text. An interrupted answer continues where it ended, and tokens are counted from
+the start of the whole answer.
 """
 
 import asyncio
@@ -52,12 +54,12 @@ from khala.models.demo.script import Script, delays
 from khala.models.demo.tools import direct
 from khala.models.port import Completed, ModelEvent, ModelFailed, Prompt, TextChunk
 
-REMEMBERED = 1000
-"""Messages with passing trouble whose calls are counted at a time."""
+MAX_COUNTED_MESSAGES = 1000
+"""Messages whose failing calls are counted at the same time."""
 
 
 class DemoModel:
-    """A model that ships with the product; see the module for what it can be told."""
+    """A model that ships with Khala. The module's docstring lists its directives."""
 
     name = "demo"
     provider = "demo"
@@ -65,58 +67,58 @@ class DemoModel:
     reads_tools = False
 
     def __init__(self) -> None:
-        self._troubled: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
 
     @asynccontextmanager
     async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Play the script for the prompt's last user turn, or for its last plan. See `port.LanguageModel.stream`."""
-        asked, script = direct(prompt)
-        self._hold_back(asked, script)
-        if script.fail_after is not None and self._over(f"failround {asked}", script.failures):
+        message, script = direct(prompt)
+        self._raise_rate_limited(message, script)
+        if script.fail_after is not None and self._has_failed_enough(f"failround {message}", script.failures):
             script = msgspec.structs.replace(script, fail_after=None)
         async with aclosing(_play(script, prompt)) as events:
             yield events
 
-    def _hold_back(self, asked: str, script: Script) -> None:
-        if script.retry_after is None or self._over(asked, script.refusals):
+    def _raise_rate_limited(self, message: str, script: Script) -> None:
+        if script.retry_after is None or self._has_failed_enough(message, script.refusals):
             return
         raise ModelFailed(
             "rate_limited",
-            "The demo model was told to receive too many requests.",
+            "The demo model was told to fail as rate limited.",
             retryable=True,
             retry_after=script.retry_after,
         )
 
-    def _over(self, key: str, times: int | None) -> bool:
-        """Whether trouble that comes so many times has come as often; then it is counted anew."""
+    def _has_failed_enough(self, key: str, times: int | None) -> bool:
+        """Whether the failure has occurred this many times; if so, the count is reset."""
         if times is None:
             return False
-        if self._troubled[key] >= times:
-            del self._troubled[key]
+        if self._failures[key] >= times:
+            del self._failures[key]
             return True
-        if len(self._troubled) >= REMEMBERED:
-            self._troubled.clear()
-        self._troubled[key] += 1
+        if len(self._failures) >= MAX_COUNTED_MESSAGES:
+            self._failures.clear()
+        self._failures[key] += 1
         return False
 
 
 async def _play(script: Script, prompt: Prompt) -> AsyncGenerator[ModelEvent]:
-    """The script's tokens when they are due: by an absolute schedule, so that slow readers don't slow the pace."""
+    """Send the script's tokens by an absolute schedule, so that a slow reader does not change the pace."""
     loop = asyncio.get_running_loop()
     due = loop.time() + script.wait
     for index, (token, delay) in enumerate(zip(script.tokens, delays(script), strict=True)):
-        await _misbehave(script, index)
+        await _fail_or_hang(script, index)
         due += delay
         await asyncio.sleep(max(0.0, due - loop.time()))
         yield TextChunk(token)
     await asyncio.sleep(max(0.0, due - loop.time()))
-    await _misbehave(script, len(script.tokens))
-    spoken = len(script.tokens) + token_counter.estimate_uses(script.uses)
-    used = TokenUsage(input_tokens=_input_tokens(prompt), output_tokens=spoken)
-    yield Completed(usage=used, finish_reason="tool_calls" if script.uses else script.finish, uses=script.uses)
+    await _fail_or_hang(script, len(script.tokens))
+    output_tokens = len(script.tokens) + token_counter.estimate_uses(script.uses)
+    usage = TokenUsage(input_tokens=_input_tokens(prompt), output_tokens=output_tokens)
+    yield Completed(usage=usage, finish_reason="tool_calls" if script.uses else script.finish, uses=script.uses)
 
 
-async def _misbehave(script: Script, index: int) -> None:
+async def _fail_or_hang(script: Script, index: int) -> None:
     if script.fail_after == index:
         raise ModelFailed(
             "connection_lost", "The demo model was told to lose the connection.", retryable=True, midstream=index > 0

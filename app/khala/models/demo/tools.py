@@ -1,4 +1,4 @@
-"""The next step of the demo model's plan, computed from the conversation alone: the model keeps no state. Pure."""
+"""The next step of the demo model's plan, computed from the conversation aloutcome. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -8,114 +8,124 @@ import msgspec
 from khala.models.demo import plan as demo_plan
 from khala.models.demo import script as demo_script
 from khala.models.demo.plan import Plan
-from khala.models.demo.script import Script, cut, short
+from khala.models.demo.script import Script, shorten, split
 from khala.models.port import SUMMARISE, Prompt, PromptTurn, ToolOutcome
 
-LISTED = 20
-"""Outcomes that an answer lists."""
+MAX_LISTED_OUTCOMES = 20
+"""Outcomes in an answer's list."""
 
 _SUMMARY = re.compile(r"Summary of [0-9]+ messages?\. Rounds of tools so far: ([0-9]{1,6})\.")
 _CALL = re.compile(r"[^\s{]+\{.*\}")
-"""A call as a summary's prompt may tell it, the last line of a turn."""
+"""A tool call as the prompt of a summary shows it, on the last line of a turn."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a question's plan is: rounds made, replies given without tools, and what the last round came to."""
+    """The progress of a question's plan: its finished steps, replies without tools, and the last step's outcomes."""
 
     question: PromptTurn
     plan: Plan
-    rounds: int = 0
+    steps: int = 0
     replies: int = 0
     outcomes: tuple[ToolOutcome, ...] = ()
 
     @property
     def opening(self) -> str | None:
-        """The text before the first step, if there is one."""
-        pending = not self.rounds and self.replies < len(self.plan.openings)
+        """The text before the first step, if there is outcome."""
+        pending = not self.steps and self.replies < len(self.plan.openings)
         return self.plan.openings[self.replies] if pending else None
 
     @property
-    def more(self) -> bool:
-        """Whether a round is due."""
-        return bool(self.plan.rounds) and (self.plan.loop or self.rounds < len(self.plan.rounds))
+    def has_next_step(self) -> bool:
+        """Whether a step is due."""
+        return bool(self.plan.steps) and (self.plan.loop or self.steps < len(self.plan.steps))
 
     @property
-    def answered(self) -> bool:
-        """Whether all has been said that there was to say."""
+    def is_answered(self) -> bool:
+        """Whether the answer has been sent."""
         return self.replies > len(self.plan.openings)
 
 
 def direct(prompt: Prompt) -> tuple[str, Script]:
-    """The message that is answered, and the script of what the model does now."""
-    asked = _last_user(prompt.turns)
-    if SUMMARISE in asked.text:
-        return asked.text, _summary(prompt)
+    """The message to answer, and the script of this call."""
+    question = _last_user(prompt.turns)
+    if SUMMARISE in question.text:
+        return question.text, _summary(prompt)
     progress = _progress(prompt)
     if progress is None or progress.plan.empty:
-        return asked.text, _write(asked, prompt)
-    return progress.question.text, _go_on(progress, prompt)
+        return question.text, _write(question, prompt)
+    return progress.question.text, _continue(progress, prompt)
 
 
-def _go_on(progress: Progress, prompt: Prompt) -> Script:
+def _continue(progress: Progress, prompt: Prompt) -> Script:
     plan = progress.plan
-    if progress.more and not prompt.tools:
-        count = f"{progress.rounds} round{'' if progress.rounds == 1 else 's'}"
+    if progress.has_next_step and not prompt.tools:
+        count = f"{progress.steps} round{'' if progress.steps == 1 else 's'}"
         return _answer(progress, prompt, before=f"Stopped after {count}.\n\n")
     if progress.opening is not None:
-        return demo_script.speak(
-            tuple(cut(progress.opening)), plan.rest, said=prompt.said, limit=prompt.max_output_tokens
+        return demo_script.script_of(
+            tuple(split(progress.opening)),
+            plan.rest,
+            partial_answer=prompt.partial_answer,
+            limit=prompt.max_output_tokens,
         )
-    return _round(progress, prompt) if progress.more else _answer(progress, prompt)
+    return _step(progress, prompt) if progress.has_next_step else _answer(progress, prompt)
 
 
-def _round(progress: Progress, prompt: Prompt) -> Script:
-    plan, number = progress.plan, progress.rounds + 1
-    text = plan.rounds[min(number, len(plan.rounds)) - 1].text
-    script = _speak(text, plan.rest, prompt)
+def _step(progress: Progress, prompt: Prompt) -> Script:
+    plan, number = progress.plan, progress.steps + 1
+    text = plan.steps[min(number, len(plan.steps)) - 1].text
+    script = _script(text, plan.rest, prompt)
     last = len(script.tokens)
     return msgspec.structs.replace(
         script,
         uses=() if script.finish == "length" else tuple(demo_plan.calls(plan, number)),
         wait=plan.wait,
-        fail_after=last if plan.fail_round == number else None,
+        fail_after=last if plan.fail_step == number else None,
         failures=plan.failures,
-        hang_after=last if plan.hang_round == number else None,
+        hang_after=last if plan.hang_step == number else None,
     )
 
 
 def _answer(progress: Progress, prompt: Prompt, before: str = "") -> Script:
     plan = progress.plan
     text = plan.answer if plan.answer is not None else _report(progress.outcomes)
-    whole = before + text + demo_script.listed(progress.question.files)
-    return demo_script.write(plan.rest, said=prompt.said, limit=prompt.max_output_tokens, otherwise=whole)
+    whole = before + text + demo_script.list_files(progress.question.files)
+    return demo_script.write(
+        plan.rest, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, otherwise=whole
+    )
 
 
 def _report(outcomes: Sequence[ToolOutcome]) -> str:
     """The results of the last tool calls, one line each."""
     if not outcomes:
         return "No tool has answered."
-    lines = [f"- `{short(one.name, 80)}`: {'ok' if one.ok else 'failed'}: {short(one.text)}" for one in outcomes]
-    further = [f"- and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
-    return "\n".join(("The tools have answered:", "", *lines[:LISTED], *further))
+    lines = [
+        f"- `{shorten(outcome.name, 80)}`: {'ok' if outcome.ok else 'failed'}: {shorten(outcome.text)}"
+        for outcome in outcomes
+    ]
+    further = [f"- and {len(lines) - MAX_LISTED_OUTCOMES} more"] if len(lines) > MAX_LISTED_OUTCOMES else []
+    return "\n".join(("The tools have answered:", "", *lines[:MAX_LISTED_OUTCOMES], *further))
 
 
-def _write(asked: PromptTurn, prompt: Prompt) -> Script:
-    return demo_script.write(asked.text, said=prompt.said, limit=prompt.max_output_tokens, files=asked.files)
+def _write(question: PromptTurn, prompt: Prompt) -> Script:
+    return demo_script.write(
+        question.text, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, files=question.files
+    )
 
 
 def _summary(prompt: Prompt) -> Script:
-    before = prompt.turns[: _place(prompt.turns)]
+    before = prompt.turns[: _last_user_index(prompt.turns)]
     count = f"Summary of {len(before)} message{'' if len(before) == 1 else 's'}."
-    text = f"{count} Rounds of tools so far: {_unanswered(prompt, before)}."
-    return _speak(f"{text} The last words were: {short(_last_words(before))}", "/pace=0", prompt)
+    text = f"{count} Rounds of tools so far: {_steps_since_answer(prompt, before)}."
+    return _script(f"{text} The last words were: {shorten(_last_words(before))}", "/pace=0", prompt)
 
 
-def _unanswered(prompt: Prompt, before: Sequence[PromptTurn]) -> int:
-    """The rounds of tools at the end of these turns, since the last answer."""
+def _steps_since_answer(prompt: Prompt, before: Sequence[PromptTurn]) -> int:
+    """The steps at the end of these turns, since the last answer."""
     count = 0
     for turn in reversed(before):
-        if (found := _SUMMARY.search(turn.text)) is not None:
-            return count + int(found[1])
+        if (match := _SUMMARY.search(turn.text)) is not None:
+            return count + int(match[1])
         if turn.role != "assistant":
             continue
         if not turn.uses and not _CALL.fullmatch(turn.text.rpartition("\n")[2]):
@@ -128,59 +138,61 @@ def _last_words(turns: Sequence[PromptTurn]) -> str:
     return next((turn.text for turn in reversed(turns) if turn.text and turn.role != "system"), "")
 
 
-def _speak(text: str, message: str, prompt: Prompt) -> Script:
-    return demo_script.speak(tuple(cut(text)), message, said=prompt.said, limit=prompt.max_output_tokens)
+def _script(text: str, message: str, prompt: Prompt) -> Script:
+    return demo_script.script_of(
+        tuple(split(text)), message, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens
+    )
 
 
 def _progress(prompt: Prompt) -> Progress | None:
-    """How far the last question's plan is.
+    """The progress of the last question's plan.
 
-    A user's turn without any directive goes on with a plan that has begun and is not at its end: so a model is spurred
-    on that only asked or announced.
+    A user's turn without a directive continues a plan that has begun and has not ended. So a user's "go on" continues a
+    plan whose model only asked or announced.
     """
     turns = prompt.turns
-    for place in range(len(turns) - 1, -1, -1):
-        turn = turns[place]
+    for index in range(len(turns) - 1, -1, -1):
+        turn = turns[index]
         if turn.role != "user":
             continue
-        plan = demo_plan.read(turn.text)
-        if plan.empty and not demo_script.directed(turn.text):
+        plan = demo_plan.parse(turn.text)
+        if plan.empty and not demo_script.has_directive(turn.text):
             continue
-        progress = _since(turn, plan, prompt, place)
-        fresh = all(later.role != "user" for later in turns[place + 1 :])
-        return progress if fresh or _begun(progress) else None
+        progress = _since(turn, plan, prompt, index)
+        is_last = all(later.role != "user" for later in turns[index + 1 :])
+        return progress if is_last or _is_in_progress(progress) else None
     return None
 
 
-def _begun(progress: Progress) -> bool:
-    return bool(progress.rounds or progress.replies) and not progress.answered
+def _is_in_progress(progress: Progress) -> bool:
+    return bool(progress.steps or progress.replies) and not progress.is_answered
 
 
-def _since(question: PromptTurn, plan: Plan, prompt: Prompt, place: int) -> Progress:
-    """The progress of a plan since the turn at this place."""
-    later = [turn for turn in prompt.turns[place + 1 :] if turn.role in ("assistant", "tool")]
-    told = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
-    summary = next(filter(_SUMMARY.search, told), prompt.system)
+def _since(question: PromptTurn, plan: Plan, prompt: Prompt, index: int) -> Progress:
+    """The progress of a plan since the turn at this index."""
+    later = [turn for turn in prompt.turns[index + 1 :] if turn.role in ("assistant", "tool")]
+    texts = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
+    summary = next(filter(_SUMMARY.search, texts), prompt.system)
     return Progress(
         question=question,
         plan=plan,
-        rounds=_summarised(summary) + sum(bool(turn.uses) for turn in later),
+        steps=_summarised(summary) + sum(bool(turn.uses) for turn in later),
         replies=sum(turn.role == "assistant" and not turn.uses for turn in later),
         outcomes=next((turn.outcomes for turn in reversed(later) if turn.role == "tool"), ()),
     )
 
 
 def _summarised(text: str) -> int:
-    """The rounds that a summary counts; none where the text is no summary."""
-    found = _SUMMARY.search(text)
-    return int(found[1]) if found else 0
+    """The steps that a summary counts; 0 if the text is not a summary."""
+    match = _SUMMARY.search(text)
+    return int(match[1]) if match else 0
 
 
-def _place(turns: Sequence[PromptTurn]) -> int:
-    """The index of the last user's turn; the number of turns if there is none."""
-    return next((place for place in range(len(turns) - 1, -1, -1) if turns[place].role == "user"), len(turns))
+def _last_user_index(turns: Sequence[PromptTurn]) -> int:
+    """The index of the last user's turn; the number of turns if there is noutcome."""
+    return next((index for index in range(len(turns) - 1, -1, -1) if turns[index].role == "user"), len(turns))
 
 
 def _last_user(turns: Sequence[PromptTurn]) -> PromptTurn:
-    place = _place(turns)
-    return turns[place] if place < len(turns) else PromptTurn(role="user")
+    index = _last_user_index(turns)
+    return turns[index] if index < len(turns) else PromptTurn(role="user")

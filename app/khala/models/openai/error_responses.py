@@ -1,4 +1,4 @@
-"""A response that is no answer, read as far as it explains itself."""
+"""Reads the error of an HTTP response: its message, codes, status and `Retry-After`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ import aiohttp
 import msgspec
 
 from khala.models.failures import ProviderRefusalError
-from khala.models.openai.http_client import BROKEN, more
+from khala.models.openai.http_client import RESPONSE_ERRORS, read_available
 
 MAX_ERROR_BYTES = 64 << 10
-"""Bytes of the explanation."""
-PATIENCE = 5.0
-"""Seconds for it to come."""
+"""Bytes of an error's body that are read."""
+READ_TIMEOUT_SECONDS = 5.0
+"""Time that an error's body may take to arrive."""
 
 
 async def read(response: aiohttp.ClientResponse) -> ProviderRefusalError:
-    """Why the server refused. The status says most: an explanation that breaks off is read as far as it came."""
-    said = bytearray()
-    with suppress(*BROKEN):
-        async with asyncio.timeout(PATIENCE):
-            while len(said) < MAX_ERROR_BYTES and (piece := await more(response)):
-                said += piece[: MAX_ERROR_BYTES - len(said)]
-    return ProviderRefusalError.of(
-        _error(bytes(said)), status=response.status, retry_after=retry_after(response.headers)
+    """The error of the response. If the body is incomplete, the part that arrived is used: the status says most."""
+    body = bytearray()
+    with suppress(*RESPONSE_ERRORS):
+        async with asyncio.timeout(READ_TIMEOUT_SECONDS):
+            while len(body) < MAX_ERROR_BYTES and (chunk := await read_available(response)):
+                body += chunk[: MAX_ERROR_BYTES - len(body)]
+    return ProviderRefusalError.parse(
+        _error(bytes(body)), status=response.status, retry_after=retry_after(response.headers)
     )
 
 
@@ -36,9 +36,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
-    given = headers.get("retry-after")
-    seconds = _number(given)
-    return seconds if seconds is not None or given is None else _until(given)
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    return seconds if seconds is not None or value is None else _seconds_until(value)
 
 
 def _number(text: str | None) -> float | None:
@@ -49,19 +49,19 @@ def _number(text: str | None) -> float | None:
     return number if 0 <= number < float("inf") else None
 
 
-def _until(date: str) -> float | None:
+def _seconds_until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
     except ValueError:
         return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # an obsolete form has no zone and means this one
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # an obsolete format without a zone means UTC
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def _error(said: bytes) -> Any:
-    """The error of a body: an object, mostly under `error`, or whatever text came in its place."""
+def _error(body: bytes) -> Any:
+    """The error in a body: an object, usually under `error`, or the text of a body that is not JSON."""
     try:
-        body = msgspec.json.decode(said)
+        decoded = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        return said.decode(errors="replace")
-    return body.get("error") or body if isinstance(body, dict) else body
+        return body.decode(errors="replace")
+    return decoded.get("error") or decoded if isinstance(decoded, dict) else decoded

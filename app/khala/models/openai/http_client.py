@@ -1,4 +1,4 @@
-"""HTTP to one server: calls that are posted once, read as they come, and dropped at once where they are left."""
+"""An HTTP client for one server: posts once, streams the response, and closes the connection on early exit."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -14,27 +14,27 @@ from khala.models import failures
 from khala.models.failures import FailureTable
 from khala.models.openai import proxies
 
-PIECE = 64 << 10
-"""Bytes of a body that are written in one go."""
-LONGEST_FIELD = 64 << 10
-"""Bytes of a header."""
-HELD = 64 << 10
-"""Bytes of a response that may wait for a reader; at twice as many the server is made to wait."""
-BROKEN = (aiohttp.ClientError, HttpProcessingError, TimeoutError)
-"""What a response may break with."""
+WRITE_CHUNK_BYTES = 64 << 10
+"""Bytes of a request's body in one write."""
+MAX_HEADER_BYTES = 64 << 10
+"""Size of one header field."""
+READ_BUFFER_BYTES = 64 << 10
+"""Buffer of a response. At twice as many unread bytes the client stops reading from the server."""
+RESPONSE_ERRORS = (aiohttp.ClientError, HttpProcessingError, TimeoutError)
+"""The errors that reading a response may raise."""
 
-KINDS: FailureTable = (
+FAILURE_KINDS: FailureTable = (
     (TimeoutError, failures.TIMEOUT),
     (aiohttp.ClientConnectorError, failures.UNREACHABLE),
     (aiohttp.InvalidURL, failures.UNREACHABLE),
     (aiohttp.NonHttpUrlClientError, failures.UNREACHABLE),
-    (aiohttp.ClientError, failures.LOST),
-    (HttpProcessingError, failures.LOST),
+    (aiohttp.ClientError, failures.CONNECTION_LOST),
+    (HttpProcessingError, failures.CONNECTION_LOST),
 )
 
 
-class Http:
-    """Connections to one server. They belong to the loop of the first call, which opens them."""
+class HttpClient:
+    """Connections to one server. They belong to the event loop of the first call."""
 
     def __init__(
         self,
@@ -43,52 +43,54 @@ class Http:
         *,
         connect_timeout: float,
         read_timeout: float,
-        connections: int,
-        idle: float,
+        max_connections: int,
+        idle_seconds: float,
     ) -> None:
-        """Times are seconds: `read_timeout` of silence, or of a server that takes no more; `idle` before a close.
+        """Times are seconds.
 
-        Raises `ValueError` for an address, or a proxy in the environment, that can't be used.
+        `read_timeout`: the longest time in which the server sends no byte, or accepts none. `idle_seconds`: the time
+        for which an unused connection is kept open. Raises `ValueError` for an unusable address or proxy.
         """
-        at = URL(url)
-        self._url = at.with_user(None) if at.user else at
-        self._headers = {**headers, **_credentials(at, "Authorization")}
+        address = URL(url)
+        self._url = address.with_user(None) if address.user else address
+        self._headers = {**headers, **_credentials(address, "Authorization")}
         self._timeout = aiohttp.ClientTimeout(
             total=None, connect=2 * connect_timeout, sock_connect=connect_timeout, sock_read=read_timeout
         )
-        self._patience = read_timeout
-        self._connections = connections
-        self._idle = idle
-        proxy = proxies.of(at)
+        self._write_timeout = read_timeout
+        self._max_connections = max_connections
+        self._idle_seconds = idle_seconds
+        proxy = proxies.find_proxy(address)
         self._proxy = proxy.with_user(None) if proxy and proxy.user else proxy
         self._proxy_headers = _credentials(proxy, "Proxy-Authorization") if proxy else {}
-        if at.scheme == "http":  # no tunnel: the proxy reads the headers of the call itself
+        if address.scheme == "http":  # no tunnel: the proxy reads the headers of the request itself
             self._headers |= self._proxy_headers
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Post once, and give the response before its body has come. Redirects are responses like others.
+        """Post once, and return the response when its headers have arrived. Redirects are not followed.
 
-        Leaving before the body's end closes the connection, and drops what is unsent. Raises what `KINDS` knows.
+        Exit before the end of the body closes the connection and drops unsent bytes. Raises the errors of
+        `FAILURE_KINDS`.
         """
-        sending = _Body(body, self._patience)
+        request_body = _RequestBody(body, self._write_timeout)
         response: aiohttp.ClientResponse | None = None
         try:
-            # Headers with each call: those of a session go to its proxy too, with the key.
-            response = await self._opened().post(
+            # Headers of each request: the headers of a session would also go to the proxy, with the key.
+            response = await self._open_session().post(
                 self._url / path,
-                data=sending,
+                data=request_body,
                 headers=self._headers,
                 proxy=self._proxy,
                 proxy_headers=self._proxy_headers,
                 allow_redirects=False,
             )
-            with _watched(response):
+            with _detect_close(response):
                 yield response
         finally:
             if response is None or not response.closed:
-                sending.abort()
+                request_body.abort()
             if response is not None:
                 response.close()
 
@@ -98,101 +100,109 @@ class Http:
         if session is not None:
             await session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                limit=self._connections, keepalive_timeout=self._idle, ssl=_trust() if self._encrypted else True
+                limit=self._max_connections,
+                keepalive_timeout=self._idle_seconds,
+                ssl=_create_ssl_context() if self._uses_tls else True,
             )
-            # Told not to trust the environment: it would look there for proxies and a netrc, in a thread, each call.
+            # With trust_env the session would read proxies and a netrc file in a thread, for each request.
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=self._timeout,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
-                read_bufsize=HELD,
-                max_line_size=LONGEST_FIELD,
-                max_field_size=LONGEST_FIELD,
+                read_bufsize=READ_BUFFER_BYTES,
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
             )
         return self._session
 
     @property
-    def _encrypted(self) -> bool:
+    def _uses_tls(self) -> bool:
         return "https" in (self._url.scheme, self._proxy.scheme if self._proxy else "")
 
 
 @contextmanager
-def _watched(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Break the body when its connection closes: for bytes that are no HTTP the library closes it, and tells nobody."""
+def _detect_close(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """End the body with an error when its connection closes.
+
+    For bytes that are not HTTP, aiohttp closes the connection and does not report it to the reader of the body.
+    """
     content = response.content
     connection = response.connection
     protocol = connection.protocol if connection is not None else None
     closed = protocol.closed if protocol is not None else None
     if closed is None:
-        _broken(content)
+        _fail(content)
         yield
         return
 
-    def lost(_: asyncio.Future[None]) -> None:
-        _broken(content)
+    def on_close(_: asyncio.Future[None]) -> None:
+        _fail(content)
 
-    closed.remove_done_callback(_seen)
-    closed.add_done_callback(_seen)
-    closed.add_done_callback(lost)
+    closed.remove_done_callback(_retrieve_exception)
+    closed.add_done_callback(_retrieve_exception)
+    closed.add_done_callback(on_close)
     try:
         yield
     finally:
-        closed.remove_done_callback(lost)
+        closed.remove_done_callback(on_close)
 
 
-def _broken(content: aiohttp.StreamReader) -> None:
+def _fail(content: aiohttp.StreamReader) -> None:
     if not content.is_eof() and content.exception() is None:
-        content.set_exception(aiohttp.ClientPayloadError("The connection was closed amid the body."))
+        content.set_exception(aiohttp.ClientPayloadError("The connection was closed before the end of the body."))
 
 
-def _seen(closed: asyncio.Future[None]) -> None:
-    """Look at why a connection was closed, lest the loop complains that nobody has."""
+def _retrieve_exception(closed: asyncio.Future[None]) -> None:
+    """Retrieve the reason of the close, because the event loop logs an exception that was never retrieved."""
     if not closed.cancelled():
         closed.exception()
 
 
-async def more(response: aiohttp.ClientResponse) -> bytes:
-    """All of the body that has come, once some has; nothing at its end. Raises one of `BROKEN` after the last bytes."""
+async def read_available(response: aiohttp.ClientResponse) -> bytes:
+    """Wait for bytes of the body and return all that have arrived; no bytes at its end.
+
+    Raises one of `RESPONSE_ERRORS`, after the last bytes.
+    """
     content = response.content
     try:
         return await content.readany()
-    except BROKEN:
-        # The library forgets what came before a break if nobody waited for it: the whole answer, at times.
-        left = content._read_nowait(-1)  # noqa: SLF001
-        if left:
-            return left
+    except RESPONSE_ERRORS:
+        # `readany` raises before it returns buffered bytes, which may be the whole answer.
+        buffered = content._read_nowait(-1)  # noqa: SLF001
+        if buffered:
+            return buffered
         raise
-    except RuntimeError as error:  # so it tells that the connection is closed, until `_watched` has
+    except RuntimeError as error:  # a closed connection, before `_detect_close` has handled it
         raise aiohttp.ClientPayloadError(str(error)) from error
 
 
-class _Body(aiohttp.Payload):
-    """Bytes; the server has to take them in time."""
+class _RequestBody(aiohttp.Payload):
+    """Bytes of a request, which the server must accept in time."""
 
-    def __init__(self, body: bytes, patience: float) -> None:
+    def __init__(self, body: bytes, write_timeout: float) -> None:
         super().__init__(body)
         self._body = body
         self._size = len(body)
-        self._patience = patience
+        self._write_timeout = write_timeout
         self._transport: asyncio.WriteTransport | None = None
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write all. Raises `TimeoutError` if the server takes nothing for `patience` seconds."""
+        """Write all bytes. Raises `TimeoutError` if the server accepts none for `write_timeout` seconds."""
         self._transport = writer.transport
-        for start in range(0, len(self._body), PIECE):
-            async with asyncio.timeout(self._patience):
-                await writer.write(self._body[start : start + PIECE])
+        for start in range(0, len(self._body), WRITE_CHUNK_BYTES):
+            async with asyncio.timeout(self._write_timeout):
+                await writer.write(self._body[start : start + WRITE_CHUNK_BYTES])
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self._body.decode(encoding, errors)
 
     def abort(self) -> None:
-        """Close the connection without sending what it holds: a server that takes nothing would keep it open."""
+        """Close the connection and drop unsent bytes, because a server that accepts none would keep it open."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -201,10 +211,10 @@ def _credentials(url: URL, header: str) -> dict[str, str]:
     return {header: aiohttp.encode_basic_auth(url.user or "", url.password or "")} if url.user else {}
 
 
-def _trust() -> SSLContext:
-    """The authorities that the other providers' clients trust, wherever this system keeps them."""
+def _create_ssl_context() -> SSLContext:
+    """An SSL context with the certificate authorities that the SDKs of other providers trust."""
     import httpx2
 
-    trust = httpx2.create_ssl_context()
-    trust.set_alpn_protocols(["http/1.1"])
-    return trust
+    context = httpx2.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context

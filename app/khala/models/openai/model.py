@@ -1,4 +1,4 @@
-"""A model of OpenAI, or of a server that speaks its protocol, behind our port."""
+"""The language model port for OpenAI and servers that speak its protocol."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -9,29 +9,29 @@ import aiohttp
 from khala.models import call_result, failures
 from khala.models.model_names import ModelRef
 from khala.models.openai import error_responses, request_body
-from khala.models.openai.answer_reader import DONE, AnswerReader
-from khala.models.openai.http_client import BROKEN, KINDS, Http, more
+from khala.models.openai.answer_reader import DONE_EVENT, AnswerReader
+from khala.models.openai.http_client import FAILURE_KINDS, RESPONSE_ERRORS, HttpClient, read_available
 from khala.models.openai.request_body import ChatQuirks
 from khala.models.openai.sse_parser import SseParser
 from khala.models.port import Completed, ModelEvent, Prompt
 
-LINGER = 0.25
-"""Seconds for which the end of a response is awaited after the answer's; a connection is used again only after it."""
-FINISHES = {"length": "length", "content_filter": "content_filter"}
-"""Finish reasons that are no plain end. Servers have many words for the others."""
+END_TIMEOUT_SECONDS = 0.25
+"""Time to wait for the end of a response after the end of the answer. Only then can the connection be used again."""
+FINISH_REASONS = {"length": "length", "content_filter": "content_filter"}
+"""Finish reasons other than `stop`. Any other value counts as `stop`, because servers use many words for it."""
 SUCCESS = 200
 
 
-class NoStream(ValueError):
-    """A response was no stream of chunks."""
+class NotAStreamError(ValueError):
+    """A response is not a stream of chunks."""
 
 
 class ChatModel:
-    """One model, called by chat completions."""
+    """One model, called over the chat completions API."""
 
     reads_tools = True
 
-    def __init__(self, http: Http, ref: ModelRef, quirks: ChatQuirks) -> None:
+    def __init__(self, http: HttpClient, ref: ModelRef, quirks: ChatQuirks) -> None:
         self.name = ref.name
         self.provider: str = ref.provider
         self._http = http
@@ -42,49 +42,56 @@ class ChatModel:
         """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:
-                called = self._http.post("chat/completions", request_body.of(prompt, self.name, self._quirks))
-                response = await stack.enter_async_context(called)
+                body = request_body.encode(prompt, self.name, self._quirks)
+                response = await stack.enter_async_context(self._http.post("chat/completions", body))
                 if response.status != SUCCESS:
                     raise await error_responses.read(response)
-            except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
-                asked = failures.demands(prompt)
-                raise failures.of(error, self.provider, kinds=KINDS, midstream=False, asked=asked) from error
+            except (
+                Exception
+            ) as error:  # any other error of the library becomes ModelFailed, with the error as its cause
+                abilities = failures.required_abilities(prompt)
+                raise failures.from_exception(
+                    error, self.provider, kinds=FAILURE_KINDS, midstream=False, abilities=abilities
+                ) from error
             yield await stack.enter_async_context(aclosing(self._events(response, prompt)))
 
     async def _events(self, response: aiohttp.ClientResponse, prompt: Prompt) -> AsyncGenerator[ModelEvent]:
         answer = AnswerReader()
         events = SseParser()
         try:
-            while piece := await more(response):
-                for said in answer.read(events.feed(piece)):
-                    yield said
-                if answer.done:
-                    await _finish(response)
+            while chunk := await read_available(response):
+                for text in answer.read(events.feed(chunk)):
+                    yield text
+                if answer.is_done:
+                    await _read_to_end(response)
                     break
-            answer.done = answer.done or events.rest().startswith(DONE)
-            if not (answer.begun or answer.done):
-                raise NoStream("The response had no chunk of an answer in it.")
-        except Exception as error:  # as above: whatever a broken stream raises, it ends as ModelFailed
-            raise failures.of(error, self.provider, kinds=KINDS, midstream=bool(answer.heard)) from error
+            answer.is_done = answer.is_done or events.rest().startswith(DONE_EVENT)
+            if not (answer.has_chunk or answer.is_done):
+                raise NotAStreamError("The response has no chunk of an answer.")
+        except Exception as error:  # as above
+            raise failures.from_exception(
+                error, self.provider, kinds=FAILURE_KINDS, midstream=bool(answer.texts)
+            ) from error
         yield self._completed(answer, prompt)
 
     def _completed(self, answer: AnswerReader, prompt: Prompt) -> Completed:
-        counts = answer.counts
-        return call_result.completed(
+        usage = answer.usage
+        reason = answer.finish_reason
+        return call_result.build_completed(
             prompt,
-            "".join(answer.heard),
+            "".join(answer.texts),
             provider=self.provider,
-            reason=FINISHES.get(answer.finish, "stop") if answer.finish else "stop" if answer.done else None,
-            uses=tuple(answer.calls.uses()),
-            counts=(counts.prompt_tokens or 0, counts.completion_tokens or 0) if counts else (0, 0),
+            finish_reason=FINISH_REASONS.get(reason, "stop") if reason else "stop" if answer.is_done else None,
+            uses=tuple(answer.tool_calls.uses()),
+            token_counts=(usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0),
         )
 
 
-async def _finish(response: aiohttp.ClientResponse) -> None:
-    """Let the response end. The answer is whole already, so whatever goes wrong costs no more than the connection."""
-    with suppress(*BROKEN):
-        async with asyncio.timeout(LINGER):
-            while await more(response):
+async def _read_to_end(response: aiohttp.ClientResponse) -> None:
+    """Read the response to its end. The answer is complete, so an error only closes the connection."""
+    with suppress(*RESPONSE_ERRORS):
+        async with asyncio.timeout(END_TIMEOUT_SECONDS):
+            while await read_available(response):
                 pass
 
 

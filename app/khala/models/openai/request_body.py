@@ -1,4 +1,4 @@
-"""The body of a request for a chat completion."""
+"""Encodes a prompt as the body of a chat completion request."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
@@ -12,24 +12,24 @@ from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolU
 
 
 class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server deviates from OpenAI's protocol."""
+    """The differences of a server from OpenAI's protocol."""
 
     max_tokens_field: str = "max_completion_tokens"
-    """The field with the limit on an answer's tokens."""
+    """The field that limits an answer's tokens."""
     stream_usage: bool = True
-    """Whether it takes the option to send usage at the end of a stream. Without usage, tokens are estimated."""
+    """Whether the server can send usage at the end of a stream. Without usage, tokens are estimated."""
 
 
 NO_QUIRKS = ChatQuirks()
 
 
-def of(prompt: Prompt, model: str, quirks: ChatQuirks = NO_QUIRKS) -> bytes:
-    """The JSON which asks a model for a stream with its usage at the end."""
+def encode(prompt: Prompt, model: str, quirks: ChatQuirks = NO_QUIRKS) -> bytes:
+    """The JSON of a request for a stream, with usage at its end if the server can send it."""
     body: dict[str, Any] = {"model": model, "messages": list(_messages(prompt)), "stream": True}
     if quirks.stream_usage:
         body["stream_options"] = {"include_usage": True}
-    if offered := prompt_order.offered(prompt):
-        body["tools"] = [_tool(spec) for spec in offered]
+    if tools := prompt_order.offered_tools(prompt):
+        body["tools"] = [_tool(spec) for spec in tools]
         body["tool_choice"] = "auto" if prompt.tools else "none"
     if prompt.max_output_tokens:
         body[quirks.max_tokens_field] = prompt.max_output_tokens
@@ -37,7 +37,7 @@ def of(prompt: Prompt, model: str, quirks: ChatQuirks = NO_QUIRKS) -> bytes:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    """A tool, not in the strict mode, which doesn't know every schema. OpenAI wants objects to have properties."""
+    """A tool, without strict mode, which rejects some schemas. OpenAI requires `properties` in schemas of objects."""
     schema = {"properties": {}, **spec.parameters} if spec.parameters.get("type") == "object" else spec.parameters
     return {
         "type": "function",
@@ -46,12 +46,12 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _messages(prompt: Prompt) -> Iterator[dict[str, Any]]:
-    for turns in prompt_order.voices(prompt):
+    for turns in prompt_order.alternate(prompt):
         if turns[0].role == "assistant":
             yield _assistant(turns)
         else:
             for turn in turns:
-                yield from _asked(turn)
+                yield from _other(turn)
 
 
 def _assistant(turns: Iterable[PromptTurn]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _call(use: ToolUse) -> dict[str, Any]:
     return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": arguments}}
 
 
-def _asked(turn: PromptTurn) -> Iterator[dict[str, Any]]:
+def _other(turn: PromptTurn) -> Iterator[dict[str, Any]]:
     match turn.role:
         case "tool":
             yield from map(_outcome, turn.outcomes)
@@ -80,32 +80,32 @@ def _asked(turn: PromptTurn) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(outcome: ToolOutcome) -> dict[str, Any]:
-    """An outcome. The protocol has no mark for one that failed."""
-    told = outcome.text if outcome.ok else msgspec.json.encode({"error": outcome.text}).decode()
-    return {"role": "tool", "tool_call_id": outcome.id, "content": told}
+    """An outcome. A failed one is wrapped as an error, because the protocol has no field for it."""
+    content = outcome.text if outcome.ok else msgspec.json.encode({"error": outcome.text}).decode()
+    return {"role": "tool", "tool_call_id": outcome.id, "content": content}
 
 
 def _parts(turn: PromptTurn) -> list[dict[str, Any]]:
     parts = [part for file in turn.files for part in _file(file)]
-    return [*parts, _words(turn.text)] if turn.text.strip() else parts
+    return [*parts, _text(turn.text)] if turn.text.strip() else parts
 
 
 def _file(file: PromptFile) -> Iterator[dict[str, Any]]:
-    """A file, after its name; what models can't see is text."""
-    match prompt_files.sort(file):
+    """A file after its heading. A file that models cannot read is sent as text."""
+    match prompt_files.kind_of(file):
         case "image":
-            yield _words(prompt_files.head(file))
+            yield _text(prompt_files.heading(file))
             yield {"type": "image_url", "image_url": {"url": _uri(file)}}
         case "pdf":
-            yield _words(prompt_files.head(file))
+            yield _text(prompt_files.heading(file))
             yield {"type": "file", "file": {"file_data": _uri(file), "filename": "filename.pdf"}}
         case _:
-            yield _words(prompt_files.told(file))
+            yield _text(prompt_files.as_text(file))
 
 
-def _words(text: str) -> dict[str, Any]:
+def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
 def _uri(file: PromptFile) -> str:
-    return f"data:{prompt_files.bare(file)};base64,{b64encode(file.data).decode()}"
+    return f"data:{prompt_files.media_type(file)};base64,{b64encode(file.data).decode()}"

@@ -1,4 +1,4 @@
-"""The tool calls of an answer, put together from their pieces."""
+"""Assembles the tool calls of an answer from their deltas."""
 
 from collections.abc import Iterable, Iterator
 from uuid import uuid4
@@ -6,16 +6,16 @@ from uuid import uuid4
 import msgspec
 
 from khala.models import tool_arguments
-from khala.models.openai.chunks import CallPiece, FunctionPiece
+from khala.models.openai.chunks import FunctionDelta, ToolCallDelta
 from khala.models.port import ToolUse
 
 MAX_CALLS = 1024
-LONGEST_ARGUMENTS = 16 << 20
+MAX_ARGUMENT_CHARACTERS = 16 << 20
 """Characters of the arguments of all calls together."""
 
 
-class TooManyCalls(ValueError):
-    """An answer calls more than is read."""
+class ToolCallLimitError(ValueError):
+    """The tool calls of an answer exceed a limit."""
 
 
 class _Call:
@@ -27,56 +27,56 @@ class _Call:
 
 
 class ToolCallAssembly:
-    """Takes pieces in the order in which they come."""
+    """Takes deltas in the order in which they arrive."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._size = 0
 
-    def add(self, pieces: Iterable[CallPiece]) -> None:
-        """Take more of the calls. Raises `TooManyCalls`."""
-        for piece in pieces:
-            call = self._of(piece)
-            if piece.function is not None:
-                self._extend(call, piece.function)
+    def add(self, deltas: Iterable[ToolCallDelta]) -> None:
+        """Add these deltas. Raises `ToolCallLimitError`."""
+        for delta in deltas:
+            call = self._find_or_begin(delta)
+            if delta.function is not None:
+                self._extend(call, delta.function)
 
     def uses(self) -> Iterator[ToolUse]:
-        """The tools that are called, under ids that are unique in this answer."""
+        """The tool calls, with ids that are unique in this answer. Calls without a name are left out."""
         seen = {""}
-        for place, call in enumerate(call for call in self._calls if call.name):
-            args, problem = tool_arguments.read("".join(call.arguments))
+        for index, call in enumerate(call for call in self._calls if call.name):
+            args, problem = tool_arguments.decode("".join(call.arguments))
             use_id = call.id or f"call_{uuid4().hex}"
             while use_id in seen:
-                use_id = f"{use_id}-{place}"
+                use_id = f"{use_id}-{index}"
             seen.add(use_id)
             yield ToolUse(id=use_id, name=call.name, args=args, problem=problem)
 
-    def _of(self, piece: CallPiece) -> _Call:
-        """The call that a piece belongs to.
+    def _find_or_begin(self, delta: ToolCallDelta) -> _Call:
+        """The call to which a delta belongs.
 
-        Some servers give no index, and some the same one to all calls; there another id begins another call.
+        Some servers send no index, and some send the same index for all calls. There, a different id begins a new call.
         """
-        index = piece.index if piece.index is not None else self._calls[-1].index if self._calls else 0
+        index = delta.index if delta.index is not None else self._calls[-1].index if self._calls else 0
         call = self._by_index.get(index)
-        if call is None or (piece.id and call.id and piece.id != call.id):
-            call = self._begin(index, piece.id or "")
-        call.id = call.id or piece.id or ""
+        if call is None or (delta.id and call.id and delta.id != call.id):
+            call = self._begin(index, delta.id or "")
+        call.id = call.id or delta.id or ""
         return call
 
     def _begin(self, index: int, call_id: str) -> _Call:
         if len(self._calls) >= MAX_CALLS:
-            raise TooManyCalls(f"More than {MAX_CALLS} tool calls.")
+            raise ToolCallLimitError(f"More than {MAX_CALLS} tool calls.")
         call = self._by_index[index] = _Call(index, call_id)
         self._calls.append(call)
         return call
 
-    def _extend(self, call: _Call, function: FunctionPiece) -> None:
+    def _extend(self, call: _Call, function: FunctionDelta) -> None:
         given = function.arguments
-        more = given if isinstance(given, str) else msgspec.json.encode(given).decode() if given is not None else ""
-        self._size += len(more) + len(function.name or "")
-        if self._size > LONGEST_ARGUMENTS:
-            raise TooManyCalls(f"Tool calls of more than {LONGEST_ARGUMENTS} characters.")
+        text = given if isinstance(given, str) else msgspec.json.encode(given).decode() if given is not None else ""
+        self._size += len(text) + len(function.name or "")
+        if self._size > MAX_ARGUMENT_CHARACTERS:
+            raise ToolCallLimitError(f"Tool calls of more than {MAX_ARGUMENT_CHARACTERS} characters.")
         call.name += function.name or ""
-        if more:
-            call.arguments.append(more)
+        if text:
+            call.arguments.append(text)

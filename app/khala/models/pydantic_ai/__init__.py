@@ -1,1 +1,1 @@
-"""Providers through pydantic-ai: Anthropic and Google."""
+"""Providers called by pydantic-ai: Anthropic and Google."""

@@ -1,63 +1,63 @@
-"""The errors of pydantic-ai, and of HTTP beneath it, as `ModelFailed`: tables from exceptions to our kinds."""
+"""Maps the exceptions of pydantic-ai, and of its HTTP client, to `ModelFailed`."""
 
 from collections.abc import Sequence
 
 import httpx2
-from pydantic_ai import exceptions as given
+from pydantic_ai import exceptions
 
 from khala.models import failures
 from khala.models.failures import FailureKind, FailureTable
 from khala.models.port import ModelFailed
 
-# The first match counts: subclasses stand before their bases.
+# The first match counts, so subclasses come before their bases.
 _TABLE: FailureTable = (
-    (given.ModelRateLimitError, failures.RATE_LIMITED),
-    (given.ModelQuotaExceededError, failures.QUOTA),
-    (given.ModelOverloadedError, failures.OVERLOADED),
-    (given.ModelUnavailableError, failures.UNAVAILABLE),
-    (given.ModelServerError, failures.UNAVAILABLE),
-    (given.ModelContextWindowExceededError, failures.TOO_LONG),
-    (given.ModelAuthenticationError, failures.KEY),
-    (given.ModelNotFoundError, failures.UNKNOWN_MODEL),
-    (given.ModelRequestRejectedError, failures.REFUSED),
-    (given.ModelTimeoutError, failures.TIMEOUT),
-    (given.ModelRequestTimeout, failures.TIMEOUT),
-    (given.ContentFilterError, failures.FILTERED),
+    (exceptions.ModelRateLimitError, failures.RATE_LIMITED),
+    (exceptions.ModelQuotaExceededError, failures.QUOTA),
+    (exceptions.ModelOverloadedError, failures.OVERLOADED),
+    (exceptions.ModelUnavailableError, failures.UNAVAILABLE),
+    (exceptions.ModelServerError, failures.UNAVAILABLE),
+    (exceptions.ModelContextWindowExceededError, failures.TOO_LONG),
+    (exceptions.ModelAuthenticationError, failures.INVALID_KEY),
+    (exceptions.ModelNotFoundError, failures.UNKNOWN_MODEL),
+    (exceptions.ModelRequestRejectedError, failures.REFUSED),
+    (exceptions.ModelTimeoutError, failures.TIMEOUT),
+    (exceptions.ModelRequestTimeout, failures.TIMEOUT),
+    (exceptions.ContentFilterError, failures.CONTENT_FILTERED),
 )
 _HTTP: FailureTable = (
     (httpx2.TimeoutException, failures.TIMEOUT),
     (httpx2.ConnectError, failures.UNREACHABLE),
-    (httpx2.TransportError, failures.LOST),
+    (httpx2.TransportError, failures.CONNECTION_LOST),
 )
 _STATUSES = {408: failures.TIMEOUT, 413: failures.TOO_LONG}
 
 
-def of(error: Exception, provider: str, *, midstream: bool, asked: Sequence[str] = ()) -> ModelFailed:
-    """The failure to raise from `error`,: the library's, or what it let through."""
+def from_exception(error: Exception, provider: str, *, midstream: bool, abilities: Sequence[str] = ()) -> ModelFailed:
+    """The failure for an exception of pydantic-ai, or for one that it passed on. See `khala.models.failures`."""
     kind = _kind(error)
     if kind is None:
-        return failures.of(error, provider, kinds=_HTTP, midstream=midstream, asked=asked)
-    retry_after = error.retry_after if isinstance(error, given.ModelAPIError) else None
-    return failures.failed(kind, provider, midstream=midstream, retry_after=retry_after, asked=asked)
+        return failures.from_exception(error, provider, kinds=_HTTP, midstream=midstream, abilities=abilities)
+    retry_after = error.retry_after if isinstance(error, exceptions.ModelAPIError) else None
+    return failures.from_kind(kind, provider, midstream=midstream, retry_after=retry_after, abilities=abilities)
 
 
 def _kind(error: Exception) -> FailureKind | None:
-    if isinstance(error, given.ModelHTTPError) and error.status_code in _STATUSES:
+    if isinstance(error, exceptions.ModelHTTPError) and error.status_code in _STATUSES:
         return _STATUSES[error.status_code]
-    for sort, kind in _TABLE:
-        if isinstance(error, sort):
+    for error_type, kind in _TABLE:
+        if isinstance(error, error_type):
             return kind
-    if isinstance(error, given.ModelConnectionError):
-        return failures.UNREACHABLE if error.phase in ("connect", "pool") else failures.LOST
+    if isinstance(error, exceptions.ModelConnectionError):
+        return failures.UNREACHABLE if error.phase in ("connect", "pool") else failures.CONNECTION_LOST
     return _uncategorized(error)
 
 
 def _uncategorized(error: Exception) -> FailureKind | None:
-    if isinstance(error, given.ModelHTTPError):
+    if isinstance(error, exceptions.ModelHTTPError):
         return failures.REFUSED if error.status_code < 500 else failures.UNAVAILABLE
-    if type(error) is given.ModelAPIError and error.in_stream:
+    if type(error) is exceptions.ModelAPIError and error.in_stream:
         return failures.UNAVAILABLE
-    # The library's plain error has a cause where a chunk could not be decoded, and none where a stream ended too early.
-    if type(error) is given.ModelAPIError and error.__cause__ is None:
-        return failures.LOST
+    # A plain `ModelAPIError` has a cause if a chunk could not be decoded, and none if a stream ended too early.
+    if type(error) is exceptions.ModelAPIError and error.__cause__ is None:
+        return failures.CONNECTION_LOST
     return None

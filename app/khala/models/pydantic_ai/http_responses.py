@@ -1,4 +1,4 @@
-"""The HTTP responses beneath provider calls: kept at hand to be closed, and mended where an SDK misreads them."""
+"""Records the HTTP responses of SDKs so that they can be closed, and escapes bytes that Google's SDK misreads."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -6,37 +6,37 @@ from contextvars import ContextVar
 
 import httpx2
 
-_opening: ContextVar[list[httpx2.Response] | None] = ContextVar("opening", default=None)
+_recording: ContextVar[list[httpx2.Response] | None] = ContextVar("recording", default=None)
 
 _ESCAPES = {"\u0085".encode(): b"\\u0085", "\u2028".encode(): b"\\u2028", "\u2029".encode(): b"\\u2029"}
-_BEGINNINGS = (b"\xe2\x80", b"\xe2", b"\xc2")
+_PREFIXES = (b"\xe2\x80", b"\xe2", b"\xc2")
 
 
 @contextmanager
-def noted() -> Iterator[list[httpx2.Response]]:
+def recorded() -> Iterator[list[httpx2.Response]]:
     """The list of responses that arrive inside the context, in the same task.
 
-    Who leaves a stream early closes them first: the Google SDK's nested generators otherwise leave that to the garbage
-    collector, and the connection open.
+    Code that leaves a stream early closes these responses. Otherwise the nested generators of Google's SDK keep the
+    connection open until they are garbage-collected.
     """
     responses: list[httpx2.Response] = []
-    token = _opening.set(responses)
+    token = _recording.set(responses)
     try:
         yield responses
     finally:
-        _opening.reset(token)
+        _recording.reset(token)
 
 
-async def note(response: httpx2.Response) -> None:
-    """The HTTP client's hook behind `noted`."""
-    if (responses := _opening.get()) is not None:
+async def record(response: httpx2.Response) -> None:
+    """A response hook of the HTTP client, for `recorded`."""
+    if (responses := _recording.get()) is not None:
         responses.append(response)
 
 
-async def mend(response: httpx2.Response) -> None:
-    """The Google client's hook: its SDK splits lines at separators that JSON allows raw inside of strings.
+async def escape_separators(response: httpx2.Response) -> None:
+    """A response hook of Google's client, which escapes line separators such as U+2028 in JSON.
 
-    Google sends them raw when a model writes them. Escaped they mean the same to JSON, and nothing to line splitting.
+    Google sends them raw if a model writes them. JSON allows that inside strings, but Google's SDK splits lines there.
     """
     if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = _Escaped(response.stream)
@@ -47,21 +47,21 @@ class _Escaped(httpx2.AsyncByteStream):
         self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = b""
+        incomplete = b""
         async for chunk in self._inner:
-            whole, held = escape(held + chunk)
-            yield whole
-        if held:
-            yield held
+            escaped, incomplete = escape(incomplete + chunk)
+            yield escaped
+        if incomplete:
+            yield incomplete
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 def escape(text: bytes) -> tuple[bytes, bytes]:
-    """Escape line separators in UTF-8 JSON; the second value is the end that may be the beginning of one."""
-    held = next((start for start in _BEGINNINGS if text.endswith(start)), b"")
-    whole = text[: len(text) - len(held)]
+    """Escape line separators in UTF-8 JSON. The second value is the end of the text that may begin a separator."""
+    incomplete = next((prefix for prefix in _PREFIXES if text.endswith(prefix)), b"")
+    complete = text[: len(text) - len(incomplete)]
     for separator, escaped in _ESCAPES.items():
-        whole = whole.replace(separator, escaped)
-    return whole, held
+        complete = complete.replace(separator, escaped)
+    return complete, incomplete

@@ -1,4 +1,4 @@
-"""A provider's model behind our port by way of pydantic-ai: it does the calling, here its words become ours."""
+"""The language model port for Anthropic and Google, by pydantic-ai: converts its events and errors."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -39,64 +39,68 @@ class ProviderModel:
         """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:
-                with http_responses.noted() as opened:
-                    called = model_request_stream(
+                with http_responses.recorded() as responses:
+                    request = model_request_stream(
                         self._model,
                         list(prompt_messages.messages(prompt)),
-                        model_settings=prompt_messages.settings(prompt),
+                        model_settings=prompt_messages.model_settings(prompt),
                         model_request_parameters=prompt_messages.parameters(prompt),
                     )
-                    response = await stack.enter_async_context(called)
-            except Exception as error:  # a border: the failure table names what it knows and keeps the rest as cause
-                asked = failures.demands(prompt)
-                raise library_failures.of(error, self.provider, midstream=False, asked=asked) from error
+                    response = await stack.enter_async_context(request)
+            except (
+                Exception
+            ) as error:  # any other error of the libraries becomes ModelFailed, with the error as its cause
+                abilities = failures.required_abilities(prompt)
+                raise library_failures.from_exception(
+                    error, self.provider, midstream=False, abilities=abilities
+                ) from error
             events = await stack.enter_async_context(aclosing(self._events(response, prompt)))
-            stack.push_async_callback(_close, opened)
+            stack.push_async_callback(_close, responses)
             yield events
 
     async def _events(
         self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt
     ) -> AsyncGenerator[ModelEvent]:
-        heard: list[str] = []
+        texts: list[str] = []
         try:
             async for event in response:
-                if (said := _said(event)) is not None:
-                    heard.append(said.text)
-                    yield said
-        except Exception as error:  # as above: whatever a broken stream makes of the libraries, it ends as ModelFailed
-            raise library_failures.of(error, self.provider, midstream=bool(heard)) from error
-        yield self._completed(response, prompt, "".join(heard))
+                if (chunk := _chunk(event)) is not None:
+                    texts.append(chunk.text)
+                    yield chunk
+        except Exception as error:  # as above
+            raise library_failures.from_exception(error, self.provider, midstream=bool(texts)) from error
+        yield self._completed(response, prompt, "".join(texts))
 
-    def _completed(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, heard: str) -> Completed:
-        given = (response.provider_details or {}).get("finish_reason")
-        return call_result.completed(
+    def _completed(self, response: pydantic_ai.models.StreamedResponse, prompt: Prompt, output: str) -> Completed:
+        provider_reason = (response.provider_details or {}).get("finish_reason")
+        return call_result.build_completed(
             prompt,
-            heard,
+            output,
             provider=self.provider,
-            reason=response.finish_reason or ("stop" if given else None),
+            finish_reason=response.finish_reason or ("stop" if provider_reason else None),
             uses=tuple(_uses(response)),
-            counts=(response.usage.input_tokens, response.usage.output_tokens),
+            token_counts=(response.usage.input_tokens, response.usage.output_tokens),
         )
 
 
 def _uses(response: pydantic_ai.models.StreamedResponse) -> Iterator[ToolUse]:
-    """The tools that are called, under ids that are unique in this answer."""
+    """The tool calls, with ids that are unique in this answer."""
     seen: set[str] = set()
-    for place, part in enumerate(response.get().parts):
+    for index, part in enumerate(response.get().parts):
         if isinstance(part, ToolCallPart):
-            args, problem = tool_arguments.of(part.args)
-            use_id = part.tool_call_id if part.tool_call_id not in ("", *seen) else f"{part.tool_call_id}-{place}"
+            args, problem = tool_arguments.decode_any(part.args)
+            use_id = part.tool_call_id if part.tool_call_id not in ("", *seen) else f"{part.tool_call_id}-{index}"
             seen.add(use_id)
             yield ToolUse(id=use_id, name=part.tool_name, args=args, problem=problem)
 
 
-async def _close(opened: list[httpx2.Response]) -> None:
-    for response in opened:
+async def _close(responses: list[httpx2.Response]) -> None:
+    for response in responses:
         await response.aclose()
 
 
-def _said(event: ModelResponseStreamEvent) -> TextChunk | ReasoningChunk | None:
-    """The addition of an event to the answer. This runs once per token."""
+def _chunk(event: ModelResponseStreamEvent) -> TextChunk | ReasoningChunk | None:
+    """The text that an event adds to the answer. This runs once per token."""
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, TextPartDelta):

@@ -1,4 +1,4 @@
-"""A prompt in pydantic-ai's terms: what a provider is told of the conversation, its files and its tools."""
+"""Converts a prompt to pydantic-ai's messages, tools and settings."""
 
 from collections.abc import Iterable, Iterator
 
@@ -24,7 +24,7 @@ from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolU
 
 
 def parameters(prompt: Prompt) -> ModelRequestParameters:
-    """The tools that the model is told of. Not in providers' strict modes, which don't know every schema."""
+    """The tools of the prompt, without the providers' strict modes, which reject some schemas."""
     return ModelRequestParameters(
         function_tools=[
             ToolDefinition(
@@ -33,34 +33,34 @@ def parameters(prompt: Prompt) -> ModelRequestParameters:
                 parameters_json_schema=spec.parameters,
                 strict=False,
             )
-            for spec in prompt_order.offered(prompt)
+            for spec in prompt_order.offered_tools(prompt)
         ]
     )
 
 
-def settings(prompt: Prompt) -> ModelSettings:
-    """The limit of the answer's length, and whether tools may be called."""
-    chosen = ModelSettings()
+def model_settings(prompt: Prompt) -> ModelSettings:
+    """The limit of the answer's tokens, and whether tools may be called."""
+    settings = ModelSettings()
     if prompt.max_output_tokens:
-        chosen["max_tokens"] = prompt.max_output_tokens
-    if not prompt.tools and prompt_order.offered(prompt):
-        chosen["tool_choice"] = "none"
-    return chosen
+        settings["max_tokens"] = prompt.max_output_tokens
+    if not prompt.tools and prompt_order.offered_tools(prompt):
+        settings["tool_choice"] = "none"
+    return settings
 
 
 def messages(prompt: Prompt) -> Iterator[ModelMessage]:
-    """The conversation, a message for each voice.
+    """The conversation as alternating requests and responses.
 
-    Providers without system messages amid a conversation get them joined to the instructions.
+    For providers without system messages inside a conversation, pydantic-ai joins these to the instructions.
     """
-    for turns in prompt_order.voices(prompt):
+    for turns in prompt_order.alternate(prompt):
         if turns[0].role == "assistant":
-            yield ModelResponse(parts=list(_said(turns)))
+            yield ModelResponse(parts=list(_response_parts(turns)))
         else:
-            yield ModelRequest(parts=[part for turn in turns for part in _asked(turn)])
+            yield ModelRequest(parts=[part for turn in turns for part in _request_parts(turn)])
 
 
-def _said(turns: Iterable[PromptTurn]) -> Iterator[TextPart | ToolCallPart]:
+def _response_parts(turns: Iterable[PromptTurn]) -> Iterator[TextPart | ToolCallPart]:
     for turn in turns:
         if turn.text:
             yield TextPart(turn.text)
@@ -71,7 +71,7 @@ def _call(use: ToolUse) -> ToolCallPart:
     return ToolCallPart(tool_name=use.name, args=use.args, tool_call_id=use.id)
 
 
-def _asked(turn: PromptTurn) -> Iterator[ModelRequestPart]:
+def _request_parts(turn: PromptTurn) -> Iterator[ModelRequestPart]:
     match turn.role:
         case "tool":
             yield from map(_return, turn.outcomes)
@@ -82,7 +82,7 @@ def _asked(turn: PromptTurn) -> Iterator[ModelRequestPart]:
 
 
 def _return(outcome: ToolOutcome) -> ToolReturnPart:
-    """An outcome; the library marks a failed one as each provider has it."""
+    """An outcome. The library marks a failed one in each provider's format."""
     return ToolReturnPart(
         tool_name=outcome.name,
         content=outcome.text,
@@ -99,9 +99,9 @@ def _user(turn: PromptTurn) -> UserPromptPart:
 
 
 def _file(file: PromptFile) -> Iterator[UserContent]:
-    """A file, after its name; what models can't see is text."""
-    if prompt_files.sort(file) in ("image", "pdf"):
-        yield prompt_files.head(file)
-        yield BinaryContent(file.data, media_type=prompt_files.bare(file))
+    """A file after its heading. A file that models cannot read is sent as text."""
+    if prompt_files.kind_of(file) in ("image", "pdf"):
+        yield prompt_files.heading(file)
+        yield BinaryContent(file.data, media_type=prompt_files.media_type(file))
     else:
-        yield prompt_files.told(file)
+        yield prompt_files.as_text(file)
