@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,8 @@ def arguments() -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--threads", type=int, default=DEFAULT_THREADS, help="threads to fill in (%(default)s)")
     size.add_argument("--large", action="store_true", help=f"{LARGE_THREADS:,} threads, 30 million parts, 20 GB")
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=[], help="measure only these")
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="measure these")
+    parser.add_argument("--without", nargs="+", choices=MEASUREMENTS, default=[], help="don't measure these")
     parser.add_argument("--json", type=Path, metavar="PATH", help="save the report there, too")
     parser.add_argument("--compare", type=Path, metavar="SAVED.json", help="show an earlier report beside")
     parser.add_argument("--targets", action="store_true", help="exit with 1 if a target is missed")
@@ -44,7 +45,7 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-async def measure(server_url: str, size: DeploymentSize, names: list[str]) -> ScaleReport:
+async def measure(server_url: str, size: DeploymentSize, names: Sequence[str]) -> ScaleReport:
     """Fill a database and measure."""
     began = time.monotonic()
     async with filled(server_url, size, progress=_progress) as stage:
@@ -52,7 +53,7 @@ async def measure(server_url: str, size: DeploymentSize, names: list[str]) -> Sc
         async with stage.connection() as driver:
             facts = await machine.facts(driver)
         figures = []
-        for name in chosen_measurements(names):
+        for name in names:
             _progress(f"measuring {name}")
             figures += await MEASUREMENTS[name](stage)
         return ScaleReport(machine=facts, deployment=size, fill_seconds=fill_seconds, figures=figures)
@@ -67,7 +68,7 @@ def main() -> int:
         sys.exit(f"{asked.compare} is no saved report: {error}")
     size = DeploymentSize.of(LARGE_THREADS if asked.large else asked.threads)
     with _server(asked.folder) as url:
-        report = asyncio.run(measure(url, size, asked.only))
+        report = asyncio.run(measure(url, size, chosen_measurements(asked.only, asked.without)))
     print(table(report, saved))
     if asked.json:
         save_report(report, asked.json)

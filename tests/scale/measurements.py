@@ -1,6 +1,6 @@
 """All measurements in the order in which they run: those that change the database come last."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from tests.scale.figures import Figure
 from tests.scale.housekeeping_measurements import measure_blob_collection, measure_purge
@@ -36,9 +36,9 @@ NEEDED_BEFORE = {"status": ("claim",)}
 """Measurements that prepare the database for another one."""
 
 
-def chosen_measurements(names: list[str]) -> list[str]:
-    """These measurements, in order, with those that have to come before them; all for no names."""
-    wanted = set(names or MEASUREMENTS)
-    for name in names:
+def chosen_measurements(only: Sequence[str], without: Sequence[str] = ()) -> list[str]:
+    """These measurements except the others, in order, with those that have to come before them."""
+    wanted = set(only).difference(without)
+    for name in list(wanted):
         wanted.update(NEEDED_BEFORE.get(name, ()))
     return [name for name in MEASUREMENTS if name in wanted]

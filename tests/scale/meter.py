@@ -25,7 +25,6 @@ STATEMENT_TIMEOUT_SECONDS = 600.0
 """Longer than the application's, so that a slow statement gets a figure."""
 WARM_CALLS = 6
 """Calls before those that count: from the sixth on, Postgres may use a plan that does not depend on arguments."""
-COUNTED_CALLS = 5
 MAX_SECONDS = 2.0
 """Seconds after which no further call begins, of warm-up and of counting."""
 FORCE_FLUSH = "SELECT pg_stat_force_next_flush()"
@@ -65,8 +64,15 @@ class Meter:
         return await self._usage(before, [milliseconds])
 
     async def repeated(self, call: Callable[[], Awaitable[object]]) -> Usage:
-        """The cost of a call that is repeated again and again: caches and plans are warm."""
-        await _repeat(call, WARM_CALLS)
+        """The cost of a call that is repeated again and again: caches and plans are warm.
+
+        A call that takes longer than `MAX_SECONDS` counts at once, and is not repeated.
+        """
+        before = await self._counted()
+        first = await _repeat(call, 1)
+        if first[0] > MAX_SECONDS * 1000:
+            return await self._usage(before, first)
+        await _repeat(call, WARM_CALLS - 1)
         before = await self._counted()
         milliseconds = await _repeat(call, self._counted_calls)
         return await self._usage(before, milliseconds)
@@ -88,8 +94,8 @@ class Meter:
 
 
 @asynccontextmanager
-async def metered(url: str, *, counted_calls: int = COUNTED_CALLS) -> AsyncIterator[Meter]:
-    """A meter for the database at `url`. One counted call is enough for buffers and rows."""
+async def metered(url: str, *, counted_calls: int) -> AsyncIterator[Meter]:
+    """A meter for the database at `url`, which counts up to so many calls of one that is repeated."""
     name = driver_url(url).partition("?")[0].rpartition("/")[2]
     watch = await asyncpg.connect(postgres.named(url, "postgres"))
     db = Database(url, pool_size=POOL_SIZE, timeout=STATEMENT_TIMEOUT_SECONDS)

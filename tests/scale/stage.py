@@ -11,8 +11,23 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver, driver_url
 from tests.scale.deployment import DeploymentSize
 from tests.scale.filler import fill
-from tests.scale.meter import COUNTED_CALLS, Meter, metered
+from tests.scale.meter import Meter, metered
 from tests.support import postgres
+
+
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
+    """How long measurements of writes go on: sends at each concurrency, flushes, and seconds of a held lock.
+
+    `counted_calls`: calls of which a repeated one gets the mean; one is enough for buffers and rows.
+    """
+
+    sends: int = 200
+    flushes: int = 200
+    lock_seconds: float = 6.0
+    counted_calls: int = 5
+
+
+FULL_EFFORT = Effort()
 
 
 class ScaleStage(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,8 +36,7 @@ class ScaleStage(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     size: DeploymentSize
     meter: Meter
-    lock_seconds: float = 6.0
-    """Seconds for which the measurement of a locked thread holds the lock."""
+    effort: Effort
 
     @property
     def db(self) -> Database:
@@ -45,7 +59,7 @@ async def filled(
     size: DeploymentSize,
     *,
     template: str | None = None,
-    counted_calls: int = COUNTED_CALLS,
+    effort: Effort = FULL_EFFORT,
     progress: Callable[[str], None] = print,
 ) -> AsyncIterator[ScaleStage]:
     """A new database of this size, which is dropped at the end. A migrated `template` saves the migrations."""
@@ -56,7 +70,7 @@ async def filled(
         if template is None:
             await migrations.upgrade(url)
         await fill(url, size, progress)
-        async with metered(url, counted_calls=counted_calls) as meter:
-            yield ScaleStage(url=url, size=size, meter=meter)
+        async with metered(url, counted_calls=effort.counted_calls) as meter:
+            yield ScaleStage(url=url, size=size, meter=meter, effort=effort)
     finally:
         await postgres.execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)')

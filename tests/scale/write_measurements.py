@@ -25,8 +25,6 @@ from tests.scale.stage import ScaleStage
 from tests.support.store import batch, write
 
 CONCURRENCIES = (1, 4, 16)
-SENDS = 200
-"""Sends that are measured at each concurrency."""
 LIMITS = SendLimits(
     per_owner=1_000_000,
     waiting=1_000_000,
@@ -40,10 +38,11 @@ WRITING_RUNS = 20
 """Runs that write while the thread of one of them is locked."""
 TOKEN_INTERVAL_SECONDS = 0.05
 POLL_INTERVAL_SECONDS = 0.02
+SETTLE_SECONDS = 1.0
+"""Seconds of text before and after the lock."""
 GAP_TARGET_SECONDS = 0.5
 
 FLUSHED_RUNS = 100
-FLUSHES = 200
 DELTA = "And then the tide turned, as it always does, w.. "
 """About 50 characters: 350 ms of an answer."""
 WAL_TARGET_BYTES = 450.0
@@ -91,13 +90,14 @@ async def measure_wal(stage: ScaleStage) -> list[Figure]:
         await driver.execute("CHECKPOINT")
         leases = await _held(driver, WRITING_RUNS, FLUSHED_RUNS)
         before = await driver.fetchval(WAL)
-    for flush in range(FLUSHES):
+    flushes = stage.effort.flushes
+    for flush in range(flushes):
         new = await write(stage.db, *(batch(lease, ACTIVE_PARTS + flush, DELTA) for lease in leases))
         assert set(new.values()) == {1}, "each part is new"
     async with stage.connection() as driver:
         wal = await driver.fetchval(WAL) - before
-    size = f"{FLUSHES} flushes of {len(leases)} runs"
-    value = wal / FLUSHES / len(leases)
+    size = f"{flushes} flushes of {len(leases)} runs"
+    value = wal / flushes / len(leases)
     return [Figure(name="WAL of a part", size=size, value=value, unit="bytes", target=WAL_TARGET_BYTES)]
 
 
@@ -110,13 +110,13 @@ async def measure_locked_thread(stage: ScaleStage) -> list[Figure]:
     try:
         gaps = _Gaps([lease.thread_id for lease in others])
         async with stage.connection() as watch, _text(db, leases), gaps.watched(watch):
-            await asyncio.sleep(1)
+            await asyncio.sleep(SETTLE_SECONDS)
             async with _lock(stage, locked.thread_id):
-                await asyncio.sleep(stage.lock_seconds)
-            await asyncio.sleep(1)
+                await asyncio.sleep(stage.effort.lock_seconds)
+            await asyncio.sleep(SETTLE_SECONDS)
     finally:
         await db.close()
-    size = f"one of {len(leases)} threads, for {stage.lock_seconds:g} s"
+    size = f"one of {len(leases)} threads, for {stage.effort.lock_seconds:g} s"
     return [
         Figure(name="gap beside a locked thread", size=size, value=gaps.longest, unit="s", target=GAP_TARGET_SECONDS)
     ]
@@ -130,14 +130,14 @@ async def measure_sends(stage: ScaleStage) -> list[Figure]:
     callers = [Caller(user_id=user) for user in users]
     db = Database(stage.url, pool_size=2 * max(CONCURRENCIES))
     try:
-        return [await _sends(db, callers, concurrency) for concurrency in CONCURRENCIES]
+        return [await _sends(db, callers, stage.effort.sends, concurrency) for concurrency in CONCURRENCIES]
     finally:
         await db.close()
 
 
-async def _sends(db: Database, callers: Sequence[Caller], concurrency: int) -> Figure:
+async def _sends(db: Database, callers: Sequence[Caller], count: int, concurrency: int) -> Figure:
     targets: list[tuple[UUID, Caller]] = []
-    for _, caller in zip(range(SENDS), itertools.cycle(callers), strict=False):
+    for _, caller in zip(range(count), itertools.cycle(callers), strict=False):
         thread, _ = await threads.create(db, ids.new(), caller, title=None, welcome="")
         targets.append((thread.id, caller))
     waiting = iter(targets)
@@ -151,7 +151,7 @@ async def _sends(db: Database, callers: Sequence[Caller], concurrency: int) -> F
     async with asyncio.TaskGroup() as group:
         for _ in range(concurrency):
             group.create_task(send())
-    rate = SENDS / (time.monotonic() - began)
+    rate = count / (time.monotonic() - began)
     return Figure(name="sends against one budget", size=f"{concurrency} at once", value=rate, unit="sends/s")
 
 
