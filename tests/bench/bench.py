@@ -1,4 +1,4 @@
-"""The bench: workloads one after the other, each through Khala and its baselines, on one Postgres and one model."""
+"""Runs workloads one after the other, each through Khala and its baselines, on one Postgres and one model server."""
 
 import contextlib
 import sys
@@ -8,26 +8,26 @@ from collections.abc import AsyncIterator, Sequence
 import asyncpg
 
 from khala.store.postgres.database import driver_url
-from tests.bench import beside, khala, machine, stage
+from tests.bench import baseline_runs, fixtures, khala, machine
 from tests.bench.figures import Row, ratios
+from tests.bench.fixtures import BenchEnvironment
 from tests.bench.processes import Address, Listen, Worker, worker
 from tests.bench.report import Report
-from tests.bench.stage import Stage
 from tests.bench.workload import Options, Workload
 from tests.support import postgres
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, template: str, *, together: bool = False) -> AsyncIterator[Stage]:
-    """The stage, with its model server, for as long as this is open."""
-    async with worker("model") as model:
+async def open_environment(url: str, template: str, *, together: bool = False) -> AsyncIterator[BenchEnvironment]:
+    """The environment of a benchmark, whose model server runs for as long as this is open."""
+    async with worker("model_server") as model:
         address = (await model.ask(Listen(), Address)).url
-        yield Stage(url=url, template=template, model=model, model_url=address, together=together)
+        yield BenchEnvironment(url=url, template=template, model=model, model_url=address, together=together)
 
 
 @contextlib.asynccontextmanager
 async def template(url: str) -> AsyncIterator[str]:
-    """A migrated database to clone."""
+    """The name of a migrated template database, which is dropped at the end."""
     name = await postgres.make_template(url)
     try:
         yield name
@@ -35,9 +35,9 @@ async def template(url: str) -> AsyncIterator[str]:
         await postgres.execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-async def bench(workloads: Sequence[Workload], options: Options, place: Stage) -> Report:
-    """Measure these. One that can't be carried through is told of as a failure."""
-    connection = await asyncpg.connect(driver_url(place.url))
+async def bench(workloads: Sequence[Workload], options: Options, environment: BenchEnvironment) -> Report:
+    """Measure these workloads. If one fails, the report lists the failure and the others go on."""
+    connection = await asyncpg.connect(driver_url(environment.url))
     try:
         facts = await machine.facts(connection)
     finally:
@@ -46,26 +46,28 @@ async def bench(workloads: Sequence[Workload], options: Options, place: Stage) -
     for workload in workloads:
         print(f"{workload.name} …", file=sys.stderr, flush=True)
         try:
-            async with stage.drivers(options.drivers) as drivers:
-                report.rows.append(await row(workload, options, place, drivers))
+            async with fixtures.drivers(options.drivers) as drivers:
+                report.rows.append(await row(workload, options, environment, drivers))
         except Exception as error:
             traceback.print_exc()
             report.failures[workload.name] = repr(error)
     return report
 
 
-async def row(workload: Workload, options: Options, place: Stage, drivers: Sequence[Worker]) -> Row:
-    """One workload, and what its baselines make of it."""
-    system, seen = await khala.run(workload, options, place, drivers)
-    problems, bare, naive = list(seen.problems), None, {}
+async def row(workload: Workload, options: Options, environment: BenchEnvironment, drivers: Sequence[Worker]) -> Row:
+    """Measure one workload through Khala and its baselines."""
+    system, observations = await khala.run(workload, options, environment, drivers)
+    problems, bare, naive = list(observations.problems), None, {}
     if "bare" in options.baselines:
-        bare, played = await beside.bare(workload, seen.schedules, seen.deltas, drivers)
-        if played.frames != seen.frames:
-            problems.append(f"bare: {played.frames} frames came, {seen.frames} were expected")
-    for way in ("flush", "token"):
-        if way in options.baselines:
-            naive[way], told = await beside.naively(workload, options, place, drivers, by_token=way == "token")
-            problems += [f"naive, {way}: {problem}" for problem in told.problems]
+        bare, replayed = await baseline_runs.bare(workload, observations.schedules, observations.deltas, drivers)
+        if replayed.frames != observations.frames:
+            problems.append(f"bare: {replayed.frames} frames came, {observations.frames} were expected")
+    for commits in ("flush", "token"):
+        if commits in options.baselines:
+            naive[commits], received = await baseline_runs.naive_runs(
+                workload, options, environment, drivers, by_token=commits == "token"
+            )
+            problems += [f"naive, {commits}: {problem}" for problem in received.problems]
     return Row(
         workload=workload.name,
         runs=workload.runs,

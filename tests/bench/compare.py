@@ -1,8 +1,8 @@
-"""This machine's figures beside saved ones: `python -m tests.bench.compare SAVED.json [NEW.json]`.
+"""Compares new figures with saved ones: `python -m tests.bench.compare SAVED.json [NEW.json]`.
 
-Without NEW the same workloads are measured now. What is worse by more than 15 % is marked. Times depend on the machine
-and on what else it does; ratios to baselines of the same run do so much less, and the exit code is theirs alone: 1 if
-one of them is worse.
+Without NEW, it measures the same workloads now. It marks figures that are worse by more than 15 %. Times depend on the
+machine and its load. Ratios to the baselines of the same run depend on them much less, so only they decide the exit
+status: it is 1 if a ratio is worse.
 """
 
 import argparse
@@ -13,18 +13,18 @@ from typing import assert_never
 
 import msgspec
 
-from tests.bench.__main__ import measured
+from tests.bench.__main__ import run_measurement
 from tests.bench.bench import bench
 from tests.bench.figures import Row
 from tests.bench.report import LINES, Line, Report
-from tests.bench.tables import aligned, shown
+from tests.bench.tables import align_columns, format_number
 from tests.bench.workload import Workload
 
-WORSE = 1.15
+WORSE_RATIO = 1.15
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one workload, as it was saved and as it is."""
+class FigureComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of one workload: the saved value and the new one."""
 
     workload: str
     line: Line
@@ -33,45 +33,46 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """New as a multiple of saved."""
+        """The new value as a multiple of the saved one; None if that was 0."""
         return self.new / self.saved if self.saved else None
 
     @property
     def worse(self) -> bool:
-        """By more than 15 %, in the direction that is bad for such a figure."""
-        match self.line.sort:
+        """Whether the new value is more than 15 % worse."""
+        match self.line.kind:
             case "fact":
                 return False
             case "gain":
-                return self.new * WORSE < self.saved
+                return self.new * WORSE_RATIO < self.saved
             case "cost" | "ratio":
-                return self.new > self.saved * WORSE
+                return self.new > self.saved * WORSE_RATIO
             case _:
-                assert_never(self.line.sort)
+                assert_never(self.line.kind)
 
 
-def compared(saved: Report, new: Report) -> list[Compared]:
-    """Every figure that both have."""
+def compare(saved: Report, new: Report) -> list[FigureComparison]:
+    """Compare every figure that both reports have."""
     rows = {row.workload: row for row in new.rows}
     return [one for row in saved.rows if row.workload in rows for one in _row(row, rows[row.workload])]
 
 
-def _row(saved: Row, new: Row) -> Iterator[Compared]:
+def _row(saved: Row, new: Row) -> Iterator[FigureComparison]:
     for line in LINES:
-        was, is_now = line.cell(saved), line.cell(new)
-        if was is not None and is_now is not None:
-            yield Compared(workload=saved.workload, line=line, saved=was, new=is_now)
+        saved_value, new_value = line.cell(saved), line.cell(new)
+        if saved_value is not None and new_value is not None:
+            yield FigureComparison(workload=saved.workload, line=line, saved=saved_value, new=new_value)
 
 
-def told(figures: list[Compared]) -> str:
-    """A table of them."""
+def table(figures: list[FigureComparison]) -> str:
+    """The comparisons as a table."""
     head = ["figure", "", "saved", "new", "×", ""]
     rows = [
-        [f"{one.workload} {one.line.section}: {one.line.name}", one.line.unit, shown(one.saved), shown(one.new),
-         shown(one.ratio), "WORSE" if one.worse else ""]
+        [f"{one.workload} {one.line.section}: {one.line.name}", one.line.unit, format_number(one.saved),
+         format_number(one.new),
+         format_number(one.ratio), "WORSE" if one.worse else ""]
         for one in figures
     ]  # fmt: skip
-    return "\n".join(aligned([head, *rows]))
+    return "\n".join(align_columns([head, *rows]))
 
 
 def missing(saved: Report, new: Report) -> list[str]:
@@ -84,23 +85,25 @@ def _read(path: Path) -> Report:
 
 
 def main() -> int:
-    """Compare and tell; the exit code is 1 if a ratio to a baseline is worse, or a workload or its text is wrong."""
+    """Compare and print; returns exit status 1 if a ratio to a baseline is worse, or a workload is missing or wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.compare", description=__doc__)
     parser.add_argument("saved", type=Path, metavar="SAVED.json")
     parser.add_argument("new", type=Path, nargs="?", metavar="NEW.json")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     try:
-        saved, given = _read(asked.saved), asked.new and _read(asked.new)
+        saved, given = _read(args.saved), args.new and _read(args.new)
     except msgspec.DecodeError as error:
-        parser.error(f"only what `python -m tests.bench --json` writes of workloads and sweeps is compared: {error}")
+        parser.error(f"the file must be a report of workloads or sweeps by `python -m tests.bench --json`: {error}")
     workloads = [Workload(row.runs, row.observers) for row in saved.rows]
-    new = given or measured(saved.options.together, lambda place: bench(workloads, saved.options, place))
-    figures = compared(saved, new)
-    print(told(figures))
+    new = given or run_measurement(
+        saved.options.together, lambda environment: bench(workloads, saved.options, environment)
+    )
+    figures = compare(saved, new)
+    print(table(figures))
     wrong = [*new.problems, *(f"{workload} is missing" for workload in missing(saved, new))]
     for problem in wrong:
         print(f"WRONG {problem}", file=sys.stderr)
-    worse = [one for one in figures if one.worse and one.line.sort == "ratio"]
+    worse = [one for one in figures if one.worse and one.line.kind == "ratio"]
     return 1 if worse or wrong else 0
 
 

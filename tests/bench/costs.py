@@ -1,7 +1,8 @@
-"""Unit costs of the store: `python -m tests.bench.costs`. CPU and bytes, which hardly depend on what else goes on.
+"""Unit costs of the store: `python -m tests.bench.costs`. CPU time and bytes, which hardly depend on other load.
 
-A flush is one `append` of one part each of so many runs, about 50 characters, as 350 ms of an answer at 30 tokens a
-second are. Its statements, its transaction and, where that is said, its NOTIFY are counted, on both sides.
+A flush is one `append` of one part for each of several runs. A part has about 50 characters, as many as an answer at 30
+tokens a second has in 350 ms. The costs include its statements, its transaction and, if stated, its NOTIFY, in the
+executor and in Postgres.
 """
 
 import argparse
@@ -21,22 +22,22 @@ from khala.settings import from_environment
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs.leases import Lease
 from khala.store.runs.parts import append
-from tests.bench import machine, measure
+from tests.bench import counters, machine
 from tests.support import postgres
 from tests.support.store import ask, batch, claim, new_thread
 
 SIZES = (1, 10, 50, 200)
 TEXT = "And then the tide turned, as it always does, w.. "
 SENDS = 500
-"""Sends that are measured, after a fifth as many that are not."""
-LEAST_PARTS = 60_000
-"""Parts that are written to tell their bytes."""
-UNSEEN = "Postgres has to run on this machine, under a user whose processes can be looked at."
+"""Number of measured sends; a fifth as many come before them as a warm-up."""
+MIN_PARTS = 60_000
+"""Number of parts that are written to measure their size."""
+NO_CPU_TIMES = "Postgres has to run on this machine, under a user whose processes this program may inspect."
 LAYOUTS = {"whole": None, "by thread": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flush costs: CPU in microseconds of the executor's process and of Postgres, WAL in bytes a part."""
+    """The cost of one flush: CPU time of the executor and of Postgres in microseconds, WAL in bytes a part."""
 
     runs: int
     notify: bool
@@ -46,7 +47,7 @@ class Flush(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part takes on disk, in bytes, and in WAL; whose table is split or not."""
+    """Bytes of a part on disk and in WAL, for one layout of the table: whole or partitioned."""
 
     layout: str
     heap: float
@@ -57,9 +58,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message costs that is stored with its run, without HTTP: CPU in microseconds, here and of Postgres.
+    """The cost of a send without HTTP: CPU time of this process and of Postgres in microseconds.
 
-    Meanwhile some 350 runs wait, which each send counts.
+    About 350 runs wait meanwhile, and each send counts them.
     """
 
     web_us: float
@@ -67,7 +68,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it; `connections` are what one `khala serve` takes of Postgres at most, by its defaults."""
+    """All unit costs. `connections` is the most that one `khala serve` opens to Postgres with default settings."""
 
     machine: dict[str, str]
     send: Send
@@ -77,7 +78,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs:
-    """Runs under way, and how far each has come."""
+    """Claimed runs, and the next seq of each."""
 
     def __init__(self, db: Database, leases: Sequence[Lease]) -> None:
         self._db = db
@@ -90,10 +91,10 @@ class Runs:
             await ask(db, await new_thread(db))
         return cls(db, [one.lease for one in await claim(db, most=count, lease=3600.0)])
 
-    async def flush(self, size: int, rounds: int, *, notify: bool) -> None:
-        """So many flushes of the first `size` runs, over one connection."""
+    async def flush(self, size: int, count: int, *, notify: bool) -> None:
+        """Flush the first `size` runs `count` times, over one connection."""
         async with self._db.driver() as driver:
-            for _ in range(rounds):
+            for _ in range(count):
                 batches = [batch(lease, self._seq[lease.run_id], TEXT) for lease in self._leases[:size]]
                 written = await append(driver, batches, notify=notify)
                 assert set(written.values()) == {1}, "Each part is new."
@@ -102,39 +103,39 @@ class Runs:
 
 
 def own_seconds() -> float:
-    """CPU of this process."""
+    """CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 async def flushed(runs: Runs, watch: asyncpg.Connection, size: int, *, notify: bool) -> Flush:
     """Measure flushes of this size."""
-    rounds = max(100, 4000 // size)
+    count = max(100, 4000 // size)
     await runs.flush(size, 20, notify=notify)
-    before, began = await measure.cluster(watch), own_seconds()
-    await runs.flush(size, rounds, notify=notify)
-    ended, after = own_seconds(), await measure.cluster(watch)
+    before, began = await counters.cluster(watch), own_seconds()
+    await runs.flush(size, count, notify=notify)
+    ended, after = own_seconds(), await counters.cluster(watch)
     if before.cpu is None or after.cpu is None:
-        raise RuntimeError(UNSEEN)
+        raise RuntimeError(NO_CPU_TIMES)
     return Flush(
         runs=size,
         notify=notify,
-        executor_us=(ended - began) / rounds * 1e6,
-        database_us=(after.cpu - before.cpu) / rounds * 1e6,
-        wal_bytes_a_part=(after.wal - before.wal) / rounds / size,
+        executor_us=(ended - began) / count * 1e6,
+        database_us=(after.cpu - before.cpu) / count * 1e6,
+        wal_bytes_a_part=(after.wal - before.wal) / count / size,
     )
 
 
 async def sent(db: Database, watch: asyncpg.Connection) -> Send:
-    """Measure sends, one after the other, each to a thread of its own; nobody works on their runs."""
+    """Measure sends, one after the other, each to a thread of its own. No executor claims their runs."""
     for count in (SENDS // 5, SENDS):
         threads = [await new_thread(db) for _ in range(count)]
-        before, began = await measure.cluster(watch), own_seconds()
+        before, began = await counters.cluster(watch), own_seconds()
         for thread_id in threads:
             await ask(db, thread_id)
-        ended, after = own_seconds(), await measure.cluster(watch)
+        ended, after = own_seconds(), await counters.cluster(watch)
     if before.cpu is None or after.cpu is None:
-        raise RuntimeError(UNSEEN)
+        raise RuntimeError(NO_CPU_TIMES)
     return Send(web_us=(ended - began) / SENDS * 1e6, database_us=(after.cpu - before.cpu) / SENDS * 1e6)
 
 
@@ -149,21 +150,21 @@ ON_DISK = """
 
 
 async def stored(runs: Runs, watch: asyncpg.Connection, layout: str) -> Part:
-    """Measure what a part takes, as many runs write side by side; and what it costs to delete them row by row."""
+    """Measure the size of a part while many runs write concurrently, and the WAL of deleting parts row by row."""
     size = max(SIZES)
-    rounds = LEAST_PARTS // size
+    count = MIN_PARTS // size
     await watch.execute("CHECKPOINT")
-    before, began = await measure.cluster(watch), await watch.fetchrow(ON_DISK)
-    await runs.flush(size, rounds, notify=True)
-    after, ended = await measure.cluster(watch), await watch.fetchrow(ON_DISK)
+    before, began = await counters.cluster(watch), await watch.fetchrow(ON_DISK)
+    await runs.flush(size, count, notify=True)
+    after, ended = await counters.cluster(watch), await watch.fetchrow(ON_DISK)
     await watch.execute("DELETE FROM message_parts")
-    deleted = await measure.cluster(watch)
+    deleted = await counters.cluster(watch)
     assert began is not None
     assert ended is not None
-    count = rounds * size
-    grown = {name: (ended[name] - began[name]) / count for name in ("heap", "key", "feed_index")}
+    parts = count * size
+    grown = {name: (ended[name] - began[name]) / parts for name in ("heap", "key", "feed_index")}
     return Part(
-        layout=layout, wal=(after.wal - before.wal) / count, delete_wal=(deleted.wal - after.wal) / count, **grown
+        layout=layout, wal=(after.wal - before.wal) / parts, delete_wal=(deleted.wal - after.wal) / parts, **grown
     )
 
 
@@ -171,7 +172,7 @@ async def measured(url: str, *, quick: bool) -> Costs:
     """All costs, each layout on a database of its own."""
     template = await postgres.make_template(url)
     try:
-        found = [await _of(url, template, layout, flushes=not quick) for layout in LAYOUTS]
+        found = [await _layout_costs(url, template, layout, flushes=not quick) for layout in LAYOUTS]
         async with _database(url, template) as (db, watch):
             send = await sent(db, watch)
     finally:
@@ -185,25 +186,27 @@ async def measured(url: str, *, quick: bool) -> Costs:
     )
 
 
-async def _of(url: str, template: str, layout: str, *, flushes: bool) -> tuple[dict[str, str], Part, list[Flush]]:
-    """What one layout costs, and flushes if it is the usual one."""
+async def _layout_costs(
+    url: str, template: str, layout: str, *, flushes: bool
+) -> tuple[dict[str, str], Part, list[Flush]]:
+    """Measure one layout; measure flushes too if it is the default layout."""
     async with _database(url, template) as (db, watch):
         facts, script = await machine.facts(watch), LAYOUTS[layout]
         if script is not None:
             await watch.execute((SQL / script).read_text())
         runs = await Runs.begin(db, max(SIZES))
         part = await stored(runs, watch, layout)
-        kinds = [(size, notify) for size in SIZES for notify in (True, False)] if flushes and script is None else []
-        return facts, part, [await flushed(runs, watch, size, notify=notify) for size, notify in kinds]
+        cases = [(size, notify) for size in SIZES for notify in (True, False)] if flushes and script is None else []
+        return facts, part, [await flushed(runs, watch, size, notify=notify) for size, notify in cases]
 
 
 @contextlib.asynccontextmanager
 async def _database(url: str, template: str) -> AsyncIterator[tuple[Database, asyncpg.Connection]]:
-    """A database of its own, and a connection to look at it from aside."""
+    """A new database, and a second connection to observe it."""
     name = f"khala_bench_{ids.new().hex}"
     await postgres.execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-    here = postgres.named(url, name)
-    db, watch = Database(here), await asyncpg.connect(driver_url(here))
+    database_url = postgres.named(url, name)
+    db, watch = Database(database_url), await asyncpg.connect(driver_url(database_url))
     try:
         yield db, watch
     finally:
@@ -213,7 +216,7 @@ async def _database(url: str, template: str) -> AsyncIterator[tuple[Database, as
 
 
 def table(costs: Costs) -> str:
-    """For people."""
+    """The costs as text."""
     lines = [f"{name}: {fact}" for name, fact in costs.machine.items()]
     lines += ["", f"connections of one process, at most: {costs.connections}"]
     send = f"{costs.send.web_us:.0f} µs, database {costs.send.database_us:.0f} µs"
@@ -235,16 +238,16 @@ def table(costs: Costs) -> str:
 
 
 def main() -> int:
-    """Measure and tell."""
+    """Measure and print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.costs", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="bytes only")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there, too")
-    asked = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="measure bytes only")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    args = parser.parse_args()
     with postgres.server() as url:
-        costs = asyncio.run(measured(url, quick=asked.quick))
+        costs = asyncio.run(measured(url, quick=args.quick))
     print(table(costs))
-    if asked.json:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(costs)))
+    if args.json:
+        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(costs)))
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Fan-out: what a frame costs for each observer of one thread, beside a bare broadcast by uvicorn.
+"""Cost of a frame per observer of one thread, compared with a bare broadcast: `python -m tests.bench.fanout`.
 
-`python -m tests.bench.fanout`. Khala's web process, without an executor, follows a thread that this process writes to,
-part by part; the bare server sends frames of the same size to as many sockets. They take turns, so that what else the
-machine does is the same for both, and their observers are in a process of their own.
+Khala's web process, without an executor, follows a thread to which this process appends parts. The bare server sends
+frames of the same size to as many sockets by uvicorn. The two take turns, so that other load affects both alike. The
+observers run in separate processes.
 """
 
 import argparse
@@ -26,8 +26,8 @@ import uvloop
 from khala.domain import ids
 from khala.domain.frames import Subscribe, encode
 from khala.store.postgres.database import Database, driver_url
-from tests.bench import machine, measure
-from tests.bench.crowd import Count, Gather, Heard, Read, Wait
+from tests.bench import counters, machine
+from tests.bench.fanout_observers import Connect, ObserverCount, Read, Received, Wait
 from tests.bench.processes import Worker, worker
 from tests.support import postgres
 from tests.support.ports import free_port
@@ -35,23 +35,23 @@ from tests.support.server import READY, ROOT, Server, ended
 from tests.support.store import KEY, ask, batch, claim, new_thread, write
 
 OBSERVERS = (500, 2000)
-FEW = 100
-"""Observers from which on the memory of one more is reckoned."""
-ROUNDS, FRAMES = 6, 20
-"""Turns of each server, and frames in each; a turn before those is not counted."""
-PACE = 60e-6
-"""Seconds between two frames for each observer: neither server is to be the bottleneck."""
-SHORTEST = 0.05
+BASE_OBSERVERS = 100
+"""The number of observers from which the memory of each further one is computed."""
+TURNS, FRAMES = 6, 20
+"""Measured turns of each server, after one as a warm-up; and frames in each turn."""
+INTERVAL_PER_OBSERVER_SECONDS = 60e-6
+"""The interval of frames, per observer: long enough that neither server is saturated."""
+MIN_INTERVAL_SECONDS = 0.05
 TEXT = "some sixty characters, as a model says them in a third of a s"
-PATIENCE = 30.0
-"""Seconds for the last frame to come to all."""
+DELIVERY_TIMEOUT_SECONDS = 30.0
+"""For the last frame of a turn to reach all observers."""
 
 Post = Callable[[], Awaitable[int]]
-"""Cause the next frame; the revision that it brings."""
+"""Causes the next frame; returns the frame's revision."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server needed: microseconds of CPU a frame and observer, and ages of rows in milliseconds."""
+    """Cost of one server: CPU microseconds per frame and observer, and age of the rows on arrival in milliseconds."""
 
     frames: int
     frame_bytes: float
@@ -61,82 +61,83 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """One server: by number of observers, and the kilobytes (1,000 bytes) of memory that each of them takes."""
+class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one server: costs by number of observers, and kilobytes (1,000 bytes) of memory per observer."""
 
     costs: dict[int, Cost]
     kilobytes: float | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Both, and Khala's frames a CPU second as a ratio to the bare broadcast's."""
+    """Both servers; `ratios` are Khala's frames per CPU second as multiples of the bare broadcast's."""
 
     machine: dict[str, str]
-    khala: Served
-    bare: Served
+    khala: ServerFigures
+    bare: ServerFigures
     ratios: dict[int, float]
     problems: list[str]
 
 
-class Stand:
-    """One server under test, with its crowd, and what was measured since the last `cost`."""
+class ServerUnderTest:
+    """One server under test, its observers, and the measurements since the last `cost`."""
 
-    def __init__(self, pid: int, crowd: Worker, gather: Gather, post: Post) -> None:
+    def __init__(self, pid: int, observers: Worker, connect: Connect, post: Post) -> None:
         self._pid = pid
-        self._crowd = crowd
-        self._gather = gather
+        self._observers = observers
+        self._connect = connect
         self._post = post
         self._memory: list[tuple[int, int]] = []
-        self._heard: list[Heard] = []
+        self._received: list[Received] = []
         self._spent = 0.0
         self.problems: list[str] = []
 
-    async def have(self, count: int) -> None:
-        """Have so many observers; what they take is noted."""
-        self._gather = msgspec.structs.replace(self._gather, observers=count)
-        await self._crowd.ask(self._gather, Count, within=120)
+    async def connect_observers(self, count: int) -> None:
+        """Connect observers until there are `count`, and record the memory of the server."""
+        self._connect = msgspec.structs.replace(self._connect, observers=count)
+        await self._observers.ask(self._connect, ObserverCount, within=120)
         self._memory.append((count, psutil.Process(self._pid).memory_info().rss))
 
     async def turn(self) -> str:
-        """Send some frames to all; the last of them."""
-        before = measure.cpu_seconds([self._pid])
-        revision, due, pace = 0, time.monotonic(), max(SHORTEST, PACE * self._gather.observers)
+        """Send some frames to all observers; returns the last one."""
+        before = counters.cpu_seconds([self._pid])
+        revision, due = 0, time.monotonic()
+        interval = max(MIN_INTERVAL_SECONDS, INTERVAL_PER_OBSERVER_SECONDS * self._connect.observers)
         for _ in range(FRAMES):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            due += pace
+            due += interval
             revision = await self._post()
-        there = await self._crowd.ask(Wait(revision=revision, seconds=PATIENCE), Count)
-        self._spent += measure.cpu_seconds([self._pid]) - before
-        if missing := self._gather.observers - there.observers:
-            raise RuntimeError(f"{missing} of {self._gather.observers} observers did not see revision {revision}")
-        heard = await self._crowd.ask(Read(), Heard)
-        self.problems += heard.problems
-        self._heard.append(heard)
-        return heard.sample
+        reached = await self._observers.ask(Wait(revision=revision, seconds=DELIVERY_TIMEOUT_SECONDS), ObserverCount)
+        self._spent += counters.cpu_seconds([self._pid]) - before
+        if missing := self._connect.observers - reached.observers:
+            raise RuntimeError(f"{missing} of {self._connect.observers} observers did not see revision {revision}")
+        received = await self._observers.ask(Read(), Received)
+        self.problems += received.problems
+        self._received.append(received)
+        return received.sample
 
     def cost(self) -> Cost:
-        """What the turns since the last time have cost."""
-        heard, spent = self._heard, self._spent
-        self._heard, self._spent = [], 0.0
-        frames, ages = sum(one.frames for one in heard), sorted(age for one in heard for age in one.ages)
+        """The cost of the turns since the last call."""
+        received, spent = self._received, self._spent
+        self._received, self._spent = [], 0.0
+        frames, ages = sum(one.frames for one in received), sorted(age for one in received for age in one.ages)
         return Cost(
             frames=frames,
-            frame_bytes=sum(one.bytes for one in heard) / frames,
+            frame_bytes=sum(one.bytes for one in received) / frames,
             cpu_us=spent / frames * 1e6,
             frames_per_cpu_second=frames / spent,
-            p50_ms=measure.percentile(ages, 50) or 0.0,
-            p99_ms=measure.percentile(ages, 99) or 0.0,
+            p50_ms=counters.percentile(ages, 50) or 0.0,
+            p99_ms=counters.percentile(ages, 99) or 0.0,
         )
 
     def kilobytes(self) -> float | None:
-        """The memory of one more observer, from the fewest to the most there were."""
+        """The memory of one more observer, from the lowest to the highest number of observers."""
         (few, before), (many, after) = self._memory[0], self._memory[-1]
         return (after - before) / (many - few) / 1000 if many > few else None
 
 
 @contextlib.asynccontextmanager
-async def khala(url: str) -> AsyncIterator[Stand]:
-    """Khala's web process, on this database."""
+async def khala(url: str) -> AsyncIterator[ServerUnderTest]:
+    """Run Khala's web process on this database."""
     db, seq = Database(url), iter(range(sys.maxsize))
     env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_WELCOME": "", "KHALA_REQUESTS_PER_MINUTE": "0"}
     with tempfile.TemporaryDirectory(prefix="khala-fanout-") as directory:
@@ -154,19 +155,21 @@ async def khala(url: str) -> AsyncIterator[Stand]:
                 return first + 1 + at
 
             hello = encode(Subscribe(thread_id=sent.thread_id, anon_key=KEY))
-            async with worker("crowd") as crowd:
-                yield Stand(server.pid, crowd, Gather(url=server.socket_url, observers=0, hello=hello), post)
+            async with worker("fanout_observers") as observers:
+                yield ServerUnderTest(
+                    server.pid, observers, Connect(url=server.socket_url, observers=0, hello=hello), post
+                )
     await db.close()
 
 
 @contextlib.asynccontextmanager
-async def bare(sample: str) -> AsyncIterator[Stand]:
-    """The bare server, which is given frames like this one."""
+async def bare(sample: str) -> AsyncIterator[ServerUnderTest]:
+    """Run the bare server, which broadcasts frames like this one."""
     frame, port, numbers = json.loads(sample), free_port(), iter(range(sys.maxsize))
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.bare", str(port)], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "tests.bench.broadcast_server", str(port)], cwd=ROOT)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as http:
-            await _listening(port)
+            await _wait_for_port(port)
 
             async def post() -> int:
                 since = next(numbers)
@@ -175,14 +178,16 @@ async def bare(sample: str) -> AsyncIterator[Stand]:
                 (await http.post("/", content=body)).raise_for_status()
                 return since + 1
 
-            async with worker("crowd") as crowd:
-                yield Stand(process.pid, crowd, Gather(url=f"ws://127.0.0.1:{port}/", observers=0, hello="{}"), post)
+            async with worker("fanout_observers") as observers:
+                yield ServerUnderTest(
+                    process.pid, observers, Connect(url=f"ws://127.0.0.1:{port}/", observers=0, hello="{}"), post
+                )
     finally:
         process.terminate()
         process.wait(10)
 
 
-async def _listening(port: int) -> None:
+async def _wait_for_port(port: int) -> None:
     async with asyncio.timeout(READY):
         while True:
             try:
@@ -201,27 +206,27 @@ async def _database(url: str) -> AsyncIterator[str]:
     try:
         yield postgres.named(url, name)
     finally:
-        for one in (name, template):
-            await postgres.execute(url, f'DROP DATABASE "{one}" WITH (FORCE)')
+        for database in (name, template):
+            await postgres.execute(url, f'DROP DATABASE "{database}" WITH (FORCE)')
 
 
 async def run(url: str, observers: Sequence[int]) -> Report:
-    """Measure both at each of these numbers of observers."""
+    """Measure both servers with each of these numbers of observers."""
     connection = await asyncpg.connect(driver_url(url))
     try:
         facts = await machine.facts(connection)
     finally:
         await connection.close()
     async with _database(url) as database, khala(database) as ours:
-        await ours.have(min(FEW, *observers))
+        await ours.connect_observers(min(BASE_OBSERVERS, *observers))
         async with bare(await ours.turn()) as theirs:
-            await theirs.have(min(FEW, *observers))
+            await theirs.connect_observers(min(BASE_OBSERVERS, *observers))
             costs = {count: await _side_by_side(ours, theirs, count) for count in sorted(observers)}
-            mine, other = ({count: pair[place] for count, pair in costs.items()} for place in (0, 1))
+            khala_costs, bare_costs = ({count: pair[index] for count, pair in costs.items()} for index in (0, 1))
             return Report(
                 machine=facts,
-                khala=Served(costs=mine, kilobytes=ours.kilobytes()),
-                bare=Served(costs=other, kilobytes=theirs.kilobytes()),
+                khala=ServerFigures(costs=khala_costs, kilobytes=ours.kilobytes()),
+                bare=ServerFigures(costs=bare_costs, kilobytes=theirs.kilobytes()),
                 ratios={
                     count: one.frames_per_cpu_second / two.frames_per_cpu_second for count, (one, two) in costs.items()
                 },
@@ -229,20 +234,20 @@ async def run(url: str, observers: Sequence[int]) -> Report:
             )
 
 
-async def _side_by_side(ours: Stand, theirs: Stand, count: int) -> tuple[Cost, Cost]:
-    stands = (ours, theirs)
-    for stand in stands:
-        await stand.have(count)
-        await stand.turn()
-        stand.cost()
-    for _ in range(ROUNDS):
-        for stand in stands:
-            await stand.turn()
+async def _side_by_side(ours: ServerUnderTest, theirs: ServerUnderTest, count: int) -> tuple[Cost, Cost]:
+    servers = (ours, theirs)
+    for server in servers:
+        await server.connect_observers(count)
+        await server.turn()
+        server.cost()
+    for _ in range(TURNS):
+        for server in servers:
+            await server.turn()
     return ours.cost(), theirs.cost()
 
 
 def table(report: Report) -> str:
-    """The report for people."""
+    """The report as text."""
     lines = [f"{'':8} {'observers':>9} {'B/frame':>8} {'µs CPU':>8} {'frames/CPU s':>13} {'p50 ms':>8} {'p99 ms':>8}"]
     both = (("khala", report.khala), ("bare", report.bare))
     for name, served in both:
@@ -257,16 +262,16 @@ def table(report: Report) -> str:
 
 
 def main() -> int:
-    """Measure and tell; the exit code is 1 if an observer missed anything."""
+    """Measure and print; returns exit status 1 if an observer missed a frame."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fanout", description=__doc__)
     parser.add_argument("--observers", type=int, nargs="+", default=OBSERVERS, metavar="N")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the report there, too")
-    asked = parser.parse_args()
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the report to this file")
+    args = parser.parse_args()
     with postgres.server() as url:
-        report = uvloop.run(run(url, asked.observers))
+        report = uvloop.run(run(url, args.observers))
     print(table(report))
-    if asked.json:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    if args.json:
+        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     for problem in report.problems[:20]:
         print(f"WRONG {problem}", file=sys.stderr)
     return 1 if report.problems else 0

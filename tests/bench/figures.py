@@ -1,23 +1,22 @@
-"""The bench's figures: what one workload came to, through Khala and through each baseline, and the ratios of them."""
+"""The figures of one workload: of Khala, of each baseline, and the ratios between them."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tests.bench.measure import Memory, per_thousand, percentile
-from tests.bench.reading import Seen
+from tests.bench.counters import Memory, per_thousand, percentile
+from tests.bench.observations import Observations
 from tests.bench.storage import Storage
 
-SERVERS = ("web", "executor", "database")
-"""Whose CPU the server's is."""
-DISTURBED = 0.25
-"""Cores that others used: with more, latencies say little, and CPU times are somewhat long."""
-DRIVER_BOUND = 0.7
-"""Of a core: a model server or driver that used more may be what was slow."""
+SERVER_PROCESSES = ("web", "executor", "database")
+MAX_OTHER_CORES = 0.25
+"""If other processes used more cores, latencies mean little, and CPU times are somewhat too long."""
+MAX_DRIVER_CORES = 0.7
+"""A model server or driver that used more of a core may be the bottleneck."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers under their names; what could not be measured is null."""
+    """Named numbers; null stands for a figure that could not be measured."""
 
 
 class Latency(Figures, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ class Latency(Figures, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, microseconds: Sequence[int]) -> "Latency":
-        """Of latencies in any order."""
+        """The percentiles of latencies in any order."""
         ranked = sorted(microseconds)
         return cls(p50_ms=percentile(ranked, 50), p99_ms=percentile(ranked, 99), p999_ms=percentile(ranked, 99.9))
 
@@ -38,7 +37,7 @@ UNKNOWN = Latency(p50_ms=None, p99_ms=None, p999_ms=None)
 
 
 class Delivery(Figures, frozen=True, kw_only=True):
-    """What reached the observers: a delta is one frame that brings text to one observer."""
+    """What the observers received. A delta is one frame that brings text to one observer."""
 
     frames: int
     deltas: int
@@ -47,14 +46,14 @@ class Delivery(Figures, frozen=True, kw_only=True):
     bytes_per_frame: float
 
     @classmethod
-    def of(cls, seen: Seen, seconds: float, deltas: int) -> "Delivery":
-        """In so many seconds of the wall's clock."""
+    def of(cls, observations: Observations, seconds: float, deltas: int) -> "Delivery":
+        """The delivery within so many seconds of wall-clock time."""
         return cls(
-            frames=seen.frames,
+            frames=observations.frames,
             deltas=deltas,
             seconds=seconds,
             deltas_per_second=deltas / seconds,
-            bytes_per_frame=seen.size / max(1, seen.frames),
+            bytes_per_frame=observations.size / max(1, observations.frames),
         )
 
 
@@ -70,7 +69,7 @@ class Cpu(Figures, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, seconds: Mapping[str, float], count: int) -> "Cpu":
-        """Of CPU seconds by name; a name that is missing was not measured."""
+        """From CPU seconds by process; a process that is missing was not measured."""
         whole = server_seconds(seconds)
         each = {name: per_thousand(spent * 1000, count) for name, spent in seconds.items()}
         return cls(
@@ -84,23 +83,23 @@ class Cpu(Figures, frozen=True, kw_only=True):
 
 
 def server_seconds(seconds: Mapping[str, float]) -> float | None:
-    """Web, executor and database together; None where the database's could not be seen."""
-    return None if "database" not in seconds else sum(seconds.get(name, 0.0) for name in SERVERS)
+    """CPU seconds of web, executor and database together; None if those of the database are unknown."""
+    return None if "database" not in seconds else sum(seconds.get(name, 0.0) for name in SERVER_PROCESSES)
 
 
 class System(Figures, frozen=True, kw_only=True):
-    """The whole way from a model to observers. Latencies are ages at which an observer has something.
+    """The whole path from a model to the observers. Latencies are ages on arrival at an observer.
 
-    `first`: from the request to send until the answer's first text, without the pause that the model makes before its
-    first token; the naive server's begins where it asks the model. `token` is the age of each token since the model
-    sent it, with the time for which a flush policy gathers; `newest` is that of each delta's last token.
+    `first` is the time from the send request to the answer's first text, without the model's own delay before its first
+    token; that of the naive server starts with the call of the model. `token` is the age of each token since the model
+    sent it, including the wait for a flush; `newest` is the age of each delta's last token.
 
-    `written` is that of each delta's last row by the clock of Postgres: Khala's at the beginning of the transaction,
-    the naive server's at its INSERT. So it contains all or most of that transaction with its commit (and the commit's
-    fsync), the notification, the read, and the way through the socket, but not the time in the executor before it.
-    `committed` is that of the same rows since the commit was about to be written: its fsync and what follows, but not
-    the wait for the lock that all commits with a NOTIFY take one after the other. It is null where Postgres does not
-    keep `track_commit_timestamp`, and in reports from before it was measured.
+    `written` is the age of each delta's last row by the clock of Postgres: Khala's since the start of the transaction,
+    the naive server's since its INSERT. So it contains all or most of that transaction with its commit (and the
+    commit's fsync), the notification, the read, and the socket, but not the time in the executor before it.
+    `committed` is the age of the same rows since just before the commit record was written: it contains its fsync and
+    what follows, but not the wait for the lock that serialises all commits with a NOTIFY. It is null if
+    `track_commit_timestamp` is off, and in reports from before this figure existed.
     """
 
     delivery: Delivery
@@ -110,30 +109,30 @@ class System(Figures, frozen=True, kw_only=True):
     written: Latency
     committed: Latency = UNKNOWN
     cpu: Cpu
-    """For each 1,000 deltas."""
+    """Per 1,000 deltas."""
     cpu_by_tokens: Cpu
-    """For each 1,000 tokens of the model: a token costs the same to take in, however many deltas it is made into."""
+    """Per 1,000 tokens of the model: to receive a token costs the same, however many deltas it becomes."""
     busy: dict[str, float]
-    """Of a core, by process, over the whole time. Of several drivers it is the busiest one's; `others` is the rest of
-    the machine, and may be more than one core's."""
+    """Cores used by each process on average. Of several drivers it is the busiest one; `others` is the rest of the
+    machine, and may be more than one core."""
     cpu_seconds: dict[str, float]
     memory: dict[str, Memory]
-    """Resident bytes; the database's are those of all its processes, each shared page once."""
+    """Resident bytes; for the database those of all its processes, with each shared page counted once."""
     storage: Storage
 
     @property
     def driver_bound(self) -> bool:
-        """Whether the model server or a driver was so busy that it may be what was measured."""
-        return max(self.busy["model"], self.busy["driver"]) > DRIVER_BOUND
+        """Whether the model server or a driver was so busy that it may be the bottleneck."""
+        return max(self.busy["model"], self.busy["driver"]) > MAX_DRIVER_CORES
 
     @property
     def disturbed(self) -> bool:
-        """Whether the machine had so much else to do that figures are off."""
-        return self.busy["others"] > DISTURBED
+        """Whether other load on the machine distorts the figures."""
+        return self.busy["others"] > MAX_OTHER_CORES
 
 
 class Bare(Figures, frozen=True, kw_only=True):
-    """The same frames from a bare server; `late_ms` is how late its latest broadcast was. Its deltas are Khala's."""
+    """The same frames from a bare server. `late_ms` is the largest delay of a broadcast. The deltas are Khala's."""
 
     delivery: Delivery
     latency: Latency
@@ -143,11 +142,11 @@ class Bare(Figures, frozen=True, kw_only=True):
 
 
 class Ratios(Figures, frozen=True, kw_only=True):
-    """Khala's figures as multiples of each baseline's; null where that wasn't run.
+    """Khala's figures as multiples of each baseline's; null if that baseline did not run.
 
-    `bare` is the broadcast of the same frames, `flush` the naive way with Khala's flush policy and a commit for each
-    flush of each run, `token` the naive way with a commit for each token. A token's share is the fairer one there: a
-    delta of 350 ms is more than a delta of one token.
+    `bare` is the broadcast of the same frames. `flush` is the naive implementation with Khala's flush policy and a
+    commit for each flush of each run; `token` is the same with a commit for each token. With `token`, compare CPU by
+    tokens: a delta of 350 ms has more text than a delta of one token.
     """
 
     bare_cpu_web: float | None = None
@@ -161,7 +160,7 @@ class Ratios(Figures, frozen=True, kw_only=True):
 
 
 class Row(Figures, frozen=True, kw_only=True):
-    """One workload. `problems` tells of every observer whose text was not what the model sent."""
+    """One workload. `problems` has a line for each observer whose text was not what the model sent."""
 
     workload: str
     runs: int
@@ -175,12 +174,12 @@ class Row(Figures, frozen=True, kw_only=True):
 
     @property
     def driver_bound(self) -> bool:
-        """Whether one of the systems was."""
+        """Whether this holds for one of the systems."""
         return any(system.driver_bound for system in self._systems())
 
     @property
     def disturbed(self) -> bool:
-        """Whether one of the systems was."""
+        """Whether this holds for one of the systems."""
         return any(system.disturbed for system in self._systems())
 
     def _systems(self) -> list[System]:
@@ -188,7 +187,7 @@ class Row(Figures, frozen=True, kw_only=True):
 
 
 def ratios(khala: System, bare: Bare | None, flush: System | None, token: System | None) -> Ratios:
-    """Khala beside its baselines."""
+    """The ratios of Khala to its baselines."""
     return Ratios(
         bare_cpu_web=None if bare is None else over(khala.cpu.web, bare.cpu.web),
         bare_cpu_server=None if bare is None else over(khala.cpu.server, bare.cpu.web),
@@ -202,5 +201,5 @@ def ratios(khala: System, bare: Bare | None, flush: System | None, token: System
 
 
 def over(one: float | None, other: float | None) -> float | None:
-    """One as a multiple of the other; None where there is no such thing."""
+    """One as a multiple of the other; None if that is undefined."""
     return one / other if one is not None and other else None

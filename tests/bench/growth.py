@@ -1,4 +1,4 @@
-"""How costs grow with runs or observers: the exponent of a power law, and what each one more costs."""
+"""How costs grow with runs or observers: the exponent of a power law, and the cost of one more."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ SWEEPS: dict[Along, Sequence[int]] = {"runs": (1, 10, 50, 100, 200, 500), "obser
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """How one cost grew: cost ≈ c · Nᵉˣᵖᵒⁿᵉⁿᵗ, with the R² of that fit on logarithms; `slope` is a straight line's.
+    """Growth of one cost: cost ≈ c · Nᵉˣᵖᵒⁿᵉⁿᵗ, and the R² of that fit on logarithms. `slope` is that of a linear fit.
 
-    An exponent under 1 says that each one more costs less than those before.
+    With an exponent below 1, each further run or observer costs less than those before.
     """
 
     along: Along
@@ -28,7 +28,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """A straight line by least squares. `r_squared` is None where all values are the same."""
+    """A straight line by least squares. `r_squared` is None if all values are equal."""
 
     slope: float
     intercept: float
@@ -36,19 +36,19 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Fit:
-    """Through at least two points of different abscissas."""
+    """Fit a line through points, at least two of which differ in x."""
     count = len(points)
     mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
     intercept = mean_y - slope * mean_x
     total = sum((y - mean_y) ** 2 for _, y in points)
-    left = sum((y - intercept - slope * x) ** 2 for x, y in points)
-    return Fit(slope, intercept, 1 - left / total if total else None)
+    residual = sum((y - intercept - slope * x) ** 2 for x, y in points)
+    return Fit(slope, intercept, 1 - residual / total if total else None)
 
 
 def grown(along: Along, rows: Sequence[Row], seconds: float) -> list[Growth]:
-    """Of a sweep's rows: CPU milliseconds for each second of speaking, and memory at most."""
+    """Growth over the rows of a sweep: CPU milliseconds for each second of answers, and peak memory."""
     found = []
     for name in ("server", "web", "executor", "database"):
         cost, unit = f"CPU of {name}", f"ms/s for each of {along}"
@@ -70,16 +70,16 @@ def _cpu(name: str, seconds: float) -> Callable[[Row], float | None]:
 
 def _memory(name: str) -> Callable[[Row], float | None]:
     def cost(row: Row) -> float | None:
-        seen = row.khala.memory.get(name)
-        return None if seen is None else seen.peak / KIB
+        memory = row.khala.memory.get(name)
+        return None if memory is None else memory.peak / KIB
 
     return cost
 
 
 def _growth(
-    along: Along, rows: Sequence[Row], cost: str, unit: str, of: Callable[[Row], float | None], *, power: bool
+    along: Along, rows: Sequence[Row], cost: str, unit: str, figure: Callable[[Row], float | None], *, power: bool
 ) -> list[Growth]:
-    found = [(row.runs if along == "runs" else row.observers, of(row)) for row in rows]
+    found = [(row.runs if along == "runs" else row.observers, figure(row)) for row in rows]
     points = [(float(count), value) for count, value in found if value is not None and value > 0]
     if len({count for count, _ in points}) < 2:
         return []

@@ -1,8 +1,8 @@
-"""How fast parts get into Postgres: the writer, beside bare asyncpg with `unnest` of 100 rows a commit.
+"""Throughput of appends: `python -m tests.bench.ingest`. The writer, compared with `unnest` of 100 rows a commit.
 
-`python -m tests.bench.ingest`. Both write the same rows into tables of the same shape in one database. The writer also
-fences by lease, numbers, folds, stamps revisions and notifies. Both are given all parts at once: what is measured is
-how fast they go, not when they are due.
+Both write the same rows to tables of the same definition in one database; the baseline uses bare asyncpg. The writer
+also checks leases, numbers parts, folds, increments revisions and notifies. Both get all parts at once, so flush times
+do not matter.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from khala.store.postgres.database import Database, Driver, driver_url
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.leases import Lease
 from khala.store.runs.run_buffer import RunBuffer
-from tests.bench import machine, measure
+from tests.bench import counters, machine
 from tests.support import postgres
 from tests.support.store import ask, claim, new_thread
 
 TEXT = "a few words as a model says them, about forty "
-BATCH = 100
-"""Rows of one commit of the bare way."""
+ROWS_PER_COMMIT = 100
+"""Of the bare baseline."""
 
-BARE = """
+BARE_INSERT = """
     INSERT INTO bare_parts (run_id, seq, message_id, thread_id, kind, data, revision, created_at)
     SELECT run_id, seq, message_id, thread_id, kind, data::jsonb, revision, clock_timestamp()
     FROM unnest($1::uuid[], $2::int[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
@@ -38,8 +38,8 @@ BARE = """
 """
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to write: parts and commits a second; CPU microseconds a part, here and in Postgres; bytes a part."""
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts and commits a second; CPU microseconds a part, in this process and in Postgres; bytes a part."""
 
     parts: int
     parts_per_second: float
@@ -51,27 +51,29 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest(msgspec.Struct, frozen=True, kw_only=True):
-    """Both ways at so many runs, and the writer's figures as ratios to the bare one's."""
+    """Writer and baseline with so many runs, and the ratios of the writer to the baseline."""
 
     runs: int
-    writer: Way
-    bare: Way
+    writer: Throughput
+    bare: Throughput
     speed: float
     cpu: float | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was measured, and where."""
+    """All figures, and the machine."""
 
     machine: dict[str, str]
     rows: Sequence[Ingest]
 
 
 async def ingest(db: Database, driver: Driver, runs: int, parts: int) -> Ingest:
-    """Measure both ways with so many runs of so many parts each."""
+    """Measure the writer and the baseline with so many runs of so many parts each."""
     async with _writing(db, runs) as buffers:
         writer = await _measured(driver, "message_parts", runs * parts, lambda: _by_writer(buffers, parts))
-    bare = await _measured(driver, "bare_parts", runs * parts, lambda: _bare(driver, [s.lease for s in buffers], parts))
+    bare = await _measured(
+        driver, "bare_parts", runs * parts, lambda: _bare(driver, [buffer.lease for buffer in buffers], parts)
+    )
     return Ingest(
         runs=runs,
         writer=writer,
@@ -81,7 +83,7 @@ async def ingest(db: Database, driver: Driver, runs: int, parts: int) -> Ingest:
     )
 
 
-def _cpu(one: Way, other: Way) -> float | None:
+def _cpu(one: Throughput, other: Throughput) -> float | None:
     if one.database_us is None or other.database_us is None:
         return None
     return (one.client_us + one.database_us) / (other.client_us + other.database_us)
@@ -113,26 +115,26 @@ async def _by_writer(buffers: Sequence[RunBuffer], parts: int) -> None:
 async def _bare(driver: Driver, leases: Sequence[Lease], parts: int) -> None:
     data = msgspec.json.encode({"text": TEXT}).decode()
     rows = [
-        (lease.run_id, seq, lease.message_id, lease.thread_id, "reasoning-delta", data, seq // BATCH)
+        (lease.run_id, seq, lease.message_id, lease.thread_id, "reasoning-delta", data, seq // ROWS_PER_COMMIT)
         for lease in leases
         for seq in range(parts)
     ]
-    for at in range(0, len(rows), BATCH):
-        await driver.execute(BARE, *zip(*rows[at : at + BATCH], strict=True))
+    for at in range(0, len(rows), ROWS_PER_COMMIT):
+        await driver.execute(BARE_INSERT, *zip(*rows[at : at + ROWS_PER_COMMIT], strict=True))
 
 
-async def _measured(driver: Driver, table: str, parts: int, write: Callable[[], Awaitable[None]]) -> Way:
+async def _measured(driver: Driver, table: str, parts: int, write: Callable[[], Awaitable[None]]) -> Throughput:
     size = await _size(driver, table)
-    before, cpu, began = await measure.cluster(driver), time.process_time(), time.monotonic()
+    before, cpu, began = await counters.cluster(driver), time.process_time(), time.monotonic()
     await write()
     seconds, spent = time.monotonic() - began, time.process_time() - cpu
-    after = await measure.cluster(driver)
-    there = None if before.cpu is None or after.cpu is None else after.cpu - before.cpu
-    return Way(
+    after = await counters.cluster(driver)
+    database_seconds = None if before.cpu is None or after.cpu is None else after.cpu - before.cpu
+    return Throughput(
         parts=parts,
         parts_per_second=parts / seconds,
         client_us=spent * 1e6 / parts,
-        database_us=None if there is None else there * 1e6 / parts,
+        database_us=None if database_seconds is None else database_seconds * 1e6 / parts,
         wal_bytes=(after.wal - before.wal) / parts,
         table_bytes=(await _size(driver, table) - size) / parts,
         commits_per_second=(after.writes - before.writes) / seconds,
@@ -140,16 +142,16 @@ async def _measured(driver: Driver, table: str, parts: int, write: Callable[[], 
 
 
 async def _size(driver: Driver, table: str) -> int:
-    """Bytes of the table with its indexes."""
+    """Bytes of the table and its indexes."""
     size: int = await driver.fetchval("SELECT pg_table_size($1::regclass) + pg_indexes_size($1::regclass)", table)
     return size
 
 
 async def report(url: str, runs: Sequence[int], parts: int) -> Report:
-    """Measure on a database of its own on this server."""
+    """Measure on a new database of this server."""
     template = await postgres.make_template(url)
-    own = postgres.named(url, template)
-    db, driver = Database(own), await asyncpg.connect(driver_url(own))
+    database_url = postgres.named(url, template)
+    db, driver = Database(database_url), await asyncpg.connect(driver_url(database_url))
     try:
         await driver.execute("CREATE TABLE bare_parts (LIKE message_parts INCLUDING ALL)")
         facts = await machine.facts(driver)
@@ -165,15 +167,15 @@ async def report(url: str, runs: Sequence[int], parts: int) -> Report:
 
 
 def table(report: Report) -> str:
-    """The report for people."""
-    lines = [f"{name}: {said}" for name, said in report.machine.items()]
-    lines.append(" runs way       parts/s  client µs   db µs  WAL B     B  commits/s")
+    """The report as text."""
+    lines = [f"{name}: {fact}" for name, fact in report.machine.items()]
+    lines.append(" runs writer    parts/s  client µs   db µs  WAL B     B  commits/s")
     for row in report.rows:
-        for name, way in (("writer", row.writer), ("bare", row.bare)):
-            there = "–" if way.database_us is None else f"{way.database_us:.1f}"
+        for name, figures in (("writer", row.writer), ("bare", row.bare)):
+            database_us = "–" if figures.database_us is None else f"{figures.database_us:.1f}"
             lines.append(
-                f"{row.runs:>5} {name:<7} {way.parts_per_second:>9,.0f} {way.client_us:>10.1f} {there:>7}"
-                f" {way.wal_bytes:>6.0f} {way.table_bytes:>5.0f} {way.commits_per_second:>10.1f}"
+                f"{row.runs:>5} {name:<7} {figures.parts_per_second:>9,.0f} {figures.client_us:>10.1f} {database_us:>7}"
+                f" {figures.wal_bytes:>6.0f} {figures.table_bytes:>5.0f} {figures.commits_per_second:>10.1f}"
             )
         cpu = "–" if row.cpu is None else f"{row.cpu:.2f}"
         lines.append(f"{row.runs:>5} ratio   speed {row.speed:.2f}, CPU {cpu}")
@@ -181,17 +183,17 @@ def table(report: Report) -> str:
 
 
 def main() -> int:
-    """Measure and tell."""
+    """Measure and print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.ingest", description=__doc__)
-    parser.add_argument("--runs", type=int, nargs="+", default=[1, 10, 100, 500], help="at the same time (%(default)s)")
-    parser.add_argument("--parts", type=int, default=100_000, help="in all (%(default)s)")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the report there, too")
-    asked = parser.parse_args()
+    parser.add_argument("--runs", type=int, nargs="+", default=[1, 10, 100, 500], help="concurrent runs (%(default)s)")
+    parser.add_argument("--parts", type=int, default=100_000, help="in total (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the report to this file")
+    args = parser.parse_args()
     with postgres.server() as url:
-        found = uvloop.run(report(url, asked.runs, asked.parts))
+        found = uvloop.run(report(url, args.runs, args.parts))
     print(table(found))
-    if asked.json:
-        asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    if args.json:
+        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One workload through Khala."""
+"""Runs one workload through Khala."""
 
 import asyncio
 import json
@@ -12,75 +12,77 @@ import msgspec
 
 from khala.domain import ids
 from khala.store.postgres.database import Driver
-from tests.bench import stage, storage
-from tests.bench.driving import SPARE, read, wait, watch
+from tests.bench import fixtures, storage
+from tests.bench.driver_requests import EXTRA_SECONDS, read, wait, watch
 from tests.bench.figures import System
-from tests.bench.meters import metered, system
-from tests.bench.model import Said, Texts
+from tests.bench.fixtures import BenchEnvironment
+from tests.bench.model_server import ReadTexts, SentTexts
+from tests.bench.observations import Expected, Observations
 from tests.bench.observers import Target
 from tests.bench.processes import Worker
-from tests.bench.reading import Expected, Seen
-from tests.bench.stage import Stage
+from tests.bench.resource_usage import measured_usage, system_figures
 from tests.bench.storage import Storage
 from tests.bench.workload import WARM_UP, Options, Workload
 from tests.support.client import Thread
 
-AGAIN = 0.5
-"""Seconds before what was refused is sent again."""
-MAKING = 8
-"""Threads that are being made at once."""
+RETRY_SECONDS = 0.5
+"""Delay before a refused send is repeated."""
+MAX_CONCURRENT_CREATES = 8
+"""Of threads."""
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread in which one run was begun; `asked` is when, in nanoseconds of the monotonic clock."""
+    """A thread with one run; `sent_at` is the time of the send in nanoseconds of the monotonic clock."""
 
     thread: Thread
     prompt: str
     message_id: str
-    asked: int
+    sent_at: int
 
 
-async def run(workload: Workload, options: Options, place: Stage, drivers: Sequence[Worker]) -> tuple[System, Seen]:
-    """Measure it."""
+async def run(
+    workload: Workload, options: Options, environment: BenchEnvironment, drivers: Sequence[Worker]
+) -> tuple[System, Observations]:
+    """Measure a workload."""
     async with (
-        stage.database(place) as url,
-        stage.khala(url, place) as khala,
-        stage.connected(url) as connection,
-        stage.client(khala.web) as http,
+        fixtures.database(environment) as url,
+        fixtures.khala(url, environment) as khala,
+        fixtures.connected(url) as connection,
+        fixtures.client(khala.web) as http,
     ):
         threads = await new_threads(http, workload.runs)
         await watch(drivers, targets(threads, khala.web.socket_url, workload.observers))
         await warm_up(http)
-        others = {"model": [place.model.pid], "driver": [driver.pid for driver in drivers]}
-        async with metered({**khala.pids, **others}, connection) as spent, asyncio.TaskGroup() as group:
+        others = {"model": [environment.model.pid], "driver": [driver.pid for driver in drivers]}
+        async with measured_usage({**khala.pids, **others}, connection) as usage, asyncio.TaskGroup() as group:
             stored = group.create_task(steady(connection, *options.steady(workload.runs)))
             conversations = await begin(threads, options)
-            await wait(drivers, options.seconds + SPARE)
-        seen = await read(drivers, "khala", await expected(conversations, place.model, connection))
+            await wait(drivers, options.seconds + EXTRA_SECONDS)
+        observations = await read(drivers, "khala", await expected(conversations, environment.model, connection))
     tokens = options.tokens * workload.runs
-    return system(seen, spent, stored.result(), tokens=tokens, pause=options.pause), seen
+    return system_figures(observations, usage, stored.result(), tokens=tokens, pause=options.pause), observations
 
 
 async def new_threads(http: httpx.AsyncClient, count: int) -> list[Thread]:
-    """So many threads, a few of which are made at the same time."""
-    permits = asyncio.Semaphore(MAKING)
+    """Create so many threads, a few concurrently."""
+    permits = asyncio.Semaphore(MAX_CONCURRENT_CREATES)
 
-    async def one() -> Thread:
+    async def create() -> Thread:
         async with permits:
             return await Thread.create(http)
 
-    return await asyncio.gather(*(one() for _ in range(count)))
+    return await asyncio.gather(*(create() for _ in range(count)))
 
 
 async def warm_up(http: httpx.AsyncClient) -> None:
-    """One short run to its end: what a process does only once is no figure of a workload."""
+    """Complete one short run, so that work that a process does only once is not measured."""
     thread = await Thread.create(http)
     sent = await thread.send(WARM_UP)
     await thread.ended(sent["runId"])
 
 
 def targets(threads: Sequence[Thread], url: str, observers: int) -> list[Target]:
-    """So many observers of each thread."""
+    """The targets of so many observers of each thread."""
 
     def hello(thread: Thread) -> str:
         return json.dumps({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key})
@@ -89,22 +91,22 @@ def targets(threads: Sequence[Thread], url: str, observers: int) -> list[Target]
 
 
 async def begin(threads: Sequence[Thread], options: Options) -> list[Conversation]:
-    """Ask in all threads, evenly over the ramp."""
+    """Send to all threads, evenly over the ramp."""
     ramp = options.ramp(len(threads))
 
-    async def one(number: int, thread: Thread) -> Conversation:
+    async def send(number: int, thread: Thread) -> Conversation:
         await asyncio.sleep(ramp * number / len(threads))
-        prompt, asked = options.prompt(number), time.monotonic_ns()
-        sent = await _sent(thread, prompt)
-        return Conversation(thread=thread, prompt=prompt, message_id=sent["assistantMessageId"], asked=asked)
+        prompt, sent_at = options.prompt(number), time.monotonic_ns()
+        sent = await _send(thread, prompt)
+        return Conversation(thread=thread, prompt=prompt, message_id=sent["assistantMessageId"], sent_at=sent_at)
 
-    return await asyncio.gather(*(one(number, thread) for number, thread in enumerate(threads)))
+    return await asyncio.gather(*(send(number, thread) for number, thread in enumerate(threads)))
 
 
-async def _sent(thread: Thread, prompt: str) -> dict[str, Any]:
-    """As every client may: what was not answered, or refused for want of a connection, is sent again."""
+async def _send(thread: Thread, prompt: str) -> dict[str, Any]:
+    """Send; repeat the send if it is not answered, or refused with status 503, as any client may."""
     message_id = str(ids.new())
-    async with asyncio.timeout(SPARE):
+    async with asyncio.timeout(EXTRA_SECONDS):
         while True:
             try:
                 return await thread.send(prompt, messageId=message_id)
@@ -113,20 +115,20 @@ async def _sent(thread: Thread, prompt: str) -> dict[str, Any]:
                     raise
             except httpx.TransportError as error:
                 print(f"sending again after {error!r}", file=sys.stderr, flush=True)
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def expected(
     conversations: Sequence[Conversation], model: Worker, connection: "Driver | None" = None
 ) -> Mapping[str, Expected]:
-    """By topic, what the model said since it was last asked; with a connection, also when it was committed."""
-    said = (await model.ask(Said(), Texts)).by_prompt
+    """By topic, the text that the model sent since the last call; with a connection, also its commit times."""
+    sent = (await model.ask(ReadTexts(), SentTexts)).by_prompt
     committed = {} if connection is None else await storage.committed(connection, "thread_id")
     return {
         one.thread.id: Expected(
             message_id=one.message_id,
-            text=said.get(one.prompt, ""),
-            asked=one.asked,
+            text=sent.get(one.prompt, ""),
+            sent_at=one.sent_at,
             committed=committed.get(one.thread.id, ()),
         )
         for one in conversations
@@ -134,9 +136,9 @@ async def expected(
 
 
 async def steady(connection: Driver, start: float, end: float) -> Storage:
-    """What is stored between so many seconds from now."""
+    """Storage figures of the time between `start` and `end` seconds from now."""
     began = time.monotonic()
     await asyncio.sleep(start)
-    before = await storage.moment(connection)
+    before = await storage.read_counters(connection)
     await asyncio.sleep(max(0.0, began + end - time.monotonic()))
-    return await storage.between(connection, before, await storage.moment(connection))
+    return await storage.between(connection, before, await storage.read_counters(connection))

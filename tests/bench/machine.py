@@ -1,4 +1,4 @@
-"""Where the bench ran: facts without which its numbers mean little."""
+"""Facts about the machine on which the benchmark ran."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from khala.store.postgres.database import Driver
-from tests.bench.measure import postmaster
+from tests.bench.counters import postmaster
 from tests.bench.processes import ROOT
 
 
@@ -38,18 +38,18 @@ async def _postgres(connection: Driver) -> str:
     fsync = await connection.fetchval("SHOW fsync")
     pid = await postmaster(connection)
     try:
-        place = "elsewhere" if pid is None else psutil.Process(pid).cwd()
+        folder = "elsewhere" if pid is None else psutil.Process(pid).cwd()
     except psutil.Error:
-        place = "unknown"
-    return f"{version}, fsync {fsync}, data in {place}"
+        folder = "unknown"
+    return f"{version}, fsync {fsync}, data in {folder}"
 
 
 def _commit() -> str:
-    said = subprocess.run(
+    described = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return said.stdout.strip() or "unknown"
+    return described.stdout.strip() or "unknown"

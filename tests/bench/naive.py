@@ -1,9 +1,9 @@
-"""The naive way, as a baseline: each run inserts and notifies by itself, and whoever serves reads the row and sends it.
+"""The naive baseline: each run inserts and notifies by itself, and the server reads each new row and sends it.
 
-One module for two processes, as Khala's are two: one `Serve`s observers, one `Speak`s. It is what one would write in an
-afternoon, and written well: one statement inserts and notifies, so a part costs one round trip and one commit; the
-pools don't reset their sessions; a frame is encoded once for all observers. It keeps no leases, revisions, receipts or
-budgets, checks no access, and folds nothing.
+The module runs as two processes, as Khala does: one serves observers (`Serve`), one executes runs (`StartRuns`). It is
+a simple but careful implementation: one statement inserts and notifies, so a part costs one round trip and one commit;
+the pools do not reset their sessions; a frame is encoded once for all observers. It has no leases, revisions, receipts
+or budgets, does not check access, and does not fold.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import uvloop
 from websockets.asyncio.server import Server, ServerConnection, broadcast, serve
 
 from khala.domain.flush_policy import FlushPolicy
-from tests.bench.processes import Address, Request, answering
+from tests.bench.processes import Address, Request, serve_requests
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -37,24 +37,24 @@ WRITE = """
 """
 READ = "SELECT seq, data, created_at FROM message_parts WHERE run_id = $1 AND seq > $2 ORDER BY seq"
 SNAPSHOT = '{"type":"snapshot"}'
-CONNECTIONS = 8
-"""Of each process to the database; Khala's hot path has as many."""
+MAX_CONNECTIONS = 8
+"""Connections of each process to the database, as many as Khala's hot path has."""
 
 
 class Serve(Request, frozen=True, kw_only=True):
-    """Serve what is written in this database to observers, on a free port; answered by `Address`.
+    """Serve the parts in this database to observers, on a free port; answered by `Address`.
 
-    Here and below `database` is a URL as asyncpg reads it.
+    Here and below, `database` is a URL for asyncpg.
     """
 
     database: str
 
 
-class Speak(Request, frozen=True, kw_only=True):
-    """Ask the model, one run a topic, and write what it says; answered by `Spoken` when all has been said.
+class StartRuns(Request, frozen=True, kw_only=True):
+    """Execute one run for each topic, and write its parts; answered by `StartTimes` when all runs have ended.
 
-    The runs begin evenly within `ramp` seconds. A part has one token, or what has come in the time of Khala's own
-    flush policy: the first token at once, and then what is up to 350 ms old.
+    The runs start evenly within `ramp` seconds. A part has one token; or the tokens of one flush by the time of Khala's
+    own policy: the first token at once, and then what is up to 350 ms old.
     """
 
     prompts: Mapping[str, str]
@@ -62,31 +62,31 @@ class Speak(Request, frozen=True, kw_only=True):
     by_token: bool
 
 
-class Open(Request, frozen=True, kw_only=True):
-    """Have all at hand for speaking, the model's client and the connections; answered by `Spoken` of nothing."""
+class Connect(Request, frozen=True, kw_only=True):
+    """Open the model's client and the connections that runs need; answered by empty `StartTimes`."""
 
     database: str
     model_url: str
 
 
-class Spoken(msgspec.Struct, frozen=True):
-    """By topic, when its run began, in nanoseconds of the monotonic clock."""
+class StartTimes(msgspec.Struct, frozen=True):
+    """The start of each topic's run, in nanoseconds of the monotonic clock."""
 
     began: dict[str, int]
 
 
 class Topic:
-    """Who watches one run, and up to where it was read."""
+    """The observers of one run, and the last part that was sent to them."""
 
     def __init__(self) -> None:
         self.observers: set[ServerConnection] = set()
-        self.told = -1
+        self.last_seq = -1
         self.woken = asyncio.Event()
         self.follower: asyncio.Task[None] | None = None
 
 
-class Observed:
-    """The process that serves: a notification wakes the topic's task, which reads what is new and sends it to all."""
+class NaiveServer:
+    """The web process: a notification wakes the task of a topic, which reads the new parts and sends them to all."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -95,13 +95,13 @@ class Observed:
         self._listener: Driver | None = None
 
     async def listen(self, database: str) -> None:
-        """Read from here, and look again whenever it is said that something is new."""
+        """Connect to the database, and listen for notifications."""
         self._pool = await _pool(database)
         self._listener = await asyncpg.connect(database)
         await self._listener.add_listener("parts", self._notified)
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop all tasks, and close the connections."""
         for topic in self._topics.values():
             if topic.follower:
                 topic.follower.cancel()
@@ -110,7 +110,7 @@ class Observed:
             await self._pool.close()
 
     async def join(self, connection: ServerConnection) -> None:
-        """Hold a connection for as long as it lasts."""
+        """Add a connection to its topic until it closes."""
         assert connection.request
         run_id = connection.request.path.removeprefix("/")
         topic = self._topics[run_id]
@@ -133,8 +133,8 @@ class Observed:
         while True:
             await topic.woken.wait()
             topic.woken.clear()
-            for row in await self._pool.fetch(READ, run_id, topic.told):
-                topic.told = row["seq"]
+            for row in await self._pool.fetch(READ, run_id, topic.last_seq):
+                topic.last_seq = row["seq"]
                 broadcast(topic.observers, _frame(row), text=True)
 
 
@@ -144,39 +144,39 @@ def _frame(row: asyncpg.Record) -> bytes:
 
 
 class Run:
-    """One answer on its way from the model into the table."""
+    """One run: it writes the tokens of the model to the table."""
 
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", topic: str) -> None:
         self._pool = pool
         self._id = UUID(topic)
         self._seq = 0
         self._texts: list[str] = []
-        self._came = asyncio.Event()
+        self._changed = asyncio.Event()
         self._ended = asyncio.Event()
 
     async def by_token(self, tokens: AsyncIterator[str]) -> None:
-        """A part a token."""
+        """Write a part for each token."""
         async for token in tokens:
             await self._write({"text": token})
         await self._write({"finish": "stop"})
 
     async def by_time(self, tokens: AsyncIterator[str], seconds: float) -> None:
-        """A part for what came in so many seconds; the first token at once."""
+        """Write the first token at once, and then a part every so many seconds."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush(seconds))
             async for token in tokens:
                 self._texts.append(token)
-                self._came.set()
+                self._changed.set()
             self._ended.set()
-            self._came.set()
+            self._changed.set()
         await self._write({"finish": "stop"})
 
     async def _flush(self, seconds: float) -> None:
         while not self._ended.is_set() or self._texts:
-            await self._came.wait()
+            await self._changed.wait()
             if self._seq:
                 await self._until_ended(seconds)
-            self._came.clear()
+            self._changed.clear()
             text = "".join(self._texts)
             self._texts.clear()
             if text:
@@ -194,29 +194,29 @@ class Run:
         self._seq += 1
 
 
-class Speaking:
-    """The process that asks the model and writes what it says."""
+class NaiveExecutor:
+    """The executor process: it calls the model and writes the parts."""
 
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", client: "AsyncOpenAI") -> None:
         self._pool = pool
         self._client = client
 
     @classmethod
-    async def opened(cls, request: Open) -> "Speaking":
-        """With all at hand."""
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # a second's work; the process that serves is spared it
+    async def connect(cls, request: Connect) -> "NaiveExecutor":
+        """Open the model's client and the connections."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # takes a second, which the web process does not need
 
         http = DefaultAsyncHttpxClient(trust_env=False)
         client = AsyncOpenAI(api_key="bench", base_url=f"{request.model_url}/v1", max_retries=0, http_client=http)
         return cls(await _pool(request.database), client)
 
     async def close(self) -> None:
-        """Speak no more."""
+        """Close the client and the connections."""
         await self._client.close()
         await self._pool.close()
 
-    async def speak(self, request: Speak) -> Spoken:
-        """Begin all runs, and wait for their ends."""
+    async def start_runs(self, request: StartRuns) -> StartTimes:
+        """Start all runs, and wait until they have ended."""
         began: dict[str, int] = {}
 
         async def begin(number: int, topic: str, prompt: str) -> None:
@@ -228,7 +228,7 @@ class Speaking:
         async with asyncio.TaskGroup() as group:
             for number, (topic, prompt) in enumerate(request.prompts.items()):
                 group.create_task(begin(number, topic, prompt))
-        return Spoken(began)
+        return StartTimes(began)
 
     async def _tokens(self, prompt: str) -> AsyncIterator[str]:
         stream = await self._client.chat.completions.create(
@@ -240,53 +240,53 @@ class Speaking:
 
 
 async def _pool(database: str) -> "asyncpg.Pool[asyncpg.Record]":
-    return await asyncpg.create_pool(database, min_size=1, max_size=CONNECTIONS, reset=_as_it_is)
+    return await asyncpg.create_pool(database, min_size=1, max_size=MAX_CONNECTIONS, reset=_no_reset)
 
 
-async def _as_it_is(connection: object) -> None:
-    """No session is ever changed here, so none is reset: that would cost each statement another round trip."""
+async def _no_reset(connection: object) -> None:
+    """Do not reset sessions: nothing changes them, and a reset would cost each statement another round trip."""
 
 
 class Process:
-    """Either of the two."""
+    """One of the two processes."""
 
-    def __init__(self, server: Server, observed: Observed) -> None:
+    def __init__(self, server: Server, web_server: NaiveServer) -> None:
         self._server = server
-        self._observed = observed
-        self._speaking: Speaking | None = None
+        self._web_server = web_server
+        self._executor: NaiveExecutor | None = None
 
-    async def answer(self, request: Serve | Open | Speak) -> Address | Spoken:
-        """One request of the bench. `Open` comes before `Speak`."""
+    async def answer(self, request: Serve | Connect | StartRuns) -> Address | StartTimes:
+        """Answer one request of the benchmark. `Connect` comes before `StartRuns`."""
         match request:
             case Serve():
-                await self._observed.listen(request.database)
+                await self._web_server.listen(request.database)
                 return Address(f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}")
-            case Open():
-                self._speaking = await Speaking.opened(request)
-                return Spoken({})
-            case Speak():
-                assert self._speaking
-                return await self._speaking.speak(request)
+            case Connect():
+                self._executor = await NaiveExecutor.connect(request)
+                return StartTimes({})
+            case StartRuns():
+                assert self._executor
+                return await self._executor.start_runs(request)
             case _:
                 assert_never(request)
 
     async def close(self) -> None:
-        """End all that goes on."""
-        await self._observed.close()
-        if self._speaking:
-            await self._speaking.close()
+        """Close everything that was opened."""
+        await self._web_server.close()
+        if self._executor:
+            await self._executor.close()
 
 
-requests: msgspec.json.Decoder[Serve | Open | Speak] = msgspec.json.Decoder(Serve | Open | Speak)
+requests: msgspec.json.Decoder[Serve | Connect | StartRuns] = msgspec.json.Decoder(Serve | Connect | StartRuns)
 
 
 async def main() -> None:
-    """Serve, or speak, until the input ends."""
+    """Serve, or execute runs, until the input ends."""
     async with asyncio.TaskGroup() as group:
-        observed = Observed(group)
-        async with serve(observed.join, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
-            process = Process(server, observed)
-            await answering(requests, process.answer)
+        web_server = NaiveServer(group)
+        async with serve(web_server.join, "127.0.0.1", 0, compression=None, close_timeout=1) as server:
+            process = Process(server, web_server)
+            await serve_requests(requests, process.answer)
             await process.close()
 
 

@@ -1,4 +1,4 @@
-"""The driver: a process of many observers that do nothing but note when which bytes came; reading is for afterwards."""
+"""The driver: a process of many observers that record each frame with its time. Frames are parsed afterwards."""
 
 import asyncio
 import time
@@ -11,21 +11,20 @@ from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from tests.bench.processes import Request, answering
-from tests.bench.reading import Arrival, Dialect, Expected, Seen, beginning
+from tests.bench.observations import Arrival, Dialect, Expected, Observations, partial_text
+from tests.bench.processes import Request, serve_requests
 
 READY = b'"type":"snapshot"'
-"""In the frame after which an observer follows live."""
+"""Is in the frame after which an observer follows live."""
 ENDED = b'"finish"'
-"""In the last frame that concerns an observer, and in none before."""
-OPENING = 32
-"""Connections that are being opened at once."""
-JOINING = 10.0
-"""Seconds that one late observer may take to be caught up."""
+"""Is in the last frame that concerns an observer, and in none before."""
+MAX_CONCURRENT_CONNECTS = 32
+JOIN_TIMEOUT_SECONDS = 10.0
+"""For one late observer to catch up."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What one observer watches: `topic` names it, `hello` is sent on connecting."""
+    """The topic that one observer follows, the URL, and `hello`, its first frame."""
 
     topic: str
     url: str
@@ -33,30 +32,30 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch(Request, frozen=True, kw_only=True):
-    """Connect one observer per target; answered by `Count` when all of them follow live."""
+    """Connect one observer per target; answered by `ObserverCount` when all of them follow live."""
 
     targets: Sequence[Target]
 
 
 class Wait(Request, frozen=True, kw_only=True):
-    """Wait until all have seen the end, `seconds` at most; answered by the `Count` of those that have."""
+    """Wait until all have received the end, `seconds` at most; answered by the `ObserverCount` of those that have."""
 
     seconds: float
 
 
 class Read(Request, frozen=True, kw_only=True):
-    """Leave, and read what came as that dialect's frames; answered by `Seen`. The bare server's have no text."""
+    """Disconnect, and parse the frames of this dialect; answered by `Observations`. Bare frames have no text."""
 
     dialect: Dialect
     expected: Mapping[str, Expected] = {}
 
 
-class Leave(Request, frozen=True, kw_only=True):
-    """Leave, and read nothing; answered by the `Count` of those that had followed until then."""
+class Disconnect(Request, frozen=True, kw_only=True):
+    """Disconnect, and discard the frames; answered by the `ObserverCount` of those still connected."""
 
 
-class Join(Request, frozen=True, kw_only=True):
-    """Join in mid-answer, one after the other, `pause` seconds apart, and leave again; answered by `Joined`.
+class JoinLate(Request, frozen=True, kw_only=True):
+    """JoinLate in mid-answer, one after the other, `pause` seconds apart, and leave again; answered by `JoinResult`.
 
     By topic, `message_ids` names the answer that is under way.
     """
@@ -66,25 +65,28 @@ class Join(Request, frozen=True, kw_only=True):
     pause: float
 
 
-class Count(msgspec.Struct, frozen=True):
-    """How many observers."""
+class ObserverCount(msgspec.Struct, frozen=True):
+    """A number of observers."""
 
     observers: int
 
 
-class Joined(msgspec.Struct, kw_only=True):
-    """Who joined while the answer was under way. Times are microseconds: `connected` from the first packet until the
-    handshake was done, `caught_up` from the subscribe frame until the snapshot had come. `texts` are by topic."""  # noqa: D205, D209
+class JoinResult(msgspec.Struct, kw_only=True):
+    """The observers that joined during an answer; times are microseconds.
+
+    `connected` is the time from the first packet to the end of the handshake, `caught_up` that from the subscribe frame
+    to the snapshot. `texts` are pairs of topic and text.
+    """
 
     connected: list[int] = msgspec.field(default_factory=list)
     caught_up: list[int] = msgspec.field(default_factory=list)
     texts: list[tuple[str, str]] = msgspec.field(default_factory=list)
     late: int = 0
-    """Those who came after the end, or before the beginning; their times are not among these."""
+    """Observers that joined after the end or before the beginning; their times are not included."""
 
 
 class Observer:
-    """One connection. `opening` are the frames up to READY, `frames` those after it."""
+    """One connection. `opening` has the frames up to READY, `frames` those after it."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -96,11 +98,11 @@ class Observer:
         self._leave = asyncio.Event()
 
     async def follow(self, permits: asyncio.Semaphore) -> None:
-        """Connect, watch until the end has come, and stay until told to leave."""
+        """Connect, receive until the end, and stay connected until `leave`."""
         try:
             async with permits:
-                socket = await opened(self.target)
-                self.opening = await greeted(socket, self.target)
+                socket = await open_connection(self.target)
+                self.opening = await subscribe(socket, self.target)
                 self.ready.set()
             async with socket:
                 await self._watch(socket)
@@ -111,7 +113,7 @@ class Observer:
         self.ended.set()
 
     def leave(self) -> None:
-        """The end has been seen by all: no need to stay."""
+        """Disconnect: all observers have received the end."""
         self._leave.set()
 
     async def _watch(self, socket: ClientConnection) -> None:
@@ -124,8 +126,8 @@ class Observer:
                 return
 
 
-async def opened(target: Target) -> ClientConnection:
-    """A connection, with nothing said yet."""
+async def open_connection(target: Target) -> ClientConnection:
+    """A new connection; nothing has been sent yet."""
     return await connect(
         target.url,
         subprotocols=[Subprotocol("khala.v1")] if target.hello else None,
@@ -138,8 +140,8 @@ async def opened(target: Target) -> ClientConnection:
     )
 
 
-async def greeted(socket: ClientConnection, target: Target) -> list[bytes]:
-    """Say hello; the frames up to that after which the observer follows live."""
+async def subscribe(socket: ClientConnection, target: Target) -> list[bytes]:
+    """Send `hello`; returns the frames up to READY."""
     if target.hello:
         await socket.send(target.hello)
     opening = [await socket.recv(decode=False)]
@@ -155,8 +157,10 @@ class Driver:
         self._observers: list[Observer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def answer(self, request: Watch | Wait | Read | Leave | Join) -> Count | Seen | Joined:
-        """One request of the bench."""
+    async def answer(
+        self, request: Watch | Wait | Read | Disconnect | JoinLate
+    ) -> ObserverCount | Observations | JoinResult:
+        """Answer one request of the benchmark."""
         match request:
             case Watch():
                 return await self._start(request.targets)
@@ -164,43 +168,43 @@ class Driver:
                 return await self._wait(request.seconds)
             case Read():
                 return await self._read(request)
-            case Leave():
-                return await self._leave()
-            case Join():
+            case Disconnect():
+                return await self._disconnect()
+            case JoinLate():
                 return await _join(request)
             case _:
                 assert_never(request)
 
-    async def _start(self, targets: Sequence[Target]) -> Count:
-        permits = asyncio.Semaphore(OPENING)
+    async def _start(self, targets: Sequence[Target]) -> ObserverCount:
+        permits = asyncio.Semaphore(MAX_CONCURRENT_CONNECTS)
         self._observers = [Observer(target) for target in targets]
         self._tasks = [asyncio.create_task(observer.follow(permits)) for observer in self._observers]
         for observer in self._observers:
             await observer.ready.wait()
-        return Count(sum(observer.lost is None for observer in self._observers))
+        return ObserverCount(sum(observer.lost is None for observer in self._observers))
 
-    async def _wait(self, seconds: float) -> Count:
+    async def _wait(self, seconds: float) -> ObserverCount:
         try:
             async with asyncio.timeout(seconds):
                 for observer in self._observers:
                     await observer.ended.wait()
         except TimeoutError:
-            pass  # the count says it
-        return Count(sum(observer.ended.is_set() for observer in self._observers))
+            pass  # the count shows it
+        return ObserverCount(sum(observer.ended.is_set() for observer in self._observers))
 
-    async def _read(self, request: Read) -> Seen:
+    async def _read(self, request: Read) -> Observations:
         observers = self._observers
-        await self._leave()
-        seen = Seen()
+        await self._disconnect()
+        observations = Observations()
         for observer in observers:
             topic = observer.target.topic
             if observer.lost:
-                seen.problems.append(f"{topic}: the connection was lost: {observer.lost}")
-            seen.take(topic, observer.opening, observer.frames, request.dialect, request.expected.get(topic))
-        return seen
+                observations.problems.append(f"{topic}: the connection was lost: {observer.lost}")
+            observations.take(topic, observer.opening, observer.frames, request.dialect, request.expected.get(topic))
+        return observations
 
-    async def _leave(self) -> Count:
-        followed = sum(observer.lost is None for observer in self._observers)
+    async def _disconnect(self) -> ObserverCount:
+        connected = sum(observer.lost is None for observer in self._observers)
         for observer, task in zip(self._observers, self._tasks, strict=True):
             if observer.ended.is_set():
                 observer.leave()
@@ -209,19 +213,19 @@ class Driver:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._observers, self._tasks = [], []
-        return Count(followed)
+        return ObserverCount(connected)
 
 
-async def _join(request: Join) -> Joined:
-    joined = Joined()
+async def _join(request: JoinLate) -> JoinResult:
+    joined = JoinResult()
     for target in request.targets:
-        async with asyncio.timeout(JOINING):
+        async with asyncio.timeout(JOIN_TIMEOUT_SECONDS):
             began = time.monotonic_ns()
-            async with await opened(target) as socket:
+            async with await open_connection(target) as socket:
                 connected = time.monotonic_ns()
-                opening = await greeted(socket, target)
+                opening = await subscribe(socket, target)
                 caught_up = time.monotonic_ns()
-        text = beginning(opening, target.topic, request.message_ids[target.topic])
+        text = partial_text(opening, target.topic, request.message_ids[target.topic])
         if text is None:
             joined.late += 1
         else:
@@ -232,14 +236,14 @@ async def _join(request: Join) -> Joined:
     return joined
 
 
-requests: msgspec.json.Decoder[Watch | Wait | Read | Leave | Join] = msgspec.json.Decoder(
-    Watch | Wait | Read | Leave | Join
+requests: msgspec.json.Decoder[Watch | Wait | Read | Disconnect | JoinLate] = msgspec.json.Decoder(
+    Watch | Wait | Read | Disconnect | JoinLate
 )
 
 
 async def main() -> None:
     """Observe until the input ends."""
-    await answering(requests, Driver().answer)
+    await serve_requests(requests, Driver().answer)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The bench of the page, `python -m tests.bench.page`: how smooth it is in a storm, and what opened details leave.
+"""Benchmark of the page: `python -m tests.bench.page`. Frame times in a storm of updates, and memory after details.
 
-One Chromium, one server, one Postgres on this machine. The same person types into the same page twice: while nothing
-happens, and while 500 calls say 20 times every 16 ms how far they are. The ratio is between these two.
+It uses one Chromium, one server and one Postgres on this machine. A user types into the same page twice: while nothing
+else happens, and while 500 tool calls report progress, 20 of them every 16 ms. The ratio compares the two.
 """
 
 import argparse
@@ -16,10 +16,10 @@ import httpx
 from playwright.async_api import CDPSession, Page, expect
 
 from khala.store.postgres.database import Database
-from tests.bench.measure import percentile
+from tests.bench.counters import percentile
 from tests.support import postgres
 from tests.support.client import Thread
-from tests.support.pagestorm import EYES, opened, storm_on
+from tests.support.pagestorm import RECORD_FRAMES, opened, storm_on
 from tests.support.server import Server, ended
 
 TASKS = 500
@@ -29,7 +29,7 @@ KEYS_PER_SECOND = 8
 
 
 async def smoothness(db: Database, server: Server, seconds: float) -> dict[str, Any]:
-    """Frames and long tasks while somebody types, without and with a storm."""
+    """Frame times and long tasks while a user types, without and with a storm."""
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
         thread = await Thread.create(http)
         async with opened(server, thread) as page:
@@ -38,32 +38,32 @@ async def smoothness(db: Database, server: Server, seconds: float) -> dict[str, 
             await expect(page.locator(".group-head").first).to_be_visible()
             await page.locator("#text").focus()
             await page.wait_for_timeout(2_000)
-            await page.evaluate(EYES)
+            await page.evaluate(RECORD_FRAMES)
             await _type(page, seconds)
-            quiet = await _seen(page)
+            quiet = await _take_recording(page)
             _, keys = await asyncio.gather(storm.rage(seconds), _type(page, seconds))
-            wild = await _seen(page)
+            stormy = await _take_recording(page)
             shown = await page.locator("#text").input_value()
             await storm.end()
     return {
         "updates": storm.updates,
         "quiet": quiet,
-        "storm": wild | {"keysTyped": keys, "keysShown": len(shown) - quiet["keys"]},
-        "frameP95Ratio": round(wild["frameP95Ms"] / quiet["frameP95Ms"], 2),
+        "storm": stormy | {"keysTyped": keys, "keysShown": len(shown) - quiet["keys"]},
+        "frameP95Ratio": round(stormy["frameP95Ms"] / quiet["frameP95Ms"], 2),
     }
 
 
 async def memory(server: Server) -> dict[str, Any]:
-    """The page's heap with large details never opened, one of them opened and closed, and all of them.
+    """The page's heap before any large details were opened, after one was opened and closed, and after all were.
 
-    The first one brings the code that shows details; what comes on top of that is what they leave behind.
+    The first one loads the code that shows details; any growth after that is a leak.
     """
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
         thread = await Thread.create(http)
         async with opened(server, thread) as page:
             text = "0123456789" * (DETAIL_BYTES // 10)
-            made = await thread.send(f"/call write_file {json.dumps({'path': 'big', 'content': text})}")
-            await thread.ended(made["runId"])
+            written = await thread.send(f"/call write_file {json.dumps({'path': 'big', 'content': text})}")
+            await thread.ended(written["runId"])
             sent = await thread.send(f'/times={DETAILS} /call read_file {{"path":"big"}}')
             await thread.ended(sent["runId"])
             await page.locator(".group").last.scroll_into_view_if_needed()
@@ -76,12 +76,12 @@ async def memory(server: Server) -> dict[str, Any]:
             before = await _heap(session)
             await _open_and_close(page, session, 1)
             first = await _heap(session)
-            most = await _open_and_close(page, session, DETAILS)
+            peak = await _open_and_close(page, session, DETAILS)
             after = await _heap(session)
     return {
         "neverOpenedMiB": round(before / 2**20, 2),
         "firstClosedMiB": round(first / 2**20, 2),
-        "mostWhileOneIsOpenMiB": round(most / 2**20, 2),
+        "mostWhileOneIsOpenMiB": round(peak / 2**20, 2),
         "allClosedMiB": round(after / 2**20, 2),
         "ratioToNeverOpened": round(after / before, 3),
         "ratioToFirstClosed": round(after / first, 3),
@@ -98,8 +98,8 @@ async def _type(page: Page, seconds: float) -> int:
     return keys
 
 
-async def _seen(page: Page) -> dict[str, Any]:
-    """What was seen since the last time."""
+async def _take_recording(page: Page) -> dict[str, Any]:
+    """The frames and tasks since the last call."""
     script = "() => { const seen = window.seen; window.seen = { frames: [], tasks: [] }; return seen; }"
     seen = await page.evaluate(script)
     keys = len(await page.locator("#text").input_value())
@@ -122,20 +122,20 @@ async def _heap(session: CDPSession) -> int:
 
 
 async def _open_and_close(page: Page, session: CDPSession, count: int) -> int:
-    most = 0
+    peak = 0
     for number in range(1, count + 1):
         card = page.locator(f"[aria-posinset='{number}'] .card")
         await card.scroll_into_view_if_needed()
         await card.locator(".card-head").click()
         await expect(card.get_by_role("group", name="Result")).to_contain_text("0123456789")
         if number % 20 == 0:
-            most = max(most, await _heap(session))
+            peak = max(peak, await _heap(session))
         await card.locator(".card-head").click()
-    return most
+    return peak
 
 
 async def bench(url: str, seconds: float) -> dict[str, Any]:
-    """All of it, on a database and servers of its own."""
+    """Run both measurements on a new database and new servers."""
     with tempfile.TemporaryDirectory() as folder:
         name = await postgres.make_template(url)
         database_url = postgres.named(url, name)
@@ -146,21 +146,21 @@ async def bench(url: str, seconds: float) -> dict[str, Any]:
             with ended(idle):
                 await asyncio.to_thread(idle.start)
                 smooth = await smoothness(db, idle, seconds)
-            working = Server(Path(folder) / "working.log", env, anew=True)
-            with ended(working):
-                await asyncio.to_thread(working.start)
-                return {"smoothness": smooth, "memory": await memory(working)}
+            with_executor = Server(Path(folder) / "with-executor.log", env, anew=True)
+            with ended(with_executor):
+                await asyncio.to_thread(with_executor.start)
+                return {"smoothness": smooth, "memory": await memory(with_executor)}
         finally:
             await db.close()
 
 
 def main() -> None:
-    """Print what was measured as JSON."""
+    """Measure, and print the figures as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long each part lasts (%(default)s)")
-    asked = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (%(default)s)")
+    args = parser.parse_args()
     with postgres.server() as url:
-        print(json.dumps(asyncio.run(bench(url, asked.seconds)), indent=2))
+        print(json.dumps(asyncio.run(bench(url, args.seconds)), indent=2))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The bench's own processes: started as modules, asked in lines of JSON, and gone when whoever asks is."""
+"""Processes of the benchmark. Each runs a module, answers JSON requests line by line, and ends with its parent."""
 
 import asyncio
 import sys
@@ -10,18 +10,18 @@ from typing import TypeVar
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-LONGEST_LINE = 1 << 30
-"""Bytes of one request or answer."""
-CLOSING = 5.0
-"""Seconds that a process has to end once its input is closed."""
+MAX_LINE_BYTES = 1 << 30
+"""Of one request or answer."""
+CLOSE_TIMEOUT_SECONDS = 5.0
+"""For a process to end once its input is closed."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process can be asked; subclasses say what."""
+    """Base class of the requests to a process."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a process listens; its first answer."""
+    """The address at which a process listens."""
 
     url: str
 
@@ -31,11 +31,11 @@ class Listen(Request, frozen=True, kw_only=True):
 
 
 Answer = TypeVar("Answer")
-Asked = TypeVar("Asked")
+AnyRequest = TypeVar("AnyRequest")
 
 
 class Worker:
-    """A process that answers."""
+    """A process that answers requests."""
 
     def __init__(self, module: str, process: asyncio.subprocess.Process) -> None:
         self.pid = process.pid
@@ -43,7 +43,7 @@ class Worker:
         self._process = process
 
     async def ask(self, request: Request, expect: type[Answer], *, within: float = 60.0) -> Answer:
-        """The answer to a request. One at a time."""
+        """Send a request and return its answer. Only one request may be pending."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(msgspec.json.encode(request) + b"\n")
@@ -54,11 +54,11 @@ class Worker:
         return msgspec.json.decode(line, type=expect)
 
     async def close(self) -> None:
-        """End it."""
+        """Close its input, and kill it if it does not end in time."""
         assert self._process.stdin
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -67,21 +67,23 @@ class Worker:
 
 @asynccontextmanager
 async def worker(module: str) -> AsyncIterator[Worker]:
-    """The process of `tests.bench.<module>`, for as long as this is open."""
+    """Run `tests.bench.<module>` as a process for as long as this is open."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"tests.bench.{module}", cwd=ROOT, stdin=pipe, stdout=pipe, limit=LONGEST_LINE
+        sys.executable, "-m", f"tests.bench.{module}", cwd=ROOT, stdin=pipe, stdout=pipe, limit=MAX_LINE_BYTES
     )
-    opened = Worker(module, process)
+    started = Worker(module, process)
     try:
-        yield opened
+        yield started
     finally:
-        await opened.close()
+        await started.close()
 
 
-async def answering(requests: msgspec.json.Decoder[Asked], answer: Callable[[Asked], Awaitable[object]]) -> None:
-    """In a worker: answer each line of the input, until its end."""
-    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+async def serve_requests(
+    requests: msgspec.json.Decoder[AnyRequest], answer: Callable[[AnyRequest], Awaitable[object]]
+) -> None:
+    """In a worker process: answer each line of the input, until its end."""
+    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         answered = await answer(requests.decode(line))

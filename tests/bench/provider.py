@@ -1,9 +1,9 @@
-"""What a streamed token costs the process that reads it: `python -m tests.bench.provider [--json]`.
+"""Cost of a streamed token in the process that reads it: `python -m tests.bench.provider [--json]`.
 
-A process of its own plays an OpenAI-compatible server and paces its tokens, so that each is a read of its own. This one
-reads many streams at once, in six ways, one after the other, and counts its own CPU time: `khala` is the port that
-runs use, `pydantic-ai` and `openai` are those libraries, `httpx2` and `aiohttp` read the bytes and look at none, and
-`socket` is asyncio without any HTTP library: the floor.
+Another process serves the OpenAI protocol and paces its tokens, so that each token is a separate read. This process
+reads many streams concurrently with six clients, one client after the other, and measures its own CPU time. `khala` is
+the port that runs use, `pydantic-ai` and `openai` are those libraries, `httpx2` and `aiohttp` read the bytes without
+parsing them, and `socket` is asyncio without any HTTP library: the lower bound.
 """
 
 import argparse
@@ -29,27 +29,27 @@ from khala.models.providers import ProviderConfig, Providers
 from tests.bench.processes import ROOT
 
 MODEL = "local"
-READ = 1 << 16
+READ_BYTES = 1 << 16
 END = b"0\r\n\r\n"
-STARTING = 20.0
-LONGEST = 600.0
-"""Seconds that one way may take."""
+START_TIMEOUT_SECONDS = 20.0
+CLIENT_TIMEOUT_SECONDS = 600.0
+"""For the whole measurement of one client."""
 
 Call: TypeAlias = Callable[[Prompt], Awaitable[int]]
-"""Reads one answer; returns the characters of its text, or the bytes where nothing is looked at."""
+"""Reads one answer; returns the characters of its text, or its bytes if the client does not parse."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way took: CPU time of the reading process, in microseconds a token."""
+    """Cost of one client: CPU time of the reading process, in microseconds a token."""
 
-    way: str
+    client: str
     us_per_token: float
     tokens_per_cpu_second: float
     seconds: float
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All ways under the same load."""
+    """The costs of all clients under the same load."""
 
     cores: int
     python: str
@@ -60,14 +60,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     costs: list[Cost]
 
 
-def asking(tokens: int, pace: float) -> Prompt:
-    """The prompt that makes the server say so many tokens, so many a second; 0 is at once."""
+def paced_prompt(tokens: int, pace: float) -> Prompt:
+    """A prompt for an answer of so many tokens, at `pace` tokens a second; 0 is as fast as possible."""
     return Prompt(system="", turns=(PromptTurn(role="user", text=f"/words={tokens} /pace={pace}"),))
 
 
 @asynccontextmanager
 async def khala(url: str) -> AsyncIterator[Call]:
-    """The port, as a turn uses it."""
+    """Khala's port, as runs use it."""
     providers = Providers(ProviderConfig(access={"openai": ProviderAccess(url=f"{url}/v1")}))
     model = providers.open(f"openai:{MODEL}")
 
@@ -81,7 +81,7 @@ async def khala(url: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def pydantic_ai(url: str) -> AsyncIterator[Call]:
-    """Its stream of one request, without an agent."""
+    """pydantic-ai's stream of one request, without an agent."""
     from openai import AsyncOpenAI
     from pydantic_ai.direct import model_request_stream
     from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
@@ -90,7 +90,7 @@ async def pydantic_ai(url: str) -> AsyncIterator[Call]:
 
     from khala.models.pydantic_ai import prompt_messages
 
-    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
+    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=CLIENT_TIMEOUT_SECONDS)
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
 
     async def call(prompt: Prompt) -> int:
@@ -112,7 +112,7 @@ async def openai(url: str) -> AsyncIterator[Call]:
     """OpenAI's own client."""
     from openai import AsyncOpenAI
 
-    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=LONGEST)
+    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=CLIENT_TIMEOUT_SECONDS)
 
     async def call(prompt: Prompt) -> int:
         stream = await client.chat.completions.create(
@@ -126,12 +126,12 @@ async def openai(url: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def httpx(url: str) -> AsyncIterator[Call]:
-    """The HTTP client of the libraries alone."""
-    async with httpx2.AsyncClient(timeout=LONGEST, limits=httpx2.Limits(max_connections=1000)) as client:
+    """Only the HTTP client of the libraries."""
+    async with httpx2.AsyncClient(timeout=CLIENT_TIMEOUT_SECONDS, limits=httpx2.Limits(max_connections=1000)) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = request_body.encode(prompt, MODEL)
-            async with client.stream("POST", f"{url}/v1/chat/completions", content=asked) as response:
+            body = request_body.encode(prompt, MODEL)
+            async with client.stream("POST", f"{url}/v1/chat/completions", content=body) as response:
                 return sum([len(piece) async for piece in response.aiter_raw()])
 
         yield call
@@ -139,14 +139,14 @@ async def httpx(url: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def aio(url: str) -> AsyncIterator[Call]:
-    """The HTTP client of the port alone."""
+    """Only the HTTP client of the port."""
     limits = aiohttp.TCPConnector(limit=1000)
-    times = aiohttp.ClientTimeout(total=None, sock_read=LONGEST)
+    times = aiohttp.ClientTimeout(total=None, sock_read=CLIENT_TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(connector=limits, timeout=times) as client:
 
         async def call(prompt: Prompt) -> int:
-            asked = request_body.encode(prompt, MODEL)
-            async with client.post(f"{url}/v1/chat/completions", data=asked) as response:
+            body = request_body.encode(prompt, MODEL)
+            async with client.post(f"{url}/v1/chat/completions", data=body) as response:
                 return sum([len(piece) async for piece in response.content.iter_any()])
 
         yield call
@@ -154,18 +154,18 @@ async def aio(url: str) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def socket(url: str) -> AsyncIterator[Call]:
-    """The bytes alone."""
-    at = urlsplit(url)
+    """Only the bytes."""
+    parts = urlsplit(url)
 
     async def call(prompt: Prompt) -> int:
-        reader, writer = await asyncio.open_connection(at.hostname, at.port)
-        asked, size = request_body.encode(prompt, MODEL), 0
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(asked) + asked)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        body, size = request_body.encode(prompt, MODEL), 0
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         tail = b""
         while not tail.endswith(END):
-            piece = await reader.read(READ)
+            piece = await reader.read(READ_BYTES)
             if not piece:
-                raise ConnectionError("the server left in the midst of an answer")
+                raise ConnectionError("the server closed the connection during an answer")
             size, tail = size + len(piece), (tail + piece)[-len(END) :]
         writer.close()
         return size
@@ -173,7 +173,7 @@ async def socket(url: str) -> AsyncIterator[Call]:
     yield call
 
 
-WAYS: dict[str, Callable[[str], AbstractAsyncContextManager[Call]]] = {
+CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Call]]] = {
     "khala": khala,
     "pydantic-ai": pydantic_ai,
     "openai": openai,
@@ -181,43 +181,43 @@ WAYS: dict[str, Callable[[str], AbstractAsyncContextManager[Call]]] = {
     "aiohttp": aio,
     "socket": socket,
 }
-BLIND = ("httpx2", "aiohttp", "socket")
-"""Ways that count bytes."""
+NOT_PARSING = ("httpx2", "aiohttp", "socket")
+"""Clients that count bytes."""
 
 
-async def measure(way: str, url: str, options: argparse.Namespace) -> Cost:
-    """Read all streams at once, after one that warms up. Raises `RuntimeError` if text was lost."""
-    prompt = asking(options.tokens, options.pace)
-    async with asyncio.timeout(LONGEST), WAYS[way](url) as call:
-        await call(asking(1, 0))
+async def measure(client: str, url: str, options: argparse.Namespace) -> Cost:
+    """Read all streams concurrently, after one as a warm-up. Raises `RuntimeError` if text was lost."""
+    prompt = paced_prompt(options.tokens, options.pace)
+    async with asyncio.timeout(CLIENT_TIMEOUT_SECONDS), CLIENTS[client](url) as call:
+        await call(paced_prompt(1, 0))
         began, spent = time.monotonic(), time.process_time()
         sizes = await asyncio.gather(*(call(prompt) for _ in range(options.streams)))
         spent, took = time.process_time() - spent, time.monotonic() - began
     text = sum(len(f"word{number} ") for number in range(1, options.tokens + 1))
-    if way not in BLIND and set(sizes) != {text}:
-        raise RuntimeError(f"{way} read {sorted(set(sizes))} characters of {text}")
+    if client not in NOT_PARSING and set(sizes) != {text}:
+        raise RuntimeError(f"{client} read {sorted(set(sizes))} characters of {text}")
     total = options.streams * options.tokens
-    return Cost(way=way, us_per_token=spent / total * 1e6, tokens_per_cpu_second=total / spent, seconds=took)
+    return Cost(client=client, us_per_token=spent / total * 1e6, tokens_per_cpu_second=total / spent, seconds=took)
 
 
 @asynccontextmanager
 async def server() -> AsyncIterator[str]:
-    """The process that speaks; its address."""
+    """Run the scripted model server as a process; yields its address."""
     program = (sys.executable, "-m", "tests.support.providers")
     process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        yield (await asyncio.wait_for(process.stdout.readline(), STARTING)).decode().strip()
+        yield (await asyncio.wait_for(process.stdout.readline(), START_TIMEOUT_SECONDS)).decode().strip()
     finally:
         process.terminate()
         await process.wait()
 
 
 async def bench(options: argparse.Namespace) -> Report:
-    """Measure these ways."""
+    """Measure these clients."""
     load = os.getloadavg()
     async with server() as url:
-        costs = [await measure(way, url, options) for way in options.ways]
+        costs = [await measure(client, url, options) for client in options.clients]
     return Report(
         cores=os.cpu_count() or 0,
         python=platform.python_version(),
@@ -230,29 +230,33 @@ async def bench(options: argparse.Namespace) -> Report:
 
 
 def table(report: Report) -> str:
-    """The report for people."""
-    pace = f"{report.pace:g} tokens/s each" if report.pace else "as fast as it goes"
+    """The report as text."""
+    pace = f"{report.pace:g} tokens/s each" if report.pace else "as fast as possible"
     lines = [
         f"{report.streams} streams of {report.tokens} tokens, {pace}",
         "",
-        "| way | CPU µs a token | tokens/s a core |",
+        "| client | CPU µs a token | tokens/s a core |",
     ]
     lines += ["|---|---:|---:|"]
-    lines += [f"| {cost.way} | {cost.us_per_token:.1f} | {cost.tokens_per_cpu_second:,.0f} |" for cost in report.costs]
+    lines += [
+        f"| {cost.client} | {cost.us_per_token:.1f} | {cost.tokens_per_cpu_second:,.0f} |" for cost in report.costs
+    ]
     return "\n".join(lines)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The flags."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.provider", description=__doc__)
-    parser.add_argument("ways", nargs="*", default=list(WAYS), help=f"of {' '.join(WAYS)}; all if none is given")
+    parser.add_argument("clients", nargs="*", default=list(CLIENTS), help=f"some of {' '.join(CLIENTS)} (all)")
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=150, help="of each answer")
-    parser.add_argument("--pace", type=float, default=30.0, help="tokens a second of each stream; 0 is at once")
+    parser.add_argument(
+        "--pace", type=float, default=30.0, help="tokens a second of each stream; 0 is as fast as possible"
+    )
     parser.add_argument("--json", action="store_true")
     parsed = parser.parse_args(given)
-    if unknown := set(parsed.ways) - set(WAYS):
-        parser.error(f"no such way: {' '.join(sorted(unknown))}")
+    if unknown := set(parsed.clients) - set(CLIENTS):
+        parser.error(f"no such client: {' '.join(sorted(unknown))}")
     return parsed
 
 

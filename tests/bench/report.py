@@ -1,21 +1,21 @@
-"""What the bench found: one row a workload, as a table for people and as JSON for programs."""
+"""The report of a benchmark: one row per workload, as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from tests.bench.counters import Memory
 from tests.bench.figures import Bare, Row, System
 from tests.bench.growth import Growth
-from tests.bench.measure import Memory
-from tests.bench.tables import aligned, shown
+from tests.bench.tables import align_columns, format_number
 from tests.bench.workload import Options
 
 MIB = 1 << 20
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """Everything. `failures` are workloads that could not be carried through, and why."""
+    """All results. `failures` has the error of each workload that failed."""
 
     machine: dict[str, str]
     options: Options
@@ -25,31 +25,31 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def problems(self) -> list[str]:
-        """Of all workloads."""
-        failed = [f"{workload}: failed with {why}" for workload, why in self.failures.items()]
+        """The problems of all workloads."""
+        failed = [f"{workload}: failed with {error}" for workload, error in self.failures.items()]
         return failed + [f"{row.workload}: {problem}" for row in self.rows for problem in row.problems]
 
 
-Sort: TypeAlias = Literal["cost", "gain", "fact", "ratio"]
+FigureKind: TypeAlias = Literal["cost", "gain", "fact", "ratio"]
 """A cost is better if it is lower, and so is a ratio to a baseline; a gain if it is higher; a fact is neither."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One figure of every row."""
+    """One line of the table: a figure of every row."""
 
     section: str
     name: str
     unit: str
     cell: Callable[[Row], float | None]
-    sort: Sort = "cost"
+    kind: FigureKind = "cost"
 
 
-Of: TypeAlias = Callable[[Row], System | None]
+SystemOfRow: TypeAlias = Callable[[Row], System | None]
 
 
-def _system(section: str, of: Of) -> Iterator[Line]:
-    def line(name: str, unit: str, cell: Callable[[System], float | None], sort: Sort = "cost") -> Line:
-        return Line(section, name, unit, lambda row: None if (one := of(row)) is None else cell(one), sort)
+def _system(section: str, system_of: SystemOfRow) -> Iterator[Line]:
+    def line(name: str, unit: str, cell: Callable[[System], float | None], kind: FigureKind = "cost") -> Line:
+        return Line(section, name, unit, lambda row: None if (one := system_of(row)) is None else cell(one), kind)
 
     yield line("send → first text p50", "ms", lambda one: one.first.p50_ms)
     yield line("send → first text p99", "ms", lambda one: one.first.p99_ms)
@@ -71,8 +71,8 @@ def _system(section: str, of: Of) -> Iterator[Line]:
     yield line("CPU per 1,000 tokens: server", "ms", lambda one: one.cpu_by_tokens.server)
     yield line("CPU per 1,000 tokens: executor", "ms", lambda one: one.cpu_by_tokens.executor)
     for name in ("web", "executor", "database"):
-        yield line(f"memory at first: {name}", "MiB", lambda one, name=name: _before(one.memory.get(name)))  # type: ignore[misc]
-        yield line(f"memory at most: {name}", "MiB", lambda one, name=name: _peak(one.memory.get(name)))  # type: ignore[misc]
+        yield line(f"memory at the start: {name}", "MiB", lambda one, name=name: _before(one.memory.get(name)))  # type: ignore[misc]
+        yield line(f"peak memory: {name}", "MiB", lambda one, name=name: _peak(one.memory.get(name)))  # type: ignore[misc]
     yield line("commits of parts", "/s", lambda one: one.storage.appends_per_second)
     yield line("transactions that wrote", "/s", lambda one: one.storage.writes_per_second)
     yield line("WAL per 1,000 parts", "bytes", lambda one: one.storage.wal_bytes_per_1000_parts)
@@ -88,22 +88,22 @@ def _bare() -> Iterator[Line]:
     yield line("send → observer p50", "ms", lambda one: one.latency.p50_ms)
     yield line("send → observer p99", "ms", lambda one: one.latency.p99_ms)
     yield line("CPU per 1,000 deltas", "ms", lambda one: one.cpu.web)
-    yield line("memory at most", "MiB", lambda one: one.memory.peak / MIB)
+    yield line("peak memory", "MiB", lambda one: one.memory.peak / MIB)
 
 
 def _ratios() -> Iterator[Line]:
     names = {
         "bare_cpu_web": "CPU of web : bare broadcast",
         "bare_cpu_server": "CPU of the server : bare broadcast",
-        "flush_cpu_by_deltas": "CPU per delta : naive, a commit a flush",
-        "flush_cpu_by_tokens": "CPU per token : naive, a commit a flush",
-        "flush_written_p50": "row written → observer p50 : naive, a commit a flush",
-        "token_cpu_by_deltas": "CPU per delta : naive, a commit a token",
-        "token_cpu_by_tokens": "CPU per token : naive, a commit a token",
-        "token_written_p50": "row written → observer p50 : naive, a commit a token",
+        "flush_cpu_by_deltas": "CPU per delta : naive, a commit per flush",
+        "flush_cpu_by_tokens": "CPU per token : naive, a commit per flush",
+        "flush_written_p50": "row written → observer p50 : naive, a commit per flush",
+        "token_cpu_by_deltas": "CPU per delta : naive, a commit per token",
+        "token_cpu_by_tokens": "CPU per token : naive, a commit per token",
+        "token_written_p50": "row written → observer p50 : naive, a commit per token",
     }
     for field, name in names.items():
-        yield Line("Khala beside them", name, "×", _ratio(field), "ratio")
+        yield Line("Ratios of Khala to the baselines", name, "×", _ratio(field), "ratio")
 
 
 def _ratio(field: str) -> Callable[[Row], float | None]:
@@ -120,18 +120,18 @@ def _peak(memory: Memory | None) -> float | None:
 
 LINES: Sequence[Line] = (
     *_system("Khala", lambda row: row.khala),
-    *_system("Naive, a commit a flush of each run", lambda row: row.naive_flush),
-    *_system("Naive, a commit a token", lambda row: row.naive_token),
+    *_system("Naive, a commit per flush of each run", lambda row: row.naive_flush),
+    *_system("Naive, a commit per token", lambda row: row.naive_token),
     *_bare(),
     *_ratios(),
 )
 
 
 def table(report: Report) -> str:
-    """The report, one column a workload (runs × observers); sections that weren't measured are left out."""
+    """The report as text, one column per workload (runs × observers), without sections that were not measured."""
     facts = [f"{name}: {fact}" for name, fact in report.machine.items()]
-    operated = "one process" if report.options.together else "a web process and an executor"
-    asked = f"{operated}; {report.options.rate:g} tokens/s a run for {report.options.seconds:g} s"
+    processes = "one process" if report.options.together else "a web process and an executor"
+    options = f"{processes}; {report.options.rate:g} tokens/s a run for {report.options.seconds:g} s"
     rows = [["runs × observers", "", *(_title(row) for row in report.rows)]]
     section = ""
     for line in LINES:
@@ -141,13 +141,13 @@ def table(report: Report) -> str:
         if line.section != section:
             section = line.section
             rows.append([section, "", *("" for _ in cells)])
-        rows.append([f"  {line.name}", line.unit, *map(shown, cells)])
-    return "\n".join([*facts, asked, "", *aligned(rows), *_notes(report), *_grown(report)])
+        rows.append([f"  {line.name}", line.unit, *map(format_number, cells)])
+    return "\n".join([*facts, options, "", *align_columns(rows), *_notes(report), *_growth(report)])
 
 
 MARKS: Sequence[tuple[str, str, Callable[[Row], bool]]] = (
     ("*", "driver-bound: the model server or a driver used more than 70 % of a core", lambda row: row.driver_bound),
-    ("!", "disturbed: others used more than 25 % of a core meanwhile", lambda row: row.disturbed),
+    ("!", "disturbed: other processes used more than 25 % of a core", lambda row: row.disturbed),
 )
 
 
@@ -156,13 +156,20 @@ def _title(row: Row) -> str:
 
 
 def _notes(report: Report) -> list[str]:
-    return [f"{mark} {why}; see `busy`" for mark, why, holds in MARKS if any(map(holds, report.rows))]
+    return [f"{mark} {meaning}; see `busy`" for mark, meaning, holds in MARKS if any(map(holds, report.rows))]
 
 
-def _grown(report: Report) -> list[str]:
+def _growth(report: Report) -> list[str]:
     head = ["growth with", "of", "exponent", "R²", "each adds", ""]
     lines = [
-        [one.along, one.cost, shown(one.exponent), shown(one.r_squared), shown(one.slope), one.unit]
+        [
+            one.along,
+            one.cost,
+            format_number(one.exponent),
+            format_number(one.r_squared),
+            format_number(one.slope),
+            one.unit,
+        ]
         for one in report.growth
     ]
-    return ["", *aligned([head, *lines])] if lines else []
+    return ["", *align_columns([head, *lines])] if lines else []

@@ -1,7 +1,7 @@
-"""What parts cost the database: read off at two moments while all runs speak, for the parts written in between.
+"""Storage costs of parts: the difference of counters at two times while all runs are active.
 
-Both Khala and the naive server keep their parts in a table `message_parts` with a `created_at`. The WAL is the whole
-cluster's: also that of heartbeats, and of index pages whole after a checkpoint.
+Both Khala and the naive server keep their parts in a table `message_parts` with a `created_at`. The WAL is that of
+the whole cluster, including heartbeats, and full images of index pages after a checkpoint.
 """
 
 from datetime import datetime
@@ -10,7 +10,7 @@ import msgspec
 
 from khala.store.postgres.database import Driver
 
-MOMENT = """
+COUNTERS = """
     SELECT clock_timestamp() AS at, pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS wal,
            pg_relation_size('message_parts') + pg_indexes_size('message_parts') AS size,
            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS writes
@@ -26,8 +26,8 @@ BETWEEN = """
 """
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """By Postgres' clock: bytes of WAL since ever, bytes of the parts' pages and indexes, and the next transaction."""
+class StorageCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at one time by Postgres' clock: bytes of WAL, bytes of parts and indexes, and the next transaction id."""
 
     at: datetime
     wal: int
@@ -36,10 +36,10 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the time while all runs spoke.
+    """Storage figures of the time while all runs were active.
 
-    `appends_per_second` are the executor's commits of parts; `writes_per_second` all transactions of the cluster that
-    wrote, so also heartbeats, claims and presence. Bytes are of 1,000 parts; pages come in steps of 8 KiB.
+    `appends_per_second` are the executor's commits of parts; `writes_per_second` are all writing transactions of the
+    cluster, including heartbeats, claims and presence. Bytes are per 1,000 parts; heap and indexes grow by 8 KiB pages.
     """
 
     parts: int
@@ -50,21 +50,21 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes_per_1000_parts: float | None
 
 
-async def moment(connection: Driver) -> Moment:
-    """Now."""
-    row = await connection.fetchrow(MOMENT)
+async def read_counters(connection: Driver) -> StorageCounters:
+    """The current counters."""
+    row = await connection.fetchrow(COUNTERS)
     assert row is not None
-    return Moment(**dict(row))
+    return StorageCounters(**dict(row))
 
 
 async def committed(connection: Driver, topic: str) -> dict[str, list[int]]:
-    """When each part was committed, by this column and seq, in microseconds since 1970; empty if that is not known."""
-    found = await connection.fetch(COMMITTED.format(topic=topic))
-    return {row["topic"]: row["times"] for row in found}
+    """Commit times of parts by this column, ordered by seq, in microseconds since 1970; empty if unknown."""
+    rows = await connection.fetch(COMMITTED.format(topic=topic))
+    return {row["topic"]: row["times"] for row in rows}
 
 
-async def between(connection: Driver, before: Moment, after: Moment) -> Storage:
-    """What was stored between two moments."""
+async def between(connection: Driver, before: StorageCounters, after: StorageCounters) -> Storage:
+    """The figures between two readings."""
     row = await connection.fetchrow(BETWEEN, before.at, after.at)
     assert row is not None
     parts, seconds = row["parts"], (after.at - before.at).total_seconds()

@@ -1,17 +1,17 @@
-"""Plain tables: numbers as people read them, in columns."""
+"""Plain-text tables."""
 
 from collections.abc import Sequence
 
 
-def shown(value: float | None) -> str:
-    """A number with three digits or so; a dash for none."""
+def format_number(value: float | None) -> str:
+    """A number with about three significant digits; a dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 100 or isinstance(value, int) else f"{value:.2f}"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with the first two columns to the left, and all others to the right."""
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines. The first two columns are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -1,26 +1,26 @@
-"""The bench measures what it says, on the smallest of workloads; how fast things are is no matter of tests."""
+"""Tests of the benchmark on the smallest workload. They do not check how fast anything is."""
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from tests.bench import __main__ as command
-from tests.bench.bench import bench, opened
-from tests.bench.compare import compared
+from tests.bench.bench import bench, open_environment
+from tests.bench.compare import compare
 from tests.bench.figures import Latency
 from tests.bench.growth import fit
 from tests.bench.idle import Idle
-from tests.bench.late import Late
+from tests.bench.late_join import Late
 from tests.bench.report import LINES, Report, table
 from tests.bench.soak import trend
 from tests.bench.targets import Target, Targets
 from tests.bench.workload import Options, Workload
 
 
-@pytest.mark.timeout(240)  # a dozen processes are started for it, and other tests may want the machine, too
+@pytest.mark.timeout(240)  # it starts a dozen processes, perhaps while other tests run
 async def test_a_tiny_workload_is_complete_and_compared(postgres_url: str, template: str) -> None:
-    async with opened(postgres_url, template) as place:
-        report = await bench([Workload(2, 2)], Options(seconds=1.0), place)
+    async with open_environment(postgres_url, template) as environment:
+        report = await bench([Workload(2, 2)], Options(seconds=1.0), environment)
     assert report.problems == []
     row = msgspec.to_builtins(report)["rows"][0]
     for name in ("khala", "naive_flush", "naive_token"):
@@ -43,11 +43,11 @@ async def test_a_tiny_workload_is_complete_and_compared(postgres_url: str, templ
     assert "2×2" in table(report)
     saved = msgspec.json.decode(msgspec.json.encode(report), type=Report)
     assert saved == report
-    assert len(compared(saved, report)) == len(LINES)
-    assert not any(figure.worse for figure in compared(saved, report))
-    dearer = replace(report.rows[0].ratios, flush_cpu_by_tokens=1000.0)
-    report.rows = [replace(report.rows[0], ratios=dearer)]
-    assert [figure.line.sort for figure in compared(saved, report) if figure.worse] == ["ratio"]
+    assert len(compare(saved, report)) == len(LINES)
+    assert not any(figure.worse for figure in compare(saved, report))
+    worse_ratios = replace(report.rows[0].ratios, flush_cpu_by_tokens=1000.0)
+    report.rows = [replace(report.rows[0], ratios=worse_ratios)]
+    assert [figure.line.kind for figure in compare(saved, report) if figure.worse] == ["ratio"]
 
 
 def test_memory_that_grows_is_not_called_flat() -> None:
@@ -57,7 +57,7 @@ def test_memory_that_grows_is_not_called_flat() -> None:
     assert growing.kib_per_minute == pytest.approx(50_000 * 60 / 1024)
 
 
-def test_a_fit_finds_the_line_that_is_there() -> None:
+def test_a_fit_finds_the_exact_line_through_points() -> None:
     found = fit([(1, 3.0), (2, 5.0), (10, 21.0)])
     assert (found.slope, found.intercept, found.r_squared) == pytest.approx((2.0, 1.0, 1.0))
 
@@ -76,7 +76,7 @@ def test_the_bench_exits_with_one_if_a_target_is_missed_or_not_measured(
         late=Late(observers=1, connected=quick, caught_up=quick, problems=[]),
         idle=Idle(none=0.0, one=0.0, many=0.0, each_adds=0.0, cpu_ms_per_second=None),
     )
-    monkeypatch.setattr(command, "measured", lambda together, measure: found)
+    monkeypatch.setattr(command, "run_measurement", lambda together, measure: found)
     monkeypatch.setattr("sys.argv", ["bench", "--targets"])
     assert command.main() == code
     assert ("MISSED" in capsys.readouterr().out) is (measured == 0.41)

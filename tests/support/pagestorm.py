@@ -14,7 +14,7 @@ from tests.support.flight import Served
 from tests.support.storm import Storm
 from tests.system.browser import ARGUMENTS, PATIENCE_MS
 
-EYES = """() => {
+RECORD_FRAMES = """() => {
     window.seen = { frames: [], tasks: [] };
     let last = performance.now();
     const frame = (now) => { window.seen.frames.push(now - last); last = now; requestAnimationFrame(frame); };
@@ -23,7 +23,7 @@ EYES = """() => {
         for (const entry of list.getEntries()) window.seen.tasks.push(entry.duration);
     }).observe({ type: "longtask" });
 }"""
-"""Remembers how long each frame took, and each task of over 50 ms."""
+"""Script that records the duration of each frame, and of each task of more than 50 ms."""
 
 
 @contextlib.asynccontextmanager

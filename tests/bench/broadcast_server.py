@@ -1,6 +1,6 @@
-"""The bare broadcast: uvicorn's `websockets-sansio`, and `await send` to one socket after the other, and nothing else.
+"""Bare broadcast server: uvicorn with `websockets-sansio`, which awaits `send` for one socket after the other.
 
-A POST's body is a frame, which all sockets are sent; the answer comes when that is done.
+The body of a POST is a frame that goes to all sockets; the response is sent after that. Baseline of `fanout`.
 """
 
 import socket
@@ -12,27 +12,27 @@ import uvicorn
 
 
 class Broadcast:
-    """Sockets, and how many frames they were sent."""
+    """The ASGI application: its open sockets, and the number of frames that it has broadcast."""
 
     def __init__(self) -> None:
         self._sends: set[Callable[[dict[str, Any]], Awaitable[None]]] = set()
         self._sent = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application."""
+        """Serve a WebSocket, or broadcast the body of a request."""
         if scope["type"] == "websocket":
-            await self._hold(receive, send)
+            await self._serve_socket(receive, send)
         else:
-            await self._send((await receive())["body"].decode())
+            await self._broadcast((await receive())["body"].decode())
             await send({"type": "http.response.start", "status": 204, "headers": []})
             await send({"type": "http.response.body", "body": b""})
 
-    async def _send(self, text: str) -> None:
+    async def _broadcast(self, text: str) -> None:
         self._sent += 1
         for send in list(self._sends):
             await send({"type": "websocket.send", "text": text})
 
-    async def _hold(self, receive: Any, send: Any) -> None:
+    async def _serve_socket(self, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         await receive()
@@ -46,7 +46,7 @@ class Broadcast:
 
 
 def main() -> None:
-    """Serve on this port."""
+    """Serve on the port that the first argument names."""
     with socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=2048) as bound:
         config = uvicorn.Config(
             Broadcast(),

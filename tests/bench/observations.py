@@ -1,4 +1,4 @@
-"""What observers saw, read from their frames after the measurement: folded as a client would, compared, and timed."""
+"""Parses the frames of observers after the measurement: folds them as a client does, and computes latencies."""
 
 import re
 import time
@@ -13,29 +13,30 @@ from tests.support.client import View
 STAMP = re.compile(rb'"stamp":(\d+)')
 
 Arrival: TypeAlias = tuple[int, bytes]
-"""When a frame came, in nanoseconds of the monotonic clock, and the frame."""
+"""The time of a frame's arrival in nanoseconds of the monotonic clock, and the frame."""
 Dialect: TypeAlias = Literal["khala", "naive", "bare"]
-"""Whose frames they are."""
+"""The server whose frames they are."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer that the observers of a topic should have seen; `asked` is when, in nanoseconds (monotonic).
+    """The answer that the observers of a topic should receive.
 
-    `committed` is when each of its parts was committed, in microseconds since 1970; empty if that is not known.
+    `sent_at` is the time of the request in nanoseconds (monotonic). `committed` has the commit time of each part in
+    microseconds since 1970; it is empty if that is unknown.
     """
 
     message_id: str
     text: str
-    asked: int
+    sent_at: int
     committed: Sequence[int] = ()
 
 
-class Seen(msgspec.Struct, kw_only=True):
-    """What the observers saw. Latencies are microseconds; see `figures.System`, and `sent` is the bare server's."""
+class Observations(msgspec.Struct, kw_only=True):
+    """What the observers received. Latencies are microseconds: see `figures.System`; `sent` is of the bare server."""
 
     frames: int = 0
     deltas: int = 0
-    """Frames that brought text, each counted once for each observer."""
+    """Frames with text, counted per observer."""
     size: int = 0
     """Bytes of all frames."""
     first: list[int] = msgspec.field(default_factory=list)
@@ -48,8 +49,8 @@ class Seen(msgspec.Struct, kw_only=True):
     """By topic, of one of its observers: each frame's time in nanoseconds (monotonic) and size in bytes."""
     problems: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, other: "Seen") -> None:
-        """Take in what others saw."""
+    def add(self, other: "Observations") -> None:
+        """Add the observations of another driver."""
         self.frames += other.frames
         self.deltas += other.deltas
         self.size += other.size
@@ -63,17 +64,22 @@ class Seen(msgspec.Struct, kw_only=True):
         self.problems += other.problems
 
     def take(
-        self, topic: str, opening: Sequence[bytes], frames: Sequence[Arrival], how: Dialect, expected: Expected | None
+        self,
+        topic: str,
+        opening: Sequence[bytes],
+        frames: Sequence[Arrival],
+        dialect: Dialect,
+        expected: Expected | None,
     ) -> None:
-        """One observer's frames: those up to where it followed live, and those after."""
+        """Add the frames of one observer: those up to the snapshot, and those after it."""
         self.frames += len(frames)
         self.size += sum(len(frame) for _, frame in frames)
         if topic not in self.schedules:
             self.schedules[topic] = [(at, len(frame)) for at, frame in frames]
-        if how == "bare" or expected is None:
+        if dialect == "bare" or expected is None:
             self.sent += [(at - int(found[1])) // 1000 for at, frame in frames if (found := STAMP.search(frame))]
             return
-        text = KhalaText(topic, expected.message_id, opening) if how == "khala" else NaiveText()
+        text = KhalaText(topic, expected.message_id, opening) if dialect == "khala" else NaiveText()
         try:
             self._time(text, frames, expected)
         except AssertionError as error:
@@ -82,25 +88,25 @@ class Seen(msgspec.Struct, kw_only=True):
             self.problems.append(f"{topic}: {problem}")
 
     def _time(self, text: "KhalaText | NaiveText", frames: Sequence[Arrival], expected: Expected) -> None:
-        clocks = time.time_ns() - time.monotonic_ns()
+        clock_offset = time.time_ns() - time.monotonic_ns()
         for at, body in frames:
             frame = msgspec.json.decode(body)
-            told = len(text.text)
+            known = len(text.text)
             text.apply(frame)
-            if len(text.text) > told:
+            if len(text.text) > known:
                 self.deltas += 1
-                if not told:
-                    self.first.append((at - expected.asked) // 1000)
-            ages = [(at - stamp) // 1000 for stamp in _stamps(text.text, told)]
+                if not known:
+                    self.first.append((at - expected.sent_at) // 1000)
+            ages = [(at - stamp) // 1000 for stamp in _stamps(text.text, known)]
             self.tokens += ages
             self.newest += ages[-1:]
             for seq, written in text.last(frame):
-                self.written.append((at + clocks) // 1000 - written)
-                self.committed += [(at + clocks) // 1000 - moment for moment in expected.committed[seq : seq + 1]]
+                self.written.append((at + clock_offset) // 1000 - written)
+                self.committed += [(at + clock_offset) // 1000 - moment for moment in expected.committed[seq : seq + 1]]
 
 
 class KhalaText:
-    """One answer, as Khala's frames tell of it."""
+    """One answer, folded from Khala's frames."""
 
     def __init__(self, topic: str, message_id: str, opening: Sequence[bytes]) -> None:
         self._view = View(topic)
@@ -110,25 +116,25 @@ class KhalaText:
 
     @property
     def text(self) -> str:
-        """So far."""
+        """The text so far."""
         return self._view.text(self._message_id)
 
     @property
     def ended(self) -> bool:
-        """Whether its end was told."""
+        """Whether the answer has ended."""
         return self._message_id in self._view.finished
 
     def apply(self, frame: dict[str, Any]) -> None:
-        """Take a frame in. Raises `AssertionError` where it can't follow on those before."""
+        """Apply a frame. Raises `AssertionError` if it does not follow the previous one."""
         self._view.apply(frame)
 
     def last(self, frame: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-        """The frame's last part, if it has any: its seq, and when it was written, in microseconds since 1970."""
+        """The frame's last part, if it has any: its seq, and the time of its INSERT in microseconds since 1970."""
         yield from map(_numbered, frame.get("parts", ())[-1:])
 
 
 class NaiveText:
-    """One answer, as the naive server's frames tell of it."""
+    """One answer, folded from the frames of the naive server."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -136,14 +142,14 @@ class NaiveText:
         self._next = 0
 
     def apply(self, frame: dict[str, Any]) -> None:
-        """Take a frame in. Raises `AssertionError` where it can't follow on those before."""
+        """Apply a frame. Raises `AssertionError` if it does not follow the previous one."""
         assert frame["seq"] == self._next, f"part {frame['seq']}, expected {self._next}"
         self._next += 1
         self.text += frame["data"].get("text", "")
         self.ended = "finish" in frame["data"]
 
     def last(self, frame: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-        """The frame's part: its seq, and when it was written, in microseconds since 1970."""
+        """The frame's part: its seq, and the time of its INSERT in microseconds since 1970."""
         yield _numbered(frame)
 
 
@@ -151,18 +157,18 @@ def _numbered(part: Mapping[str, Any]) -> tuple[int, int]:
     return part["seq"], int(datetime.fromisoformat(part["createdAt"]).timestamp() * 1e6)
 
 
-def _stamps(text: str, told: int) -> Iterator[int]:
-    """The times in nanoseconds of the tokens that became whole with what came after the first `told` characters."""
-    first, end = text.rfind(" ", 0, told) + 1, text.rfind(" ") + 1
+def _stamps(text: str, known: int) -> Iterator[int]:
+    """The times in nanoseconds of the tokens that the characters after the first `known` completed."""
+    first, end = text.rfind(" ", 0, known) + 1, text.rfind(" ") + 1
     for word in text[first:end].split():
         if word[0] == "t" and word[1:].isdecimal():
             yield int(word[1:])
 
 
 def difference(text: str, sent: str, *, ended: bool) -> str | None:
-    """What is wrong with the text that came, beside the one that was sent; None if nothing is."""
+    """Describe how the received text differs from the one that was sent; None if it does not."""
     if not ended:
-        return f"the end was not seen; {len(text)} of {len(sent)} characters came"
+        return f"the end was not received; {len(text)} of {len(sent)} characters came"
     if not sent:
         return "the model sent nothing"
     if text == sent:
@@ -172,7 +178,7 @@ def difference(text: str, sent: str, *, ended: bool) -> str | None:
     return f"{len(text)} characters came, {len(sent)} were sent, and from {at} on they differ: {text[at:][:40]!r}"
 
 
-def beginning(opening: Sequence[bytes], topic: str, message_id: str) -> str | None:
-    """The text of an answer under way as those who come late are told it; None if it had ended, or not begun."""
+def partial_text(opening: Sequence[bytes], topic: str, message_id: str) -> str | None:
+    """The text of an active answer in the snapshot of a late observer; None if it had ended or not begun."""
     text = KhalaText(topic, message_id, opening)
     return None if text.ended or not text.text else text.text

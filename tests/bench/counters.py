@@ -1,4 +1,4 @@
-"""Meters: CPU seconds and memory of processes, and what a Postgres cluster has committed and logged."""
+"""Reads CPU time and memory of processes, and the counters of a Postgres cluster."""
 
 import asyncio
 import contextlib
@@ -11,24 +11,24 @@ import psutil
 
 from khala.store.postgres.database import Driver
 
-INTERVAL = 0.1
-"""Seconds between two looks at a process's memory."""
+SAMPLE_INTERVAL_SECONDS = 0.1
+"""Of the memory of a process."""
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time that these processes have used, their children's not included."""
+    """User and system time of these processes, without their children."""
     return sum(_seconds(psutil.Process(pid)) for pid in pids)
 
 
 def machine_seconds() -> float:
-    """What all processes of the machine have used, the kernel's own work and what a hypervisor took away included."""
+    """CPU time of all processes of the machine, including the kernel and time stolen by a hypervisor."""
     times = psutil.cpu_times()
     names = ("user", "nice", "system", "irq", "softirq", "steal")
     return sum(getattr(times, name, 0.0) for name in names)
 
 
 def cluster_seconds(postmaster: int) -> float:
-    """The same of a postmaster and all its children, those that have ended included."""
+    """CPU time of a postmaster and all its children, including those that have ended."""
     process = psutil.Process(postmaster)
     own = process.cpu_times()
     ended: float = own.children_user + own.children_system
@@ -36,7 +36,7 @@ def cluster_seconds(postmaster: int) -> float:
 
 
 def _seconds(process: psutil.Process) -> float:
-    """Linux tells nanoseconds by the clock of clock_getcpuclockid(3); what psutil reads comes in steps of 10 ms."""
+    """CPU time of a process. On Linux, clock_getcpuclockid(3) counts nanoseconds; psutil counts steps of 10 ms."""
     if platform.system() == "Linux":
         try:
             return time.clock_gettime((~process.pid << 3) | 2)
@@ -47,16 +47,16 @@ def _seconds(process: psutil.Process) -> float:
 
 
 def _seconds_or_none(process: psutil.Process) -> float:
-    """Nothing for a process that ended just now: then it is in its parent's account, from the next look on."""
+    """CPU time, or 0 if the process has just ended: its parent's account includes it from the next reading on."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return _seconds(process)
     return 0.0
 
 
 def cluster_memory(postmaster: int) -> int | None:
-    """Bytes that a cluster's processes hold, each shared page once: their proportional set sizes. None if kept secret.
+    """Memory of a cluster's processes in bytes, by their proportional set sizes; None without permission to read them.
 
-    It grows for as long as sessions touch pages of the shared buffers that nobody had touched before.
+    It grows while sessions use pages of the shared buffers for the first time.
     """
     process = psutil.Process(postmaster)
     try:
@@ -68,13 +68,13 @@ def cluster_memory(postmaster: int) -> int | None:
 def _proportional(process: psutil.Process) -> int:
     with contextlib.suppress(psutil.NoSuchProcess):
         memory = process.memory_full_info()
-        # macOS tells no proportional set size; what a process would give back if it ended comes nearest.
+        # macOS has no proportional set size; the unique set size is the closest figure.
         return int(getattr(memory, "pss", memory.uss))
     return 0
 
 
 class Memory(msgspec.Struct):
-    """Resident bytes of a process: at first, and at most."""
+    """Resident bytes of a process: at the start, and at the peak."""
 
     before: int
     peak: int
@@ -82,28 +82,28 @@ class Memory(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def memory(pid: int) -> AsyncIterator[Memory]:
-    """Watch a process's memory for as long as this is open."""
+    """Sample the memory of a process for as long as this is open."""
     process = psutil.Process(pid)
     now = process.memory_info().rss
-    seen = Memory(now, now)
+    sampled = Memory(now, now)
 
     async def watch() -> None:
         while True:
-            seen.peak = max(seen.peak, process.memory_info().rss)
-            await asyncio.sleep(INTERVAL)
+            sampled.peak = max(sampled.peak, process.memory_info().rss)
+            await asyncio.sleep(SAMPLE_INTERVAL_SECONDS)
 
     task = asyncio.create_task(watch())
     try:
-        yield seen
+        yield sampled
     finally:
         task.cancel()
         await asyncio.wait({task})
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A database's counters: transactions that committed, those of them that wrote, and bytes of WAL since ever.
+    """Counters of a database: committed transactions, writing transactions, and bytes of WAL.
 
-    The last two are the cluster's. `cpu` is None where the server isn't a process that we can see.
+    The last two are those of the whole cluster. `cpu` is None if the server's processes are not visible here.
     """
 
     commits: int
@@ -113,7 +113,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cluster(connection: Driver) -> Cluster:
-    """The counters now. Sessions tell theirs once a second at most, or after ten idle ones."""
+    """The current counters. Sessions report theirs at most once a second, or after ten idle seconds."""
     row = await connection.fetchrow("""
         SELECT xact_commit AS commits, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint AS wal,
                pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS writes
@@ -125,7 +125,7 @@ async def cluster(connection: Driver) -> Cluster:
 
 
 async def postmaster(connection: Driver) -> int | None:
-    """The pid of the server's first process, if it runs on this machine and we may look at it."""
+    """The pid of the postmaster, if it runs on this machine and this process may inspect it."""
     pid = await connection.fetchval("SELECT pg_backend_pid()")
     with contextlib.suppress(psutil.Error):
         backend = psutil.Process(pid)
@@ -136,12 +136,12 @@ async def postmaster(connection: Driver) -> int | None:
 
 
 def percentile(values: Sequence[int], percent: float) -> float | None:
-    """Of sorted microseconds, the nearest-ranked one in milliseconds; None of none."""
+    """A percentile of sorted microseconds, in milliseconds, by nearest rank; None without values."""
     if not values:
         return None
     return values[min(len(values) - 1, int(len(values) * percent / 100))] / 1000
 
 
 def per_thousand(amount: float, count: int) -> float | None:
-    """An amount for each 1,000 of what was counted; None where nothing was."""
+    """The amount per 1,000 of `count`; None if that is 0."""
     return amount * 1000 / count if count else None
