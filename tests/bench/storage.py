@@ -27,7 +27,7 @@ BETWEEN = """
 
 
 class StorageCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters at one time by Postgres' clock: bytes of WAL, bytes of parts and indexes, and the next transaction id."""
+    """Counters at one time by Postgres' clock: bytes of WAL, bytes of parts and of indexes, next transaction id."""
 
     at: datetime
     wal: int

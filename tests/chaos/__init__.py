@@ -1,1 +1,1 @@
-"""Chaos: a whole Khala under faults and users that a seed decides, and what must be true of it whatever happens."""
+"""Chaos test: a whole deployment of Khala under random faults and users, and the invariants that must hold."""

@@ -1,4 +1,4 @@
-"""A chaos run from beginning to end: the world, its users, the faults, the rest, and the verdicts."""
+"""Carries out a chaos run: deployment, users and faults, then rest, then the checks of all promises."""
 
 import asyncio
 import time
@@ -12,73 +12,73 @@ import httpx
 
 from tests.chaos import faults
 from tests.chaos.checkers import Verdict, verdicts, views_of
+from tests.chaos.deployment import Deployment, running_deployment
 from tests.chaos.schedule import Schedule
-from tests.chaos.users import Refused, User
-from tests.chaos.world import World, world
+from tests.chaos.users import UnexpectedResponse, User
 
-UP = 100.0
-"""Seconds that all processes have to be at work in the beginning."""
-REST = 90.0
-"""Seconds after the last fault in which every run has to end, and every observer to know."""
-QUIET = 3.0
-"""Seconds for which all has to be at rest."""
-ACTIVE = "SELECT id, thread_id, status FROM runs WHERE status IN ('queued', 'running', 'blocked')"
+START_TIMEOUT_SECONDS = 100.0
+"""For all processes to become ready."""
+REST_TIMEOUT_SECONDS = 90.0
+"""For every run to end after the last fault, and for every observer to receive that."""
+REST_SECONDS = 3.0
+"""Time for which the deployment has to stay at rest."""
+ACTIVE_RUNS = "SELECT id, thread_id, status FROM runs WHERE status IN ('queued', 'running', 'blocked')"
 
 
 class Result:
-    """What a run came to."""
+    """The result of a chaos run."""
 
-    def __init__(self, made: World, users: Sequence[User], found: Sequence[Verdict]) -> None:
-        self.faults = made.faults
-        self.verdicts = found
-        self.asked = sum(user.asked for user in users)
+    def __init__(self, deployment: Deployment, users: Sequence[User], verdicts: Sequence[Verdict]) -> None:
+        self.faults = deployment.faults
+        self.verdicts = verdicts
+        self.sends = sum(user.sends for user in users)
         self.refused = sum(user.refused for user in users)
-        self.productions = len(made.model.productions)
+        self.outputs = len(deployment.model.outputs)
 
     @property
     def kept(self) -> bool:
         """Whether every promise was kept."""
-        return not any(one.problems for one in self.verdicts)
+        return not any(verdict.problems for verdict in self.verdicts)
 
 
 async def run(schedule: Schedule, folder: Path) -> Result:
-    """Carry the schedule out; logs go to `folder`."""
+    """Carry out the schedule; logs go to `folder`."""
     failures: list[str] = []
     async with AsyncExitStack() as stack:
-        made = await stack.enter_async_context(world(folder))
-        await stack.enter_async_context(_supervised(made))
-        made.told("all is started")
-        await _up(made)
-        made.told("all are at work")
-        users = [User(made, script) for script in schedule.scripts]
+        deployment = await stack.enter_async_context(running_deployment(folder))
+        await stack.enter_async_context(_supervised(deployment))
+        deployment.record_event("all processes are started")
+        await _wait_ready(deployment)
+        deployment.record_event("all processes are ready")
+        users = [User(deployment, script) for script in schedule.scripts]
         for user in users:
             await user.open()
             await user.following(stack)
-        made.began = time.monotonic()
-        await _storm(made, users, schedule, failures)
-        made.told("the faults are over")
-        await _rest(made, users, failures)
-        return Result(made, users, await verdicts(made, users, failures))
+        deployment.began = time.monotonic()
+        await _run_faults(deployment, users, schedule, failures)
+        deployment.record_event("the faults have ended")
+        await _wait_for_rest(deployment, users, failures)
+        return Result(deployment, users, await verdicts(deployment, users, failures))
 
 
-async def _storm(made: World, users: Sequence[User], schedule: Schedule, failures: list[str]) -> None:
-    async def guarded(user: User) -> None:
+async def _run_faults(deployment: Deployment, users: Sequence[User], schedule: Schedule, failures: list[str]) -> None:
+    async def act(user: User) -> None:
         try:
-            await user.live()
-        except Refused as error:
+            await user.run_script()
+        except UnexpectedResponse as error:
             failures.append(str(error))
         except Exception:
             failures.append(f"{user.name}: {traceback.format_exc()}")
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(faults.all_of(made, schedule.faults))
+        tasks.create_task(faults.inject(deployment, schedule.faults))
         for user in users:
-            tasks.create_task(guarded(user))
+            tasks.create_task(act(user))
 
 
 @asynccontextmanager
-async def _supervised(made: World) -> AsyncIterator[None]:
-    task = asyncio.create_task(made.watch())
+async def _supervised(deployment: Deployment) -> AsyncIterator[None]:
+    task = asyncio.create_task(deployment.supervise())
     try:
         yield
     finally:
@@ -87,50 +87,52 @@ async def _supervised(made: World) -> AsyncIterator[None]:
             await task
 
 
-async def _up(made: World) -> None:
-    """Once all processes are at work."""
-    async with asyncio.timeout(UP), httpx.AsyncClient(trust_env=False, timeout=10) as http:
-        for member in made.webs:
+async def _wait_ready(deployment: Deployment) -> None:
+    """Wait until all processes are ready."""
+    async with asyncio.timeout(START_TIMEOUT_SECONDS), httpx.AsyncClient(trust_env=False, timeout=10) as http:
+        for member in deployment.webs:
             while True:
                 with suppress(httpx.HTTPError):
                     if (await http.get(f"http://127.0.0.1:{member.port}/api/health/ready")).status_code == 200:
                         break
                 await asyncio.sleep(0.1)
-        for member in made.members.values():
-            while not member.at_work():
+        for member in deployment.members.values():
+            while not member.is_ready():
                 await asyncio.sleep(0.1)
 
 
-async def _rest(made: World, users: Sequence[User], failures: list[str]) -> None:
-    """Nothing goes wrong any more: every run ends, questions are answered, and every observer hears of it.
+async def _wait_for_rest(deployment: Deployment, users: Sequence[User], failures: list[str]) -> None:
+    """Wait, without faults, until every run has ended and every observer has received that; answer approvals meanwhile.
 
-    Requests that their clients have given up may still be carried out, by a server that had no time for them until now:
-    so it must stay at rest for a while.
+    A server may still carry out requests that their clients have given up. So the deployment has to stay at rest for a
+    while.
     """
     began = time.monotonic()
-    quiet: float | None = None
-    while time.monotonic() < began + REST and (quiet is None or time.monotonic() < quiet + QUIET):
-        quiet = (quiet or time.monotonic()) if await _at_rest(made, users) else None
+    rest_began: float | None = None
+    while time.monotonic() < began + REST_TIMEOUT_SECONDS and (
+        rest_began is None or time.monotonic() < rest_began + REST_SECONDS
+    ):
+        rest_began = (rest_began or time.monotonic()) if await _at_wait_for_rest(deployment, users) else None
         await asyncio.sleep(0.5)
-    made.told(f"at rest after {(quiet or time.monotonic()) - began:.1f} s")
-    async with made.connection() as connection:
-        left = await connection.fetch(ACTIVE)
-    failures += [f"run {row['id']} of thread {row['thread_id']} is still {row['status']}" for row in left]
+    deployment.record_event(f"at rest after {(rest_began or time.monotonic()) - began:.1f} s")
+    async with deployment.connection() as connection:
+        active = await connection.fetch(ACTIVE_RUNS)
+    failures += [f"run {row['id']} of thread {row['thread_id']} is still {row['status']}" for row in active]
 
 
-async def _at_rest(made: World, users: Sequence[User]) -> bool:
-    """Whether all runs have ended, and all observers know; answers what is asked."""
+async def _at_wait_for_rest(deployment: Deployment, users: Sequence[User]) -> bool:
+    """Whether all runs have ended, and all observers are up to date. Answers pending approvals."""
     owners = {user.thread_id: user for user in users}
-    async with made.connection() as connection:
-        active: Sequence[asyncpg.Record] = await connection.fetch(ACTIVE)
+    async with deployment.connection() as connection:
+        active: Sequence[asyncpg.Record] = await connection.fetch(ACTIVE_RUNS)
     for row in active:
         if row["status"] == "blocked":
-            with suppress(Refused):
+            with suppress(UnexpectedResponse):
                 await owners[str(row["thread_id"])].answer(str(row["id"]))
     if active:
         return False
     for user in users:
-        with suppress(Refused):
+        with suppress(UnexpectedResponse):
             if not any(views_of(user, await user.snapshot())):
                 continue
         return False

@@ -1,4 +1,4 @@
-"""What must be true whatever happens, each with a name and the ways in which it was not."""
+"""Checks the promises that must hold under all faults; each has a name and a list of violations."""
 
 import json
 from collections import Counter
@@ -7,58 +7,66 @@ from typing import Any
 
 import msgspec
 
-from tests.chaos import stored
-from tests.chaos.stored import Stored
-from tests.chaos.users import Refused, User
-from tests.chaos.watchers import Watcher, cards_of
-from tests.chaos.world import World
+from tests.chaos import database_checks
+from tests.chaos.database_checks import DatabaseState
+from tests.chaos.deployment import Deployment
+from tests.chaos.observers import ThreadObserver, tool_states_of
+from tests.chaos.users import UnexpectedResponse, User
 from tests.support.agents import PECULIAR
 from tests.support.client import text_of
 from tests.support.lines import objects
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a promise was kept: `problems` are the ways in which it was not, of `looked` things."""
+    """The result for one promise: its violations (`problems`), and the number of checked items."""
 
     promise: str
-    looked: int
+    checked: int
     problems: list[str]
 
 
-async def verdicts(world: World, users: Sequence[User], failures: Sequence[str]) -> list[Verdict]:
-    """Look at everything; the world has come to rest. `failures` is what went wrong on the way to there."""
-    async with world.connection() as connection:
-        found = await Stored.read(connection)
+async def verdicts(deployment: Deployment, users: Sequence[User], failures: Sequence[str]) -> list[Verdict]:
+    """Check all promises once the deployment is at rest. `failures` are those of the users and of the wait for rest."""
+    async with deployment.connection() as connection:
+        state = await DatabaseState.read(connection)
     views = {user.name: await _read(user) for user in users}
-    code, said = await world.verify()
-    watchers = [watcher for user in users for watcher in user.watchers]
-    acknowledged = [one for user in users if not user.unsure for one in user.acknowledged]
-    productions = world.model.productions
+    status, output = await deployment.verify()
+    observers = [observer for user in users for observer in user.observers]
+    acknowledged = [send for user in users if not user.unsure for send in user.acknowledged]
+    outputs = deployment.model.outputs
     return [
-        Verdict("what was acknowledged is there", len(acknowledged), list(_acknowledged(found, users))),
-        Verdict("every answer is what the model said, once", len(productions), list(stored.texts(found, productions))),
-        Verdict("no tool that is not idempotent acts twice", len(objects(world.journal)), list(_effects(world, found))),
-        Verdict("every observer's view is the thread", len(watchers), list(_views(users, views))),
-        Verdict("nobody saw what can't be", sum(one.connects for one in watchers), list(_seen(users))),
-        Verdict("revisions have no gaps", len(found.revisions), list(stored.revisions(found))),
-        Verdict("what has ended stays ended", len(found.run_log), list(stored.terminal(found))),
-        Verdict("a lease is one executor's", len(found.part_log), list(stored.leases(found, _names(world)))),
-        Verdict("khala verify finds no difference", len(found.runs), [] if code == 0 else [said]),
-        Verdict("all comes to rest in time", len(found.runs), list(failures)),
-        Verdict("every failure has a name", len(world.members), list(_crashes(world))),
+        Verdict("acknowledged messages are stored", len(acknowledged), list(_acknowledged(state, users))),
+        Verdict(
+            "every answer has the model's output exactly once",
+            len(outputs),
+            list(database_checks.texts(state, outputs)),
+        ),
+        Verdict("no tool call takes effect twice", len(objects(deployment.journal)), list(_effects(deployment, state))),
+        Verdict("every observer's view equals the thread", len(observers), list(_views(users, views))),
+        Verdict("no observer saw an impossible state", sum(one.connects for one in observers), list(_observed(users))),
+        Verdict("revisions have no gaps", len(state.revisions), list(database_checks.revisions(state))),
+        Verdict("ended runs stay ended", len(state.run_log), list(database_checks.terminal(state))),
+        Verdict(
+            "a lease belongs to one executor",
+            len(state.part_log),
+            list(database_checks.leases(state, _names(deployment))),
+        ),
+        Verdict("khala verify finds no difference", len(state.runs), [] if status == 0 else [output]),
+        Verdict("the deployment comes to rest in time", len(state.runs), list(failures)),
+        Verdict("no log has an unexpected error", len(deployment.members), list(_crashes(deployment))),
     ]
 
 
 async def _read(user: User) -> dict[str, Any] | None:
     try:
         return await user.snapshot()
-    except Refused:
+    except UnexpectedResponse:
         return None
 
 
-def _acknowledged(found: Stored, users: Sequence[User]) -> Iterator[str]:
-    messages = {str(row["id"]): row for row in found.messages}
-    runs = {str(row["id"]): row for row in found.runs}
+def _acknowledged(state: DatabaseState, users: Sequence[User]) -> Iterator[str]:
+    messages = {str(row["id"]): row for row in state.messages}
+    runs = {str(row["id"]): row for row in state.runs}
     for user in users:
         for one in () if user.unsure else user.acknowledged:
             question, answer = (messages.get(one.ids[name]) for name in ("userMessageId", "assistantMessageId"))
@@ -68,28 +76,28 @@ def _acknowledged(found: Stored, users: Sequence[User]) -> Iterator[str]:
             elif text_of({"content": json.loads(question["content"])}) != one.text:
                 yield f"{user.name}: message {one.ids['userMessageId']} has another text"
             elif (str(run["message_id"]), str(run["user_message_id"])) != (str(answer["id"]), str(question["id"])):
-                yield f"{user.name}: run {one.ids['runId']} is of other messages"
+                yield f"{user.name}: run {one.ids['runId']} belongs to other messages"
 
 
-def _effects(world: World, found: Stored) -> Iterator[str]:
-    happened = objects(world.journal)
-    did = Counter((one["tool"], one["key"]) for one in happened if one["event"] == "did")
-    numbers = Counter(one["n"] for one in happened if one["event"] == "did")
+def _effects(deployment: Deployment, state: DatabaseState) -> Iterator[str]:
+    effects = [event for event in objects(deployment.journal) if event["event"] == "did"]
+    did = Counter((effect["tool"], effect["key"]) for effect in effects)
+    numbers = Counter(effect["n"] for effect in effects)
     for number, count in numbers.items():
         if count > 1:
-            yield f"the call with n={number} acted {count} times"
+            yield f"the call with n={number} took effect {count} times"
     for (tool, key), count in did.items():
         if count > 1:
-            yield f"{tool} acted {count} times for {key}"
-    for run_id, parts in found.parts.items():
-        results = Counter(about["toolCallId"] for kind, about in parts if kind == "tool-result")
-        calls = {about["toolCallId"]: about for kind, about in parts if kind == "tool-call"}
+            yield f"{tool} took effect {count} times for {key}"
+    for run_id, parts in state.parts.items():
+        results = Counter(data["toolCallId"] for kind, data in parts if kind == "tool-result")
+        calls = {data["toolCallId"]: data for kind, data in parts if kind == "tool-call"}
         yield from (f"run {run_id} has {count} results of {key}" for key, count in results.items() if count > 1)
-        for kind, about in parts:
-            if kind == "tool-result" and about["ok"]:
-                tool = calls[about["toolCallId"]]["tool"].removeprefix(PECULIAR)
-                if did[tool, about["toolCallId"]] != 1:
-                    yield f"run {run_id} says that {tool} {about['toolCallId']} went well, and it did not act"
+        for kind, data in parts:
+            if kind == "tool-result" and data["ok"]:
+                tool = calls[data["toolCallId"]]["tool"].removeprefix(PECULIAR)
+                if did[tool, data["toolCallId"]] != 1:
+                    yield f"run {run_id} has a result of {tool} {data['toolCallId']}, which did not take effect"
 
 
 def _views(users: Sequence[User], views: dict[str, dict[str, Any] | None]) -> Iterator[str]:
@@ -101,46 +109,47 @@ def _views(users: Sequence[User], views: dict[str, dict[str, Any] | None]) -> It
 
 
 def views_of(user: User, thread: dict[str, Any]) -> Iterator[str]:
-    """In what the user's observers differ from the thread."""
-    for watcher in user.watchers:
-        yield from (f"{watcher.name} {problem}" for problem in _view(watcher, thread))
+    """The differences between the views of the user's observers and the thread."""
+    for observer in user.observers:
+        yield from (f"{observer.name} {problem}" for problem in _view(observer, thread))
 
 
-def _view(watcher: Watcher, thread: dict[str, Any]) -> Iterator[str]:
-    seen = watcher.seen
-    if seen.revision != thread["revision"]:
-        yield f"is at revision {seen.revision}, and the thread is at {thread['revision']}"
+def _view(observer: ThreadObserver, thread: dict[str, Any]) -> Iterator[str]:
+    view = observer.view
+    if view.revision != thread["revision"]:
+        yield f"is at revision {view.revision}, and the thread is at {thread['revision']}"
     for message in thread["messages"]:
-        head = seen.messages.get(message["id"])
+        head = view.messages.get(message["id"])
         if head is None:
             yield f"has not seen message {message['id']}"
         elif head["status"] != message["status"]:
-            yield f"takes message {message['id']} for {head['status']}, and it is {message['status']}"
-        elif seen.text(message["id"]) != text_of(message):
+            yield f"has message {message['id']} as {head['status']}, and it is {message['status']}"
+        elif view.text(message["id"]) != text_of(message):
             yield f"has another text of message {message['id']}"
-        elif seen.cards.get(message["id"], {}) != cards_of(message):
-            yield f"has other cards of message {message['id']}: {seen.cards.get(message['id'])}, {cards_of(message)}"
-    for message_id in seen.messages.keys() - {message["id"] for message in thread["messages"]}:
+        elif view.tool_states.get(message["id"], {}) != tool_states_of(message):
+            states = f"{view.tool_states.get(message['id'])}, {tool_states_of(message)}"
+            yield f"has other tool states of message {message['id']}: {states}"
+    for message_id in view.messages.keys() - {message["id"] for message in thread["messages"]}:
         if not thread["hasMore"]:
-            yield f"has seen message {message_id}, which is not there"
+            yield f"has seen message {message_id}, which does not exist"
 
 
-def _seen(users: Sequence[User]) -> Iterator[str]:
+def _observed(users: Sequence[User]) -> Iterator[str]:
     for user in users:
-        yield from (f"{user.name}: {wrong}" for wrong in user.wrong)
-        for watcher in user.watchers:
-            yield from (f"{watcher.name}: {wrong}" for wrong in watcher.wrong)
+        yield from (f"{user.name}: {problem}" for problem in user.problems)
+        for observer in user.observers:
+            yield from (f"{observer.name}: {problem}" for problem in observer.problems)
 
 
-def _names(world: World) -> Any:
-    links = [member.database for member in world.members.values()]
-    return lambda port: set().union(*(link.names.get(port, set()) for link in links))
+def _names(deployment: Deployment) -> Any:
+    proxies = [member.database for member in deployment.members.values()]
+    return lambda port: set().union(*(proxy.names.get(port, set()) for proxy in proxies))
 
 
-def _crashes(world: World) -> Iterator[str]:
-    for member in world.members.values():
+def _crashes(deployment: Deployment) -> Iterator[str]:
+    for member in deployment.members.values():
         crashes = member.process.crashes()
         yield from (f"{member.name}: {line[:600]}" for line in crashes[:5])
         if len(crashes) > 5:
             yield f"{member.name}: and {len(crashes) - 5} more such lines"
-        yield from (f"{member.name} ended by itself with code {code}" for code in member.ended_by_itself)
+        yield from (f"{member.name} ended by itself with status {code}" for code in member.ended_by_itself)

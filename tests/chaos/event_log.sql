@@ -1,4 +1,4 @@
--- What happened to runs and parts, as it was committed, for the checkers.
+-- Logs the committed changes of runs, parts and revisions for the checks.
 CREATE SCHEMA chaos;
 
 CREATE TABLE chaos.runs (

@@ -1,4 +1,4 @@
-"""Each kind of fault: how it is done to the world, and undone."""
+"""Injects each kind of fault into the deployment, and ends it."""
 
 import asyncio
 import contextlib
@@ -8,106 +8,106 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import psutil
 
+from tests.chaos.deployment import Deployment, Member
 from tests.chaos.schedule import Fault, FaultKind
-from tests.chaos.world import Member, World
 
-TERMINATED = 15.0
-"""Seconds that a process has to end by itself; its grace period is one."""
-READY = 60.0
+TERMINATE_TIMEOUT_SECONDS = 15.0
+"""For a process to end after SIGTERM; its grace period is 1 s."""
+END_TIMEOUT_SECONDS = 60.0
 
 
-async def all_of(world: World, faults: tuple[Fault, ...]) -> None:
-    """Do them, each at its time; returns when the last one is over. Of two that want the same, the second one waits."""
-    impossible = missing(world)
+async def inject(deployment: Deployment, faults: tuple[Fault, ...]) -> None:
+    """Inject the faults, each at its time; returns when the last one has ended. Faults of one target run one by one."""
+    impossible = missing(deployment)
     async with asyncio.TaskGroup() as tasks:
         for fault in faults:
             if fault.kind in impossible:
-                world.told(f"{fault.kind} is left out: {impossible[fault.kind]}")
+                deployment.record_event(f"{fault.kind} is skipped: {impossible[fault.kind]}")
             else:
-                tasks.create_task(_one(world, fault))
+                tasks.create_task(_inject_one(deployment, fault))
 
 
-def missing(world: World) -> Mapping[FaultKind, str]:
-    """The kinds that can't be done here, and what they need."""
+def missing(deployment: Deployment) -> Mapping[FaultKind, str]:
+    """The kinds of faults that are impossible on this machine, and the reason."""
     needs: dict[FaultKind, tuple[bool, str]] = {
-        "clock": (world.clock_library is not None, "it needs a C compiler"),
-        "full-disk": (world.cluster.has_disk, "it needs root, who may mount a tmpfs"),
-        "slow-disk": (world.cluster.has_delay, "it needs a C compiler"),
+        "clock": (deployment.clock_library is not None, "it needs a C compiler"),
+        "full-disk": (deployment.cluster.has_disk, "it needs root, who may mount a tmpfs"),
+        "slow-disk": (deployment.cluster.has_delay, "it needs a C compiler"),
     }
-    return {kind: why for kind, (there, why) in needs.items() if not there}
+    return {kind: reason for kind, (possible, reason) in needs.items() if not possible}
 
 
-async def _one(world: World, fault: Fault) -> None:
-    await asyncio.sleep(max(0.0, world.began + fault.at - time.monotonic()))
-    about = f"{fault.kind} {fault.target} {fault.mode} {fault.amount or ''}".rstrip()
-    async with _held(world, fault):
-        world.told(f"{about} for {fault.seconds} s" if fault.seconds else about)
-        await KINDS[fault.kind](world, fault)
+async def _inject_one(deployment: Deployment, fault: Fault) -> None:
+    await asyncio.sleep(max(0.0, deployment.began + fault.at - time.monotonic()))
+    description = f"{fault.kind} {fault.target} {fault.mode} {fault.amount or ''}".rstrip()
+    async with _lock_of(deployment, fault):
+        deployment.record_event(f"{description} for {fault.seconds} s" if fault.seconds else description)
+        await KINDS[fault.kind](deployment, fault)
         if fault.seconds:
-            world.told(f"{about} is over")
+            deployment.record_event(f"{description} has ended")
 
 
-def _held(world: World, fault: Fault) -> asyncio.Lock:
+def _lock_of(deployment: Deployment, fault: Fault) -> asyncio.Lock:
     if fault.target == "postgres":
-        return world.postgres_lock
-    return world.model_lock if fault.target == "model" else world.members[fault.target].lock
+        return deployment.postgres_lock
+    return deployment.model_lock if fault.target == "model" else deployment.members[fault.target].lock
 
 
-async def _kill(world: World, fault: Fault) -> None:
-    member = world.members[fault.target]
-    member.process.tell(signal.SIGKILL)
+async def _kill(deployment: Deployment, fault: Fault) -> None:
+    member = deployment.members[fault.target]
+    member.process.send_signal(signal.SIGKILL)
     await _restarted(member, fault.seconds)
 
 
-async def _term(world: World, fault: Fault) -> None:
-    member = world.members[fault.target]
-    member.process.tell(signal.SIGTERM)
+async def _term(deployment: Deployment, fault: Fault) -> None:
+    member = deployment.members[fault.target]
+    member.process.send_signal(signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
-        await _gone(member, TERMINATED)
+        await _wait_ended(member, TERMINATE_TIMEOUT_SECONDS)
     if member.process.running():
-        world.told(f"{member.name} did not end in {TERMINATED:g} s after SIGTERM")
-        member.process.tell(signal.SIGKILL)
+        deployment.record_event(f"{member.name} did not end in {TERMINATE_TIMEOUT_SECONDS:g} s after SIGTERM")
+        member.process.send_signal(signal.SIGKILL)
     await _restarted(member, fault.seconds)
 
 
 async def _restarted(member: Member, seconds: float) -> None:
-    await _gone(member, READY)
+    await _wait_ended(member, END_TIMEOUT_SECONDS)
     await asyncio.sleep(seconds)
     member.start()
 
 
-async def _gone(member: Member, within: float) -> None:
+async def _wait_ended(member: Member, within: float) -> None:
     async with asyncio.timeout(within):
         while member.process.running():
             await asyncio.sleep(0.02)
 
 
-async def _freeze(world: World, fault: Fault) -> None:
-    process = world.members[fault.target].process
-    process.tell(signal.SIGSTOP)
+async def _freeze(deployment: Deployment, fault: Fault) -> None:
+    process = deployment.members[fault.target].process
+    process.send_signal(signal.SIGSTOP)
     try:
         await asyncio.sleep(fault.seconds)
     finally:
-        process.tell(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
 
 
-def _backend(world: World, fault: Fault) -> psutil.Process | None:
-    backends = world.cluster.backends()
+def _backend(deployment: Deployment, fault: Fault) -> psutil.Process | None:
+    backends = deployment.cluster.backends()
     return backends[int(fault.amount * len(backends))] if backends else None
 
 
-async def _backend_kill(world: World, fault: Fault) -> None:
-    if (backend := _backend(world, fault)) is not None:
+async def _backend_kill(deployment: Deployment, fault: Fault) -> None:
+    if (backend := _backend(deployment, fault)) is not None:
         backend.kill()
 
 
-async def _backend_end(world: World, fault: Fault) -> None:
-    if (backend := _backend(world, fault)) is not None:
+async def _backend_end(deployment: Deployment, fault: Fault) -> None:
+    if (backend := _backend(deployment, fault)) is not None:
         backend.terminate()
 
 
-async def _backend_freeze(world: World, fault: Fault) -> None:
-    if (backend := _backend(world, fault)) is not None:
+async def _backend_freeze(deployment: Deployment, fault: Fault) -> None:
+    if (backend := _backend(deployment, fault)) is not None:
         backend.suspend()
         try:
             await asyncio.sleep(fault.seconds)
@@ -116,51 +116,51 @@ async def _backend_freeze(world: World, fault: Fault) -> None:
                 backend.resume()
 
 
-def _stopping(number: signal.Signals) -> Callable[[World, Fault], Awaitable[None]]:
-    async def stop(world: World, fault: Fault) -> None:
-        async with _down(world):
-            world.cluster.tell(number)
-            await world.cluster.gone()
+def _stop_with(number: signal.Signals) -> Callable[[Deployment, Fault], Awaitable[None]]:
+    async def stop(deployment: Deployment, fault: Fault) -> None:
+        async with _down(deployment):
+            deployment.cluster.send_signal(number)
+            await deployment.cluster.wait_ended()
             await asyncio.sleep(fault.seconds)
 
     return stop
 
 
 @contextlib.asynccontextmanager
-async def _down(world: World) -> AsyncIterator[None]:
-    world.cluster.wanted = False
+async def _down(deployment: Deployment) -> AsyncIterator[None]:
+    deployment.cluster.wanted = False
     try:
         yield
     finally:
-        world.cluster.wanted = True
-        await world.cluster.ready()
+        deployment.cluster.wanted = True
+        await deployment.cluster.ready()
 
 
-async def _postmaster_freeze(world: World, fault: Fault) -> None:
-    world.cluster.tell(signal.SIGSTOP)
+async def _postmaster_freeze(deployment: Deployment, fault: Fault) -> None:
+    deployment.cluster.send_signal(signal.SIGSTOP)
     try:
         await asyncio.sleep(fault.seconds)
     finally:
-        world.cluster.tell(signal.SIGCONT)
+        deployment.cluster.send_signal(signal.SIGCONT)
 
 
-async def _cut_clients(world: World, fault: Fault) -> None:
-    world.members[fault.target].clients.cut()
+async def _cut_clients(deployment: Deployment, fault: Fault) -> None:
+    deployment.members[fault.target].clients.reset_connections()
 
 
-async def _cut_database(world: World, fault: Fault) -> None:
-    world.members[fault.target].database.cut()
+async def _cut_database(deployment: Deployment, fault: Fault) -> None:
+    deployment.members[fault.target].database.reset_connections()
 
 
-async def _stall_clients(world: World, fault: Fault) -> None:
-    await _stalled(world.members[fault.target].clients.flowing, fault.seconds)
+async def _stall_clients(deployment: Deployment, fault: Fault) -> None:
+    await _stall(deployment.members[fault.target].clients.flowing, fault.seconds)
 
 
-async def _stall_database(world: World, fault: Fault) -> None:
-    await _stalled(world.members[fault.target].database.flowing, fault.seconds)
+async def _stall_database(deployment: Deployment, fault: Fault) -> None:
+    await _stall(deployment.members[fault.target].database.flowing, fault.seconds)
 
 
-async def _stalled(flowing: asyncio.Event, seconds: float) -> None:
+async def _stall(flowing: asyncio.Event, seconds: float) -> None:
     flowing.clear()
     try:
         await asyncio.sleep(seconds)
@@ -168,37 +168,37 @@ async def _stalled(flowing: asyncio.Event, seconds: float) -> None:
         flowing.set()
 
 
-async def _slow_database(world: World, fault: Fault) -> None:
-    link = world.members[fault.target].database
-    link.delay = fault.amount
+async def _slow_database(deployment: Deployment, fault: Fault) -> None:
+    proxy = deployment.members[fault.target].database
+    proxy.delay = fault.amount
     try:
         await asyncio.sleep(fault.seconds)
     finally:
-        link.delay = 0.0
+        proxy.delay = 0.0
 
 
-async def _slow_disk(world: World, fault: Fault) -> None:
-    world.cluster.slow(fault.amount)
+async def _slow_disk(deployment: Deployment, fault: Fault) -> None:
+    deployment.cluster.slow(fault.amount)
     try:
         await asyncio.sleep(fault.seconds)
     finally:
-        world.cluster.slow(0)
+        deployment.cluster.slow(0)
 
 
-async def _full_disk(world: World, fault: Fault) -> None:
+async def _full_disk(deployment: Deployment, fault: Fault) -> None:
     end = time.monotonic() + fault.seconds
     try:
         while time.monotonic() < end:
-            # Again and again: what Postgres gives back meanwhile is taken, too.
-            world.cluster.fill()
+            # Repeatedly, because Postgres frees space meanwhile.
+            deployment.cluster.fill()
             await asyncio.sleep(0.1)
     finally:
-        world.cluster.free()
-        await world.cluster.ready()
+        deployment.cluster.free()
+        await deployment.cluster.ready()
 
 
-async def _clock(world: World, fault: Fault) -> None:
-    member = world.members[fault.target]
+async def _clock(deployment: Deployment, fault: Fault) -> None:
+    member = deployment.members[fault.target]
     member.set_clock(fault.amount)
     try:
         await asyncio.sleep(fault.seconds)
@@ -206,24 +206,24 @@ async def _clock(world: World, fault: Fault) -> None:
         member.set_clock(0)
 
 
-async def _model(world: World, fault: Fault) -> None:
-    world.model.mode = fault.mode
+async def _model(deployment: Deployment, fault: Fault) -> None:
+    deployment.model.mode = fault.mode
     try:
         await asyncio.sleep(fault.seconds)
     finally:
-        world.model.mode = ""
+        deployment.model.mode = ""
 
 
-KINDS: dict[FaultKind, Callable[[World, Fault], Awaitable[None]]] = {
+KINDS: dict[FaultKind, Callable[[Deployment, Fault], Awaitable[None]]] = {
     "kill": _kill,
     "term": _term,
     "freeze": _freeze,
     "backend-kill": _backend_kill,
     "backend-freeze": _backend_freeze,
     "backend-end": _backend_end,
-    "postmaster-kill": _stopping(signal.SIGKILL),
+    "postmaster-kill": _stop_with(signal.SIGKILL),
     "postmaster-freeze": _postmaster_freeze,
-    "postgres-stop": _stopping(signal.SIGINT),
+    "postgres-stop": _stop_with(signal.SIGINT),
     "cut-clients": _cut_clients,
     "cut-database": _cut_database,
     "stall-clients": _stall_clients,

@@ -1,4 +1,4 @@
-"""The model of a chaos run: it says words that nobody else says, remembers them, and misbehaves to order."""
+"""The model of a chaos run: it sends unique words, records them, and fails on demand."""
 
 import itertools
 import re
@@ -6,61 +6,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.chaos.schedule import Step
+from tests.chaos.schedule import Action
 from tests.support.agents import PECULIAR
 from tests.support.providers import Call, Reply
 from tests.support.wires import UseTool
 
-TAG = re.compile(r"#(u\d+\.\d+)# words=(\d+) pace=(\d+) rounds=(\S*)")
-"""What a user's text tells the model."""
+TAG = re.compile(r"#(u\d+\.\d+)# words=(\d+) pace=(\d+) steps=(\S*)")
+"""The instructions for the model in a user's text."""
 
 
-def asking(name: str, step: Step) -> str:
-    """A text to send, by which the model knows what to do."""
-    rounds = ",".join("+".join(tools) for tools in step.rounds)
-    return f"#{name}# words={step.words} pace={step.pace} rounds={rounds}"
+def prompt_text(name: str, action: Action) -> str:
+    """A text that instructs the model: words, pace, and tool calls by step."""
+    tool_steps = ",".join("+".join(tools) for tools in action.tool_steps)
+    return f"#{name}# words={action.words} pace={action.pace} steps={tool_steps}"
 
 
 @dataclass
-class Production:
-    """What the model said in one call, character by character, and the numbers of the tool calls that it made."""
+class ModelOutput:
+    """The output of one call of the model: the tokens that were sent, and the numbers of its tool calls."""
 
     number: int
     tag: str
     words: int
     calls: tuple[int, ...] = ()
-    said: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """All that was said."""
-        return "".join(self.said)
+        """The text that was sent."""
+        return "".join(self.sent)
 
     @property
-    def whole(self) -> bool:
-        """All that was to be said was said."""
-        return len(self.said) == self.words
+    def complete(self) -> bool:
+        """Whether all words were sent."""
+        return len(self.sent) == self.words
 
 
-class Scripted:
-    """Chooses the answer of each call. `mode` is how calls that begin now go wrong, if they do."""
+class ScriptedModel:
+    """Chooses the reply to each call. `mode` is the failure of calls that start now, if any."""
 
     def __init__(self) -> None:
         self.mode = ""
-        self.productions: dict[int, Production] = {}
+        self.outputs: dict[int, ModelOutput] = {}
         self._numbers = itertools.count(1)
 
     def __call__(self, call: Call) -> Reply:
-        """The answer; from here on each token of it is written down as it goes out."""
+        """The reply, each token of which is recorded when it is sent."""
         number = next(self._numbers)
-        tag, words, pace, rounds = question(call.body)
-        tools = rounds[done] if (done := _rounds(call.body)) < len(rounds) else ()
+        tag, words, pace, tool_steps = parse_prompt(call.body)
+        done = _steps_since_prompt(call.body)
+        tools = tool_steps[done] if done < len(tool_steps) else ()
         numbers = tuple(number * 100 + place for place in range(len(tools)))
-        made = self.productions[number] = Production(number, tag, words, numbers)
+        output = self.outputs[number] = ModelOutput(number, tag, words, numbers)
         token = call.wire.token
 
         def recorded(text: str) -> bytes:
-            made.said.append(text)
+            output.sent.append(text)
             return token(text)
 
         call.wire = replace(call.wire, token=recorded)
@@ -73,20 +74,20 @@ class Scripted:
             calls=tuple(uses),
             usage=(10, words),
         )
-        return replace(reply, **_misbehaving(self.mode, words // 2))
+        return replace(reply, **_failure(self.mode, words // 2))
 
 
-def question(body: Mapping[str, Any]) -> tuple[str, int, int, Sequence[tuple[str, ...]]]:
-    """What the newest question of the prompt says: its tag, words, pace and rounds of tools."""
+def parse_prompt(body: Mapping[str, Any]) -> tuple[str, int, int, Sequence[tuple[str, ...]]]:
+    """The instructions in the newest user message: its tag, words, pace, and tools by step."""
     for message in reversed(body["messages"]):
         if message["role"] == "user" and (found := TAG.search(_text(message))):
-            rounds = tuple(tuple(one.split("+")) for one in found[4].split(",") if one)
-            return found[1], int(found[2]), int(found[3]), rounds
-    raise AssertionError(f"the model was asked something that nobody said: {body['messages'][-1]}")
+            tool_steps = tuple(tuple(tools.split("+")) for tools in found[4].split(",") if tools)
+            return found[1], int(found[2]), int(found[3]), tool_steps
+    raise AssertionError(f"no user sent the prompt: {body['messages'][-1]}")
 
 
-def _rounds(body: Mapping[str, Any]) -> int:
-    """How many rounds of tools there were since the question."""
+def _steps_since_prompt(body: Mapping[str, Any]) -> int:
+    """The number of steps with tool calls since the newest user message."""
     count = 0
     for message in reversed(body["messages"]):
         if message["role"] == "user" and TAG.search(_text(message)):
@@ -100,7 +101,7 @@ def _text(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _misbehaving(mode: str, after: int) -> dict[str, Any]:
+def _failure(mode: str, after: int) -> dict[str, Any]:
     kinds: dict[str, dict[str, Any]] = {
         "": {},
         "429": {"status": 429},

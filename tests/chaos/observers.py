@@ -1,4 +1,4 @@
-"""Observers that follow a thread through all faults, and write down whatever they should never see."""
+"""Observers that follow a thread through all faults, and record violations of the protocol."""
 
 import asyncio
 import json
@@ -12,43 +12,43 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.support.client import View
 
 TERMINAL = frozenset({"final", "error", "canceled"})
-PATIENCE = 8.0
-"""Seconds without a frame after which a connection is asked whether it lives; after as many more it is given up."""
-LATER = ("unavailable", "rate_limited")
-"""Codes of errors after which the same is tried again."""
+IDLE_TIMEOUT_SECONDS = 8.0
+"""Time without a frame after which the observer sends a ping; after as much again it drops the connection."""
+RETRIED_CODES = ("unavailable", "rate_limited")
+"""Error codes after which the observer connects again."""
 
 
-class Keys:
-    """How a thread is opened: by its key until it is claimed, by a token after that."""
+class Credentials:
+    """The credentials of a user: the anonymous key of the thread until it is claimed, then a token."""
 
     def __init__(self, anon_key: str) -> None:
         self.anon_key = anon_key
         self.token = ""
         self.claiming = False
-        """Whether a claim was asked for: from then on the key may open nothing any more."""
+        """Whether a claim was requested; the key may be invalid from then on."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What requests bear."""
+        """The headers of requests."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {"X-Anon-Key": self.anon_key}
 
 
-class Seen(View):
-    """What one observer knows; raises also where a message that has ended is anything else later, or a card doubles."""
+class ObserverView(View):
+    """The view of one observer. It also raises if an ended message changes, or if a tool call comes twice."""
 
     def __init__(self, thread_id: str) -> None:
         super().__init__(thread_id)
         self.ended: dict[str, str] = {}
-        self.cards: dict[str, dict[str, str]] = {}
-        """By message, the states of its tool calls."""
+        self.tool_states: dict[str, dict[str, str]] = {}
+        """The states of tool calls, by message and call."""
 
     def _snapshot(self, frame: dict[str, Any]) -> None:
         if frame.get("reset"):
             self.ended = {}
-        self.cards = {}
+        self.tool_states = {}
         super()._snapshot(frame)
         for message in frame["messages"]:
-            self.cards[message["id"]] = cards_of(message)
+            self.tool_states[message["id"]] = tool_states_of(message)
 
     def _head(self, message: dict[str, Any]) -> None:
         super()._head(message)
@@ -63,45 +63,45 @@ class Seen(View):
             f"part {part['seq']} of message {part['messageId']}, which has ended"
         )
         super()._part(part)
-        cards = self.cards.setdefault(part["messageId"], {})
+        states = self.tool_states.setdefault(part["messageId"], {})
         match part["kind"], part["data"]:
             case "tool-call", data:
-                assert data["toolCallId"] not in cards, f"call {data['toolCallId']} is told twice"
-                cards[data["toolCallId"]] = "queued"
+                assert data["toolCallId"] not in states, f"call {data['toolCallId']} came twice"
+                states[data["toolCallId"]] = "queued"
             case "tool-status", data:
-                cards[data["toolCallId"]] = data["state"]
+                states[data["toolCallId"]] = data["state"]
             case "tool-result", data:
-                cards[data["toolCallId"]] = "completed" if data["ok"] else "failed"
+                states[data["toolCallId"]] = "completed" if data["ok"] else "failed"
             case _:
                 pass
 
 
-def cards_of(message: dict[str, Any]) -> dict[str, str]:
+def tool_states_of(message: dict[str, Any]) -> dict[str, str]:
     """The states of a message's tool calls."""
     blocks = [block for block in message.get("content", []) if block["type"] == "tool"]
-    assert len({block["toolCallId"] for block in blocks}) == len(blocks), f"doubled cards in {message['id']}"
+    assert len({block["toolCallId"] for block in blocks}) == len(blocks), f"duplicate tool calls in {message['id']}"
     return {block["toolCallId"]: block["state"] for block in blocks}
 
 
-class Watcher:
-    """Follows one thread by one server, for ever; `wrong` is what it should not have seen."""
+class ThreadObserver:
+    """Follows one thread through one server until cancelled; `problems` has what it must not see."""
 
-    def __init__(self, name: str, port: int, thread_id: str, keys: Keys) -> None:
+    def __init__(self, name: str, port: int, thread_id: str, credentials: Credentials) -> None:
         self.name = name
-        self.seen = Seen(thread_id)
-        self.wrong: list[str] = []
+        self.view = ObserverView(thread_id)
+        self.problems: list[str] = []
         self.connects = 0
         self._url = f"ws://127.0.0.1:{port}/api/ws"
-        self._keys = keys
+        self._credentials = credentials
         self._socket: ClientConnection | None = None
 
     def drop(self) -> None:
-        """Lose the connection."""
+        """Abort the connection."""
         if self._socket is not None:
             self._socket.transport.abort()
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator["Watcher"]:
+    async def following(self) -> AsyncIterator["ThreadObserver"]:
         """Follow for as long as this is open."""
         task = asyncio.create_task(self._follow())
         try:
@@ -116,7 +116,12 @@ class Watcher:
             with suppress(OSError, websockets.WebSocketException, TimeoutError):
                 protocols = [websockets.Subprotocol("khala.v1")]
                 async with connect(
-                    self._url, subprotocols=protocols, max_size=None, open_timeout=PATIENCE, close_timeout=1, proxy=None
+                    self._url,
+                    subprotocols=protocols,
+                    max_size=None,
+                    open_timeout=IDLE_TIMEOUT_SECONDS,
+                    close_timeout=1,
+                    proxy=None,
                 ) as socket:
                     self._socket = socket
                     self.connects += 1
@@ -124,46 +129,46 @@ class Watcher:
             await asyncio.sleep(0.2)
 
     async def _listen(self, socket: ClientConnection) -> None:
-        if self._keys.token:
-            await socket.send(json.dumps({"type": "authenticate", "token": self._keys.token}))
-        frame: dict[str, Any] = {"type": "subscribe", "threadId": self.seen.thread_id}
-        if not self._keys.token:
-            frame["anonKey"] = self._keys.anon_key
-        if self.seen.revision is not None:
-            frame["after"] = self.seen.revision
+        if self._credentials.token:
+            await socket.send(json.dumps({"type": "authenticate", "token": self._credentials.token}))
+        frame: dict[str, Any] = {"type": "subscribe", "threadId": self.view.thread_id}
+        if not self._credentials.token:
+            frame["anonKey"] = self._credentials.anon_key
+        if self.view.revision is not None:
+            frame["after"] = self.view.revision
         await socket.send(json.dumps(frame))
         while True:
-            if not self._take(json.loads(await self._heard(socket))):
+            if not self._apply(json.loads(await self._receive(socket))):
                 return
 
-    async def _heard(self, socket: ClientConnection) -> str | bytes:
+    async def _receive(self, socket: ClientConnection) -> str | bytes:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(IDLE_TIMEOUT_SECONDS):
                 return await socket.recv()
         except TimeoutError:
             await socket.send('{"type":"ping"}')
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(IDLE_TIMEOUT_SECONDS):
                 return await socket.recv()
 
-    def _take(self, frame: dict[str, Any]) -> bool:
-        """Take a frame in; whether this connection is still of use."""
+    def _apply(self, frame: dict[str, Any]) -> bool:
+        """Apply a frame; returns whether to keep the connection."""
         if frame["type"] == "error":
-            if frame["code"] not in LATER and not self._claiming(frame["code"]):
-                self.wrong.append(f"the server says {frame}")
+            if frame["code"] not in RETRIED_CODES and not self._is_caused_by_claim(frame["code"]):
+                self.problems.append(f"the server sent {frame}")
             return False
         if frame["type"] == "gone":
-            if not self._claiming(frame["code"]):
-                self.wrong.append(f"the thread is gone: {frame}")
+            if not self._is_caused_by_claim(frame["code"]):
+                self.problems.append(f"the thread is gone: {frame}")
             return False
         try:
-            self.seen.apply(frame)
+            self.view.apply(frame)
         except AssertionError as error:
-            self.wrong.append(f"{error}")
-            # From here on anew, so that what follows can still be told.
-            self.seen = Seen(self.seen.thread_id)
+            self.problems.append(f"{error}")
+            # Start again from a snapshot, to find later problems too.
+            self.view = ObserverView(self.view.thread_id)
             return False
         return True
 
-    def _claiming(self, code: str) -> bool:
-        """Whether that is what a claim brings about: the key opens nothing any more, the token does soon."""
-        return code in ("forbidden", "unauthorized") and self._keys.claiming
+    def _is_caused_by_claim(self, code: str) -> bool:
+        """Whether a claim explains this error: the key is invalid, and the token is not yet known."""
+        return code in ("forbidden", "unauthorized") and self._credentials.claiming

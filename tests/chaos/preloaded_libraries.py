@@ -1,12 +1,12 @@
-"""Libraries that are preloaded into processes to lie to them; made anew for each run, where there is a C compiler."""
+"""Compiles libraries for LD_PRELOAD that fake the clock or slow down fsync; needs a C compiler."""
 
 import shutil
 import subprocess
 from pathlib import Path
 
 
-def compiled(name: str, folder: Path) -> Path | None:
-    """The library made of `<name>.c` beside this file; None where nothing compiles it."""
+def compile_library(name: str, folder: Path) -> Path | None:
+    """Compile `<name>.c` of this folder; returns None without a C compiler."""
     if (compiler := shutil.which("cc")) is None:
         return None
     source, library = Path(__file__).with_name(f"{name}.c"), folder / f"{name}.so"

@@ -1,4 +1,4 @@
-/* Preloaded into Postgres: every fsync takes so many microseconds longer as the file CHAOS_DISK_DELAY says. */
+/* Preloaded into Postgres: every fsync takes longer by the microseconds in the file CHAOS_DISK_DELAY. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

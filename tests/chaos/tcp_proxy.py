@@ -1,4 +1,4 @@
-"""A TCP proxy that can be slow, fall silent, or reset all that goes through it."""
+"""A TCP proxy that can delay or withhold data, or reset its connections."""
 
 import asyncio
 import contextlib
@@ -7,20 +7,20 @@ import struct
 from collections.abc import AsyncIterator, Callable
 
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time to linger: closing sends a reset."""
-CHUNK = 1 << 16
+"""SO_LINGER with zero seconds: closing the socket sends a reset."""
+CHUNK_BYTES = 1 << 16
 
 
-class Link:
-    """Passes bytes from its port to another one.
+class TcpProxy:
+    """Forwards connections from its port to another one.
 
-    `names` tells by the local ports of its own connections who was at the other end of them: what `name` said then.
+    `names` maps the local port of each upstream connection to the clients that used it: the results of `name`.
     """
 
     def __init__(self, upstream: int, name: Callable[[], str]) -> None:
         self.port = 0
         self.delay = 0.0
-        """Seconds for which each piece is held back, in each direction."""
+        """Seconds by which each chunk is delayed, in each direction."""
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.names: dict[int, set[str]] = {}
@@ -30,7 +30,7 @@ class Link:
         self._serving: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator["Link"]:
+    async def open(self) -> AsyncIterator["TcpProxy"]:
         """Listen for as long as this is open."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
@@ -42,11 +42,11 @@ class Link:
                 task.cancel()
             await asyncio.gather(*self._serving, return_exceptions=True)
 
-    def cut(self) -> int:
-        """Reset all connections, on both sides; returns how many sockets that were."""
+    def reset_connections(self) -> int:
+        """Reset all connections, on both sides; returns the number of sockets."""
         sockets = list(self._sockets)
-        for one in sockets:
-            _reset(one)
+        for writer in sockets:
+            _reset(writer)
         return len(sockets)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,30 +58,33 @@ class Link:
         except OSError:
             _reset(writer)
         except asyncio.CancelledError:
-            # The end of all: the server's own callback would call this an error.
+            # The proxy is closing; asyncio's server would log the cancellation as an error.
             pass
         finally:
             self._serving.discard(task)
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there = await asyncio.open_connection("127.0.0.1", self._upstream)
-        self.names.setdefault(there.get_extra_info("sockname")[1], set()).add(self._name())
-        self._sockets |= {writer, there}
-        pumps = {asyncio.create_task(self._pump(reader, there)), asyncio.create_task(self._pump(there_reader, writer))}
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._upstream)
+        self.names.setdefault(upstream_writer.get_extra_info("sockname")[1], set()).add(self._name())
+        self._sockets |= {writer, upstream_writer}
+        pumps = {
+            asyncio.create_task(self._pump(reader, upstream_writer)),
+            asyncio.create_task(self._pump(upstream_reader, writer)),
+        }
         try:
             done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             for pump in done:
                 pump.result()
         finally:
-            self._sockets -= {writer, there}
+            self._sockets -= {writer, upstream_writer}
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            there.transport.abort()
+            upstream_writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(CHUNK_BYTES):
             if self.delay:
                 await asyncio.sleep(self.delay)
             await self.flowing.wait()
@@ -90,7 +93,7 @@ class Link:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    found = writer.get_extra_info("socket")
-    if found is not None and found.fileno() >= 0:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    raw_socket = writer.get_extra_info("socket")
+    if raw_socket is not None and raw_socket.fileno() >= 0:
+        raw_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     writer.transport.abort()

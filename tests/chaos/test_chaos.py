@@ -1,4 +1,4 @@
-"""Chaos for a few seconds, and whether those who judge it would notice."""
+"""A short chaos run, and tests that the checks detect violations."""
 
 import shutil
 import tempfile
@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.chaos import stored
+from tests.chaos import database_checks
 from tests.chaos.__main__ import report
-from tests.chaos.model import Production, asking, question
-from tests.chaos.running import run
-from tests.chaos.schedule import FAULTS, Schedule, Step, made
-from tests.chaos.stored import Stored
-from tests.chaos.watchers import Seen
+from tests.chaos.chaos_run import run
+from tests.chaos.database_checks import DatabaseState
+from tests.chaos.model import ModelOutput, parse_prompt, prompt_text
+from tests.chaos.observers import ObserverView
+from tests.chaos.schedule import FAULTS, Action, Schedule, from_seed
 
 SEED, SECONDS, USERS = 11, 6.0, 3
 RUN, THREAD = "a-run", "a-thread"
@@ -23,41 +23,43 @@ FINISH = ("finish", {"reason": "stop"})
 
 @pytest.mark.timeout(300)
 async def test_a_few_seconds_of_chaos_break_no_promise() -> None:
-    # Not pytest's own folder, which nobody else may enter: as root, Postgres is somebody else.
+    # Not pytest's own folder: under root, Postgres runs as another user, who may not enter that.
     folder = Path(tempfile.mkdtemp(prefix="khala-chaos-test-"))
-    result = await run(made(SEED, SECONDS, users=USERS), folder)
+    result = await run(from_seed(SEED, SECONDS, users=USERS), folder)
     assert result.kept, f"{report(result)}\nLogs are in {folder}"
-    assert result.asked > result.refused
-    assert result.productions
+    assert result.sends > result.refused
+    assert result.outputs
     shutil.rmtree(folder)
 
 
-def test_a_seed_decides_everything_and_a_schedule_can_be_kept() -> None:
-    plan = made(7, 600)
-    assert made(7, 600) == plan
+def test_a_seed_determines_the_schedule_and_a_schedule_can_be_saved() -> None:
+    plan = from_seed(7, 600)
+    assert from_seed(7, 600) == plan
     assert msgspec.json.decode(msgspec.json.encode(plan), type=Schedule) == plan
     assert {fault.kind for fault in plan.faults} == set(FAULTS)
-    assert made(8, 600).faults != plan.faults
-    assert {fault.kind for fault in made(7, 600, only=["kill", "clock"]).faults} == {"kill", "clock"}
-    assert made(7, 600, only=["kill"]).scripts == plan.scripts
+    assert from_seed(8, 600).faults != plan.faults
+    assert {fault.kind for fault in from_seed(7, 600, only=["kill", "clock"]).faults} == {"kill", "clock"}
+    assert from_seed(7, 600, only=["kill"]).scripts == plan.scripts
 
 
-def test_what_a_user_asks_is_what_the_model_reads() -> None:
-    step = Step(kind="send", pause=0, words=7, pace=30, rounds=(("risk", "deed"), ("deed",)))
-    body = {"messages": [{"role": "user", "content": asking("u1.2", step)}, {"role": "assistant", "content": "x"}]}
-    assert question(body) == ("u1.2", 7, 30, (("risk", "deed"), ("deed",)))
+def test_the_model_parses_the_instructions_of_a_user() -> None:
+    action = Action(kind="send", pause=0, words=7, pace=30, tool_steps=(("risk", "deed"), ("deed",)))
+    body = {
+        "messages": [{"role": "user", "content": prompt_text("u1.2", action)}, {"role": "assistant", "content": "x"}]
+    }
+    assert parse_prompt(body) == ("u1.2", 7, 30, (("risk", "deed"), ("deed",)))
 
 
-def said(number: int, words: int, *, of: int | None = None) -> Production:
-    """A call of the model that said so many words of those that it meant to say."""
-    return Production(number, "u0.1", of or words, said=[f"<{number}.{place}> " for place in range(words)])
+def output(number: int, words: int, *, of: int | None = None) -> ModelOutput:
+    """A call of the model that sent `words` of its `of` words."""
+    return ModelOutput(number, "u0.1", of or words, sent=[f"<{number}.{place}> " for place in range(words)])
 
 
-def found(*parts: tuple[str, dict[str, Any]], status: str = "final", **more: Any) -> Stored:
+def database(*parts: tuple[str, dict[str, Any]], status: str = "final", **more: Any) -> DatabaseState:
     """A database with one run."""
     runs: Any = [{"id": RUN, "status": status}]
-    nothing: dict[str, Any] = {"run_log": [], "part_log": [], "revisions": [], "messages": []}
-    return Stored(runs=runs, parts={RUN: list(parts)}, **(nothing | more))
+    empty: dict[str, Any] = {"run_log": [], "part_log": [], "revisions": [], "messages": []}
+    return DatabaseState(runs=runs, parts={RUN: list(parts)}, **(empty | more))
 
 
 def text(number: int, *words: int) -> tuple[str, dict[str, Any]]:
@@ -66,33 +68,33 @@ def text(number: int, *words: int) -> tuple[str, dict[str, Any]]:
 
 RESUMED = ("notice", {"code": "resumed", "message": "It goes on."})
 GOOD = (text(1, 0, 1), RESUMED, text(2, 0), text(2, 1, 2), FINISH)
-CALLS = {1: said(1, 4), 2: said(2, 3)}
+CALLS = {1: output(1, 4), 2: output(2, 3)}
 
 
-def test_an_answer_of_what_two_calls_said_is_good() -> None:
-    assert list(stored.texts(found(*GOOD), CALLS)) == []
+def test_an_answer_with_the_output_of_two_calls_is_good() -> None:
+    assert list(database_checks.texts(database(*GOOD), CALLS)) == []
 
 
-def test_an_answer_that_failed_keeps_what_was_said() -> None:
+def test_a_failed_answer_with_its_partial_text_is_good() -> None:
     failed = ("text-delta", {"text": "\n\nIt broke."}), ("error", {"message": "It broke."})
-    assert list(stored.texts(found(text(1, 0, 1), *failed, ("finish", {"reason": "error"})), CALLS)) == []
+    assert list(database_checks.texts(database(text(1, 0, 1), *failed, ("finish", {"reason": "error"})), CALLS)) == []
 
 
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ((text(1, 0, 2), RESUMED, text(2, 0, 1, 2), FINISH), "not what call 1 said"),
-        ((text(1, 0, 0), RESUMED, text(2, 0, 1, 2), FINISH), "not what call 1 said"),
-        ((text(2, 0, 1), FINISH), "for the whole"),
-        ((RESUMED, FINISH), "without a last word"),
+        ((text(1, 0, 2), RESUMED, text(2, 0, 1, 2), FINISH), "not the output of call 1"),
+        ((text(1, 0, 0), RESUMED, text(2, 0, 1, 2), FINISH), "not the output of call 1"),
+        ((text(2, 0, 1), FINISH), "it ends with"),
+        ((RESUMED, FINISH), "without a final text"),
         ((text(2, 0), RESUMED, text(1, 0, 1, 2, 3), FINISH), "out of order"),
-        ((text(1, 0), RESUMED, text(1, 0, 1, 2, 3), FINISH), "once more"),
-        ((text(9, 0), FINISH), "no model said"),
-        ((text(1, 0), text(2, 0, 1, 2), FINISH), "not what call 1 said"),
+        ((text(1, 0), RESUMED, text(1, 0, 1, 2, 3), FINISH), "twice"),
+        ((text(9, 0), FINISH), "no model sent"),
+        ((text(1, 0), text(2, 0, 1, 2), FINISH), "not the output of call 1"),
     ],
 )
-def test_a_character_lost_or_doubled_is_noticed(parts: Any, problem: str) -> None:
-    (first, *_) = stored.texts(found(*parts), CALLS)
+def test_lost_or_duplicate_text_is_detected(parts: Any, problem: str) -> None:
+    (first, *_) = database_checks.texts(database(*parts), CALLS)
     assert problem in first
 
 
@@ -100,24 +102,24 @@ def logged(status: str, epoch: int, owner: str | None) -> dict[str, Any]:
     return {"run_id": RUN, "status": status, "epoch": epoch, "lease_owner": owner}
 
 
-def test_what_ended_and_goes_on_is_noticed() -> None:
+def test_an_ended_run_that_continues_is_detected() -> None:
     log: Any = [logged("running", 1, "one"), logged("final", 1, None), logged("running", 2, "two")]
-    (problem,) = stored.terminal(found(FINISH, run_log=log))
+    (problem,) = database_checks.terminal(database(FINISH, run_log=log))
     assert "was final and became running" in problem
-    assert list(stored.terminal(found(FINISH, run_log=log[:2]))) == []
-    assert list(stored.terminal(found(text(1, 0))))
+    assert list(database_checks.terminal(database(FINISH, run_log=log[:2]))) == []
+    assert list(database_checks.terminal(database(text(1, 0))))
 
 
-def test_an_epoch_with_two_holders_is_noticed() -> None:
+def test_an_epoch_with_two_holders_is_detected() -> None:
     log: Any = [logged("running", 1, "one"), logged("running", 1, "two")]
-    assert list(stored.leases(found(run_log=log), lambda port: set()))
+    assert list(database_checks.leases(database(run_log=log), lambda port: set()))
     log = [logged("running", 1, "one"), logged("running", 2, "two")]
-    assert list(stored.leases(found(run_log=log), lambda port: set())) == []
+    assert list(database_checks.leases(database(run_log=log), lambda port: set())) == []
 
 
 def written(*rows: tuple[int, int, str]) -> Any:
     """Parts by (seq, epoch, writer), with the writer's name for its port."""
-    return [{"run_id": RUN, "seq": seq, "revision": seq, "epoch": epoch, "port": who} for seq, epoch, who in rows]
+    return [{"run_id": RUN, "seq": seq, "revision": seq, "epoch": epoch, "port": writer} for seq, epoch, writer in rows]
 
 
 @pytest.mark.parametrize(
@@ -125,33 +127,35 @@ def written(*rows: tuple[int, int, str]) -> Any:
     [
         ([(0, 1, "work-0#1"), (1, 1, "work-1#1")], "several executors"),
         ([(0, 1, "work-0#1"), (1, 1, "work-0#2")], "several executors"),
-        ([(0, 2, "work-0#1"), (1, 1, "work-1#1")], "that was over"),
-        ([(0, 1, "work-0#1"), (1, 1, "web-0#1"), (2, 1, "work-0#1")], "after a server had ended it"),
+        ([(0, 2, "work-0#1"), (1, 1, "work-1#1")], "under an old epoch"),
+        ([(0, 1, "work-0#1"), (1, 1, "web-0#1"), (2, 1, "work-0#1")], "after a web process had ended it"),
         ([(0, 1, "work-0#1"), (2, 1, "work-0#1")], "not written in order"),
     ],
 )
-def test_parts_of_whoever_holds_no_lease_are_noticed(rows: Any, problem: str) -> None:
-    assert any(problem in one for one in stored.leases(found(part_log=written(*rows)), lambda port: {str(port)}))
+def test_parts_by_a_process_without_a_lease_are_detected(rows: Any, problem: str) -> None:
+    assert any(
+        problem in line for line in database_checks.leases(database(part_log=written(*rows)), lambda port: {str(port)})
+    )
     good = written((0, 1, "work-0#1"), (1, 2, "work-1#1"), (2, 2, "web-0#1"))
-    assert list(stored.leases(found(part_log=good), lambda port: {str(port)})) == []
+    assert list(database_checks.leases(database(part_log=good), lambda port: {str(port)})) == []
 
 
-def test_a_gap_in_revisions_is_noticed() -> None:
+def test_a_gap_in_revisions_is_detected() -> None:
     steps: Any = [{"thread_id": THREAD, "before": before, "after": after} for before, after in ((0, 1), (1, 2), (3, 4))]
-    (problem,) = stored.revisions(found(revisions=steps))
+    (problem,) = database_checks.revisions(database(revisions=steps))
     assert "from revision 2 on at 3" in problem
 
 
-def test_an_observer_notices_what_comes_after_the_end() -> None:
-    seen = Seen(THREAD)
+def test_an_observer_detects_changes_after_the_end() -> None:
+    view = ObserverView(THREAD)
     head = {"id": "m", "role": "assistant", "seq": 1, "status": "final"}
-    seen.apply({"type": "snapshot", "revision": 1, "messages": [head | {"content": []}]})
+    view.apply({"type": "snapshot", "revision": 1, "messages": [head | {"content": []}]})
     with pytest.raises(AssertionError, match="was final and is streaming"):
-        seen.apply(
+        view.apply(
             {"type": "delta", "from": 1, "revision": 2, "messages": [head | {"status": "streaming"}], "parts": []}
         )
     part = {"messageId": "m", "seq": 1, "kind": "text-delta", "data": {"text": "x"}}
-    seen = Seen(THREAD)
-    seen.apply({"type": "snapshot", "revision": 1, "messages": [head | {"content": []}]})
+    view = ObserverView(THREAD)
+    view.apply({"type": "snapshot", "revision": 1, "messages": [head | {"content": []}]})
     with pytest.raises(AssertionError, match="which has ended"):
-        seen.apply({"type": "delta", "from": 1, "revision": 2, "messages": [], "parts": [part]})
+        view.apply({"type": "delta", "from": 1, "revision": 2, "messages": [], "parts": [part]})

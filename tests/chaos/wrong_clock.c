@@ -1,4 +1,4 @@
-/* Preloaded into a process: its wall clock is off by the seconds that the file CHAOS_CLOCK says; what waits does not. */
+/* Preloaded into a process: its wall clock is offset by the seconds in the file CHAOS_CLOCK; monotonic clocks are not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -225,7 +225,7 @@ async def test_a_frozen_server_blocks_no_publisher_and_uses_little_memory() -> N
     heard = Heard()
     with nats_server() as server:
         async with on(server, **{THREADS_CHANNEL: heard}) as bus:
-            server.tell(signal.SIGSTOP)
+            server.send_signal(signal.SIGSTOP)
             payload = "x" * 50_000
             async with asyncio.timeout(4):
                 while bus.connected:
@@ -235,7 +235,7 @@ async def test_a_frozen_server_blocks_no_publisher_and_uses_little_memory() -> N
             client = bus._client
             assert client is not None
             assert client.pending_data_size < MAX_PENDING_BYTES + 2 * len(payload)
-            server.tell(signal.SIGCONT)
+            server.send_signal(signal.SIGCONT)
             await connected(bus)
             await bus.publish(THREADS_CHANNEL, "after")
             await heard.until(lambda payloads: "after" in payloads)
@@ -340,9 +340,9 @@ async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_froz
                     await answer.reached(90)
                     nats.start()
                     await answer.reached(150)
-                    nats.tell(signal.SIGSTOP)
+                    nats.send_signal(signal.SIGSTOP)
                     await answer.reached(190)
-                    nats.tell(signal.SIGCONT)
+                    nats.send_signal(signal.SIGCONT)
                     await answer.landed()
         for process in (web, worker):
             assert "nats_disconnected" in process.log.read_text()

@@ -46,7 +46,7 @@ class NatsServer:
             assert time.monotonic() < deadline, "The NATS server does not listen."
             time.sleep(0.02)
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send it a signal, and go on."""
         assert self._process is not None
         self._process.send_signal(number)

@@ -79,14 +79,14 @@ class Process:
         """Its exit code, once it has ended."""
         return None if self._process is None else self._process.poll()
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send it a signal, and go on."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def kill(self, number: int = signal.SIGKILL, *, within: float = 40.0) -> int:
         """End it with a signal; returns its exit code."""
-        self.tell(number)
+        self.send_signal(number)
         return self.wait(within=within)
 
     def wait(self, *, within: float = 40.0) -> int:

@@ -118,11 +118,11 @@ async def test_a_frozen_and_replaced_executor_cannot_write_any_more(
     async with flight(server) as answer:
         await answer.reached(60)
         held, _ = await holder(database_url, answer.run_id, tuple(workers))
-        held.tell(signal.SIGSTOP)
+        held.send_signal(signal.SIGSTOP)
         try:
             await answer.reached(150)
         finally:
-            held.tell(signal.SIGCONT)
+            held.send_signal(signal.SIGCONT)
         message = await answer.landed()
         assert notices(message) == ["resumed"]
         held.wait_for('lost"', within=5)
@@ -304,7 +304,7 @@ async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
     async with flight(server) as answer:
         await answer.reached(60)
         held, other = await holder(database_url, answer.run_id, tuple(workers))
-        held.tell(signal.SIGTERM)
+        held.send_signal(signal.SIGTERM)
         assert await until_gone(held, within=3) == 0
         seen = answer.seen()
         assert await fetchval(database_url, "SELECT status FROM runs WHERE id = $1", answer.run_id) == "running"
@@ -327,7 +327,7 @@ async def test_a_worker_with_enough_grace_ends_its_run_before_it_stops(
         server.start()
         async with flight(server, words=180) as answer:
             await answer.reached(60)
-            worker.tell(signal.SIGTERM)
+            worker.send_signal(signal.SIGTERM)
             message = await answer.landed()
             assert notices(message) == []
             assert await until_gone(worker, within=3) == 0

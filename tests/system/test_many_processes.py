@@ -205,7 +205,7 @@ async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_th
         thread = await Thread.create(directly)
         async with Observer(one.socket_url, thread).following() as observer:
             await observer.until(lambda view: view.revision is not None)
-            one.tell(signal.SIGTERM)
+            one.send_signal(signal.SIGTERM)
             async with asyncio.timeout(5):
                 while (ready := await directly.get("/api/health/ready")).status_code == 200:
                     await asyncio.sleep(0.02)

@@ -132,7 +132,7 @@ def test_a_second_interrupt_does_not_wait_for_running_work(home: Home) -> None:
             http.post(f"{path}/send", json={"text": "/hang=3"}, headers=key).raise_for_status()
             until(lambda: "Hello"[:3] in str(http.get(path, headers=key).json()["messages"][-1]))
         family = home.family()
-        server.tell(signal.SIGINT)
+        server.send_signal(signal.SIGINT)
         server.wait_for("executor_draining")
         server.kill(signal.SIGINT, within=5)
         assert gone(family, within=1)
@@ -270,7 +270,7 @@ async def test_a_stopping_server_finishes_its_runs_and_claims_no_more(server: Se
         sent = await thread.send("/hang=3")
         while not await thread.parts(sent["runId"]):
             await asyncio.sleep(0.02)
-        server.tell(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         async with asyncio.timeout(5):
             while (ready := await http.get("/api/health/ready")).status_code == 200:
                 await asyncio.sleep(0.02)
