@@ -1,4 +1,4 @@
-"""Fixtures for all tests: one Postgres a session, one migrated database a test, cloned from a template."""
+"""Fixtures for all tests: one Postgres per session, and one migrated database per test, cloned from a template."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +10,7 @@ from khala.domain import ids
 from khala.store.postgres.database import Database
 from tests.support import lock_order, postgres
 
-# How long an example takes says how busy the machine is, and nothing of the law.
+# The time of an example depends on the load of the machine, and not on the property.
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laws")
 
@@ -20,9 +20,9 @@ lock_order.install()
 
 @pytest.fixture(autouse=True)
 def _locks_in_order() -> Iterator[None]:
-    """A test fails where a transaction took its locks in another order than all others."""
+    """Fail a test if a transaction took its locks out of order."""
     yield
-    violations = lock_order.taken()
+    violations = lock_order.take_violations()
     assert not violations, "\n".join(["the order of app/khala/store/postgres/lock_order.py was violated:", *violations])
 
 

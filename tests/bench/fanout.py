@@ -31,7 +31,7 @@ from tests.bench.fanout_observers import Connect, ObserverCount, Read, Received,
 from tests.bench.processes import Worker, worker
 from tests.support import postgres
 from tests.support.ports import free_port
-from tests.support.server import READY, ROOT, Server, ended
+from tests.support.server import READY_TIMEOUT_SECONDS, ROOT, Server, ended
 from tests.support.store import KEY, ask, batch, claim, new_thread, write
 
 OBSERVERS = (500, 2000)
@@ -188,7 +188,7 @@ async def bare(sample: str) -> AsyncIterator[ServerUnderTest]:
 
 
 async def _wait_for_port(port: int) -> None:
-    async with asyncio.timeout(READY):
+    async with asyncio.timeout(READY_TIMEOUT_SECONDS):
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

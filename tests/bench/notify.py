@@ -31,7 +31,7 @@ from khala.store.postgres.notifications import (
 )
 from tests.bench import counters, machine
 from tests.support.nats import NatsServer
-from tests.support.required import program
+from tests.support.required_programs import program
 
 LISTENERS = (0, 1, 4, 16, 64)
 COMMITTERS = (1, 4, 16)

@@ -18,8 +18,8 @@ from playwright.async_api import CDPSession, Page, expect
 from khala.store.postgres.database import Database
 from tests.bench.counters import percentile
 from tests.support import postgres
+from tests.support.browser_page import RECORD_FRAMES, opened, storm_on
 from tests.support.client import Thread
-from tests.support.pagestorm import RECORD_FRAMES, opened, storm_on
 from tests.support.server import Server, ended
 
 TASKS = 500

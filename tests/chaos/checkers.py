@@ -14,7 +14,7 @@ from tests.chaos.observers import ThreadObserver, tool_states_of
 from tests.chaos.users import UnexpectedResponse, User
 from tests.support.agents import PECULIAR
 from tests.support.client import text_of
-from tests.support.lines import objects
+from tests.support.json_lines import objects
 
 
 class Verdict(msgspec.Struct, frozen=True):

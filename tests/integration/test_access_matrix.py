@@ -25,12 +25,12 @@ from khala.api.mcp.server import NEEDS_ACCOUNT
 from khala.domain import frames
 from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
-from tests.support.blobs import kept
-from tests.support.cast import Cast, cast, secrets_of
+from tests.support.blobs import create_blob
+from tests.support.callers import CallerSet, create_callers, secrets_of
 from tests.support.client import client
 from tests.support.frames import Socket, socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 from tests.support.store import ask
 
 WHO = (
@@ -173,13 +173,13 @@ FRAMES: dict[str, dict[str, str]] = {
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_PUBLIC_THREADS="1") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -223,7 +223,7 @@ async def test_every_frame_is_in_the_matrix() -> None:
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt: all callers, and the resources that the route names."""
 
-    cast: Cast
+    callers: CallerSet
     who: str
     run_id: uuid.UUID
     message_id: uuid.UUID
@@ -231,12 +231,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     detail_token: str
 
     def path(self, template: str) -> str:
-        person = self.cast.people.get(self.who)
+        person = self.callers.people.get(self.who)
         return template.format(
-            thread_id=self.cast.thread_of(self.who),
+            thread_id=self.callers.thread_of(self.who),
             run_id=self.run_id,
-            user_id=self.cast.people["viewer" if self.who != "viewer" else "editor"].id,
-            link_id=self.cast.link_id,
+            user_id=self.callers.people["viewer" if self.who != "viewer" else "editor"].id,
+            link_id=self.callers.link_id,
             session_id=uuid.uuid4(),
             token_id=person.token_id if person else uuid.uuid4(),
             blob_id=self.blob_id,
@@ -248,7 +248,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def body(self, route: str) -> Any:
-        claim = {"threadId": str(self.cast.keyed_id), "anonKey": self.cast.key}
+        claim = {"threadId": str(self.callers.keyed_id), "anonKey": self.callers.key}
         sign_in = {"email": f"{uuid.uuid4().hex}@example.com", "password": "en taro adun"}
         bodies: dict[str, Any] = {
             "POST /api/threads": {},
@@ -256,7 +256,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/threads/{thread_id} visibility": {"visibility": "public"},
             "POST /api/threads/{thread_id}/send": {"text": "Hello?", "options": QUEUED},
             "POST /api/threads/{thread_id}/regenerate": {"messageId": str(self.message_id), "options": QUEUED},
-            "POST /api/threads/{thread_id}/claim": {"anonKey": self.cast.key},
+            "POST /api/threads/{thread_id}/claim": {"anonKey": self.callers.key},
             "PUT /api/threads/{thread_id}/read": {"revision": 1},
             "PUT /api/threads/{thread_id}/members/{user_id}": {"role": "viewer"},
             "POST /api/threads/{thread_id}/links": {"role": "viewer"},
@@ -288,7 +288,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         if route == "POST /api/threads/{thread_id}/blobs":
             sending = {"content": b"a file"}
         request = http.build_request(
-            method, self.path(template), headers=self.cast.headers[self.who], params=params, **sending
+            method, self.path(template), headers=self.callers.headers[self.who], params=params, **sending
         )
         response = await http.send(request, stream=True)
         await response.aclose()
@@ -298,7 +298,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         """The status of the response; 401 if the JSON-RPC error says that a call needs an account."""
         params = {"name": "todo_list", "arguments": {}} if method == "tools/call" else {}
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        headers = {"Accept": "application/json, text/event-stream"} | self.cast.headers[self.who]
+        headers = {"Accept": "application/json, text/event-stream"} | self.callers.headers[self.who]
         answer = await http.post("/mcp", json=body, headers=headers)
         return 401 if f'"code":{NEEDS_ACCOUNT}' in answer.text.replace(" ", "") else answer.status_code
 
@@ -307,23 +307,23 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         url = str(http.base_url).replace("http", "ws", 1).rstrip("/") + "/api/ws"
         try:
             async with connect(
-                url, subprotocols=[Subprotocol("khala.v1")], additional_headers=self.cast.headers[self.who]
+                url, subprotocols=[Subprotocol("khala.v1")], additional_headers=self.callers.headers[self.who]
             ):
                 return 200
         except InvalidStatus as error:
             return error.response.status_code
 
 
-async def scene(store: Database, who: str, everybody: Cast) -> Scene:
+async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
     thread_id = everybody.thread_of(who)
     requester = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
     sent = await ask(store, thread_id, caller=requester, key=everybody.key)
-    blob = await kept(store, thread_id)
+    blob = await create_blob(store, thread_id)
     async with store.driver() as driver:
         about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
         tokens = await detail_tokens.create(driver, **about, lifetime=timedelta(hours=1))
     return Scene(
-        cast=everybody,
+        callers=everybody,
         who=who,
         run_id=sent.run_id,
         message_id=sent.user_message_id,
@@ -335,32 +335,36 @@ async def scene(store: Database, who: str, everybody: Cast) -> Scene:
 async def scenes(store: Database, *, reading: bool) -> list[Scene]:
     """One scene for each caller in `WHO`.
 
-    Callers that only read share one cast, because they change nothing for each other.
+    Callers that only read share one set, because they change nothing for each other.
     """
     if not reading:
-        return [await scene(store, who, await cast(store)) for who in WHO]
-    everybody = await cast(store)
+        return [await scene(store, who, await create_callers(store)) for who in WHO]
+    everybody = await create_callers(store)
     of_thread = {everybody.thread_of(who): await scene(store, who, everybody) for who in ("right key", "owner")}
     return [msgspec.structs.replace(of_thread[everybody.thread_of(who)], who=who) for who in WHO]
 
 
 @pytest.mark.parametrize("route", MATRIX)
-async def test_each_route_answers_each_caller_as_the_matrix_says(server: Inside, store: Database, route: str) -> None:
+async def test_each_route_answers_each_caller_as_the_matrix_says(
+    server: InProcessServer, store: Database, route: str
+) -> None:
     tries = await scenes(store, reading=route.startswith("GET "))
     answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))
     expected = {who: MATRIX[route].get(who) for who in WHO}
     assert {who: None if status in GOOD else status for who, status in answers.items()} == expected
 
 
-async def _tried(server: Inside, tried: Scene, route: str) -> int:
+async def _tried(server: InProcessServer, tried: Scene, route: str) -> int:
     async with client(server.url) as http:
         return await tried.ask(http, route)
 
 
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("frame", FRAMES)
-async def test_each_frame_is_answered_as_the_matrix_says(server: Inside, store: Database, frame: str, who: str) -> None:
-    everybody = await cast(store)
+async def test_each_frame_is_answered_as_the_matrix_says(
+    server: InProcessServer, store: Database, frame: str, who: str
+) -> None:
+    everybody = await create_callers(store)
     headers = everybody.headers[who]
     authorization = {name: value for name, value in headers.items() if name == "Authorization"}
     if who == "revoked token":
@@ -374,17 +378,17 @@ async def test_each_frame_is_answered_as_the_matrix_says(server: Inside, store: 
         assert code == FRAMES[frame].get(who)
 
 
-async def _refused(server: Inside, headers: dict[str, str]) -> None:
+async def _refused(server: InProcessServer, headers: dict[str, str]) -> None:
     with pytest.raises(Exception, match="HTTP 403"):
         async with socket(server, additional_headers=headers):
             pass
 
 
-async def _answer(feed: Socket, frame: str, everybody: Cast, who: str) -> str | None:
+async def _answer(feed: Socket, frame: str, everybody: CallerSet, who: str) -> str | None:
     thread_id, secrets = str(everybody.thread_of(who)), secrets_of(everybody.headers[who])
     subscribe = {"type": "subscribe", "threadId": thread_id, **secrets}
     if frame == "presence":
-        await feed.say(subscribe)
+        await feed.send(subscribe)
         await feed.next()
     token = everybody.headers[who].get("Authorization", "Bearer none").removeprefix("Bearer ")
     said: dict[str, dict[str, Any]] = {
@@ -393,8 +397,8 @@ async def _answer(feed: Socket, frame: str, everybody: Cast, who: str) -> str | 
         "presence": {"threadId": thread_id, "state": {"typing": True}},
         "authenticate": {"token": token},
     }
-    await feed.say({"type": frame} | said.get(frame, {}))
-    await feed.say({"type": "ping"})
+    await feed.send({"type": frame} | said.get(frame, {}))
+    await feed.send({"type": "ping"})
     while True:
         answer = await feed.next()
         if answer["type"] == "error":

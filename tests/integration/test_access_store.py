@@ -15,8 +15,8 @@ from khala.store.runs import detail_tokens
 from khala.store.sharing import access
 from khala.store.threads import threads
 from tests.integration.test_leases import CALL, asking
-from tests.support.cast import person
-from tests.support.inside import khala
+from tests.support.callers import person
+from tests.support.in_process import khala
 from tests.support.people import add_link, add_member, new_user, signed_in
 from tests.support.store import CALLER, lease_of, new_thread
 

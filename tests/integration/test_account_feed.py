@@ -19,7 +19,7 @@ from khala.store.postgres.database import Database, driver_of
 from khala.store.sharing import sharing
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.thread_feed import SnapshotNeeded
-from tests.support.live import Ear, follow, process
+from tests.support.live import FrameRecorder, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
 from tests.support.store import ask, batch, claim, ending, write
 
@@ -51,8 +51,8 @@ async def revision_of(db: Database, user_id: UUID) -> int:
         return int(await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id))
 
 
-async def up_to_date(db: Database, ear: Ear, user_id: UUID) -> dict[str, Any]:
-    return await ear.until(await revision_of(db, user_id))
+async def up_to_date(db: Database, recorder: FrameRecorder, user_id: UUID) -> dict[str, Any]:
+    return await recorder.until(await revision_of(db, user_id))
 
 
 class List:
@@ -79,8 +79,10 @@ class List:
         return self
 
 
-async def watch(live: LiveService, db: Database, ear: Ear, caller: Caller, after: int | None = None) -> Hub:
-    await follow(live.accounts, db, ear.client, named(caller), caller, after=after)
+async def watch(
+    live: LiveService, db: Database, recorder: FrameRecorder, caller: Caller, after: int | None = None
+) -> Hub:
+    await follow(live.accounts, db, recorder.client, named(caller), caller, after=after)
     return live.accounts
 
 
@@ -109,9 +111,9 @@ async def test_each_listed_thread_has_its_pending_items_for_its_reader(db: Datab
         await watch(live, db, mine, user)
         await watch(live, db, theirs, other)
 
-        async def look(role: str, ear: Ear) -> tuple[bool, bool, bool]:
-            caller = user if ear is mine else other
-            (one,) = (await up_to_date(db, ear, named(caller)))["threads"]
+        async def look(role: str, recorder: FrameRecorder) -> tuple[bool, bool, bool]:
+            caller = user if recorder is mine else other
+            (one,) = (await up_to_date(db, recorder, named(caller)))["threads"]
             assert (one["thread"]["id"], one["role"]) == (str(thread_id), role)
             assert set(one) == {"thread", "role", "unread", "running", "needsApproval", "changedAt"}
             return one["unread"], one["running"], one["needsApproval"]
@@ -163,9 +165,9 @@ async def test_a_watch_resumes_after_the_revision_that_is_known(db: Database, us
     known = await revision_of(db, named(user))
     for thread_id in thread_ids[:2]:
         await rename(db, thread_id, "New")
-    async with process(db, 2) as (live, (ear, still)):
-        await watch(live, db, ear, user, after=known)
-        delta = await up_to_date(db, ear, named(user))
+    async with process(db, 2) as (live, (recorder, still)):
+        await watch(live, db, recorder, user, after=known)
+        delta = await up_to_date(db, recorder, named(user))
         assert delta["from"] == known
         assert {one["thread"]["id"] for one in delta["threads"]} == set(map(str, thread_ids[:2]))
         assert delta["removed"] == []
@@ -191,9 +193,9 @@ async def test_a_cursor_that_cannot_be_served_gets_the_whole_list(
             monkeypatch.setattr(account_feed, "ENTRIES", limited)
             monkeypatch.setattr(account_feed, "NEWEST", newest)
             monkeypatch.setattr(account_feed, "MAX_LISTED_THREADS", 5)
-    async with process(db, 1) as (live, (ear,)):
-        await watch(live, db, ear, user, after=after)
-        whole = await up_to_date(db, ear, named(user))
+    async with process(db, 1) as (live, (recorder,)):
+        await watch(live, db, recorder, user, after=after)
+        whole = await up_to_date(db, recorder, named(user))
     assert whole["whole"]
     assert whole["hasMore"] is (reason == "many")
     expected = thread_ids[:0:-1] if reason == "many" else thread_ids[::-1]
@@ -212,22 +214,22 @@ async def test_a_watcher_misses_no_change_of_two_processes(db: Database, user: C
                 await rename(db, dice.choice(thread_ids), f"{number} {turn}")
 
     async with process(db, 2) as (one, here), process(db, 2) as (other, there):
-        for live, ears in ((one, here), (other, there)):
-            for ear in ears:
-                await watch(live, db, ear, user)
+        for live, recorders in ((one, here), (other, there)):
+            for recorder in recorders:
+                await watch(live, db, recorder, user)
         await asyncio.gather(*(change(number) for number in range(4)))
-        for ear in (*here, *there):
-            await up_to_date(db, ear, named(user))
-        fresh = Ear(one)
+        for recorder in (*here, *there):
+            await up_to_date(db, recorder, named(user))
+        fresh = FrameRecorder(one)
         pumping = asyncio.create_task(fresh.client.pump(fresh.send))
         await watch(one, db, fresh, user)
         await up_to_date(db, fresh, named(user))
         pumping.cancel()
     truth = List().apply(fresh.frames).threads
-    for ear in (*here, *there):
-        assert List().apply(ear.frames).threads == truth
-        assert List().apply(ear.frames).wholes == 1
-        revisions = [frame["revision"] for frame in ear.frames]
+    for recorder in (*here, *there):
+        assert List().apply(recorder.frames).threads == truth
+        assert List().apply(recorder.frames).wholes == 1
+        revisions = [frame["revision"] for frame in recorder.frames]
         assert all(before < after for before, after in pairwise(revisions))
 
 
@@ -236,10 +238,10 @@ async def test_watchers_of_many_accounts_share_one_read(db: Database) -> None:
     thread_id = await own_thread(db, callers[0])
     for caller in callers[1:]:
         await add_member(db, thread_id, named(caller))
-    async with process(db, 10) as (live, ears):
-        for ear, caller in zip(ears, callers, strict=True):
-            await watch(live, db, ear, caller)
-            await up_to_date(db, ear, named(caller))
+    async with process(db, 10) as (live, recorders):
+        for recorder, caller in zip(recorders, callers, strict=True):
+            await watch(live, db, recorder, caller)
+            await up_to_date(db, recorder, named(caller))
         reads: list[int] = []
         since = live.accounts._feed.read_changes
 
@@ -249,20 +251,20 @@ async def test_watchers_of_many_accounts_share_one_read(db: Database) -> None:
 
         live.accounts._feed.read_changes = counted  # type: ignore[method-assign]
         await rename(db, thread_id, "For all")
-        for ear, caller in zip(ears, callers, strict=True):
-            await up_to_date(db, ear, named(caller))
+        for recorder, caller in zip(recorders, callers, strict=True):
+            await up_to_date(db, recorder, named(caller))
     assert sum(size == 10 for size in reads) == 1
     assert len(reads) <= 2
 
 
 async def test_a_deleted_user_receives_no_more_frames(db: Database, user: Caller) -> None:
-    async with process(db, 1) as (live, (ear,)):
-        await watch(live, db, ear, user)
-        await ear.until(0)
+    async with process(db, 1) as (live, (recorder,)):
+        await watch(live, db, recorder, user)
+        await recorder.until(0)
         async with db.driver() as driver:
             await driver.execute("DELETE FROM users")
         live.accounts.handle_notification(str(named(user)))
-        error = await ear.hears(lambda frame: frame["type"] == "error")
+        error = await recorder.wait_for(lambda frame: frame["type"] == "error")
     assert error["code"] == "unauthorized"
 
 

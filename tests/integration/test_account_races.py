@@ -17,11 +17,11 @@ from khala.store.operations import retention
 from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
 from khala.store.threads import threads
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.frames import socket
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.people import make_member
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,13 +29,13 @@ PASSWORD = "en taro adun"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -54,7 +54,7 @@ async def test_a_login_with_a_password_that_is_changed_meanwhile_makes_no_sessio
     assert await sessions.begin(store, user_id, Caller(), user_agent=None, proof="after")
 
 
-async def test_logins_in_flight_while_the_password_changes_leave_no_session(server: Inside) -> None:
+async def test_logins_in_flight_while_the_password_changes_leave_no_session(server: InProcessServer) -> None:
     account = {"email": f"{uuid.uuid4().hex}@example.com", "password": PASSWORD}
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as own:
         (await own.post("/api/auth/register", json=account)).raise_for_status()
@@ -96,7 +96,7 @@ async def test_an_account_deleted_while_it_creates_threads_leaves_no_thread_with
     assert await _deadlocks(store) == 0
 
 
-async def test_role_changes_and_read_marks_of_one_user_never_deadlock(server: Inside, store: Database) -> None:
+async def test_role_changes_and_read_marks_of_one_user_never_deadlock(server: InProcessServer, store: Database) -> None:
     owner, other = await person(store), await person(store)
     thread_id = await owned_thread(store, owner)
     members = f"/api/threads/{thread_id}/members/{other.id}"
@@ -120,11 +120,13 @@ async def test_role_changes_and_read_marks_of_one_user_never_deadlock(server: In
     assert await _deadlocks(store) == 0
 
 
-async def test_a_reset_updates_the_list_so_that_no_answer_seems_to_be_written(server: Inside, store: Database) -> None:
+async def test_a_reset_updates_the_list_so_that_no_answer_seems_to_be_written(
+    server: InProcessServer, store: Database
+) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
     async with socket(server, additional_headers=owner.headers) as feed:
-        await feed.say({"type": "watch"})
+        await feed.send({"type": "watch"})
         await feed.until("account")
         await server.http.post(f"/api/threads/{thread_id}/send", json={"text": "?"}, headers=owner.headers)
         assert (await feed.until("account"))["threads"][0]["running"]

@@ -16,11 +16,11 @@ import pytest_asyncio
 from khala.api.accounts import sign_in_throttle
 from khala.domain.access import key_hash
 from khala.store.postgres.database import Database
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread, client, text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.people import make_member
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,20 +28,20 @@ PASSWORD, ANOTHER, WRONG = "en taro adun", "en taro tassadar", "my life for aiur
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, KHALA_TRUSTED_PROXIES="127.0.0.1") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @contextlib.asynccontextmanager
-async def browser(server: Inside, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(server: InProcessServer, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
     """A browser with cookies of its own."""
     async with client(server.url, headers=headers) as http:
         yield http
@@ -89,7 +89,7 @@ def morsel(answer: httpx.Response) -> tuple[str, set[str]]:
     return first.partition("=")[0], {one.lower() for one in attributes}
 
 
-async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites(server: Inside) -> None:
+async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites(server: InProcessServer) -> None:
     async with browser(server) as http:
         email = address()
         body = {"email": f" {email.upper()} ", "password": PASSWORD, "name": "Tassadar"}
@@ -106,14 +106,16 @@ async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_s
         assert PASSWORD not in answer.text
 
 
-async def test_a_sign_in_returns_the_outcomes_of_its_claims_also_without_claims(server: Inside) -> None:
+async def test_a_sign_in_returns_the_outcomes_of_its_claims_also_without_claims(server: InProcessServer) -> None:
     async with browser(server) as http:
         email = address()
         assert (await register(http, email)).get("claimed") == []
         assert (await login(http, email)).json().get("claimed") == []
 
 
-async def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_of_this_host_only(server: Inside) -> None:
+async def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_of_this_host_only(
+    server: InProcessServer,
+) -> None:
     async with browser(server, **{"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}) as http:
         answer = await http.post("/api/auth/register", json={"email": address(), "password": PASSWORD})
         name, attributes = morsel(answer)
@@ -127,7 +129,7 @@ async def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_of_this_
         assert session["network"] == "203.0.113.0/24"
 
 
-async def test_an_address_has_one_account_in_whatever_case(server: Inside) -> None:
+async def test_an_address_has_one_account_in_whatever_case(server: InProcessServer) -> None:
     async with browser(server) as http:
         email = address()
         await register(http, email)
@@ -145,14 +147,14 @@ async def test_an_address_has_one_account_in_whatever_case(server: Inside) -> No
         {"name": "nul\0"}, {"claim": "all"}, {"claim": [{"threadId": "none"}]},
     ],
 )  # fmt: skip
-async def test_an_invalid_registration_is_refused(server: Inside, changed: dict[str, Any]) -> None:
+async def test_an_invalid_registration_is_refused(server: InProcessServer, changed: dict[str, Any]) -> None:
     answer = await server.http.post("/api/auth/register", json={"email": address(), "password": PASSWORD} | changed)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
     assert "set-cookie" not in answer.headers
 
 
 async def test_closed_registration_refuses_new_accounts_and_lets_existing_ones_sign_in(
-    server: Inside,
+    server: InProcessServer,
 ) -> None:
     email = address()
     async with browser(server) as http:
@@ -165,7 +167,7 @@ async def test_closed_registration_refuses_new_accounts_and_lets_existing_ones_s
         assert (await login(closed.http, email)).status_code == 200
 
 
-async def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(server: Inside) -> None:
+async def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(server: InProcessServer) -> None:
     email = address()
     async with browser(server) as http:
         await register(http, email)
@@ -177,7 +179,7 @@ async def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(serve
     assert not any("set-cookie" in answer.headers for answer in answers)
 
 
-async def test_registration_and_sign_in_claim_each_thread_independently(server: Inside) -> None:
+async def test_registration_and_sign_in_claim_each_thread_independently(server: InProcessServer) -> None:
     async with browser(server) as http, browser(server) as again:
         email, threads = address(), [await server.thread() for _ in range(5)]
         keyed = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
@@ -193,7 +195,7 @@ async def test_registration_and_sign_in_claim_each_thread_independently(server: 
         assert listed == {thread.id for thread in threads} - {threads[3].id}
 
 
-async def test_signing_in_again_ends_the_browsers_previous_session(server: Inside) -> None:
+async def test_signing_in_again_ends_the_browsers_previous_session(server: InProcessServer) -> None:
     async with browser(server) as http:
         email = address()
         await register(http, email)
@@ -205,7 +207,7 @@ async def test_signing_in_again_ends_the_browsers_previous_session(server: Insid
         assert len((await http.get("/api/me/sessions")).json()["items"]) == 1
 
 
-async def test_sessions_are_listed_and_an_ended_one_grants_no_access(server: Inside) -> None:
+async def test_sessions_are_listed_and_an_ended_one_grants_no_access(server: InProcessServer) -> None:
     async with browser(server, **{"User-Agent": "Nexus"}) as here, browser(server) as there, browser(server) as other:
         email = address()
         await register(here, email)
@@ -223,7 +225,7 @@ async def test_sessions_are_listed_and_an_ended_one_grants_no_access(server: Ins
         assert len((await here.get("/api/me/sessions")).json()["items"]) == 1
 
 
-async def test_signing_out_ends_the_session_and_deletes_the_cookie(server: Inside) -> None:
+async def test_signing_out_ends_the_session_and_deletes_the_cookie(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http)
         secret = http.cookies["khala_session"]
@@ -235,7 +237,7 @@ async def test_signing_out_ends_the_session_and_deletes_the_cookie(server: Insid
         assert (await http.post("/api/auth/logout")).status_code == 200
 
 
-async def test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions(server: Inside) -> None:
+async def test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions(server: InProcessServer) -> None:
     async with browser(server) as here, browser(server) as there:
         email = address()
         await register(here, email)
@@ -255,7 +257,7 @@ async def test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions(s
 
 
 async def test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right_ones_dont_count(
-    server: Inside,
+    server: InProcessServer,
 ) -> None:
     await fresh_window()
     async with browser(server) as http:
@@ -272,7 +274,7 @@ async def test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right
             assert 0 < int(answer.headers["retry-after"]) <= 15 * 60
 
 
-async def test_a_throttled_network_does_not_lock_out_the_owner_on_another_one(server: Inside) -> None:
+async def test_a_throttled_network_does_not_lock_out_the_owner_on_another_one(server: InProcessServer) -> None:
     await fresh_window()
     here, there = {"X-Forwarded-For": "198.51.100.7"}, {"X-Forwarded-For": "203.0.113.9"}
     async with browser(server, **here) as attacker, browser(server, **there) as http:
@@ -284,7 +286,7 @@ async def test_a_throttled_network_does_not_lock_out_the_owner_on_another_one(se
 
 
 async def test_a_deleted_account_loses_its_threads_and_tokens_and_its_messages_elsewhere_lose_the_name(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     host = await person(store, "Host")
     shared_id = str(await owned_thread(store, host))
@@ -318,7 +320,7 @@ async def test_a_deleted_account_loses_its_threads_and_tokens_and_its_messages_e
 
 @pytest.mark.parametrize("how", ["by a link without joining", "as a member who was removed since"])
 async def test_a_deleted_accounts_name_is_removed_everywhere_however_it_was_stored(
-    server: Inside, store: Database, how: str
+    server: InProcessServer, store: Database, how: str
 ) -> None:
     host = await person(store, "Host")
     thread_id = await owned_thread(store, host)
@@ -340,7 +342,7 @@ async def test_a_deleted_accounts_name_is_removed_everywhere_however_it_was_stor
     assert "Zeratul" not in told.text
 
 
-async def test_an_export_has_everything_of_the_account_and_nothing_of_others(server: Inside) -> None:
+async def test_an_export_has_everything_of_the_account_and_nothing_of_others(server: InProcessServer) -> None:
     async with browser(server) as http, browser(server) as other:
         user, runs = await register(http, name="Tassadar"), []
         await register(other)
@@ -365,7 +367,7 @@ async def test_an_export_has_everything_of_the_account_and_nothing_of_others(ser
         assert "argon2" not in answer.text
 
 
-async def test_the_audit_trail_names_each_action_and_no_secret(server: Inside) -> None:
+async def test_the_audit_trail_names_each_action_and_no_secret(server: InProcessServer) -> None:
     async with browser(server, **{"X-Forwarded-For": "203.0.113.9"}) as http:
         email, thread = address(), await server.thread()
         await register(http, email, claim=[{"threadId": thread.id, "anonKey": thread.key}])
@@ -393,7 +395,7 @@ async def test_the_audit_trail_names_each_action_and_no_secret(server: Inside) -
         assert page + rest == items
 
 
-async def test_a_name_is_changed_and_removed(server: Inside) -> None:
+async def test_a_name_is_changed_and_removed(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http, name="Zeratul")
         assert (await http.patch("/api/me", json={"name": "Tassadar"})).json()["name"] == "Tassadar"
@@ -401,7 +403,7 @@ async def test_a_name_is_changed_and_removed(server: Inside) -> None:
         assert (await http.patch("/api/me", json={"name": ""})).status_code == 400
 
 
-async def test_a_token_is_shown_once_and_stored_as_a_hash(server: Inside, store: Database) -> None:
+async def test_a_token_is_shown_once_and_stored_as_a_hash(server: InProcessServer, store: Database) -> None:
     async with browser(server) as http:
         await register(http)
         made = await token(http, "write", "read")
@@ -419,7 +421,7 @@ async def test_a_token_is_shown_once_and_stored_as_a_hash(server: Inside, store:
         assert kept[0] == 1
 
 
-async def test_a_scope_that_is_named_twice_is_refused(server: Inside) -> None:
+async def test_a_scope_that_is_named_twice_is_refused(server: InProcessServer) -> None:
     async with client(server.url) as http:
         body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
         (await http.post("/api/auth/register", json=body)).raise_for_status()
@@ -429,7 +431,7 @@ async def test_a_scope_that_is_named_twice_is_refused(server: Inside) -> None:
         assert (await http.get("/api/tokens")).json()["items"] == []
 
 
-async def test_a_token_grants_its_scopes_only(server: Inside) -> None:
+async def test_a_token_grants_its_scopes_only(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http)
         thread = await own(http)
@@ -452,7 +454,7 @@ async def test_a_token_grants_its_scopes_only(server: Inside) -> None:
         assert (await server.http.post("/api/auth/password", json=body, headers=reading)).status_code == 403
 
 
-async def test_a_token_cannot_create_one_with_more_scopes(server: Inside) -> None:
+async def test_a_token_cannot_create_one_with_more_scopes(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http)
         narrow, wide = await token(http, "account"), await token(http, "read", "account")
@@ -466,7 +468,7 @@ async def test_a_token_cannot_create_one_with_more_scopes(server: Inside) -> Non
             assert (await http.post("/api/tokens", json={"name": "bad", "scopes": bad})).status_code == 400
 
 
-async def test_an_expired_or_revoked_token_is_refused(server: Inside, store: Database) -> None:
+async def test_an_expired_or_revoked_token_is_refused(server: InProcessServer, store: Database) -> None:
     async with browser(server) as http, browser(server) as other:
         await register(http)
         await register(other)
@@ -486,7 +488,7 @@ async def test_an_expired_or_revoked_token_is_refused(server: Inside, store: Dat
         assert (await http.post("/api/tokens", json={"name": "late", "expiresAt": past})).status_code == 400
 
 
-async def test_a_token_grants_no_access_to_another_account(server: Inside) -> None:
+async def test_a_token_grants_no_access_to_another_account(server: InProcessServer) -> None:
     async with browser(server) as http, browser(server) as other:
         await register(http)
         theirs = await register(other)
@@ -505,7 +507,7 @@ async def test_a_token_grants_no_access_to_another_account(server: Inside) -> No
 
 @pytest.mark.parametrize("bad", ["Bearer", "Basic YTpi", "Bearer khala_none", "Bearer a.b.c", "khala_x"])
 async def test_an_invalid_bearer_token_is_unauthorized_whatever_other_credentials_there_are(
-    server: Inside, bad: str
+    server: InProcessServer, bad: str
 ) -> None:
     async with browser(server) as http:
         await register(http)

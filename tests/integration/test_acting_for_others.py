@@ -20,9 +20,9 @@ from khala.store.threads import threads
 from khala.store.tools import approvals, workspace_files
 from khala.store.tools.approvals import ApprovalDecision
 from tests.support.agents import Agent, act, call, rules
-from tests.support.cast import Person, owned_thread, person
+from tests.support.callers import Person, owned_thread, person
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.openai_api import Requester
 from tests.support.people import make_member, sign_out, signed_in
 from tests.support.store import ask
@@ -32,19 +32,19 @@ SECRET = b"nobody else's"
 
 
 @pytest.fixture
-async def server(database_url: str) -> AsyncIterator[Inside]:
+async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     async with khala(database_url) as inside:
         yield inside
 
 
-def seen_by(server: Inside, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
+def seen_by(server: InProcessServer, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
     """The thread, requested with these headers."""
     thread = Thread(server.http, str(thread_id), "")
     thread.headers = headers
     return thread
 
 
-async def shared_thread(server: Inside, db: Database) -> tuple[Person, Person, Thread, Thread]:
+async def shared_thread(server: InProcessServer, db: Database) -> tuple[Person, Person, Thread, Thread]:
     """The owner, an editor with a private file, and their thread as each requests it; every tool needs approval."""
     owner, editor = await person(db, "Mallory"), await person(db, "Victor")
     thread_id = await owned_thread(db, owner)
@@ -76,14 +76,14 @@ async def paths_of(db: Database, owner_id: UUID | str) -> list[str]:
         return [entry.path for entry in await workspace_files.entries(driver, UUID(str(owner_id)))]
 
 
-async def link_guest(server: Inside, thread: Thread, role: str = "editor") -> tuple[dict[str, str], str]:
+async def link_guest(server: InProcessServer, thread: Thread, role: str = "editor") -> tuple[dict[str, str], str]:
     """The headers of a guest with a new link, and the link's id."""
     made = (await thread.post("links", {"role": role})).raise_for_status().json()
     return {"X-Share-Key": made["shareKey"]}, made["id"]
 
 
 async def test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_files(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
@@ -99,7 +99,7 @@ async def test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_
 
 
 async def test_the_requester_edits_the_arguments_even_in_a_thread_of_somebody_else(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     _, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
@@ -109,7 +109,9 @@ async def test_the_requester_edits_the_arguments_even_in_a_thread_of_somebody_el
     assert await paths_of(db, editor.id) == []
 
 
-async def test_a_regenerated_answer_acts_for_its_requester_and_not_for_the_author(server: Inside, db: Database) -> None:
+async def test_a_regenerated_answer_acts_for_its_requester_and_not_for_the_author(
+    server: InProcessServer, db: Database
+) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
     await rules(mine, _all="allow")
     await workspace_files.write(db, owner.id, PRIVATE, b"the owner's")
@@ -126,7 +128,7 @@ async def test_a_regenerated_answer_acts_for_its_requester_and_not_for_the_autho
     assert await paths_of(db, editor.id) == [PRIVATE]
 
 
-async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: Database) -> None:
+async def test_a_guests_call_is_edited_by_the_same_key_only(server: InProcessServer, db: Database) -> None:
     keyed = await server.thread()
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
@@ -146,7 +148,7 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: Inside, db: 
         await agent.ended()
 
 
-async def test_a_revoked_key_cannot_edit_a_call_with_another_credential(server: Inside, db: Database) -> None:
+async def test_a_revoked_key_cannot_edit_a_call_with_another_credential(server: InProcessServer, db: Database) -> None:
     owner = await person(db)
     thread = seen_by(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
@@ -160,7 +162,7 @@ async def test_a_revoked_key_cannot_edit_a_call_with_another_credential(server: 
 
 
 async def test_an_ended_session_cannot_edit_a_call_although_a_link_still_grants_access(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path="a"))
@@ -174,7 +176,7 @@ async def test_an_ended_session_cannot_edit_a_call_although_a_link_still_grants_
     assert (await decide(agent, call_id, owner.headers, approved=False)).status_code == 200
 
 
-async def test_an_account_that_sent_by_a_link_edits_its_own_call(server: Inside, db: Database) -> None:
+async def test_an_account_that_sent_by_a_link_edits_its_own_call(server: InProcessServer, db: Database) -> None:
     _, _, mine, _ = await shared_thread(server, db)
     guest, _ = await link_guest(server, mine)
     visitor = await person(db, "Visitor")
@@ -185,7 +187,9 @@ async def test_an_account_that_sent_by_a_link_edits_its_own_call(server: Inside,
     assert (await decide(agent, call_id, shown, approved=True, editedArgs={"path": "b"})).status_code == 200
 
 
-async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server: Inside, db: Database) -> None:
+async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(
+    server: InProcessServer, db: Database
+) -> None:
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
@@ -206,7 +210,7 @@ async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(server
 
 
 async def test_a_claim_does_not_change_the_rights_of_runs_that_others_requested_by_a_link(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     keyed, claimer = await server.thread(), await person(db, "Claimer")
     await rules(keyed, _all="ask")
@@ -223,7 +227,7 @@ async def test_a_claim_does_not_change_the_rights_of_runs_that_others_requested_
     assert SECRET.decode() not in str(await agent.message())
 
 
-async def test_rules_of_another_owner_loosen_no_other_users_calls(server: Inside, db: Database) -> None:
+async def test_rules_of_another_owner_loosen_no_other_users_calls(server: InProcessServer, db: Database) -> None:
     owner, other = await person(db), await person(db)
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, other.id, "owner", owner.caller)
@@ -243,7 +247,7 @@ async def test_rules_of_another_owner_loosen_no_other_users_calls(server: Inside
 
 
 async def test_a_guests_rules_apply_to_the_user_who_claims_the_thread_with_the_same_key(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     keyed, claimer = await server.thread(), await person(db)
     await rules(keyed, delete_file="allow")
@@ -276,7 +280,7 @@ async def account_deleted(db: Database, thread_id: UUID, owner: Person, who: Per
 
 @pytest.mark.parametrize("loses", [removed, left, demoted, account_deleted])
 async def test_a_requesters_blocked_runs_end_when_they_lose_write_access(
-    server: Inside, db: Database, loses: Loss
+    server: InProcessServer, db: Database, loses: Loss
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
@@ -316,7 +320,7 @@ async def test_no_call_is_approved_in_a_run_whose_requester_was_just_removed(db:
 
 
 @pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
-async def test_a_guests_blocked_runs_end_with_their_link(server: Inside, db: Database, how: str) -> None:
+async def test_a_guests_blocked_runs_end_with_their_link(server: InProcessServer, db: Database, how: str) -> None:
     owner = await person(db)
     thread = seen_by(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
@@ -340,7 +344,7 @@ async def test_a_guests_blocked_runs_end_with_their_link(server: Inside, db: Dat
 
 
 async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its_user_only(
-    server: Inside, db: Database
+    server: InProcessServer, db: Database
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
     agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
@@ -358,12 +362,14 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
-async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(server: Inside, db: Database) -> None:
+async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(
+    server: InProcessServer, db: Database
+) -> None:
     requester, other = await Requester.new(server, db), await Requester.new(server, db)
     asked = await requester.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
     (made,) = asked.choices[0].message.tool_calls
     thread_id = asked.khala["threadId"]
-    await make_member(db, UUID(thread_id), other.who.id, "editor", requester.who.caller)
+    await make_member(db, UUID(thread_id), other.person.id, "editor", requester.person.caller)
     used = [{"id": made.id, "type": "function", "function": made.function.model_dump()}]
     said: list[Any] = [
         {"role": "user", "content": "?"},
@@ -376,7 +382,7 @@ async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(server
     assert answer.choices[0].finish_reason == "stop"
 
 
-async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: Inside, db: Database) -> None:
+async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: InProcessServer, db: Database) -> None:
     requester = await Requester.new(server, db)
     asked = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
     thread_id = asked.khala["threadId"]

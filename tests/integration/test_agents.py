@@ -13,13 +13,13 @@ from sqlalchemy import text
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from tests.support.agents import PECULIAR, act, call, done, rules, with_peculiar
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Reply, serving
 from tests.support.wires import UseTool
 
 
 @pytest.fixture
-async def server(database_url: str) -> AsyncIterator[Inside]:
+async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     async with khala(database_url) as inside:
         yield inside
     await verified(database_url)
@@ -33,7 +33,7 @@ async def verified(database_url: str) -> None:
         await db.close()
 
 
-async def test_steps_with_tools_continue_until_the_answer(server: Inside) -> None:
+async def test_steps_with_tools_continue_until_the_answer(server: InProcessServer) -> None:
     thread = await server.thread()
     calls = f"{call('write_file', path='a.txt', content='one')} {call('todo_add', text='two')}"
     said = f"{calls} /then {call('read_file', path='a.txt')} /then {call('glob', pattern='*.txt')} /say All done."
@@ -56,7 +56,7 @@ async def test_steps_with_tools_continue_until_the_answer(server: Inside) -> Non
     assert steps[1]["usage"]["inputTokens"] > steps[0]["usage"]["inputTokens"]
 
 
-async def test_all_calls_of_a_step_are_announced_before_any_update(server: Inside) -> None:
+async def test_all_calls_of_a_step_are_announced_before_any_update(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/times=40 " + call("todo_add", text="{i}"))
     await agent.ended()
     kinds = [part["kind"] for part in await agent.parts()]
@@ -65,7 +65,7 @@ async def test_all_calls_of_a_step_are_announced_before_any_update(server: Insid
     assert kinds.index("tool-result") > kinds.index("tool-status")
 
 
-async def test_two_hundred_tools_run_in_one_step(server: Inside) -> None:
+async def test_two_hundred_tools_run_in_one_step(server: InProcessServer) -> None:
     thread = await server.thread()
     agent = await act(thread, "/times=200 " + call("write_file", path="f{i}.txt", content="{i}") + " /say Written.")
     await agent.ended(within=60)
@@ -75,7 +75,7 @@ async def test_two_hundred_tools_run_in_one_step(server: Inside) -> None:
     assert (await found.cards())[0]["summary"].startswith("200 files")
 
 
-async def test_without_autopilot_there_is_one_step_and_then_the_answer(server: Inside) -> None:
+async def test_without_autopilot_there_is_one_step_and_then_the_answer(server: InProcessServer) -> None:
     agent = await act(await server.thread(), f"{call('todo_list')} /then {call('todo_list')}", autopilot=False)
     run = await agent.ended()
     assert (run["steps"], run["finish"]["reason"]) == (1, "stop")
@@ -86,13 +86,15 @@ async def test_without_autopilot_there_is_one_step_and_then_the_answer(server: I
 @pytest.mark.parametrize(
     ("asked", "most"), [(3, 3), (99, 50), ("many", 20), (0, 20), (None, 20), (2.5, 20), (True, 20)]
 )
-async def test_steps_are_limited_and_an_invalid_limit_counts_as_twenty(server: Inside, asked: Any, most: int) -> None:
+async def test_steps_are_limited_and_an_invalid_limit_counts_as_twenty(
+    server: InProcessServer, asked: Any, most: int
+) -> None:
     agent = await act(await server.thread(), call("todo_list"), maxSteps=asked)
     await agent.ended()
     assert [step["maxSteps"] for step in await agent.parts("step")] == [most]
 
 
-async def test_at_the_limit_a_summary_says_so(server: Inside) -> None:
+async def test_at_the_limit_a_summary_says_so(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/loop " + call("glob", pattern="{round}*"), maxSteps=3)
     run = await agent.ended()
     assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 3, "max_steps")
@@ -101,19 +103,19 @@ async def test_at_the_limit_a_summary_says_so(server: Inside) -> None:
     assert (await agent.text()).startswith("Stopped after 3 rounds.")
 
 
-async def test_the_same_calls_with_the_same_results_stop_the_run(server: Inside) -> None:
+async def test_the_same_calls_with_the_same_results_stop_the_run(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/loop " + call("todo_list"))
     run = await agent.ended()
     assert (run["steps"], run["finish"]["reason"]) == (3, "no_progress")
 
 
-async def test_steps_in_which_every_call_fails_stop_the_run(server: Inside) -> None:
+async def test_steps_in_which_every_call_fails_stop_the_run(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/loop " + call("read_file", path="missing{round}.txt"))
     run = await agent.ended()
     assert (run["steps"], run["finish"]["reason"]) == (5, "no_progress")
 
 
-async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: Inside) -> None:
+async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: InProcessServer) -> None:
     said = "/times=3 " + call("todo_add", text="{i}") + " /loop"
     agent = await act(await server.thread(), said, budget={"toolCalls": 5})
     run = await agent.ended()
@@ -124,7 +126,7 @@ async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: Inside) ->
     ]  # fmt: skip
 
 
-async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: Inside) -> None:
+async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/loop " + call("glob", pattern="{round}*"), budget={"tokens": 300})
     run = await agent.ended()
     assert (run["status"], run["finish"]["reason"]) == ("error", "budget")
@@ -132,7 +134,7 @@ async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: Inside) ->
     assert (await agent.parts("error"))[0]["code"] == "budget_exhausted"
 
 
-async def test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue(server: Inside) -> None:
+async def test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue(server: InProcessServer) -> None:
     said = f"/ask Shall I look at the list? /plan I will now look at the list. {call('todo_list')} /say Nothing to do."
     agent = await act(await server.thread(), said)
     run = await agent.ended()
@@ -141,14 +143,16 @@ async def test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_conti
     assert (await agent.text()).endswith("Nothing to do.")
 
 
-async def test_an_answer_that_contains_the_word_next_is_the_answer(server: Inside) -> None:
+async def test_an_answer_that_contains_the_word_next_is_the_answer(server: InProcessServer) -> None:
     agent = await act(await server.thread(), "/say The next train leaves at noon; I found two more.")
     await agent.ended()
     assert await agent.parts("notice") == []
     assert await agent.text() == "The next train leaves at noon; I found two more."
 
 
-async def test_missing_arguments_and_unknown_tools_are_failed_cards_and_the_run_continues(server: Inside) -> None:
+async def test_missing_arguments_and_unknown_tools_are_failed_cards_and_the_run_continues(
+    server: InProcessServer,
+) -> None:
     said = f'{call("read_file")} {call("no_such_tool")} /call todo_add {{"text": }} {call("todo_list")} /say On.'
     agent = await act(await server.thread(), said)
     run = await agent.ended()
@@ -160,7 +164,7 @@ async def test_missing_arguments_and_unknown_tools_are_failed_cards_and_the_run_
     assert "no_such_tool" in cards[1]["summary"]
 
 
-async def test_summaries_are_one_short_line(server: Inside) -> None:
+async def test_summaries_are_one_short_line(server: InProcessServer) -> None:
     thread = await server.thread()
     await (await act(thread, call("write_file", path="long.txt", content="word\n" * 300))).ended()
     agent = await act(thread, call("read_file", path="long.txt"))
@@ -170,7 +174,9 @@ async def test_summaries_are_one_short_line(server: Inside) -> None:
     assert "\n" not in result["summary"]
 
 
-async def test_a_large_output_and_large_arguments_are_blobs_that_only_readers_of_the_thread_get(server: Inside) -> None:
+async def test_a_large_output_and_large_arguments_are_blobs_that_only_readers_of_the_thread_get(
+    server: InProcessServer,
+) -> None:
     thread, other = await server.thread(), await server.thread()
     content = "0123456789" * 2000
     await (await act(thread, call("write_file", path="big.txt", content=content))).ended()
@@ -283,7 +289,7 @@ async def test_stop_cancels_model_and_tools_within_a_second(database_url: str, t
                 await asyncio.sleep(0.02)
 
 
-async def test_a_call_of_the_callers_function_is_handed_to_the_caller(server: Inside) -> None:
+async def test_a_call_of_the_callers_function_is_handed_to_the_caller(server: InProcessServer) -> None:
     function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
     agent = await act(await server.thread(), call("blink", times=2), functions=[function])
     run = await agent.ended()
@@ -305,7 +311,7 @@ async def test_arguments_that_are_too_large_or_cannot_be_stored_fail_their_call_
         assert "could not be stored" in (await full.cards())[0]["summary"]
 
 
-async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: Inside) -> None:
+async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: InProcessServer) -> None:
     thread = await server.thread()
     agent = await act(thread, call("delete_file", path="a.txt") + " /say On.")
     (card,) = await agent.until("blocked")
@@ -316,7 +322,7 @@ async def test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run(server: 
     assert await agent.states() == ["failed"]
 
 
-async def test_the_shown_arguments_are_exactly_those_that_are_run(server: Inside) -> None:
+async def test_the_shown_arguments_are_exactly_those_that_are_run(server: InProcessServer) -> None:
     thread = await server.thread()
     agent = await act(
         thread, '/call write_file {"path":"a.txt","content":"x\\u0000y"} /then ' + call("read_file", path="a.txt")
@@ -331,7 +337,7 @@ async def test_the_shown_arguments_are_exactly_those_that_are_run(server: Inside
     await db.close()
 
 
-async def test_the_third_plan_in_a_row_is_the_answer(server: Inside) -> None:
+async def test_the_third_plan_in_a_row_is_the_answer(server: InProcessServer) -> None:
     plans = " ".join(f"/plan I will now look at list {number}." for number in range(3))
     agent = await act(await server.thread(), f"{plans} {call('todo_list')} /say Done.")
     run = await agent.ended()
@@ -351,7 +357,7 @@ async def test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt(data
     assert [one["content"] for one in said] == ["Let me see."]
 
 
-async def test_a_step_with_a_call_of_the_callers_function_ends_the_run(server: Inside) -> None:
+async def test_a_step_with_a_call_of_the_callers_function_ends_the_run(server: InProcessServer) -> None:
     function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
     said = f"{call('todo_list')} {call('blink', times=2)} /say Never said."
     agent = await act(await server.thread(), said, functions=[function])

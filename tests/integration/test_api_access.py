@@ -11,8 +11,8 @@ import pytest_asyncio
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
 from tests.support.frames import events, socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,12 +35,12 @@ RUN_DOORS: list[tuple[str, str, Any]] = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
-async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(server: Inside) -> None:
+async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(server: InProcessServer) -> None:
     thread, stranger = await server.thread(), await server.thread()
     sent = await thread.send("A secret")
     before = await thread.snapshot()
@@ -56,7 +56,7 @@ async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(serv
     assert await thread.snapshot() == before
 
 
-async def test_an_unknown_id_is_not_found_with_any_key_and_without_one(server: Inside) -> None:
+async def test_an_unknown_id_is_not_found_with_any_key_and_without_one(server: InProcessServer) -> None:
     thread = await server.thread()
     nowhere = str(uuid.uuid4())
     for headers in ({}, thread.headers):
@@ -68,7 +68,7 @@ async def test_an_unknown_id_is_not_found_with_any_key_and_without_one(server: I
             told(await server.http.request(method, url, json=body, headers=headers), 404, "run_not_found")
 
 
-async def test_a_socket_needs_the_key_for_each_thread(server: Inside) -> None:
+async def test_a_socket_needs_the_key_for_each_thread(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     async with socket(server) as feed:
         assert (await feed.subscribe(thread))["type"] == "snapshot"
@@ -84,10 +84,10 @@ async def test_a_socket_needs_the_key_for_each_thread(server: Inside) -> None:
         missing = await feed.subscribe(Thread(server.http, nowhere, thread.key))
         assert (missing["type"], missing["threadId"], missing["code"]) == ("error", nowhere, "thread_not_found")
         await other.send("Only for those who may hear it")
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
-async def test_a_refused_subscribe_keeps_the_earlier_subscription(server: Inside) -> None:
+async def test_a_refused_subscribe_keeps_the_earlier_subscription(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -98,11 +98,11 @@ async def test_a_refused_subscribe_keeps_the_earlier_subscription(server: Inside
 
 @pytest.mark.parametrize("path", ["/api/threads/abc", "/api/threads/%00", "/api/threads/..%2f..", "/api/runs/1",
                                   "/api/threads/" + "a" * 36 + "/events", "/api/threads/%ff/messages"])  # fmt: skip
-async def test_an_invalid_id_is_not_found(server: Inside, path: str) -> None:
+async def test_an_invalid_id_is_not_found(server: InProcessServer, path: str) -> None:
     told(await server.http.get(path), 404, "not_found")
 
 
-async def test_the_older_messages_of_a_thread_are_not_reached_through_another(server: Inside) -> None:
+async def test_the_older_messages_of_a_thread_are_not_reached_through_another(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     sent = await other.send("Elsewhere")
     path = f"/api/threads/{thread.id}/messages?before={sent['userMessageId']}"
@@ -110,14 +110,14 @@ async def test_the_older_messages_of_a_thread_are_not_reached_through_another(se
     assert problem["errors"] == [{"path": "before", "message": "This is not a message of the thread."}]
 
 
-async def test_of_two_keys_the_first_counts(server: Inside) -> None:
+async def test_of_two_keys_the_first_counts(server: InProcessServer) -> None:
     thread = await server.thread()
     for keys, status in (((thread.key, "b" * 43), 200), (("b" * 43, thread.key), 403)):
         headers = [("X-Anon-Key", key) for key in keys]
         assert (await server.http.get(f"/api/threads/{thread.id}", headers=headers)).status_code == status
 
 
-async def test_events_need_the_key_in_the_header(server: Inside) -> None:
+async def test_events_need_the_key_in_the_header(server: InProcessServer) -> None:
     thread = await server.thread()
     async with events(Thread(server.http, thread.id, ""), query=f"?anonKey={thread.key}") as feed:
         assert feed.response.status_code == 400

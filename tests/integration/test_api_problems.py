@@ -14,8 +14,8 @@ import pytest_asyncio
 from khala.api.http import http_protocol as heads
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,13 +23,13 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def thread(server: Inside) -> Thread:
+async def thread(server: InProcessServer) -> Thread:
     return await server.thread()
 
 
@@ -39,7 +39,7 @@ async def sent(thread: Thread, body: bytes, **headers: str) -> httpx.Response:
     return await thread.http.post(path, content=body, headers=thread.headers | JSON | headers)
 
 
-async def exchanged(server: Inside, request: bytes) -> bytes:
+async def exchanged(server: InProcessServer, request: bytes) -> bytes:
     """The server's response to these bytes, until it closes the connection or 5 seconds have passed."""
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -89,7 +89,7 @@ async def test_a_body_with_another_media_type_than_json_is_refused(thread: Threa
     told(await sent(thread, b'{"text":"Hello"}', **{"Content-Type": media_type}), 415, "unsupported_media_type")
 
 
-async def test_a_body_without_a_media_type_is_refused(server: Inside, thread: Thread) -> None:
+async def test_a_body_without_a_media_type_is_refused(server: InProcessServer, thread: Thread) -> None:
     for extra in ({}, {"Transfer-Encoding": "chunked"}):
         path = f"/api/threads/{thread.id}/send"
         content = b'{"text":"Hello"}' if not extra else chunks(b'{"text":"Hello"}')
@@ -117,7 +117,7 @@ async def test_the_last_of_duplicate_json_keys_counts(thread: Thread) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/", "/api/nothing", "/api/openapi.yaml", "/api/threads/a/b",
                                   "/schema", "/t/abc", "/api/%00", "/%ff", "/" + "a" * 8000])  # fmt: skip
-async def test_an_unknown_path_is_not_found(server: Inside, path: str) -> None:
+async def test_an_unknown_path_is_not_found(server: InProcessServer, path: str) -> None:
     problem = told(await server.http.get(path), 404, "not_found")
     assert problem["detail"] == "There is nothing at this URL."
 
@@ -126,7 +126,7 @@ async def test_an_unknown_path_is_not_found(server: Inside, path: str) -> None:
                                   "..%5csettings.py", "/etc/passwd", "%2fetc%2fpasswd", "....//settings.py", "%00",
                                   "icon.svg%00.png", "icon.svg/x", "a" * 5000, "a/" * 1000, "%ed%a0%80", ".",
                                   "%c0%ae%c0%ae/settings.py", "..%252fsettings.py"])  # fmt: skip
-async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: str) -> None:
+async def test_no_path_leads_out_of_the_folder_of_files(server: InProcessServer, path: str) -> None:
     request = f"GET /web/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     head, _, body = (await exchanged(server, request.encode())).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
@@ -142,7 +142,7 @@ async def test_no_path_leads_out_of_the_folder_of_files(server: Inside, path: st
     ("DELETE", "/web/icon.svg", {"GET", "HEAD", "OPTIONS"}),
 ])  # fmt: skip
 async def test_an_unsupported_method_is_answered_with_the_supported_ones(
-    server: Inside, method: str, path: str, allowed: set[str]
+    server: InProcessServer, method: str, path: str, allowed: set[str]
 ) -> None:
     response = await server.http.request(method, path)
     told(response, 405, "method_not_allowed")
@@ -158,13 +158,13 @@ async def test_an_unsupported_method_is_answered_with_the_supported_ones(
     ("/", {"GET", "OPTIONS"}),
     ("/web/icon.svg", {"GET", "HEAD", "OPTIONS"}),
 ])  # fmt: skip
-async def test_options_names_every_method_of_a_path(server: Inside, path: str, allowed: set[str]) -> None:
+async def test_options_names_every_method_of_a_path(server: InProcessServer, path: str, allowed: set[str]) -> None:
     response = await server.http.options(path)
     assert response.status_code == 204
     assert set(response.headers["allow"].split(", ")) == allowed
 
 
-async def test_the_websocket_path_names_the_method_that_opens_one(server: Inside) -> None:
+async def test_the_websocket_path_names_the_method_that_opens_one(server: InProcessServer) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         response = await server.http.request(method, "/api/ws")
         told(response, 405, "method_not_allowed")
@@ -173,7 +173,7 @@ async def test_the_websocket_path_names_the_method_that_opens_one(server: Inside
 
 @pytest.mark.parametrize("path", ["/", "/web/icon.svg", "/web/nothing", "/nothing", "/api/nothing", "/api/threads",
                                   "/api/health/live", "/api/openapi.json"])  # fmt: skip
-async def test_every_response_has_the_security_headers(server: Inside, path: str) -> None:
+async def test_every_response_has_the_security_headers(server: InProcessServer, path: str) -> None:
     headers = (await server.http.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -185,14 +185,14 @@ async def test_every_response_has_the_security_headers(server: Inside, path: str
 
 
 @pytest.mark.parametrize("path", ["/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0"])
-async def test_the_page_is_served(server: Inside, path: str) -> None:
+async def test_the_page_is_served(server: InProcessServer, path: str) -> None:
     response = await server.http.get(path)
     assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache"
     assert "<title>Khala</title>" in response.text
 
 
-async def test_the_health_routes_report_a_healthy_server(server: Inside) -> None:
+async def test_the_health_routes_report_a_healthy_server(server: InProcessServer) -> None:
     live, ready = await server.http.get("/api/health/live"), await server.http.get("/api/health/ready")
     assert (live.status_code, live.json()) == (200, {"ok": True})
     assert (ready.status_code, ready.json()) == (
@@ -221,7 +221,7 @@ async def test_a_key_of_arbitrary_bytes_is_forbidden(thread: Thread, key: bytes)
                                      {"Cookie": "a=" + "b" * 20_000}, {"Accept": "\xff;q=z"}, {"Range": "bytes=9-1"},
                                      {"Accept-Encoding": ";;;"},
                                      {"Connection": "upgrade", "Upgrade": "h2c"}])  # fmt: skip
-async def test_odd_headers_cause_no_crash(server: Inside, headers: dict[str, str]) -> None:
+async def test_odd_headers_cause_no_crash(server: InProcessServer, headers: dict[str, str]) -> None:
     lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Host": "localhost"} | headers).items())
     for target in ("GET /api/threads", "POST /api/threads", "GET /web/icon.svg"):
         request = f"{target} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode("latin-1")
@@ -230,7 +230,7 @@ async def test_odd_headers_cause_no_crash(server: Inside, headers: dict[str, str
 
 
 async def test_a_client_that_disconnects_within_its_body_leaves_no_trace(
-    server: Inside, thread: Thread, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    server: InProcessServer, thread: Thread, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = urlsplit(server.url)
     for _ in range(5):
@@ -244,7 +244,7 @@ async def test_a_client_that_disconnects_within_its_body_leaves_no_trace(
     assert "request_crashed" not in capsys.readouterr().out
 
 
-async def test_half_a_request_delays_no_other_request(server: Inside) -> None:
+async def test_half_a_request_delays_no_other_request(server: InProcessServer) -> None:
     address = urlsplit(server.url)
     slow = [await asyncio.open_connection(address.hostname, address.port) for _ in range(200)]
     for _, writer in slow:
@@ -258,7 +258,7 @@ async def test_half_a_request_delays_no_other_request(server: Inside) -> None:
 
 
 @pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nX-A: ", b"GET / HTTP/1.1\r\n"])
-async def test_an_endless_request_head_is_refused(server: Inside, start: bytes) -> None:
+async def test_an_endless_request_head_is_refused(server: InProcessServer, start: bytes) -> None:
     address = urlsplit(server.url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(start)
@@ -273,7 +273,9 @@ async def test_an_endless_request_head_is_refused(server: Inside, start: bytes) 
         await go_on()
 
 
-async def test_a_request_head_that_never_ends_times_out(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_head_that_never_ends_times_out(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.1)
     for start in (b"", b"GET", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
         address = urlsplit(server.url)
@@ -284,7 +286,7 @@ async def test_a_request_head_that_never_ends_times_out(server: Inside, monkeypa
                 assert await reader.read() == b""
 
 
-async def test_an_idle_connection_is_kept_longer_than_by_many_clients(server: Inside) -> None:
+async def test_an_idle_connection_is_kept_longer_than_by_many_clients(server: InProcessServer) -> None:
     """Many clients close a connection after five idle seconds.
 
     A server with the same limit would close some connections just as the client sends a request.
@@ -313,6 +315,6 @@ async def test_only_pages_of_configured_origins_may_send_requests(database_url: 
         assert told_of.headers["access-control-allow-origin"] == "https://chat.example"
 
 
-async def test_without_configured_origins_no_other_page_may_read(server: Inside) -> None:
+async def test_without_configured_origins_no_other_page_may_read(server: InProcessServer) -> None:
     response = await server.http.get("/api/health/live", headers={"Origin": "https://evil.example"})
     assert not [name for name in response.headers if name.startswith("access-control")]

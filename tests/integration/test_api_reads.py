@@ -10,20 +10,20 @@ import pytest_asyncio
 
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread, text_of
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="1000") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def working(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def working(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     """A server that stores every token as its own part, so that a long answer has thousands of parts."""
     async with shared(postgres_url, template, KHALA_FLUSH_PARTS="1", KHALA_FLUSH_MS="10") as inside:
         yield inside
@@ -33,7 +33,7 @@ async def read(thread: Thread, path: str) -> Any:
     return (await thread.http.get(path, headers=thread.headers)).raise_for_status().json()
 
 
-async def test_a_long_thread_is_read_from_its_newest_messages_page_by_page(server: Inside) -> None:
+async def test_a_long_thread_is_read_from_its_newest_messages_page_by_page(server: InProcessServer) -> None:
     thread = await server.thread()
     for number in range(52):
         await thread.send(f"Message {number}", options={"ifBusy": "queue"})
@@ -55,7 +55,7 @@ async def test_a_long_thread_is_read_from_its_newest_messages_page_by_page(serve
     assert (await read(thread, f"{path}?limit=105"))["hasMore"] is False
 
 
-async def test_a_run_of_thousands_of_parts_is_read_whole(working: Inside) -> None:
+async def test_a_run_of_thousands_of_parts_is_read_whole(working: InProcessServer) -> None:
     thread = await working.thread()
     before = (await thread.snapshot())["revision"]
     sent = await thread.send("/words=2500 /pace=2000")
@@ -78,7 +78,7 @@ async def test_a_run_of_thousands_of_parts_is_read_whole(working: Inside) -> Non
     assert run["finish"] == answer["finish"] == parts[-1]["data"]
 
 
-async def test_parts_are_read_from_any_seq_on(working: Inside) -> None:
+async def test_parts_are_read_from_any_seq_on(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = await thread.send("/words=40 /pace=0")
     await thread.ended(sent["runId"])
@@ -97,14 +97,14 @@ async def test_parts_are_read_from_any_seq_on(working: Inside) -> None:
 
 
 @pytest.mark.parametrize("query", ["after=-2", "after=2147483648", "after=x", "limit=0", "limit=1001", "limit=1e400"])
-async def test_limits_of_a_page_of_parts_are_enforced(server: Inside, query: str) -> None:
+async def test_limits_of_a_page_of_parts_are_enforced(server: InProcessServer, query: str) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     response = await thread.http.get(f"/api/runs/{sent['runId']}/parts?{query}", headers=thread.headers)
     assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == [query.partition("=")[0]]
 
 
-async def test_a_finished_run_has_its_usage_and_a_receipt(working: Inside) -> None:
+async def test_a_finished_run_has_its_usage_and_a_receipt(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = await thread.send("/words=5 /pace=0")
     run = await thread.ended(sent["runId"])
@@ -118,7 +118,7 @@ async def test_a_finished_run_has_its_usage_and_a_receipt(working: Inside) -> No
     ]
 
 
-async def test_a_reader_during_an_answer_gets_a_prefix_of_the_final_text(working: Inside) -> None:
+async def test_a_reader_during_an_answer_gets_a_prefix_of_the_final_text(working: InProcessServer) -> None:
     thread = await working.thread()
     async with working.observer(thread).following() as early:
         sent = await thread.send("/words=200 /pace=400")
@@ -135,7 +135,7 @@ async def test_a_reader_during_an_answer_gets_a_prefix_of_the_final_text(working
     assert [view.text(answer) for view in views] == [text_of(whole)] * 2
 
 
-async def test_reads_during_an_answer_never_go_back(working: Inside) -> None:
+async def test_reads_during_an_answer_never_go_back(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = await thread.send("/words=100 /pace=300")
     seen = [""]

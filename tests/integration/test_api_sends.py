@@ -12,20 +12,20 @@ from khala.domain.access import author_id_of_key, key_hash
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def working(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def working(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
 
@@ -38,7 +38,7 @@ async def canceled(thread: Thread, run_id: str, **body: Any) -> Any:
     return await thread.http.post(f"/api/runs/{run_id}/cancel", json=body or None, headers=thread.headers)
 
 
-async def test_a_send_returns_its_ids_at_once_and_all_its_rows_exist(server: Inside) -> None:
+async def test_a_send_returns_its_ids_at_once_and_all_its_rows_exist(server: InProcessServer) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     response = await thread.post("send", {"text": "What is a Khala?"})
@@ -69,7 +69,7 @@ async def test_a_send_returns_its_ids_at_once_and_all_its_rows_exist(server: Ins
     assert (run["messageId"], run["status"], run["attempt"]) == (answer["id"], "queued", 0)
 
 
-async def test_a_send_becomes_visible_all_at_once(server: Inside) -> None:
+async def test_a_send_becomes_visible_all_at_once(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -83,7 +83,7 @@ async def test_a_send_becomes_visible_all_at_once(server: Inside) -> None:
         assert [message["id"] for message in delta["messages"]] == [sent["userMessageId"], sent["assistantMessageId"]]
 
 
-async def test_a_repeated_send_makes_one_run(server: Inside) -> None:
+async def test_a_repeated_send_makes_one_run(server: InProcessServer) -> None:
     thread = await server.thread()
     body = {"text": "Hello", "messageId": str(uuid.uuid4())}
     first, again = await thread.post("send", body), await thread.post("send", body)
@@ -93,7 +93,7 @@ async def test_a_repeated_send_makes_one_run(server: Inside) -> None:
     assert len((await thread.snapshot())["messages"]) == 3
 
 
-async def test_twenty_equal_sends_at_once_make_one_run_and_get_the_same_response(server: Inside) -> None:
+async def test_twenty_equal_sends_at_once_make_one_run_and_get_the_same_response(server: InProcessServer) -> None:
     thread = await server.thread()
     body = {"text": "Hello", "messageId": str(uuid.uuid4())}
     responses = await asyncio.gather(*(thread.post("send", body) for _ in range(20)))
@@ -101,7 +101,7 @@ async def test_twenty_equal_sends_at_once_make_one_run_and_get_the_same_response
     assert len({response.text for response in responses}) == 1
 
 
-async def test_a_message_id_is_refused_with_another_text(server: Inside) -> None:
+async def test_a_message_id_is_refused_with_another_text(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     other = await thread.post("send", {"text": "Hello!", "messageId": sent["userMessageId"]})
@@ -111,7 +111,7 @@ async def test_a_message_id_is_refused_with_another_text(server: Inside) -> None
     assert len((await thread.snapshot())["messages"]) == 3
 
 
-async def test_a_message_id_of_another_thread_conflicts_without_revealing_more(server: Inside) -> None:
+async def test_a_message_id_of_another_thread_conflicts_without_revealing_more(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     sent = await other.send("A secret")
     for text in ("A secret", "Another text"):
@@ -120,7 +120,7 @@ async def test_a_message_id_of_another_thread_conflicts_without_revealing_more(s
     assert len((await thread.snapshot())["messages"]) == 1
 
 
-async def test_a_parent_must_be_a_message_of_the_thread(server: Inside) -> None:
+async def test_a_parent_must_be_a_message_of_the_thread(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     elsewhere = (await other.send("Elsewhere"))["userMessageId"]
     for parent in (elsewhere, str(uuid.uuid4())):
@@ -132,7 +132,7 @@ async def test_a_parent_must_be_a_message_of_the_thread(server: Inside) -> None:
     assert (asked["id"], asked["parentId"]) == (sent["userMessageId"], welcome["id"])
 
 
-async def test_a_second_send_is_refused_unless_it_may_wait_or_interrupt(server: Inside) -> None:
+async def test_a_second_send_is_refused_unless_it_may_wait_or_interrupt(server: InProcessServer) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     for body in ({"text": "Two"}, {"text": "Two", "options": {}}, {"text": "Two", "options": {"ifBusy": "reject"}}):
@@ -148,14 +148,14 @@ async def test_a_second_send_is_refused_unless_it_may_wait_or_interrupt(server: 
     ]
 
 
-async def test_only_one_of_sixty_sends_at_once_makes_a_run(server: Inside) -> None:
+async def test_only_one_of_sixty_sends_at_once_makes_a_run(server: InProcessServer) -> None:
     thread = await server.thread()
     responses = await asyncio.gather(*(thread.post("send", {"text": f"Send {n}"}) for n in range(60)))
     assert sorted(response.status_code for response in responses) == [202] + [409] * 59
     assert len((await thread.snapshot())["messages"]) == 3
 
 
-async def test_queued_answers_come_one_after_the_other(working: Inside) -> None:
+async def test_queued_answers_come_one_after_the_other(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = [await thread.send(f"/words={n} /pace=0", options={"ifBusy": "queue"}) for n in (30, 20, 10)]
     ended = [await thread.ended(one["runId"]) for one in sent]
@@ -164,7 +164,7 @@ async def test_queued_answers_come_one_after_the_other(working: Inside) -> None:
     assert [answers[one["assistantMessageId"]] for one in sent] == [words(30), words(20), words(10)]
 
 
-async def test_an_interrupted_answer_keeps_its_text_and_the_next_one_follows(working: Inside) -> None:
+async def test_an_interrupted_answer_keeps_its_text_and_the_next_one_follows(working: InProcessServer) -> None:
     thread = await working.thread()
     async with working.observer(thread).following() as observer:
         first = await thread.send("/words=5 /pace=0 /hang=3")
@@ -195,7 +195,7 @@ async def test_a_full_global_queue_refuses_every_send(database_url: str) -> None
         told(await (await server.thread()).post("send", {"text": "Two"}), 429, "rate_limited")
 
 
-async def test_a_queued_run_is_canceled_at_once(server: Inside) -> None:
+async def test_a_queued_run_is_canceled_at_once(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     response = await canceled(thread, sent["runId"], reason="Changed my mind")
@@ -210,7 +210,7 @@ async def test_a_queued_run_is_canceled_at_once(server: Inside) -> None:
     assert (await thread.post("send", {"text": "And again"})).status_code == 202
 
 
-async def test_a_run_that_has_ended_is_not_changed_by_a_cancel(working: Inside) -> None:
+async def test_a_run_that_has_ended_is_not_changed_by_a_cancel(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = await thread.send("/words=3 /pace=0")
     run = await thread.ended(sent["runId"])
@@ -221,7 +221,7 @@ async def test_a_run_that_has_ended_is_not_changed_by_a_cancel(working: Inside) 
     assert await thread.snapshot() == before
 
 
-async def test_a_running_answer_is_canceled_and_keeps_its_text(working: Inside) -> None:
+async def test_a_running_answer_is_canceled_and_keeps_its_text(working: InProcessServer) -> None:
     thread = await working.thread()
     async with working.observer(thread).following() as observer:
         sent = await thread.send("/words=5 /pace=0 /hang=2")
@@ -238,7 +238,7 @@ async def test_a_running_answer_is_canceled_and_keeps_its_text(working: Inside) 
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"reason": null}', b'{"reason": "%s"}' % (b"x" * 200)])
-async def test_a_cancel_needs_no_reason(server: Inside, body: bytes) -> None:
+async def test_a_cancel_needs_no_reason(server: InProcessServer, body: bytes) -> None:
     thread = await server.thread()
     run_id = (await thread.send("Hello"))["runId"]
     headers = thread.headers | {"Content-Type": "application/json"}
@@ -246,7 +246,7 @@ async def test_a_cancel_needs_no_reason(server: Inside, body: bytes) -> None:
     assert response.status_code == 202
 
 
-async def test_a_thread_accepts_a_send_as_soon_as_a_finish_is_visible(working: Inside) -> None:
+async def test_a_thread_accepts_a_send_as_soon_as_a_finish_is_visible(working: InProcessServer) -> None:
     thread = await working.thread()
     async with socket(working) as feed:
         await feed.subscribe(thread)
@@ -257,13 +257,13 @@ async def test_a_thread_accepts_a_send_as_soon_as_a_finish_is_visible(working: I
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u2003"])
-async def test_a_message_without_text_is_refused(server: Inside, text: str) -> None:
+async def test_a_message_without_text_is_refused(server: InProcessServer, text: str) -> None:
     thread = await server.thread()
     problem = told(await thread.post("send", {"text": text}), 400, "invalid_input")
     assert problem["errors"] == [{"path": "text", "message": "A message needs text."}]
 
 
-async def test_the_longest_text_is_accepted_and_a_longer_one_is_refused(server: Inside) -> None:
+async def test_the_longest_text_is_accepted_and_a_longer_one_is_refused(server: InProcessServer) -> None:
     thread = await server.thread()
     told(await thread.post("send", {"text": "𝄞" * 100_001}), 413, "payload_too_large")
     assert (await thread.post("send", {"text": "𝄞" * 100_000})).status_code == 202
@@ -288,7 +288,9 @@ async def test_the_longest_text_is_accepted_and_a_longer_one_is_refused(server: 
         ("text", ""),
     ],
 )
-async def test_an_invalid_send_is_refused_with_the_invalid_field(server: Inside, body: object, path: str) -> None:
+async def test_an_invalid_send_is_refused_with_the_invalid_field(
+    server: InProcessServer, body: object, path: str
+) -> None:
     thread = await server.thread()
     response = await server.http.post(f"/api/threads/{thread.id}/send", json=body, headers=thread.headers)
     if body is None:
@@ -298,7 +300,7 @@ async def test_an_invalid_send_is_refused_with_the_invalid_field(server: Inside,
     assert problem["errors"][0]["message"]
 
 
-async def test_a_text_is_returned_unchanged(server: Inside) -> None:
+async def test_a_text_is_returned_unchanged(server: InProcessServer) -> None:
     thread = await server.thread()
     text = "\u202e\ufeff\u2028 𝄞 \r\n\\u0000 <script> \u001b[31m \x7f ' \" ; DROP TABLE threads -- "
     await thread.send(text)

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from tests.support.client import Thread
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,12 +22,12 @@ NOTHING = "Nothing to change: send a title, a visibility or an activeLeaf."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_WELCOME=WELCOME) as inside:
         yield inside
 
 
-async def make(server: Inside, **body: Any) -> httpx.Response:
+async def make(server: InProcessServer, **body: Any) -> httpx.Response:
     return await server.http.post("/api/threads", json=body)
 
 
@@ -41,7 +41,7 @@ def told(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     return problem
 
 
-async def test_the_first_open_creates_the_thread_and_one_welcome(server: Inside) -> None:
+async def test_the_first_open_creates_the_thread_and_one_welcome(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
     made = await make(server, id=thread_id, anonKey=KEY, title="Aiur")
     assert made.status_code == 201
@@ -63,7 +63,7 @@ async def test_the_first_open_creates_the_thread_and_one_welcome(server: Inside)
     assert welcome["content"] == [{"type": "text", "text": WELCOME}]
 
 
-async def test_opening_again_with_the_same_id_and_key_adds_nothing(server: Inside) -> None:
+async def test_opening_again_with_the_same_id_and_key_adds_nothing(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
     first = await make(server, id=thread_id, anonKey=KEY)
     before = await Thread(server.http, thread_id, KEY).snapshot()
@@ -73,7 +73,7 @@ async def test_opening_again_with_the_same_id_and_key_adds_nothing(server: Insid
     assert await Thread(server.http, thread_id, KEY).snapshot() == before
 
 
-async def test_twenty_first_opens_at_once_create_one_thread_with_one_welcome(server: Inside) -> None:
+async def test_twenty_first_opens_at_once_create_one_thread_with_one_welcome(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
     made = await asyncio.gather(*(make(server, id=thread_id, anonKey=KEY) for _ in range(20)))
     assert sorted(response.status_code for response in made) == [200] * 19 + [201]
@@ -81,20 +81,20 @@ async def test_twenty_first_opens_at_once_create_one_thread_with_one_welcome(ser
     assert (snapshot["revision"], len(snapshot["messages"])) == (1, 1)
 
 
-async def test_an_existing_thread_is_forbidden_with_another_key(server: Inside) -> None:
+async def test_an_existing_thread_is_forbidden_with_another_key(server: InProcessServer) -> None:
     thread_id = (await make(server, anonKey=KEY)).json()["thread"]["id"]
     told(await make(server, id=thread_id, anonKey="b" * 32), 403, "forbidden")
     told(await make(server, id=thread_id), 403, "forbidden")
 
 
-async def test_a_thread_created_without_a_key_gets_a_new_key(server: Inside) -> None:
+async def test_a_thread_created_without_a_key_gets_a_new_key(server: InProcessServer) -> None:
     one, other = (await make(server)).json(), (await make(server)).json()
     assert len(one["anonKey"]) >= 43, "256 bits"
     assert one["anonKey"] != other["anonKey"]
     assert one["thread"]["id"] != other["thread"]["id"]
 
 
-async def test_a_thread_is_created_without_a_body(server: Inside) -> None:
+async def test_a_thread_is_created_without_a_body(server: InProcessServer) -> None:
     made = await server.http.post("/api/threads")
     assert made.status_code == 201
     assert len(made.json()["anonKey"]) >= 32
@@ -124,20 +124,20 @@ async def test_an_empty_welcome_adds_no_message(database_url: str) -> None:
         True,
     ],
 )
-async def test_a_key_that_is_too_weak_is_refused(server: Inside, key: object) -> None:
+async def test_a_key_that_is_too_weak_is_refused(server: InProcessServer, key: object) -> None:
     problem = told(await make(server, anonKey=key), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == ["anonKey"]
 
 
 @pytest.mark.parametrize("length", [32, 256])
-async def test_a_key_of_valid_length_opens_its_thread(server: Inside, length: int) -> None:
+async def test_a_key_of_valid_length_opens_its_thread(server: InProcessServer, length: int) -> None:
     made = await make(server, anonKey="~" * length)
     assert made.status_code == 201
     assert (await Thread(server.http, made.json()["thread"]["id"], "~" * length).snapshot())["revision"] == 1
 
 
 @pytest.mark.parametrize("title", ["t" * 201, "a\0b", 5, ["a"]])
-async def test_an_invalid_title_is_refused_at_creation_and_at_renaming(server: Inside, title: object) -> None:
+async def test_an_invalid_title_is_refused_at_creation_and_at_renaming(server: InProcessServer, title: object) -> None:
     thread = await server.thread()
     for response in (
         await make(server, title=title),
@@ -146,7 +146,7 @@ async def test_an_invalid_title_is_refused_at_creation_and_at_renaming(server: I
         assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["title"]
 
 
-async def test_a_thread_is_renamed_and_observers_get_a_delta(server: Inside) -> None:
+async def test_a_thread_is_renamed_and_observers_get_a_delta(server: InProcessServer) -> None:
     thread = await server.thread()
     path = f"/api/threads/{thread.id}"
     async with socket(server) as feed:
@@ -164,7 +164,7 @@ async def test_a_thread_is_renamed_and_observers_get_a_delta(server: Inside) -> 
     assert problem["errors"] == [{"path": "title", "message": NOTHING}]
 
 
-async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: Inside) -> None:
+async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: InProcessServer) -> None:
     key = uuid.uuid4().hex
     made = [(await make(server, anonKey=key)).json()["thread"]["id"] for _ in range(7)]
     await make(server, anonKey="b" * 32)
@@ -180,14 +180,14 @@ async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: Ins
     assert (found, pages) == (made[::-1], 3)
 
 
-async def test_a_last_page_that_is_full_has_no_next_cursor(server: Inside) -> None:
+async def test_a_last_page_that_is_full_has_no_next_cursor(server: InProcessServer) -> None:
     key = uuid.uuid4().hex
     await make(server, anonKey=key)
     response = await server.http.get("/api/threads?limit=1", headers={"X-Anon-Key": key})
     assert set(response.json()) == {"items"}
 
 
-async def test_a_caller_without_credentials_lists_no_threads(server: Inside) -> None:
+async def test_a_caller_without_credentials_lists_no_threads(server: InProcessServer) -> None:
     await server.thread()
     told(await server.http.get("/api/threads"), 401, "unauthorized")
     unknown = await server.http.get("/api/threads", headers={"X-Anon-Key": "c" * 32})
@@ -199,20 +199,20 @@ async def test_a_caller_without_credentials_lists_no_threads(server: Inside) -> 
     ["", "abc", "%00", "%F0%9F%98%80", "A" * 5000, "MjAyNi0wMS0wMSBuby11dWlk", "MDAwMS0wMS0wMVQwMDowMDowMCsyMzo1OSB4",
      "MDAwMS0wMS0wMVQwMDowMDowMCsyMzo1OSAwMTkzZTVhMC0wMDAwLTcwMDAtODAwMC0wMDAwMDAwMDAwMDA="],
 )  # fmt: skip
-async def test_an_invalid_cursor_is_refused(server: Inside, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(server: InProcessServer, cursor: str) -> None:
     response = await server.http.get(f"/api/threads?cursor={cursor}", headers={"X-Anon-Key": KEY})
     assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["cursor"]
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "201", "abc", "", "99999999999999999999", "1.5", "NaN"])
-async def test_a_limit_out_of_bounds_is_refused(server: Inside, limit: str) -> None:
+async def test_a_limit_out_of_bounds_is_refused(server: InProcessServer, limit: str) -> None:
     thread = await server.thread()
     for path in ("/api/threads", f"/api/threads/{thread.id}"):
         response = await server.http.get(f"{path}?limit={limit}", headers=thread.headers)
         assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["limit"]
 
 
-async def test_a_deleted_thread_stays_deleted_for_every_request(server: Inside) -> None:
+async def test_a_deleted_thread_stays_deleted_for_every_request(server: InProcessServer) -> None:
     thread = await server.thread()
     run_id = (await thread.send("Hello"))["runId"]
     path = f"/api/threads/{thread.id}"
@@ -225,7 +225,7 @@ async def test_a_deleted_thread_stays_deleted_for_every_request(server: Inside) 
     assert (await server.http.get("/api/threads", headers=thread.headers)).json() == {"items": []}
 
 
-async def test_a_reset_leaves_nothing_but_the_welcome(server: Inside) -> None:
+async def test_a_reset_leaves_nothing_but_the_welcome(server: InProcessServer) -> None:
     thread = await server.thread()
     run_id = (await thread.send("Hello"))["runId"]
     await thread.post(f"../../runs/{run_id}/cancel")

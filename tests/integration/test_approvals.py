@@ -14,9 +14,9 @@ from khala.store.postgres.database import Database
 from khala.store.runs import group_commit, parts
 from khala.tools.invocation import invoke
 from tests.support.agents import Agent, act, call, rules
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.people import make_member
 from tests.support.store import batch, claim, write
 
@@ -24,7 +24,7 @@ ASK = call("delete_file", path="a.txt")
 
 
 @pytest.fixture
-async def server(database_url: str) -> AsyncIterator[Inside]:
+async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     async with khala(database_url) as inside:
         yield inside
     db = Database(database_url)
@@ -32,7 +32,7 @@ async def server(database_url: str) -> AsyncIterator[Inside]:
     await db.close()
 
 
-async def blocked(server: Inside, said: str = ASK, **options: Any) -> tuple[Agent, str]:
+async def blocked(server: InProcessServer, said: str = ASK, **options: Any) -> tuple[Agent, str]:
     """A run that waits for the approval of its last call, and the id of that call."""
     thread = await server.thread()
     await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
@@ -41,7 +41,7 @@ async def blocked(server: Inside, said: str = ASK, **options: Any) -> tuple[Agen
     return agent, (await agent.cards())[-1]["toolCallId"]
 
 
-async def test_a_call_that_needs_approval_waits_without_an_executor(server: Inside) -> None:
+async def test_a_call_that_needs_approval_waits_without_an_executor(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     (card,) = await agent.cards()
     assert (card["state"], card["args"], len(card["digest"])) == ("blocked", {"path": "a.txt"}, 64)
@@ -55,7 +55,7 @@ async def test_a_call_that_needs_approval_waits_without_an_executor(server: Insi
     assert tuple(row) == (None, None)
 
 
-async def test_an_approved_call_runs_and_the_answer_continues(server: Inside) -> None:
+async def test_an_approved_call_runs_and_the_answer_continues(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     assert (await agent.decide(call_id, approved=True)).json()["state"] == "approved"
     run = await agent.ended()
@@ -66,7 +66,7 @@ async def test_an_approved_call_runs_and_the_answer_continues(server: Inside) ->
     assert receipt["data"]["approval"]["state"] == "approved"
 
 
-async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: Inside) -> None:
+async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     await agent.decide(call_id, approved=False, reason="not that one")
     await agent.ended()
@@ -78,7 +78,7 @@ async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: Inside)
     assert await found.states() == ["completed"]
 
 
-async def test_the_models_prompt_contains_a_denial(server: Inside) -> None:
+async def test_the_models_prompt_contains_a_denial(server: InProcessServer) -> None:
     thread = await server.thread()
     agent = await act(thread, ASK)  # the demo model's answer repeats the outcomes of its tools
     await agent.status("blocked")
@@ -87,7 +87,7 @@ async def test_the_models_prompt_contains_a_denial(server: Inside) -> None:
     assert "never" in await agent.text()
 
 
-async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: Inside) -> None:
+async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: InProcessServer) -> None:
     agent, call_id = await blocked(server, f"{call('todo_add', text='x')} {ASK}")
     assert await agent.states() == ["completed", "blocked"]
     await agent.decide(call_id, approved=True)
@@ -96,7 +96,7 @@ async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: Ins
     assert len(await agent.parts("tool-result")) == 2
 
 
-async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(server: Inside) -> None:
+async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(server: InProcessServer) -> None:
     agent, last = await blocked(server, f"{call('delete_file', path='b.txt')} {ASK}")
     await agent.decide(last, approved=True)
     await agent.until("blocked", "completed")
@@ -105,7 +105,7 @@ async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(serv
     assert (await agent.ended())["status"] == "final"
 
 
-async def test_changed_arguments_are_checked_shown_and_used(server: Inside) -> None:
+async def test_changed_arguments_are_checked_shown_and_used(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     wrong = await agent.decide(call_id, approved=True, editedArgs={"file": "b"})
     assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "editedArgs")
@@ -118,7 +118,7 @@ async def test_changed_arguments_are_checked_shown_and_used(server: Inside) -> N
     assert await found.states() == ["completed"]
 
 
-async def test_edited_arguments_that_cannot_be_stored_are_refused(server: Inside) -> None:
+async def test_edited_arguments_that_cannot_be_stored_are_refused(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     for args in ({"path": "a\0"}, {"path": "a", "\0": 1}):
         refused = await agent.decide(call_id, approved=True, editedArgs=args)
@@ -132,12 +132,12 @@ async def test_edited_arguments_that_cannot_be_stored_are_refused(server: Inside
 
 
 @pytest.mark.parametrize("call_id", ["%00", "call%00", "%F0%9F%98%80"])
-async def test_a_decision_with_an_invalid_call_id_is_refused(server: Inside, call_id: str) -> None:
+async def test_a_decision_with_an_invalid_call_id_is_refused(server: InProcessServer, call_id: str) -> None:
     agent, _ = await blocked(server)
     assert (await agent.decide(call_id, approved=True)).status_code == (400 if "%00" in call_id else 404)
 
 
-async def test_the_first_decision_is_final(server: Inside) -> None:
+async def test_the_first_decision_is_final(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     found = await asyncio.gather(*(agent.decide(call_id, approved=number % 2 == 0) for number in range(20)))
     codes = [one.status_code for one in found]
@@ -151,7 +151,7 @@ async def test_the_first_decision_is_final(server: Inside) -> None:
     assert (await agent.decide(call_id, approved=decided != "approved")).status_code == 409
 
 
-async def test_a_decision_is_bound_to_the_digest_of_the_call(server: Inside) -> None:
+async def test_a_decision_is_bound_to_the_digest_of_the_call(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     (card,) = await agent.cards()
     other = await agent.decide(call_id, approved=True, digest="0" * 64)
@@ -168,7 +168,7 @@ async def test_an_approval_without_a_decision_expires(database_url: str) -> None
         assert (await agent.decide(call_id, approved=True)).status_code == 409
 
 
-async def test_a_blocked_run_can_be_canceled(server: Inside) -> None:
+async def test_a_blocked_run_can_be_canceled(server: InProcessServer) -> None:
     agent, call_id = await blocked(server)
     await agent.cancel()
     run = await agent.ended(within=2)
@@ -178,13 +178,13 @@ async def test_a_blocked_run_can_be_canceled(server: Inside) -> None:
     assert run["finish"]["usage"]["inputTokens"] > 0
 
 
-async def test_a_call_with_invalid_arguments_fails_without_an_approval(server: Inside) -> None:
+async def test_a_call_with_invalid_arguments_fails_without_an_approval(server: InProcessServer) -> None:
     agent = await act(await server.thread(), call("delete_file", file="a.txt"))
     await agent.ended()
     assert await agent.states() == ["failed"]
 
 
-async def test_rules_allow_ask_and_deny(server: Inside) -> None:
+async def test_rules_allow_ask_and_deny(server: InProcessServer) -> None:
     thread = await server.thread()
     await rules(thread, delete_file="allow", todo_add="ask", todo_list="deny")
     agent = await act(thread, f"{call('delete_file', path='x')} {call('todo_add', text='x')} {call('todo_list')}")
@@ -193,7 +193,7 @@ async def test_rules_allow_ask_and_deny(server: Inside) -> None:
     await agent.cancel()
 
 
-async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: Inside) -> None:
+async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: InProcessServer) -> None:
     db = Database(server.database_url)
     owner, viewer, editor = [await person(db, name) for name in ("Owner", "Viewer", "Editor")]
     thread_id = await owned_thread(db, owner)
@@ -254,7 +254,7 @@ async def test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is
     assert ("unknown" in card["summary"]) == (outcome == "unknown")
 
 
-async def test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same(server: Inside) -> None:
+async def test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same(server: InProcessServer) -> None:
     thread = await server.thread()
     await rules(thread, write_file="ask")
     agent = await act(thread, HARMLESS + " /say Over.")

@@ -25,21 +25,21 @@ from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.schema import tables
 from tests.support import postgres
-from tests.support.archives import files_of, lines_of, manifest_of, packed
-from tests.support.client import client
-from tests.support.exporting import (
+from tests.support.account_with_data import (
     FILE,
     IMAGE,
     PASSWORD,
     account,
     archive_of,
     deployment,
-    filled,
-    into,
+    fill_account,
+    import_into,
     own_thread,
     store_of,
     upload,
 )
+from tests.support.archives import files_of, lines_of, manifest_of, packed
+from tests.support.client import client
 from tests.support.s3 import BUCKET, serving
 from tests.support.server import ROOT
 
@@ -94,7 +94,7 @@ async def test_an_imported_account_equals_the_exported_one(
             account(server) as who,
             account(server, "Zeratul") as friend,
         ):
-            thread = await filled(who, friend)
+            thread = await fill_account(who, friend)
             first, before = await archive_of(who), await thread.snapshot()
             friends = await archive_of(friend)
         assert manifest_of(first)["missing"] == []
@@ -102,11 +102,11 @@ async def test_an_imported_account_equals_the_exported_one(
         (tmp_path / "friend.zip").write_bytes(friends)
         hashed = await passwords.hash_password(PASSWORD)
         async with store_of(there, tmp_path / "there", elsewhere_url) as (db, blob_service):
-            await into(db, blob_service, tmp_path / "friend.zip", trusted=True)
-            done = await into(db, blob_service, tmp_path / "first.zip", trusted=True, password_hash=hashed)
+            await import_into(db, blob_service, tmp_path / "friend.zip", trusted=True)
+            done = await import_into(db, blob_service, tmp_path / "first.zip", trusted=True, password_hash=hashed)
             assert done.added
             rows = await counted(db)
-            assert not (await into(db, blob_service, tmp_path / "first.zip", trusted=True)).added
+            assert not (await import_into(db, blob_service, tmp_path / "first.zip", trusted=True)).added
             assert await counted(db) == rows, "a second import adds nothing"
         async with deployment(elsewhere_url, tmp_path / "there", there) as server, client(server.url) as http:
             login = {"email": who.email, "password": PASSWORD}
@@ -144,9 +144,9 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
         account(server) as who,
         account(server, "Zeratul") as friend,
     ):
-        thread = await filled(who, friend)
+        thread = await fill_account(who, friend)
         theirs = await own_thread(friend, "Theirs")
-        stranger = await filled(friend, who)
+        stranger = await fill_account(friend, who)
         (
             await who.http.post(f"/api/threads/{stranger.id}/send", json={"text": "/words=1 As a guest"})
         ).raise_for_status()
@@ -220,7 +220,7 @@ async def test_a_lost_or_damaged_blob_is_listed_in_the_manifest_and_the_rest_is_
     assert files_of(archive)[f"blobs/{names[b'whole']}"] == b"whole"
     (tmp_path / "archive.zip").write_bytes(archive)
     async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
-        done = await into(db, blob_service, tmp_path / "archive.zip")
+        done = await import_into(db, blob_service, tmp_path / "archive.zip")
         assert done.counts["blob"] == 1
         assert any("2 blobs were left out" in note for note in done.notes)
 
@@ -299,7 +299,7 @@ async def archive(database_url: str, tmp_path: Path) -> AsyncIterator[dict[str, 
         account(server) as who,
         account(server, "Zeratul") as friend,
     ):
-        await filled(who, friend)
+        await fill_account(who, friend)
         yield files_of(await archive_of(who))
 
 
@@ -355,7 +355,7 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         for number, (files, why, honest) in enumerate(wrong):
             path = packed(files, tmp_path / f"{number}.zip", honest=honest)
             with pytest.raises(ArchiveRefusedError, match=why.replace("(", r"\(").replace("..", r"\.\.")):
-                await into(db, blob_service, path)
+                await import_into(db, blob_service, path)
             assert await counted(db) | {"objects": 0} == empty, why
 
 
@@ -385,7 +385,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
             ):
                 path = packed(changed(archive, name, **fields), tmp_path / "forged.zip")
                 with pytest.raises(ArchiveRefusedError, match=why):
-                    await into(db, blob_service, path, trusted=True)
+                    await import_into(db, blob_service, path, trusted=True)
             assert await counted(db) | {"objects": 0} == before | {"objects": 0}
             forged = changed(archive, "messages.jsonl", authorId=victim.id)
             forged = changed(forged, "members.jsonl", userId=victim.id)
@@ -393,7 +393,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
             forged["identities.jsonl"] = msgspec.json.encode({"type": "identity", "data": identity}) + b"\n"
             forged = changed(forged, "runs.jsonl", status="queued", userId=victim.id)
             forged = with_claimed_bytes(forged, secret)
-            done = await into(db, blob_service, packed(forged, tmp_path / "forged.zip"))
+            done = await import_into(db, blob_service, packed(forged, tmp_path / "forged.zip"))
             assert {"member", "identity"}.isdisjoint(done.counts)
             async with db.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM memberships") == 0
@@ -438,7 +438,7 @@ async def test_an_unfinished_run_is_imported_as_canceled_and_verifies(
         (await who.http.post(f"/api/runs/{sent['runId']}/cancel", json={})).raise_for_status()
     (tmp_path / "archive.zip").write_bytes(archive)
     async with store_of(None, tmp_path / "there", elsewhere_url) as (there, blob_service):
-        done = await into(there, blob_service, tmp_path / "archive.zip")
+        done = await import_into(there, blob_service, tmp_path / "archive.zip")
         assert any("1 runs had not ended" in note for note in done.notes)
         async with there.driver() as driver:
             assert await driver.fetchval("SELECT status FROM runs") == "canceled"
@@ -457,7 +457,7 @@ async def test_an_existing_account_is_not_merged_with_an_imported_one(database_u
         (tmp_path / "archive.zip").write_bytes(await archive_of(who))
         async with store_of(None, tmp_path, database_url) as (db, blob_service):
             with pytest.raises(ArchiveRefusedError, match=r"exists already\. An import creates"):
-                await into(db, blob_service, tmp_path / "archive.zip")
+                await import_into(db, blob_service, tmp_path / "archive.zip")
 
 
 @pytest.mark.timeout(300)

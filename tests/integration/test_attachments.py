@@ -13,10 +13,10 @@ import pytest_asyncio
 from tests.integration.test_uploads import uploaded
 from tests.support.agents import Agent
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_server import PNG
 from tests.support.providers import Server, serving
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,13 +24,13 @@ TEXT = b"En taro Adun"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, KHALA_WELCOME="") as inside:
         yield inside
 
 
 @contextlib.asynccontextmanager
-async def with_provider(database_url: str, model: str) -> AsyncIterator[tuple[Inside, Server]]:
+async def with_provider(database_url: str, model: str) -> AsyncIterator[tuple[InProcessServer, Server]]:
     async with serving() as provider:
         settings: dict[str, Any] = {
             "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "ANTHROPIC_BASE_URL": provider.url,
@@ -78,7 +78,7 @@ async def test_files_of_earlier_messages_are_sent_to_the_model_again(database_ur
     assert base64.b64encode(PNG).decode() in json.dumps(first)
 
 
-async def test_the_message_has_its_files_and_readers_get_them(server: Inside) -> None:
+async def test_the_message_has_its_files_and_readers_get_them(server: InProcessServer) -> None:
     thread = await server.thread()
     first, second = await uploaded(thread, PNG, "image/png", "a.png"), await uploaded(thread, TEXT, name="b.txt")
     agent = await send(thread, "Look.", second, first)
@@ -95,7 +95,7 @@ async def test_the_message_has_its_files_and_readers_get_them(server: Inside) ->
     assert "`a.png`: image/png" in json.dumps(answer["content"])
 
 
-async def test_a_file_without_text_is_a_message_and_an_empty_send_is_refused(server: Inside) -> None:
+async def test_a_file_without_text_is_a_message_and_an_empty_send_is_refused(server: InProcessServer) -> None:
     thread = await server.thread()
     agent = await send(thread, "", await uploaded(thread, PNG, "image/png", "a.png"))
     assert (await agent.ended())["status"] == "final"
@@ -106,7 +106,7 @@ async def test_a_file_without_text_is_a_message_and_an_empty_send_is_refused(ser
     assert (await thread.post("send", {"text": ""})).status_code == 400
 
 
-async def test_attachments_that_are_no_pending_upload_of_the_thread_are_refused(server: Inside) -> None:
+async def test_attachments_that_are_no_pending_upload_of_the_thread_are_refused(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     own, foreign = await uploaded(thread, TEXT), await uploaded(other, TEXT)
     before = (await thread.snapshot())["revision"]
@@ -119,7 +119,7 @@ async def test_attachments_that_are_no_pending_upload_of_the_thread_are_refused(
     assert again.status_code == 400
 
 
-async def test_a_repeated_message_is_the_same_and_with_other_files_a_conflict(server: Inside) -> None:
+async def test_a_repeated_message_is_the_same_and_with_other_files_a_conflict(server: InProcessServer) -> None:
     thread = await server.thread()
     first, second = await uploaded(thread, TEXT), await uploaded(thread, TEXT)
     body = {"text": "Look.", "messageId": str(uuid.uuid4()), "attachments": [first]}
@@ -132,7 +132,7 @@ async def test_a_repeated_message_is_the_same_and_with_other_files_a_conflict(se
     await (await send(thread, "And this.", second)).ended()  # a conflict attaches no file
 
 
-async def test_a_tools_output_cannot_be_attached(server: Inside) -> None:
+async def test_a_tools_output_cannot_be_attached(server: InProcessServer) -> None:
     thread = await server.thread()
     written = json.dumps({"path": "a.txt", "content": "0123456789" * 1000})
     sent = await thread.send(f"/call write_file {written} /say Written.")

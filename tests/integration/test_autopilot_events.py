@@ -21,10 +21,10 @@ from khala.store.threads import thread_feed
 from tests.support import everything, postgres
 from tests.support.agents import call, connected, peculiar
 from tests.support.client import text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.openai_api import WEATHER, Requester
 from tests.support.server import ROOT
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,7 +50,9 @@ def configured(folder: Path, port: int) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
+async def server(
+    postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InProcessServer]:
     folder = tmp_path_factory.mktemp("mcp")
     async with peculiar(folder) as (served, _):
         env: dict[str, Any] = {"KHALA_MCP_CONFIG": configured(folder, served.port), "KHALA_COOLDOWN_MS": "0"}
@@ -60,14 +62,14 @@ async def server(postgres_url: str, template: str, tmp_path_factory: pytest.Temp
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def requester(server: Inside, store: Database) -> Requester:
+async def requester(server: InProcessServer, store: Database) -> Requester:
     requester = await Requester.new(server, store)
     await requester.allow(peculiar__all="allow", another__all="allow", everything__all="allow")
     return requester
@@ -161,7 +163,7 @@ async def test_r5_summaries_are_one_short_line_and_the_full_result_is_in_the_det
     assert (echo["taskId"], echo["tool"], echo["state"]) == (start["tasks"][0]["taskId"], "peculiar__echo", "completed")
     assert (echo["args"], echo["output"], echo["blob"]) == ({"text": text}, text, None)
     assert big["blob"]["size"] == 50_000
-    whole = await requester.inside.http.get(big["blob"]["url"], headers=requester.who.headers)
+    whole = await requester.inside.http.get(big["blob"]["url"], headers=requester.person.headers)
     assert whole.text == "x" * 50_000
 
 
@@ -172,19 +174,21 @@ async def detail(requester: Requester, wish: str = "/call todo_list {} /say Over
 
 
 async def test_r6_a_detail_token_is_unguessable_and_works_only_for_readers_of_the_thread(
-    requester: Requester, server: Inside, store: Database
+    requester: Requester, server: InProcessServer, store: Database
 ) -> None:
     token, start = await detail(requester)
     assert len(token) >= 43, "256 bits"
     other = await Requester.new(server, store)
     path = f"/autopilot/detail/{token}"
-    for headers, status in ((requester.who.headers, 200), (other.who.headers, 403), ({}, 403)):
+    for headers, status in ((requester.person.headers, 200), (other.person.headers, 403), ({}, 403)):
         assert (await server.http.get(path, headers=headers)).status_code == status
     link = {"role": "viewer"}
-    made = await server.http.post(f"/api/threads/{start['threadId']}/links", json=link, headers=requester.who.headers)
+    made = await server.http.post(
+        f"/api/threads/{start['threadId']}/links", json=link, headers=requester.person.headers
+    )
     shared_key = {"X-Share-Key": made.raise_for_status().json()["shareKey"]}
     assert (await server.http.get(path, headers=shared_key)).status_code == 200
-    unknown = await server.http.get(f"/autopilot/detail/{token[:-1]}_", headers=requester.who.headers)
+    unknown = await server.http.get(f"/autopilot/detail/{token[:-1]}_", headers=requester.person.headers)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
     async with store.driver() as driver:
         stored = await driver.fetch("SELECT * FROM detail_tokens")
@@ -208,7 +212,7 @@ async def test_r7_each_detail_token_has_its_own_expiry_and_expired_ones_are_purg
             await detail_tokens.create(driver, thread_id=thread_id, run_id=run_id, calls=["call"], lifetime=lasts)
             for lasts in (timedelta(seconds=-1), timedelta(hours=1))
         ]
-    gone = await requester.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=requester.who.headers)
+    gone = await requester.inside.http.get(f"/autopilot/detail/{made[0]['call']}", headers=requester.person.headers)
     assert gone.status_code == 404
     swept = await retention.purge(store, retention.RetentionPolicy(idle=timedelta()))
     assert swept["detail_tokens"] == 1
@@ -229,7 +233,7 @@ async def test_the_detail_of_a_task_can_be_read_while_it_runs(requester: Request
         await stream.until("task_update")
         found = await requester.get(f"/autopilot/detail/{task['detailToken']}")
         assert (found["state"], found["output"], found["durationMs"]) == ("running", None, None)
-        await requester.inside.http.post(f"/api/runs/{start['runId']}/cancel", headers=requester.who.headers)
+        await requester.inside.http.post(f"/api/runs/{start['runId']}/cancel", headers=requester.person.headers)
         events = await stream.all()
     assert ends(events) == ["cancelled"]
     assert (events[-1]["type"], events[-1]["reason"], stream.done) == ("autopilot_end", "canceled", True)
@@ -242,7 +246,7 @@ async def decide(requester: Requester, paused: dict[str, Any], *, approved: bool
     asked = paused["approvals"][place]
     path = f"/api/runs/{paused['runId']}/approvals/{asked['toolCallId']}"
     said = {"approved": approved, "digest": asked["digest"]}
-    (await requester.inside.http.post(path, json=said, headers=requester.who.headers)).raise_for_status()
+    (await requester.inside.http.post(path, json=said, headers=requester.person.headers)).raise_for_status()
 
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "failed")])
@@ -346,7 +350,7 @@ async def test_r15_a_broken_stream_has_no_end_event(requester: Requester) -> Non
     async with requester.stream(call("peculiar__hang")) as stream:
         start = await stream.until("autopilot_start")
         await stream.until("task_update")
-        gone = await requester.inside.http.delete(f"/api/threads/{start['threadId']}", headers=requester.who.headers)
+        gone = await requester.inside.http.delete(f"/api/threads/{start['threadId']}", headers=requester.person.headers)
         gone.raise_for_status()
         events = await stream.all()
     assert (of(events, "autopilot_end"), stream.done) == ([], False)
@@ -378,7 +382,7 @@ async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_el
             with contextlib.suppress(httpx.HTTPError, RuntimeError):
                 await stopping
         async with khala(url) as inside:
-            requester = Requester(inside, requester.who)
+            requester = Requester(inside, requester.person)
             run = await requester.ended(start["runId"])
         assert run["status"] == "final"
 

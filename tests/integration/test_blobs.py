@@ -38,7 +38,7 @@ from khala.store.blobs.blobs import StorageQuota
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread
 

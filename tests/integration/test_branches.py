@@ -11,25 +11,25 @@ import pytest_asyncio
 
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import told
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Server, serving
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 from tests.support.store import batch, claim, ending, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -42,7 +42,7 @@ async def provider() -> AsyncIterator[Server]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def working(postgres_url: str, template: str, provider: Server) -> AsyncIterator[Inside]:
+async def working(postgres_url: str, template: str, provider: Server) -> AsyncIterator[InProcessServer]:
     """A server with an executor, and with a model whose prompts the test can read."""
     settings: dict[str, Any] = {
         "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
@@ -84,7 +84,7 @@ def prompt(provider: Server) -> list[tuple[str, str]]:
     return [(one["role"], one["content"]) for one in provider.calls[-1].body["messages"]]
 
 
-async def test_a_thread_names_its_active_leaf(server: Inside) -> None:
+async def test_a_thread_names_its_active_leaf(server: InProcessServer) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     assert await leaf(thread) == welcome["id"]
@@ -96,7 +96,7 @@ async def test_a_thread_names_its_active_leaf(server: Inside) -> None:
     assert await leaf(thread) == sent["assistantMessageId"]
 
 
-async def test_an_empty_thread_has_no_active_leaf_and_a_reset_removes_it(working: Inside) -> None:
+async def test_an_empty_thread_has_no_active_leaf_and_a_reset_removes_it(working: InProcessServer) -> None:
     thread = await working.thread()
     assert await leaf(thread) is None
     await answered(thread, await thread.send("Hello"))
@@ -104,7 +104,7 @@ async def test_an_empty_thread_has_no_active_leaf_and_a_reset_removes_it(working
     assert "activeLeaf" not in (await thread.post("reset")).raise_for_status().json()
 
 
-async def test_a_send_moves_the_active_leaf_for_observers_and_a_cancel_does_not(server: Inside) -> None:
+async def test_a_send_moves_the_active_leaf_for_observers_and_a_cancel_does_not(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -116,7 +116,7 @@ async def test_a_send_moves_the_active_leaf_for_observers_and_a_cancel_does_not(
         assert "thread" not in await feed.next()
 
 
-async def test_choosing_another_branch_changes_it_for_every_observer(server: Inside) -> None:
+async def test_choosing_another_branch_changes_it_for_every_observer(server: InProcessServer) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     sent = await thread.send("Hello")
@@ -130,7 +130,7 @@ async def test_choosing_another_branch_changes_it_for_every_observer(server: Ins
         assert (await patched(thread, activeLeaf=welcome["id"])).json() == chosen.json(), (
             "choosing the active leaf again changes nothing"
         )
-        await feed.nothing()
+        await feed.expect_nothing()
     other = await thread.send("Good day", options={"ifBusy": "queue"})
     assert (await message(thread, other["userMessageId"]))["parentId"] == welcome["id"]
     assert (await message(thread, sent["userMessageId"]))["parentId"] == welcome["id"]
@@ -139,14 +139,16 @@ async def test_choosing_another_branch_changes_it_for_every_observer(server: Ins
     assert await leaf(thread) == explicit["assistantMessageId"]
 
 
-async def test_choosing_another_branch_updates_the_members_thread_lists(server: Inside, store: Database) -> None:
+async def test_choosing_another_branch_updates_the_members_thread_lists(
+    server: InProcessServer, store: Database
+) -> None:
     owner = await person(store)
     thread_id = str(await owned_thread(store, owner, welcome="Hello."))
     path = f"/api/threads/{thread_id}"
     [welcome] = (await server.http.get(path, headers=owner.headers)).json()["messages"]
     sent = await server.http.post(f"{path}/send", json={"text": "?"}, headers=owner.headers)
     async with socket(server, additional_headers=owner.headers) as feed:
-        await feed.say({"type": "watch"})
+        await feed.send({"type": "watch"})
         [listed] = (await feed.until("account"))["threads"]
         assert listed["thread"]["activeLeaf"] == sent.json()["assistantMessageId"]
         await server.http.patch(path, json={"activeLeaf": welcome["id"]}, headers=owner.headers)
@@ -154,7 +156,7 @@ async def test_choosing_another_branch_updates_the_members_thread_lists(server: 
         assert listed["thread"]["activeLeaf"] == welcome["id"]
 
 
-async def test_an_active_leaf_must_be_a_message_of_the_thread(server: Inside) -> None:
+async def test_an_active_leaf_must_be_a_message_of_the_thread(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     elsewhere = (await other.send("Elsewhere"))["userMessageId"]
     before = await thread.snapshot()
@@ -164,7 +166,7 @@ async def test_an_active_leaf_must_be_a_message_of_the_thread(server: Inside) ->
     assert await thread.snapshot() == before
 
 
-async def test_a_regenerated_answer_is_a_sibling_of_the_first(server: Inside) -> None:
+async def test_a_regenerated_answer_is_a_sibling_of_the_first(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -190,7 +192,7 @@ async def test_a_regenerated_answer_is_a_sibling_of_the_first(server: Inside) ->
     assert messages[2]["status"] == "canceled"
 
 
-async def test_a_repeated_regenerate_makes_one_answer(server: Inside) -> None:
+async def test_a_repeated_regenerate_makes_one_answer(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -210,7 +212,7 @@ async def test_a_repeated_regenerate_makes_one_answer(server: Inside) -> None:
     )
 
 
-async def test_only_questions_of_the_thread_can_be_regenerated(server: Inside) -> None:
+async def test_only_questions_of_the_thread_can_be_regenerated(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
     sent, elsewhere = await thread.send("Hello"), await other.send("Elsewhere")
@@ -234,7 +236,7 @@ async def test_only_questions_of_the_thread_can_be_regenerated(server: Inside) -
     assert await thread.snapshot() == before
 
 
-async def test_a_regenerate_waits_interrupts_or_is_refused_as_a_send(server: Inside) -> None:
+async def test_a_regenerate_waits_interrupts_or_is_refused_as_a_send(server: InProcessServer) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     question = first["userMessageId"]
@@ -245,7 +247,7 @@ async def test_a_regenerate_waits_interrupts_or_is_refused_as_a_send(server: Ins
     assert states == ["canceled", "canceled", "queued"]
 
 
-async def test_only_one_of_many_regenerates_at_once_runs_unless_they_may_wait(server: Inside) -> None:
+async def test_only_one_of_many_regenerates_at_once_runs_unless_they_may_wait(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
     await cancel(thread, sent)
@@ -270,7 +272,7 @@ async def test_a_regenerate_uses_budgets_as_a_send(database_url: str) -> None:
         assert await leaf(thread) == waiting.json()["assistantMessageId"]
 
 
-async def test_runs_are_executed_in_the_order_of_their_requests(server: Inside, store: Database) -> None:
+async def test_runs_are_executed_in_the_order_of_their_requests(server: InProcessServer, store: Database) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     queued: dict[str, Any] = {"options": {"ifBusy": "queue"}}
@@ -288,7 +290,9 @@ async def test_runs_are_executed_in_the_order_of_their_requests(server: Inside, 
     assert begun == order
 
 
-async def test_a_send_after_any_message_has_the_history_from_the_root_to_it(working: Inside, provider: Server) -> None:
+async def test_a_send_after_any_message_has_the_history_from_the_root_to_it(
+    working: InProcessServer, provider: Server
+) -> None:
     thread = await working.thread()
     said = ("assistant", "Hello, world!")
     one = await answered(thread, await thread.send("One"))
@@ -304,7 +308,7 @@ async def test_a_send_after_any_message_has_the_history_from_the_root_to_it(work
 
 
 async def test_a_regenerated_answer_has_neither_its_siblings_nor_later_messages_in_its_prompt(
-    working: Inside, provider: Server
+    working: InProcessServer, provider: Server
 ) -> None:
     thread = await working.thread()
     said = ("assistant", "Hello, world!")
@@ -320,7 +324,7 @@ async def test_a_regenerated_answer_has_neither_its_siblings_nor_later_messages_
 
 
 async def test_instructions_of_a_run_reach_the_model_only_then_and_before_the_threads(
-    working: Inside, provider: Server
+    working: InProcessServer, provider: Server
 ) -> None:
     db = Database(working.database_url)
     owner = await person(db)
@@ -353,7 +357,9 @@ async def test_a_regenerated_answer_continues_after_a_lost_executor(database_url
     assert text_of(found) == " ".join(f"word{n}" for n in range(1, 31))
 
 
-async def test_a_message_without_a_parent_starts_a_new_branch_at_the_root(working: Inside, provider: Server) -> None:
+async def test_a_message_without_a_parent_starts_a_new_branch_at_the_root(
+    working: InProcessServer, provider: Server
+) -> None:
     thread = await working.thread()
     first = await thread.send("apple")
     await thread.ended(first["runId"])

@@ -45,9 +45,9 @@ from khala.store.schema.tables import users
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import SendLimits, SendRequest
 from tests.integration.test_runs import answering, kinds, receipts, revisions
-from tests.support.cast import person
+from tests.support.callers import person
 from tests.support.client import Thread, text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Reply
 from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
 
@@ -522,7 +522,7 @@ async def finish_over(db: Database, run_id: UUID) -> Decimal:
     return OVER
 
 
-async def of_one_key(server: Inside, number: int) -> list[Thread]:
+async def of_one_key(server: InProcessServer, number: int) -> list[Thread]:
     """So many threads of one anonymous key."""
     key = uuid.uuid4().hex * 2
     made = [
@@ -577,7 +577,7 @@ async def test_many_priced_runs_at_once_exceed_the_limit_by_at_most_a_token_each
     assert most * Decimal("0.9") < used <= most + len(made) * 10 * TOKEN_USD
 
 
-async def budgeted(server: Inside, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
+async def budgeted(server: InProcessServer, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
     """Send with a budget; returns the thread, the run when it has ended, and the answer."""
     thread = await server.thread()
     sent = await thread.send("Go on and on.", options={"budget": budget})

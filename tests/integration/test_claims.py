@@ -10,11 +10,11 @@ import pytest_asyncio
 
 from khala.store.postgres.database import Database
 from tests.support.agents import act, call
-from tests.support.cast import Person, person
+from tests.support.callers import Person, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,13 +23,13 @@ STORY = "/words=60 /pace=60"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -48,7 +48,7 @@ def seen_by(thread: Thread, who: Person) -> Thread:
 
 
 async def test_a_claim_keeps_the_id_and_the_transcript_sets_the_owner_and_clears_the_key(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread, owner = await server.thread(), await person(store, "Tassadar")
     sent = await thread.send("/words=5")
@@ -65,7 +65,7 @@ async def test_a_claim_keeps_the_id_and_the_transcript_sets_the_owner_and_clears
 
 
 async def test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_claim_changes_nothing(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread, owner, other = await server.thread(), await person(store), await person(store)
     first = (await claim(thread, owner)).json()
@@ -81,7 +81,7 @@ async def test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_
 
 
 async def test_a_claim_with_a_wrong_key_without_an_account_or_of_an_unknown_thread_is_refused(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread, who = await server.thread(), await person(store)
     assert (await claim(thread, who, key="x" * 40)).status_code == 403
@@ -92,7 +92,7 @@ async def test_a_claim_with_a_wrong_key_without_an_account_or_of_an_unknown_thre
 
 
 async def test_several_threads_are_claimed_in_one_request_and_all_stay_reachable(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     owner, other = await person(store), await person(store)
     before = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()["thread"]["id"]
@@ -106,7 +106,7 @@ async def test_several_threads_are_claimed_in_one_request_and_all_stay_reachable
 
 
 async def test_one_of_fifty_claims_at_once_succeeds_and_the_thread_has_one_owner(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread = await server.thread()
     people = [await person(store) for _ in range(MANY)]
@@ -119,14 +119,14 @@ async def test_one_of_fifty_claims_at_once_succeeds_and_the_thread_has_one_owner
 
 
 async def test_fifty_claims_of_one_user_at_once_all_succeed_and_change_the_thread_once(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread, owner = await server.thread(), await person(store)
     answers = await asyncio.gather(*(claim(thread, owner) for _ in range(MANY)))
     assert {answer.json()["revision"] for answer in answers} == {2}
 
 
-async def test_claims_and_sends_at_once_leave_a_whole_thread(server: Inside, store: Database) -> None:
+async def test_claims_and_sends_at_once_leave_a_whole_thread(server: InProcessServer, store: Database) -> None:
     thread, owner = await server.thread(), await person(store)
     sends = [
         thread.post("send", {"text": f"{number} /words=1", "options": {"ifBusy": "queue"}}) for number in range(15)
@@ -147,7 +147,7 @@ async def test_claims_and_sends_at_once_leave_a_whole_thread(server: Inside, sto
 
 
 async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_streaming(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     thread, owner = await server.thread(), await person(store)
     sent = await thread.send(STORY)
@@ -158,7 +158,7 @@ async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_stre
         claimed_at = (await claim(thread, owner)).json()["revision"]
         gone = await stranger.until("gone")
         assert gone == {"type": "gone", "threadId": thread.id, "code": "forbidden"}
-        await stranger.nothing()
+        await stranger.expect_nothing()
         text, revision = "", 0
         while not text.endswith("word60"):
             frame = await own.next()
@@ -172,7 +172,7 @@ async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_stre
     assert text_of(answer) == " ".join(f"word{number}" for number in range(1, 61))
 
 
-async def test_claims_while_runs_end_leave_every_answer_whole(server: Inside, store: Database) -> None:
+async def test_claims_while_runs_end_leave_every_answer_whole(server: InProcessServer, store: Database) -> None:
     for words in range(1, 11):
         thread, owner = await server.thread(), await person(store)
         sent = await thread.send(f"/words={words} /pace=200")
@@ -183,18 +183,20 @@ async def test_claims_while_runs_end_leave_every_answer_whole(server: Inside, st
         assert text_of(answer) == " ".join(f"word{number}" for number in range(1, words + 1))
 
 
-async def test_a_link_created_before_the_claim_grants_access_after_it(server: Inside, store: Database) -> None:
+async def test_a_link_created_before_the_claim_grants_access_after_it(server: InProcessServer, store: Database) -> None:
     thread, owner = await server.thread(), await person(store)
     link = (await thread.post("links", {"role": "viewer"})).json()
     async with socket(server) as feed:
-        await feed.say({"type": "subscribe", "threadId": thread.id, "shareKey": link["shareKey"]})
+        await feed.send({"type": "subscribe", "threadId": thread.id, "shareKey": link["shareKey"]})
         assert (await feed.next())["type"] == "snapshot"
         await claim(thread, owner)
         delta = await feed.next()
         assert (delta["type"], delta["thread"]["ownerId"]) == ("delta", str(owner.id))
 
 
-async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(server: Inside, store: Database) -> None:
+async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(
+    server: InProcessServer, store: Database
+) -> None:
     thread, owner = await server.thread(), await person(store)
     ours = await other_thread(server, owner)
     written = call("write_file", path="before.txt", content="guest")
@@ -218,7 +220,7 @@ async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(serv
     assert requester == owner.id
 
 
-async def other_thread(server: Inside, owner: Person) -> Thread:
+async def other_thread(server: InProcessServer, owner: Person) -> Thread:
     """Another thread of the user, whose tools use the same files."""
     made = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()
     return seen_by(Thread(server.http, made["thread"]["id"], ""), owner)

@@ -11,7 +11,7 @@ from khala.runs.prompt import SUMMARY_HEADING
 from tests.integration.test_agents import verified
 from tests.support.agents import Agent, act, call
 from tests.support.client import Thread, text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Call, Reply, Server, serving
 from tests.support.wires import UseTool
 
@@ -42,7 +42,7 @@ def at_length(one: Call) -> Reply:
 @contextlib.asynccontextmanager
 async def serve(
     database_url: str, default: Callable[[Call], Reply], **env: str
-) -> AsyncIterator[tuple[Inside, Server]]:
+) -> AsyncIterator[tuple[InProcessServer, Server]]:
     async with serving(default=default) as provider:
         settings: dict[str, Any] = {
             "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key", "KHALA_MODEL": "openai:local",
@@ -160,7 +160,7 @@ async def test_one_message_that_is_too_long_to_summarise_whole_is_summarised_in_
         assert (await agent.run())["status"] == "final"
 
 
-def in_rounds(most: int) -> Callable[[Call], Reply]:
+def in_steps(most: int) -> Callable[[Call], Reply]:
     """A reply for each request: so many steps that call `glob`, each with other arguments, and then an answer."""
     made = iter(range(1, most + 1))
 
@@ -176,7 +176,7 @@ def in_rounds(most: int) -> Callable[[Call], Reply]:
 
 
 async def test_a_long_loop_of_tool_calls_is_compacted(database_url: str) -> None:
-    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), in_rounds(8))) as (server, provider):
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), in_steps(8))) as (server, provider):
         agent = await act(await server.thread(), "Count.", tools=["glob"], maxSteps=30)
         run = await agent.ended()
         assert (run["status"], run["steps"]) == ("final", 8)

@@ -88,12 +88,12 @@ async def test_an_observer_further_behind_gets_a_snapshot_and_continues_from_it(
     if messages:
         await say(db, thread_id, messages)
     now = await revision_of(db, thread_id)
-    async with process(db, 1) as (live, (ear,)):
-        await follow(live.threads, db, ear.client, thread_id, after=before)
-        first = await ear.until(now)
+    async with process(db, 1) as (live, (recorder,)):
+        await follow(live.threads, db, recorder.client, thread_id, after=before)
+        first = await recorder.until(now)
         await say(db, thread_id, 1)
         live.threads.handle_notification(str(thread_id))
-        second = await ear.until(now + 1)
+        second = await recorder.until(now + 1)
     assert first["type"] == ("snapshot" if parts == 2001 or messages == 101 else "delta")
     assert "reset" not in first
     assert (second["type"], second["from"], len(second["messages"])) == ("delta", now, 1)
@@ -103,11 +103,11 @@ async def test_observers_equally_far_behind_get_the_same_snapshot(db: Database) 
     thread_id = await new_thread(db)
     before = await write_parts(db, thread_id, MAX_DELTA_PARTS + 1)
     now = await revision_of(db, thread_id)
-    async with process(db, 5) as (live, ears):
-        for ear in ears:
-            await follow(live.threads, db, ear.client, thread_id, after=before)
-        found = await asyncio.gather(*(ear.until(now) for ear in ears))
-    assert [len(ear.frames) for ear in ears] == [1] * 5
+    async with process(db, 5) as (live, recorders):
+        for recorder in recorders:
+            await follow(live.threads, db, recorder.client, thread_id, after=before)
+        found = await asyncio.gather(*(recorder.until(now) for recorder in recorders))
+    assert [len(recorder.frames) for recorder in recorders] == [1] * 5
     assert all(one == found[0] and one["type"] == "snapshot" for one in found)
     assert found[0]["messages"][-1]["seq"] == MAX_DELTA_PARTS + 1
 

@@ -19,7 +19,7 @@ from khala.store.postgres import retries
 from khala.store.postgres.database import CONFLICT_MESSAGE, Database, TransactionConflict
 from khala.store.postgres.retries import MAX_TRIES, retried
 from khala.store.threads import sends
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.store import ask, new_thread
 
 CAUSES = {"40P01": "deadlock", "40001": "serialization"}
@@ -39,7 +39,7 @@ SINGLE = {"changing", "forgetting"}
 
 
 @pytest_asyncio.fixture
-async def server(database_url: str) -> AsyncIterator[Inside]:
+async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     async with khala(database_url, with_executor=False) as inside:
         yield inside
 
@@ -67,7 +67,9 @@ async def test_a_command_that_collides_is_retried_and_takes_effect_once(db: Data
 
 
 @pytest.mark.parametrize("code", CAUSES)
-async def test_a_command_that_keeps_colliding_is_unavailable_with_its_own_message(server: Inside, code: str) -> None:
+async def test_a_command_that_keeps_colliding_is_unavailable_with_its_own_message(
+    server: InProcessServer, code: str
+) -> None:
     thread, before = await server.thread(), _counted(code)
     db = Database(server.database_url)
     await _fail(db, 1000, code)

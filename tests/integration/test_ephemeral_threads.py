@@ -15,9 +15,9 @@ from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from tests.integration.test_openai_retries import IMAGE
 from tests.support.client import text_of
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.openai_api import Requester, user
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,20 +27,20 @@ KEEP = RetentionPolicy(idle=timedelta(0))
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def requester(server: Inside, store: Database) -> Requester:
+async def requester(server: InProcessServer, store: Database) -> Requester:
     return await Requester.new(server, store)
 
 
@@ -52,7 +52,7 @@ async def ask(requester: Requester, text: str = "/echo yes", **headers: str) -> 
 
 
 async def status(requester: Requester, thread_id: str) -> int:
-    return (await requester.inside.http.get(f"/api/threads/{thread_id}", headers=requester.who.headers)).status_code
+    return (await requester.inside.http.get(f"/api/threads/{thread_id}", headers=requester.person.headers)).status_code
 
 
 async def seconds_left(store: Database, thread_id: str) -> float:
@@ -72,14 +72,14 @@ async def listed(requester: Requester) -> list[str]:
 
 
 async def test_an_ephemeral_thread_is_on_no_list_and_only_its_owner_has_access(
-    server: Inside, store: Database, requester: Requester
+    server: InProcessServer, store: Database, requester: Requester
 ) -> None:
     usual = (await requester.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
     thread_id = await ask(requester)
     assert await listed(requester) == [usual]
     assert [text_of(one) for one in await requester.thread(thread_id)] == ["/echo yes", "yes"]
     assert await status(await Requester.new(server, store), thread_id) == 403
-    async with websockets.connect(server.socket_url, additional_headers=requester.who.headers) as socket:
+    async with websockets.connect(server.socket_url, additional_headers=requester.person.headers) as socket:
         await socket.send(json.dumps({"type": "watch"}))
         await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
         async with asyncio.timeout(20):
@@ -135,7 +135,7 @@ async def test_an_ephemeral_thread_is_kept_while_an_answer_is_written_and_delete
         await let_pass(store, thread_id, 4000)
         assert (await purge(store, KEEP))["expired threads"] == 0
         assert await status(requester, thread_id) == 200
-        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
+        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.person.headers)
         cancel.raise_for_status()
         await requester.ended(run_id)
     assert (await purge(store, KEEP))["expired threads"] == 1

@@ -10,23 +10,23 @@ from khala.live import fallback_poll
 from khala.live.fallback_poll import SNAPSHOT
 from khala.live.service import LiveService
 from khala.store.postgres.database import Database
-from tests.support.live import Ear, follow, listening
+from tests.support.live import FrameRecorder, follow, recording
 from tests.support.store import batch, lease_of, new_thread, write
 
 
 @contextlib.asynccontextmanager
-async def talking(db: Database, live: LiveService, ear: Ear) -> AsyncIterator[None]:
+async def talking(db: Database, live: LiveService, recorder: FrameRecorder) -> AsyncIterator[None]:
     """Another thread, which changes and notifies more often than the poll runs."""
     lease = await lease_of(db, await new_thread(db))
-    await follow(live.threads, db, ear.client, lease.thread_id)
-    await ear.until(2)
+    await follow(live.threads, db, recorder.client, lease.thread_id)
+    await recorder.until(2)
 
     async def talk() -> None:
         seq = 0
         while True:
             await write(db, batch(lease, seq, "x"))
             live.threads.handle_notification(str(lease.thread_id))
-            await ear.until(3 + seq)
+            await recorder.until(3 + seq)
             seq += 1
 
     task = asyncio.create_task(talk())
@@ -44,12 +44,12 @@ async def test_a_change_without_a_notification_is_found_while_other_threads_keep
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.1)
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
-    async with listening(live, 2) as (ear, other):
-        await follow(live.threads, db, ear.client, lease.thread_id)
-        await ear.until(2)
+    async with recording(live, 2) as (recorder, other):
+        await follow(live.threads, db, recorder.client, lease.thread_id)
+        await recorder.until(2)
         async with talking(db, live, other):
             await write(db, batch(lease, 0, "hello"))
-            frame = await ear.until(3)
+            frame = await recorder.until(3)
     assert [part["data"]["text"] for part in frame["parts"]] == ["hello"]
 
 

@@ -11,8 +11,8 @@ import pytest_asyncio
 from tests.integration.test_api_threads import told
 from tests.support.client import View
 from tests.support.frames import Socket, events, socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,13 +20,13 @@ HEAD = {"id", "threadId", "parentId", "role", "status", "runId", "seq", "created
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, KHALA_FLUSH_MS="20") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def still(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def still(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     """A server without an executor: only the test changes a thread's revision."""
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
@@ -42,7 +42,7 @@ async def until_finished(feed: Socket, answer: str) -> list[str]:
             return texts
 
 
-async def test_the_frames_of_an_answer_have_the_documented_shape(server: Inside) -> None:
+async def test_the_frames_of_an_answer_have_the_documented_shape(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         snapshot = await feed.subscribe(thread)
@@ -87,7 +87,7 @@ def _keys(value: Any) -> list[str]:
     return [*value, *[key for one in value.values() for key in _keys(one)]] if isinstance(value, dict) else []
 
 
-async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(server: Inside) -> None:
+async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(server: InProcessServer) -> None:
     thread = await server.thread()
     await thread.ended((await thread.send("/words=2000 /pace=0"))["runId"])
     async with socket(server) as feed:
@@ -102,7 +102,7 @@ async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(s
     assert sum(map(len, texts)) < 1000 * len(texts) + len(expected)
 
 
-async def test_the_frames_of_two_observers_are_the_same_bytes(server: Inside) -> None:
+async def test_the_frames_of_two_observers_are_the_same_bytes(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as one, socket(server) as two, events(thread) as three:
         for feed in (one, two):
@@ -114,7 +114,7 @@ async def test_the_frames_of_two_observers_are_the_same_bytes(server: Inside) ->
         assert [(await three.next())["data"] for _ in texts] == texts
 
 
-async def test_a_reader_resumes_from_any_revision_without_a_gap(server: Inside) -> None:
+async def test_a_reader_resumes_from_any_revision_without_a_gap(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         views = {0: View(thread.id)}
@@ -144,7 +144,7 @@ async def thread_at(view: View, revision: int) -> dict[str, Any]:
     return {"revision": revision, "messages": list(view.messages.values())[:1]}
 
 
-async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server: Inside) -> None:
+async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server: InProcessServer) -> None:
     thread = await server.thread()
     observer = server.observer(thread)
     async with observer.following():
@@ -159,18 +159,18 @@ async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server
     assert (view.snapshots, observer.connects) == (1, 5)
 
 
-async def test_a_current_cursor_gets_no_frame_until_a_change(still: Inside) -> None:
+async def test_a_current_cursor_gets_no_frame_until_a_change(still: InProcessServer) -> None:
     thread = await still.thread()
     async with socket(still) as feed:
-        await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key, "after": 1})
-        await feed.nothing()
+        await feed.send({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key, "after": 1})
+        await feed.expect_nothing()
         sent = await thread.send("Hello")
         delta = await feed.next()
         assert (delta["type"], delta["from"], delta["revision"]) == ("delta", 1, sent["revision"])
 
 
 @pytest.mark.parametrize("after", [2, 1000, 2**53 - 1])
-async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(still: Inside, after: int) -> None:
+async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(still: InProcessServer, after: int) -> None:
     thread = await still.thread()
     async with socket(still) as feed, socket(still) as other:
         first = await feed.subscribe(thread, after=after)
@@ -184,10 +184,10 @@ async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(stil
                     assert frame["type"] == "delta"
                     frame = await one.next()
                 assert (frame["type"], frame["revision"]) == ("delta", sent["revision"])
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
-async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: Inside) -> None:
+async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: InProcessServer) -> None:
     thread = await still.thread()
     await thread.send("Before")
     async with socket(still) as feed:
@@ -206,7 +206,7 @@ async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: 
         assert (delta["type"], delta["from"]) == ("delta", reset["revision"])
 
 
-async def test_a_reset_during_an_answer_ends_the_answer(server: Inside) -> None:
+async def test_a_reset_during_an_answer_ends_the_answer(server: InProcessServer) -> None:
     thread = await server.thread()
     async with server.observer(thread).following() as observer:
         sent = await thread.send("/words=2000 /pace=100")
@@ -225,7 +225,7 @@ async def test_a_reset_during_an_answer_ends_the_answer(server: Inside) -> None:
     assert len((await thread.snapshot())["messages"]) == 3
 
 
-async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_continue(server: Inside) -> None:
+async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_continue(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     gone = {"type": "gone", "threadId": thread.id, "code": "thread_not_found"}
     async with socket(server) as one, socket(server) as two, events(thread) as three:
@@ -237,7 +237,7 @@ async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_con
         await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
         for feed in (one, two):
             assert await feed.until("gone") == gone
-            await feed.nothing()
+            await feed.expect_nothing()
         while (frame := await three.frame())["type"] != "gone":
             assert frame["type"] == "delta"
         assert frame == gone
@@ -249,7 +249,7 @@ async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_con
     told(await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers), 404, "run_not_found")
 
 
-async def test_a_deleted_thread_stays_deleted(still: Inside) -> None:
+async def test_a_deleted_thread_stays_deleted(still: InProcessServer) -> None:
     thread = await still.thread()
     await thread.send("Before")
     async with socket(still) as feed:
@@ -261,7 +261,7 @@ async def test_a_deleted_thread_stays_deleted(still: Inside) -> None:
         assert (await feed.subscribe(thread, after=1))["code"] == "thread_not_found"
 
 
-async def test_a_reader_that_does_not_read_catches_up_later(server: Inside) -> None:
+async def test_a_reader_that_does_not_read_catches_up_later(server: InProcessServer) -> None:
     thread = await server.thread()
     options: dict[str, Any] = {"max_queue": 1, "ping_interval": None}
     async with socket(server, **options) as slow, socket(server) as quick:
@@ -277,10 +277,10 @@ async def test_a_reader_that_does_not_read_catches_up_later(server: Inside) -> N
     assert [view.text(one["assistantMessageId"]) for one in sent] == [expected] * 5
 
 
-async def test_changes_of_one_thread_are_not_sent_to_observers_of_another(still: Inside) -> None:
+async def test_changes_of_one_thread_are_not_sent_to_observers_of_another(still: InProcessServer) -> None:
     thread, other = await still.thread(), await still.thread()
     async with socket(still) as feed:
         await feed.subscribe(other)
         await thread.send("A secret")
         await thread.post("reset")
-        await feed.nothing()
+        await feed.expect_nothing()

@@ -10,19 +10,19 @@ import pytest_asyncio
 from khala.api.threads import feed_reader
 from tests.integration.test_api_threads import told
 from tests.support.frames import events, socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
-async def test_events_are_the_frames_of_the_socket_numbered_by_revision(server: Inside) -> None:
+async def test_events_are_the_frames_of_the_socket_numbered_by_revision(server: InProcessServer) -> None:
     thread = await server.thread()
     async with events(thread) as stream, socket(server) as feed:
         assert stream.response.status_code == 200
@@ -41,7 +41,7 @@ async def test_events_are_the_frames_of_the_socket_numbered_by_revision(server: 
 
 @pytest.mark.parametrize(("query", "headers"), [("", {"Last-Event-ID": "2"}), ("?after=2", {})])
 async def test_a_stream_resumes_after_the_revision_that_is_known(
-    server: Inside, query: str, headers: dict[str, str]
+    server: InProcessServer, query: str, headers: dict[str, str]
 ) -> None:
     thread = await server.thread()
     for number in range(3):
@@ -53,7 +53,7 @@ async def test_a_stream_resumes_after_the_revision_that_is_known(
         assert [message["role"] for message in delta["messages"]] == ["user", "assistant"] * 2
 
 
-async def test_last_event_id_takes_precedence_over_the_query_that_a_browser_repeats(server: Inside) -> None:
+async def test_last_event_id_takes_precedence_over_the_query_that_a_browser_repeats(server: InProcessServer) -> None:
     thread = await server.thread()
     for number in range(3):
         await thread.send(f"Message {number}", options={"ifBusy": "queue"})
@@ -66,7 +66,7 @@ async def test_last_event_id_takes_precedence_over_the_query_that_a_browser_repe
     ["", "x", "-1", "1e3", "2.0", "+1", "0x1", "5,6", "NaN", "9" * 16, "9" * 5000, "9007199254740991",
      "9007199254740992", "1\tid: 7", "<script>", "\xb2", "\xff"],
 )  # fmt: skip
-async def test_an_invalid_last_event_id_gets_a_snapshot(server: Inside, known: str) -> None:
+async def test_an_invalid_last_event_id_gets_a_snapshot(server: InProcessServer, known: str) -> None:
     thread = await server.thread()
     path = f"/api/threads/{thread.id}/events"
     headers = [(b"Last-Event-ID", known.encode("latin-1")), (b"X-Anon-Key", thread.key.encode())]
@@ -78,13 +78,13 @@ async def test_an_invalid_last_event_id_gets_a_snapshot(server: Inside, known: s
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "9007199254740992", "1.5", ""])
-async def test_an_after_parameter_that_is_no_revision_is_refused(server: Inside, after: str) -> None:
+async def test_an_after_parameter_that_is_no_revision_is_refused(server: InProcessServer, after: str) -> None:
     thread = await server.thread()
     response = await server.http.get(f"/api/threads/{thread.id}/events?after={after}", headers=thread.headers)
     assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["after"]
 
 
-async def test_an_idle_stream_sends_keep_alives(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_stream_sends_keep_alives(server: InProcessServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_reader, "KEEP_ALIVE_INTERVAL_SECONDS", 0.05)
     thread = await server.thread()
     async with events(thread) as stream:
@@ -99,7 +99,7 @@ async def test_an_idle_stream_sends_keep_alives(server: Inside, monkeypatch: pyt
         assert event["id"] == "2"
 
 
-async def test_a_stream_ends_when_its_thread_is_gone(server: Inside) -> None:
+async def test_a_stream_ends_when_its_thread_is_gone(server: InProcessServer) -> None:
     thread = await server.thread()
     async with events(thread) as stream:
         await stream.next()
@@ -111,7 +111,7 @@ async def test_a_stream_ends_when_its_thread_is_gone(server: Inside) -> None:
         assert stream.ended
 
 
-async def test_a_reset_is_sent_to_streams(server: Inside) -> None:
+async def test_a_reset_is_sent_to_streams(server: InProcessServer) -> None:
     thread = await server.thread()
     async with events(thread) as stream:
         await stream.next()
@@ -120,7 +120,7 @@ async def test_a_reset_is_sent_to_streams(server: Inside) -> None:
         assert (frame["type"], frame["reset"], frame["revision"]) == ("snapshot", True, 2)
 
 
-async def test_disconnected_streams_are_released(server: Inside) -> None:
+async def test_disconnected_streams_are_released(server: InProcessServer) -> None:
     thread = await server.thread()
     for _ in range(20):
         async with events(thread) as stream:

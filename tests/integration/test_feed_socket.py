@@ -18,20 +18,20 @@ from khala.api.http.http_protocol import BoundedHttpProtocol
 from khala.api.http.websocket_protocol import WebSocketProtocol
 from tests.support.client import Thread
 from tests.support.frames import socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="1000") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def named(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def named(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     origins = "https://chat.example, http://localhost:3000"
     async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=origins) as inside:
         yield inside
@@ -43,7 +43,7 @@ def error_of(frame: dict[str, Any], code: str, path: str | None = None) -> None:
     assert frame["message"]
 
 
-async def test_the_server_sends_hello_first_in_the_requested_subprotocol(server: Inside) -> None:
+async def test_the_server_sends_hello_first_in_the_requested_subprotocol(server: InProcessServer) -> None:
     async with socket(server, greeted=False) as feed:
         assert await feed.next() == {"type": "hello", "protocol": 1, "heartbeatSeconds": 25}
         assert feed.connection.subprotocol == "khala.v1"
@@ -54,10 +54,10 @@ async def test_the_server_sends_hello_first_in_the_requested_subprotocol(server:
             assert (await feed.next())["type"] == "hello"
 
 
-async def test_a_ping_is_answered(server: Inside) -> None:
+async def test_a_ping_is_answered(server: InProcessServer) -> None:
     async with socket(server) as feed:
         for _ in range(100):
-            await feed.say({"type": "ping"})
+            await feed.send({"type": "ping"})
         assert [await feed.next() for _ in range(100)] == [{"type": "pong"}] * 100
 
 
@@ -89,56 +89,58 @@ async def test_a_ping_is_answered(server: Inside) -> None:
         pytest.param({"type": "subscribe", "threadId": 5}, id="a subscribe to a number"),
     ],
 )
-async def test_an_invalid_frame_gets_an_error_and_the_socket_stays_open(server: Inside, frame: Any) -> None:
+async def test_an_invalid_frame_gets_an_error_and_the_socket_stays_open(server: InProcessServer, frame: Any) -> None:
     async with socket(server) as feed:
-        await feed.say(frame)
+        await feed.send(frame)
         answer = await feed.next()
         answer.pop("threadId", None)
         is_known = isinstance(frame, dict) and "state" in frame and isinstance(frame["state"], dict)
         error_of(answer, "invalid_input", path="threadId" if is_known else None)
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
 @pytest.mark.parametrize("after", ["x", "5", -1, 2**53, 10**400, 1.5, [], True])
-async def test_a_cursor_that_is_no_revision_is_an_error_that_names_the_thread(server: Inside, after: object) -> None:
+async def test_a_cursor_that_is_no_revision_is_an_error_that_names_the_thread(
+    server: InProcessServer, after: object
+) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         answer = await feed.subscribe(thread, after=after)
         assert (answer["type"], answer["code"]) == ("error", "invalid_input")
         if after != 10**400:
             assert answer["threadId"] == thread.id
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
-async def test_a_frame_over_64_kib_gets_an_error_and_one_of_64_kib_does_not(server: Inside) -> None:
+async def test_a_frame_over_64_kib_gets_an_error_and_one_of_64_kib_does_not(server: InProcessServer) -> None:
     async with socket(server) as feed:
         frame = json.dumps({"type": "ping"}).ljust(65_536)
-        await feed.say(frame)
+        await feed.send(frame)
         assert await feed.next() == {"type": "pong"}
-        await feed.say(frame + " ")
+        await feed.send(frame + " ")
         error_of(await feed.next(), "payload_too_large")
-        await feed.say(json.dumps({"type": "authenticate", "token": "é" * 33_000}, ensure_ascii=False))
+        await feed.send(json.dumps({"type": "authenticate", "token": "é" * 33_000}, ensure_ascii=False))
         error_of(await feed.next(), "payload_too_large")
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
-async def test_a_frame_over_a_mebibyte_closes(server: Inside) -> None:
+async def test_a_frame_over_a_mebibyte_closes(server: InProcessServer) -> None:
     async with socket(server) as feed:
-        await feed.say("x" * ((1 << 20) + 1))
+        await feed.send("x" * ((1 << 20) + 1))
         assert (await feed.closed())[0] == 1009
 
 
-async def test_the_tenth_invalid_frame_gets_an_error_and_closes_the_socket(server: Inside) -> None:
+async def test_the_tenth_invalid_frame_gets_an_error_and_closes_the_socket(server: InProcessServer) -> None:
     async with socket(server) as feed:
         for bad in ["no JSON", b"binary", "x" * 70_000, "{}", "[]"] * 2:
-            await feed.say({"type": "ping"})
-            await feed.say(bad)
+            await feed.send({"type": "ping"})
+            await feed.send(bad)
         answers = [await feed.next() for _ in range(20)]
         assert [answer["type"] for answer in answers] == ["pong", "error"] * 10
         assert await feed.closed() == (1008, "Too many bad frames.")
 
 
-async def test_refused_requests_do_not_count_as_invalid_frames(server: Inside) -> None:
+async def test_refused_requests_do_not_count_as_invalid_frames(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         for _ in range(20):
@@ -146,7 +148,7 @@ async def test_refused_requests_do_not_count_as_invalid_frames(server: Inside) -
         assert (await feed.subscribe(thread))["type"] == "snapshot"
 
 
-async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Inside) -> None:
+async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: InProcessServer) -> None:
     key = uuid.uuid4().hex
     ids = [str(uuid.uuid4()) for _ in range(101)]
     bodies = [{"id": thread_id, "anonKey": key} for thread_id in ids]
@@ -155,7 +157,7 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Insid
     threads = [Thread(server.http, thread_id, key) for thread_id in ids]
     async with socket(server) as feed:
         for thread in threads[:100]:
-            await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": key})
+            await feed.send({"type": "subscribe", "threadId": thread.id, "anonKey": key})
         told = [await feed.next() for _ in range(100)]
         assert {(frame["type"], frame["threadId"]) for frame in told} == {("snapshot", one) for one in ids[:100]}
         refused = await feed.subscribe(threads[100])
@@ -168,31 +170,31 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: Insid
         assert (await feed.subscribe(threads[0]))["type"] == "snapshot", (
             "a followed thread can be subscribed again at the limit"
         )
-        await feed.say({"type": "unsubscribe", "threadId": ids[0]})
+        await feed.send({"type": "unsubscribe", "threadId": ids[0]})
         assert (await feed.subscribe(threads[100]))["type"] == "snapshot"
         await threads[100].send("Hello")
         assert (await feed.next())["threadId"] == ids[100]
 
 
-async def test_after_an_unsubscribe_no_frame_comes_until_the_next_subscribe(server: Inside) -> None:
+async def test_after_an_unsubscribe_no_frame_comes_until_the_next_subscribe(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     async with socket(server) as feed, socket(server) as witness:
         await feed.subscribe(thread)
         await feed.subscribe(other)
         await witness.subscribe(thread)
-        await feed.say({"type": "unsubscribe", "threadId": thread.id})
-        await feed.say({"type": "unsubscribe", "threadId": str(uuid.uuid4())})
-        await feed.nothing()
+        await feed.send({"type": "unsubscribe", "threadId": thread.id})
+        await feed.send({"type": "unsubscribe", "threadId": str(uuid.uuid4())})
+        await feed.expect_nothing()
         sent = await thread.send("Nobody hears")
         assert (await witness.next())["revision"] == sent["revision"]
-        await feed.nothing()
+        await feed.expect_nothing()
         await other.send("But this")
         assert (await feed.next())["threadId"] == other.id
         missed = await feed.subscribe(thread, after=1)
         assert (missed["type"], missed["from"], missed["revision"]) == ("delta", 1, sent["revision"])
 
 
-async def test_two_threads_on_one_socket_keep_their_own_chains(server: Inside) -> None:
+async def test_two_threads_on_one_socket_keep_their_own_chains(server: InProcessServer) -> None:
     threads = [await server.thread() for _ in range(2)]
     queue = {"ifBusy": "queue"}
     async with socket(server) as feed:
@@ -205,17 +207,17 @@ async def test_two_threads_on_one_socket_keep_their_own_chains(server: Inside) -
         assert set(revisions.values()) == {11}
 
 
-async def test_a_second_subscribe_to_a_thread_starts_over(server: Inside) -> None:
+async def test_a_second_subscribe_to_a_thread_starts_over(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         first = await feed.subscribe(thread)
         assert await feed.subscribe(thread) == first
         await thread.send("Hello")
         assert (await feed.next())["from"] == first["revision"]
-        await feed.nothing()
+        await feed.expect_nothing()
 
 
-async def test_no_origin_and_our_own_may_connect(server: Inside) -> None:
+async def test_no_origin_and_our_own_may_connect(server: InProcessServer) -> None:
     for origin in (None, server.url):
         async with socket(server, origin=origin and Origin(origin)):
             pass
@@ -227,7 +229,7 @@ async def test_no_origin_and_our_own_may_connect(server: Inside) -> None:
      "{url}.evil.example", "{url}@evil.example", "http://evil.example/{url}",
      "ftp://{host}", "\xff", "{url}/", "{host}"],
 )  # fmt: skip
-async def test_a_foreign_origin_is_refused(server: Inside, origin: str) -> None:
+async def test_a_foreign_origin_is_refused(server: InProcessServer, origin: str) -> None:
     given = origin.format(url=server.url, host=server.url.removeprefix("http://"))
     with pytest.raises(InvalidStatus) as refused:
         async with connect(server.socket_url, additional_headers={"Origin": given}):
@@ -235,7 +237,7 @@ async def test_a_foreign_origin_is_refused(server: Inside, origin: str) -> None:
     assert refused.value.response.status_code == 403
 
 
-async def test_only_configured_origins_may_connect(named: Inside) -> None:
+async def test_only_configured_origins_may_connect(named: InProcessServer) -> None:
     for origin in ("https://chat.example", "http://localhost:3000", named.url):
         async with socket(named, origin=Origin(origin)):
             pass
@@ -244,7 +246,7 @@ async def test_only_configured_origins_may_connect(named: Inside) -> None:
             await connect(named.socket_url, origin=Origin(origin))
 
 
-async def test_a_plain_request_for_the_socket_is_no_crash(server: Inside) -> None:
+async def test_a_plain_request_for_the_socket_is_no_crash(server: InProcessServer) -> None:
     response = await server.http.get("/api/ws")
     assert (response.status_code, response.json()["code"]) in {(404, "not_found"), (405, "method_not_allowed")}
     with pytest.raises(InvalidStatus) as refused:
@@ -253,7 +255,7 @@ async def test_a_plain_request_for_the_socket_is_no_crash(server: Inside) -> Non
 
 
 async def test_sockets_that_disconnect_leave_no_state_behind(
-    server: Inside, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    server: InProcessServer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thread = await server.thread()
     queue = {"ifBusy": "queue"}
@@ -268,13 +270,13 @@ async def test_sockets_that_disconnect_leave_no_state_behind(
     await asyncio.gather(*sending)
     async with socket(server) as feed:
         assert (await feed.subscribe(thread))["revision"] == 21
-        await feed.nothing()
+        await feed.expect_nothing()
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert "error" not in capsys.readouterr().out
 
 
 async def test_a_closed_socket_is_freed_without_the_garbage_collector(
-    server: Inside, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[object]] = []
     for kind in (BoundedHttpProtocol, WebSocketProtocol):
@@ -290,7 +292,7 @@ async def test_a_closed_socket_is_freed_without_the_garbage_collector(
     gc.disable()
     try:
         async with socket(server) as feed:
-            await feed.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key})
+            await feed.send({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key})
             assert (await feed.next())["type"] == "snapshot"
             assert len(made) == 2
         async with asyncio.timeout(10):

@@ -16,9 +16,9 @@ from khala.domain import ids
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.readable import extract_text
 from khala.tools.ssrf_guard import is_public, networks
-from tests.support.calls_of_tools import ToolCallOutput, call, guest, user
 from tests.support.certificates import certificate
 from tests.support.pages import Pages, pages
+from tests.support.tool_calls import ToolCallOutput, call, guest, user
 
 HERE = networks(["127.0.0.1"])
 LINK_LOCAL = "http://169.254.169.254/latest/meta-data/"
@@ -76,35 +76,35 @@ def test_public_addresses_are_allowed(address: str) -> None:
     ],
 )  # fmt: skip
 async def test_a_redirect_is_checked_as_the_first_address_was(web: Pages, where: str) -> None:
-    web.says("/", b"", "302 Found", Location=where)
+    web.respond("/", b"", "302 Found", Location=where)
     names = Names("127.0.0.1", *(["127.0.0.2"] if "[" not in where else ["::1"]))
     said = await fetch(web.url(), FetchUrl(allow=HERE, resolve=names))
     assert (said.ok, said.result.code) == (False, "forbidden"), said.text
-    assert len(web.asked) == 1
+    assert len(web.requests) == 1
 
 
 @pytest.mark.parametrize(
     "where", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://a:b@127.0.0.1/", "http://0177.0.0.2/"]
 )
 async def test_a_redirect_to_another_scheme_or_an_invalid_url_is_refused(web: Pages, where: str) -> None:
-    web.says("/", b"", "302 Found", Location=where)
+    web.respond("/", b"", "302 Found", Location=where)
     assert (await fetch(web.url())).result.code == "bad_arguments"
     assert (await fetch(where)).result.code == "bad_arguments"
 
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_the_one_connected_to(web: Pages) -> None:
-    web.says("/", b"here", Content_Type="text/plain")
+    web.respond("/", b"here", Content_Type="text/plain")
     names = Names("127.0.0.1", "127.0.0.2")
     tool = FetchUrl(allow=HERE, resolve=names)
     assert (await fetch(web.url(host="rebinding.example"), tool)).text == "here"
     assert names.asked == ["rebinding.example"]
-    assert f"\r\nHost: rebinding.example:{web.port}\r\n" in web.asked[0]
+    assert f"\r\nHost: rebinding.example:{web.port}\r\n" in web.requests[0]
     assert (await fetch(web.url(host="rebinding.example"), tool)).result.code == "forbidden"
 
 
 async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages) -> None:
     said = await fetch(web.url(host="mixed.example"), FetchUrl(allow=HERE, resolve=Names("127.0.0.1,10.0.0.1")))
-    assert (said.result.code, web.asked) == ("forbidden", [])
+    assert (said.result.code, web.requests) == ("forbidden", [])
 
 
 async def test_only_standard_ports_of_public_addresses_are_allowed() -> None:
@@ -117,10 +117,10 @@ async def test_no_credential_of_the_server_is_sent_and_no_proxy_is_used(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-    web.says("/", b"", "302 Found", Location="/next", Set_Cookie="a=b")
-    web.says("/next", b"done", Content_Type="text/plain")
+    web.respond("/", b"", "302 Found", Location="/next", Set_Cookie="a=b")
+    web.respond("/next", b"done", Content_Type="text/plain")
     assert (await fetch(web.url())).text == "done"
-    heads = "\n".join(web.asked).lower()
+    heads = "\n".join(web.requests).lower()
     assert "cookie" not in heads
     assert "authorization" not in heads
     assert "referer" not in heads
@@ -128,15 +128,15 @@ async def test_no_credential_of_the_server_is_sent_and_no_proxy_is_used(
 
 async def test_at_most_five_redirects_are_followed(web: Pages) -> None:
     for number in range(6):
-        web.says(f"/{number}", b"", "301 Moved Permanently", Location=f"/{number + 1}")
-    web.says("/6", b"there", Content_Type="text/plain")
+        web.respond(f"/{number}", b"", "301 Moved Permanently", Location=f"/{number + 1}")
+    web.respond("/6", b"there", Content_Type="text/plain")
     assert (await fetch(web.url("/1"))).text == "there"
     assert (await fetch(web.url("/0"))).text == "The address redirects more than 5 times."
 
 
 async def test_a_body_that_is_too_large_is_refused_by_its_length_or_while_it_is_read(web: Pages) -> None:
-    web.says("/told", b"x" * 5000, Content_Type="text/plain")
-    web.says("/untold", b"x" * 5000, Content_Type="text/plain", Connection="close")
+    web.respond("/told", b"x" * 5000, Content_Type="text/plain")
+    web.respond("/untold", b"x" * 5000, Content_Type="text/plain", Connection="close")
     web.answers["/untold"] = web.answers["/untold"].replace(b"Content-Length: 5000\r\n", b"")
     for path in ("/told", "/untold"):
         assert (await fetch(web.url(path), maxBytes=4999)).result.code == "too_large"
@@ -148,7 +148,7 @@ async def test_a_decompression_bomb_is_stopped_at_the_limit(web: Pages, encoding
     plain = bytes(64 << 20)
     packed = gzip.compress(plain, mtime=0) if encoding == "gzip" else zlib.compress(plain)
     assert len(packed) < 100_000
-    web.says("/bomb", packed, Content_Type="application/octet-stream", Content_Encoding=encoding)
+    web.respond("/bomb", packed, Content_Type="application/octet-stream", Content_Encoding=encoding)
     said = await fetch(web.url("/bomb"))
     assert (said.result.code, len(said.content) <= 5 << 20) == ("too_large", True)
 
@@ -163,7 +163,7 @@ async def test_a_decompression_bomb_is_stopped_at_the_limit(web: Pages, encoding
     ],
 )
 async def test_a_compressed_body_is_unpacked(web: Pages, encoding: str, packed: bytes) -> None:
-    web.says("/", packed, Content_Type="text/plain", Content_Encoding=encoding)
+    web.respond("/", packed, Content_Type="text/plain", Content_Encoding=encoding)
     assert (await fetch(web.url())).text == "one two"
 
 
@@ -171,7 +171,7 @@ async def test_a_compressed_body_is_unpacked(web: Pages, encoding: str, packed: 
     ("encoding", "body"), [("gzip", b"nonsense"), ("br", b"x"), ("gzip", gzip.compress(b"x" * 99, mtime=0)[:-9])]
 )
 async def test_a_body_that_does_not_match_its_encoding_is_an_error(web: Pages, encoding: str, body: bytes) -> None:
-    web.says("/", body, Content_Type="text/plain", Content_Encoding=encoding)
+    web.respond("/", body, Content_Type="text/plain", Content_Encoding=encoding)
     said = await fetch(web.url())
     assert (said.ok, said.text.startswith("The body")) == (False, True)
 
@@ -180,16 +180,16 @@ async def test_a_page_is_returned_as_text_or_raw_on_request(web: Pages) -> None:
     page = (
         b"<html><head><title>Aiur &amp; all</title><script>x<y</script></head><body><h1>Home</h1><p>En <b>taro</b></p>"
     )
-    web.says("/", page, Content_Type="text/html; charset=utf-8")
+    web.respond("/", page, Content_Type="text/html; charset=utf-8")
     assert (await fetch(web.url())).text == f"Aiur & all\n{web.url()}\n\n# Home\nEn taro"
     raw = await fetch(web.url(), format="raw")
     assert (raw.content, raw.result.media_type) == (page, "text/html; charset=utf-8")
 
 
 async def test_an_error_status_of_the_host_is_reported(web: Pages) -> None:
-    web.says("/500", b"", "500 Internal Server Error")
-    web.says("/599", b"", "599 Strange")
-    web.says("/403", b"", "403 Forbidden")
+    web.respond("/500", b"", "500 Internal Server Error")
+    web.respond("/599", b"", "599 Strange")
+    web.respond("/403", b"", "403 Forbidden")
     web.answers["/nonsense"] = b"hello\r\n\r\n"
     assert (await fetch(web.url("/none"))).text == "127.0.0.1 answered 404 Not Found."
     codes = [(await fetch(web.url(path))).result.code for path in ("/none", "/500", "/599", "/403", "/nonsense")]
@@ -210,7 +210,7 @@ async def test_a_silent_host_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
     said = await call(FetchUrl(allow=HERE), guest(ids.new()), url=web.url())
-    assert (said.result.code, web.asked) == ("forbidden", [])
+    assert (said.result.code, web.requests) == ("forbidden", [])
     assert "needs the permission network" in said.text
 
 
@@ -221,7 +221,7 @@ async def test_over_tls_the_host_name_of_the_url_is_requested_and_verified(tmp_p
     server.load_cert_chain(file)
     server.sni_callback = lambda _, name, __: names.append(name)
     async with pages(server) as web:
-        web.says("/", b"secret", Content_Type="text/plain")
+        web.respond("/", b"secret", Content_Type="text/plain")
         answers = ["127.0.0.1"] * 3
         tool = FetchUrl(allow=HERE, resolve=Names(*answers), trust=ssl.create_default_context(cafile=file))
         assert (await fetch(f"https://good.example:{web.port}/", tool)).text == "secret"
@@ -229,7 +229,7 @@ async def test_over_tls_the_host_name_of_the_url_is_requested_and_verified(tmp_p
         assert (await fetch(f"https://other.example:{web.port}/", tool)).result.code == "unavailable"
         distrustful = FetchUrl(allow=HERE, resolve=Names(*answers))
         assert (await fetch(f"https://good.example:{web.port}/", distrustful)).result.code == "unavailable"
-        assert len(web.asked) == 1
+        assert len(web.requests) == 1
 
 
 @pytest.mark.parametrize(

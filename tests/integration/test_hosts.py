@@ -11,8 +11,8 @@ from websockets import InvalidStatus
 
 from tests.integration.test_api_threads import told
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,42 +32,42 @@ PATHS = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
-async def asked(server: Inside, host: str, path: str = "/api/auth", **headers: str) -> Any:
+async def asked(server: InProcessServer, host: str, path: str = "/api/auth", **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return await server.http.get(path, headers={"Host": host} | named)
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_server_on_loopback_refuses_other_host_names(server: Inside, path: str) -> None:
+async def test_a_server_on_loopback_refuses_other_host_names(server: InProcessServer, path: str) -> None:
     told(await asked(server, EVIL, path), 421, "misdirected_request")
 
 
 @pytest.mark.parametrize("path", ["/api/threads", "/mcp"])
-async def test_a_request_with_another_host_name_changes_nothing(server: Inside, path: str) -> None:
+async def test_a_request_with_another_host_name_changes_nothing(server: InProcessServer, path: str) -> None:
     told(await server.http.post(path, json={}, headers={"Host": EVIL}), 421, "misdirected_request")
 
 
-async def test_openais_clients_get_the_refusal_in_openais_format(server: Inside) -> None:
+async def test_openais_clients_get_the_refusal_in_openais_format(server: InProcessServer) -> None:
     answer = await asked(server, EVIL, "/v1/models")
     assert (answer.status_code, answer.json()["error"]["code"]) == (421, "misdirected_request")
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "khala.localhost"])
-async def test_the_machines_own_names_are_accepted(server: Inside, host: str) -> None:
+async def test_the_machines_own_names_are_accepted(server: InProcessServer, host: str) -> None:
     assert (await asked(server, host)).status_code == 200
 
 
 @pytest.mark.parametrize("path", HEALTH)
-async def test_health_probes_are_answered_under_any_host_name(server: Inside, path: str) -> None:
+async def test_health_probes_are_answered_under_any_host_name(server: InProcessServer, path: str) -> None:
     assert (await asked(server, "10.0.0.7:8000", path)).status_code == 200
 
 
-async def test_a_socket_for_another_name_is_refused(server: Inside) -> None:
+async def test_a_socket_for_another_name_is_refused(server: InProcessServer) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with socket(server, additional_headers={"Host": EVIL}):
             pass
@@ -79,7 +79,7 @@ async def test_a_socket_for_another_name_is_refused(server: Inside) -> None:
         pass
 
 
-async def test_two_host_headers_are_refused(server: Inside) -> None:
+async def test_two_host_headers_are_refused(server: InProcessServer) -> None:
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b"GET /api/auth HTTP/1.1\r\nHost: localhost\r\nHost: rebinding.example\r\nConnection: close\r\n\r\n")
@@ -88,7 +88,9 @@ async def test_two_host_headers_are_refused(server: Inside) -> None:
     writer.close()
 
 
-async def test_only_the_public_url_and_configured_hosts_are_accepted_whatever_a_proxy_forwards(server: Inside) -> None:
+async def test_only_the_public_url_and_configured_hosts_are_accepted_whatever_a_proxy_forwards(
+    server: InProcessServer,
+) -> None:
     url = server.database_url
     behind = {"KHALA_PUBLIC_URL": "https://chat.example", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
     async with khala(url, with_executor=False, **behind) as public:
@@ -101,7 +103,7 @@ async def test_only_the_public_url_and_configured_hosts_are_accepted_whatever_a_
         assert (await asked(named, "chat.example")).status_code == 421
 
 
-async def test_a_server_on_other_interfaces_accepts_every_host_until_one_is_configured(server: Inside) -> None:
+async def test_a_server_on_other_interfaces_accepts_every_host_until_one_is_configured(server: InProcessServer) -> None:
     url = server.database_url
     async with khala(url, with_executor=False, HOST="0.0.0.0") as open_to_all:
         assert (await asked(open_to_all, "khala.local")).status_code == 200

@@ -11,11 +11,11 @@ import pytest
 
 from khala.store.postgres.database import Database
 from tests.support.agents import act, call, rules
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
-from tests.support.statements import nodes, plan, planned, recorded, unbound
+from tests.support.in_process import InProcessServer, khala
+from tests.support.statements import has_plan, nodes, plan, recorded, unrestricted_tables
 
 QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
@@ -32,7 +32,7 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
 """By what a statement looks like, the tables in which it names no thread, and why."""
 
 
-async def use(server: Inside, db: Database) -> None:
+async def use(server: InProcessServer, db: Database) -> None:
     """Run everything that users and executors do frequently."""
     thread = await server.thread()
     one = server.observer(thread)
@@ -66,7 +66,7 @@ async def decide(thread: Thread) -> None:
     await agent.ended()
 
 
-async def together(server: Inside, db: Database) -> None:
+async def together(server: InProcessServer, db: Database) -> None:
     """A signed-in user follows a thread and the thread list, and is present."""
     artanis = await person(db, "Artanis")
     thread_id = str(await owned_thread(db, artanis))
@@ -76,7 +76,7 @@ async def together(server: Inside, db: Database) -> None:
             {"type": "watch"},
             {"type": "presence", "threadId": thread_id, "state": {"typing": True}},
         ):
-            await feed.say(frame)
+            await feed.send(frame)
         kinds: set[str] = set()
         async with asyncio.timeout(20):
             sent = await server.http.post(
@@ -98,8 +98,8 @@ async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: py
     needed: set[str] = set()
     wide: set[str] = set()
     async with db.driver() as driver:
-        for statement in filter(planned, seen):
-            missing = set(await unbound(driver, statement))
+        for statement in filter(has_plan, seen):
+            missing = set(await unrestricted_tables(driver, statement))
             excuses = [pattern for pattern in EXCUSED if re.search(pattern, statement)]
             unexcused[statement] = missing.difference(*(EXCUSED[pattern][0] for pattern in excuses))
             needed.update(pattern for pattern in excuses if missing & EXCUSED[pattern][0])
@@ -156,4 +156,4 @@ async def test_a_scan_of_a_whole_thread_is_detected(db: Database, condition: str
 )
 async def test_a_statement_that_names_no_thread_is_detected(db: Database, statement: str, missing: list[str]) -> None:
     async with db.driver() as driver:
-        assert await unbound(driver, statement) == missing
+        assert await unrestricted_tables(driver, statement) == missing

@@ -14,7 +14,7 @@ from khala.live.observer import MAX_OUTBOX_BYTES, CatchUpRead
 from khala.live.service import LiveService
 from khala.store.postgres.database import Database, Driver
 from khala.store.threads import threads
-from tests.support.live import follow, listening
+from tests.support.live import follow, recording
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 
@@ -42,19 +42,22 @@ async def test_observers_that_subscribe_together_share_one_read_and_need_no_late
     reader = Counting(db)
     live = live_by(db, reader)
     hub = live.threads
-    async with listening(live, 50) as ears:
+    async with recording(live, 50) as recorders:
         authorization = await hub.authorize(db, lease.thread_id, CALLER)
-        for ear in ears:
-            hub.subscribe(ear.client, lease.thread_id, None, authorization)
-        await asyncio.gather(*(ear.until(2) for ear in ears))
+        for recorder in recorders:
+            hub.subscribe(recorder.client, lease.thread_id, None, authorization)
+        await asyncio.gather(*(recorder.until(2) for recorder in recorders))
         joined = reader.reads
         for seq in range(3):
             await write(db, batch(lease, seq, f"{seq} "))
             hub.handle_notification(str(lease.thread_id))
-            await asyncio.gather(*(ear.until(3 + seq) for ear in ears))
+            await asyncio.gather(*(recorder.until(3 + seq) for recorder in recorders))
     assert joined == 1
     assert reader.reads == joined
-    assert all([frame["type"] for frame in ear.frames] == ["snapshot", "delta", "delta", "delta"] for ear in ears)
+    assert all(
+        [frame["type"] for frame in recorder.frames] == ["snapshot", "delta", "delta", "delta"]
+        for recorder in recorders
+    )
 
 
 async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Database) -> None:
@@ -62,9 +65,9 @@ async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Datab
     reader = Counting(db)
     live = live_by(db, reader)
     hub = live.threads
-    async with listening(live, 2) as (quick, stuck):
-        for ear in (quick, stuck):
-            await follow(hub, db, ear.client, lease.thread_id)
+    async with recording(live, 2) as (quick, stuck):
+        for recorder in (quick, stuck):
+            await follow(hub, db, recorder.client, lease.thread_id)
         await asyncio.gather(quick.until(2), stuck.until(2))
         stuck.open.clear()
         before, rounds = reader.reads, MAX_OUTBOX_BYTES // 3000 + 20
@@ -76,8 +79,8 @@ async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Datab
         stuck.open.set()
         await stuck.until(2 + rounds)
     texts = [
-        "".join(part["data"]["text"] for frame in ear.frames for part in frame.get("parts", []))
-        for ear in (quick, stuck)
+        "".join(part["data"]["text"] for frame in recorder.frames for part in frame.get("parts", []))
+        for recorder in (quick, stuck)
     ]
     assert texts[0] == texts[1] == "x" * 3000 * rounds
     assert all(after["from"] == at["revision"] for at, after in zip(stuck.frames, stuck.frames[1:], strict=False))
@@ -92,16 +95,16 @@ async def test_one_wake_up_reports_parts_messages_a_title_and_an_end(db: Databas
     live = live_by(db, reader)
     hub = live.threads
     watched = (lease.thread_id, asked, renamed, removed)
-    async with listening(live, 4) as ears:
-        for ear, thread_id in zip(ears, watched, strict=True):
-            await follow(hub, db, ear.client, thread_id)
-        await asyncio.gather(ears[0].until(2), *(ear.until(1) for ear in ears[1:]))
+    async with recording(live, 4) as recorders:
+        for recorder, thread_id in zip(recorders, watched, strict=True):
+            await follow(hub, db, recorder.client, thread_id)
+        await asyncio.gather(recorders[0].until(2), *(recorder.until(1) for recorder in recorders[1:]))
         await write(db, batch(lease, 0, "hello"))
         sent = await ask(db, asked)
         await threads.update_thread(db, renamed, CALLER, title="Aiur")
         await threads.remove(db, removed, CALLER)
         hub.handle_notification(",".join(map(str, watched)))
-        ends = (ears[0].until(3), ears[1].until(2), ears[2].until(2), ears[3].ends())
+        ends = (recorders[0].until(3), recorders[1].until(2), recorders[2].until(2), recorders[3].wait_gone())
         text, question, name = (await asyncio.gather(*ends))[:3]
     assert [part["data"]["text"] for part in text["parts"]] == ["hello"]
     assert [one["id"] for one in question["messages"]] == [str(sent.user_message_id), str(sent.assistant_message_id)]
@@ -131,7 +134,7 @@ async def test_an_observer_whose_first_read_is_overtaken_catches_up(db: Database
     reader = Held(db)
     live = live_by(db, reader)
     hub = live.threads
-    async with listening(live, 2) as (late, quick):
+    async with recording(live, 2) as (late, quick):
         await follow(hub, db, late.client, lease.thread_id)
         await reader.read_once.wait()
         await write(db, batch(lease, 0, "hello"))
@@ -147,9 +150,9 @@ async def test_after_a_second_subscribe_no_frame_of_the_first_one_comes(db: Data
     lease = await lease_of(db, await new_thread(db))
     live = live_by(db, CatchUpReader(db))
     hub = live.threads
-    async with listening(live, 2) as (quick, stuck):
-        for ear in (quick, stuck):
-            await follow(hub, db, ear.client, lease.thread_id)
+    async with recording(live, 2) as (quick, stuck):
+        for recorder in (quick, stuck):
+            await follow(hub, db, recorder.client, lease.thread_id)
         await asyncio.gather(quick.until(2), stuck.until(2))
         stuck.open.clear()
         for seq in range(4):
@@ -167,32 +170,32 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
     thread_id = await new_thread(db)
     live = live_by(db, CatchUpReader(db))
     hub = live.threads
-    async with listening(live, 3) as ears:
-        for ear in ears:
-            await follow(hub, db, ear.client, thread_id)
-        await asyncio.gather(*(ear.until(1) for ear in ears))
+    async with recording(live, 3) as recorders:
+        for recorder in recorders:
+            await follow(hub, db, recorder.client, thread_id)
+        await asyncio.gather(*(recorder.until(1) for recorder in recorders))
         await threads.remove(db, thread_id, CALLER)
         hub.handle_notification(str(thread_id))
         async with asyncio.timeout(5):
-            while not all(ear.frames[-1]["type"] == "gone" for ear in ears):
+            while not all(recorder.frames[-1]["type"] == "gone" for recorder in recorders):
                 await asyncio.sleep(0.01)
     assert not hub._topics
-    assert not any(ear.client.subscriptions for ear in ears)
+    assert not any(recorder.client.subscriptions for recorder in recorders)
 
 
 async def test_a_read_from_an_earlier_cursor_moves_no_observer_back(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = live_by(db, CatchUpReader(db))
     hub = live.threads
-    async with listening(live, 1) as (ear,):
-        subscription = await follow(hub, db, ear.client, lease.thread_id)
-        await ear.until(2)
+    async with recording(live, 1) as (recorder,):
+        subscription = await follow(hub, db, recorder.client, lease.thread_id)
+        await recorder.until(2)
         await write(db, batch(lease, 0, "hello"))
         hub.handle_notification(str(lease.thread_id))
-        await ear.until(3)
+        await recorder.until(3)
     stale = {lease.thread_id: TopicRead(FeedDelta(2, 3, Pong()), subscription.access_id)}
     await hub._deliver({lease.thread_id: 2}, stale, time.monotonic())
-    assert [frame["revision"] for frame in ear.frames] == [2, 3]
+    assert [frame["revision"] for frame in recorder.frames] == [2, 3]
     assert hub._changed == {lease.thread_id}, "the thread is read again"
 
 
@@ -215,13 +218,13 @@ async def test_a_failed_read_is_retried(db: Database) -> None:
     live = live_by(db, CatchUpReader(db))
     hub, away = live.threads, Away(db.url)
     hub._db = away
-    async with listening(live, 1) as (ear,):
-        await follow(hub, db, ear.client, lease.thread_id)
-        await ear.until(2)
+    async with recording(live, 1) as (recorder,):
+        await follow(hub, db, recorder.client, lease.thread_id)
+        await recorder.until(2)
         away.failures = 2
         await write(db, batch(lease, 0, "hello"))
         hub.handle_notification(str(lease.thread_id))
         async with asyncio.timeout(3):
-            await ear.until(3)
+            await recorder.until(3)
     assert away.failures == 0
     await away.close()

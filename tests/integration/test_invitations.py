@@ -17,23 +17,23 @@ from khala.store.operations import retention
 from khala.store.postgres.database import Database, driver_of
 from khala.store.sharing import invitations, sharing
 from khala.store.threads import threads
-from tests.support.cast import Person, owned_thread, person
+from tests.support.callers import Person, owned_thread, person
 from tests.support.frames import Socket, socket
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.people import make_member
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -76,23 +76,27 @@ class Hall(msgspec.Struct, frozen=True):
         return str(self.owner.id), "owner", "member"
 
 
-async def hall(server: Inside, store: Database, guest: Person | None = None, owner: Person | None = None) -> Hall:
+async def hall(
+    server: InProcessServer, store: Database, guest: Person | None = None, owner: Person | None = None
+) -> Hall:
     owner, guest = owner or await person(store, "Tassadar"), guest or await person(store, "Zeratul")
     return Hall(server.http, owner, guest, await owned_thread(store, owner, welcome="Hello."))
 
 
-async def invited_to(server: Inside, who: Person) -> list[dict[str, Any]]:
+async def invited_to(server: InProcessServer, who: Person) -> list[dict[str, Any]]:
     found = await server.http.get("/api/me/invitations", headers=who.headers)
     return list(found.raise_for_status().json()["items"])
 
 
-async def listed(server: Inside, who: Person) -> list[str]:
+async def listed(server: InProcessServer, who: Person) -> list[str]:
     found = await server.http.get("/api/threads", headers=who.headers)
     return [one["id"] for one in found.raise_for_status().json()["items"]]
 
 
 @pytest.mark.parametrize("role", ["viewer", "editor", "owner"])
-async def test_an_invited_user_can_only_read_until_they_accept(server: Inside, store: Database, role: str) -> None:
+async def test_an_invited_user_can_only_read_until_they_accept(
+    server: InProcessServer, store: Database, role: str
+) -> None:
     here = await hall(server, store)
     made = await here.invite(role)
     member = {"userId": str(here.guest.id), "name": "Zeratul", "role": role}
@@ -114,7 +118,7 @@ async def test_an_invited_user_can_only_read_until_they_accept(server: Inside, s
     assert await invited_to(server, here.guest) == []
 
 
-async def test_an_invitation_names_its_thread_sender_and_role(server: Inside, store: Database) -> None:
+async def test_an_invitation_names_its_thread_sender_and_role(server: InProcessServer, store: Database) -> None:
     here = await hall(server, store)
     await here.ask("PATCH", "", here.owner.headers, {"title": "Aiur"})
     await here.invite("editor")
@@ -126,7 +130,7 @@ async def test_an_invitation_names_its_thread_sender_and_role(server: Inside, st
 
 
 async def test_a_members_role_changes_at_once_and_an_invitations_before_it_is_accepted(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here = await hall(server, store)
     for role in ("editor", "viewer", "owner", "owner"):
@@ -137,12 +141,12 @@ async def test_a_members_role_changes_at_once_and_an_invitations_before_it_is_ac
     assert await here.role() == "viewer"
 
 
-async def test_declining_or_withdrawing_ends_read_access_at_once(server: Inside, store: Database) -> None:
+async def test_declining_or_withdrawing_ends_read_access_at_once(server: InProcessServer, store: Database) -> None:
     here, there = await hall(server, store), await hall(server, store)
     for place, ends in ((here, here.answer(accept=False)), (there, there.withdraw())):
         await place.invite("viewer")
         async with socket(server, additional_headers=place.guest.headers) as feed:
-            await feed.say({"type": "subscribe", "threadId": str(place.id)})
+            await feed.send({"type": "subscribe", "threadId": str(place.id)})
             assert (await feed.next())["type"] == "snapshot"
             assert (await ends).status_code == 204
             assert await feed.next() == {"type": "gone", "threadId": str(place.id), "code": "forbidden"}
@@ -152,7 +156,9 @@ async def test_declining_or_withdrawing_ends_read_access_at_once(server: Inside,
         assert (await place.withdraw()).status_code == 404
 
 
-async def test_an_invited_user_cannot_withdraw_another_users_invitation(server: Inside, store: Database) -> None:
+async def test_an_invited_user_cannot_withdraw_another_users_invitation(
+    server: InProcessServer, store: Database
+) -> None:
     here = await hall(server, store)
     other = msgspec.structs.replace(here, guest=await person(store))
     await here.invite("owner")
@@ -165,7 +171,7 @@ async def test_an_invited_user_cannot_withdraw_another_users_invitation(server: 
     ("editor", "viewer", "editor"), ("viewer", "editor", "editor"), ("viewer", "owner", "owner"),
 ])  # fmt: skip
 async def test_joining_with_a_link_and_an_invitation_gives_the_higher_role(
-    server: Inside, store: Database, link: str, invited: str, comes_to: str
+    server: InProcessServer, store: Database, link: str, invited: str, comes_to: str
 ) -> None:
     here = await hall(server, store)
     key = (await here.ask("POST", "/links", here.owner.headers, {"role": link})).json()["shareKey"]
@@ -177,7 +183,7 @@ async def test_joining_with_a_link_and_an_invitation_gives_the_higher_role(
 
 
 async def test_a_user_who_declined_is_not_invited_again_to_the_thread_or_by_the_same_sender(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here = await hall(server, store)
     elsewhere = await hall(server, store, here.guest, here.owner)
@@ -199,7 +205,7 @@ async def test_a_user_who_declined_is_not_invited_again_to_the_thread_or_by_the_
     assert (await elsewhere.invite()).status_code == 200
 
 
-async def test_repeated_invitations_and_withdrawals_are_refused(server: Inside, store: Database) -> None:
+async def test_repeated_invitations_and_withdrawals_are_refused(server: InProcessServer, store: Database) -> None:
     here = await hall(server, store)
     for _ in range(5):
         assert (await here.invite()).status_code == 200
@@ -212,7 +218,7 @@ async def test_repeated_invitations_and_withdrawals_are_refused(server: Inside, 
     assert (await other.invite()).status_code == 200
 
 
-async def test_a_sender_has_a_daily_limit_of_invitations(server: Inside, store: Database) -> None:
+async def test_a_sender_has_a_daily_limit_of_invitations(server: InProcessServer, store: Database) -> None:
     here = await hall(server, store)
     for _ in range(MAX_SENT_PER_DAY - 1):
         async with store.transaction() as connection:
@@ -225,7 +231,9 @@ async def test_a_sender_has_a_daily_limit_of_invitations(server: Inside, store: 
     assert await invited_to(server, other.guest) == []
 
 
-async def test_a_users_open_invitations_are_limited_by_sender_and_in_total(server: Inside, store: Database) -> None:
+async def test_a_users_open_invitations_are_limited_by_sender_and_in_total(
+    server: InProcessServer, store: Database
+) -> None:
     guest, owner = await person(store), await person(store)
     halls = [await hall(server, store, guest, owner) for _ in range(MAX_FROM_ONE_SENDER)]
     for here in halls:
@@ -254,7 +262,7 @@ async def test_a_users_open_invitations_are_limited_by_sender_and_in_total(serve
     assert (await over.invite()).status_code == 200
 
 
-async def test_all_senders_without_an_account_share_one_limit(server: Inside, store: Database) -> None:
+async def test_all_senders_without_an_account_share_one_limit(server: InProcessServer, store: Database) -> None:
     guest = await person(store)
 
     async def invite() -> int:
@@ -269,7 +277,7 @@ async def test_all_senders_without_an_account_share_one_limit(server: Inside, st
     assert joined.json()["status"] == "member"
 
 
-async def test_invited_users_count_towards_the_member_limit(server: Inside, store: Database) -> None:
+async def test_invited_users_count_towards_the_member_limit(server: InProcessServer, store: Database) -> None:
     here = await hall(server, store)
     async with store.driver() as driver:
         await driver.execute(
@@ -290,11 +298,11 @@ async def account(feed: Socket) -> dict[str, Any]:
     return dict(await feed.until("account"))
 
 
-async def test_the_account_feed_reports_invitations_and_their_end(server: Inside, store: Database) -> None:
+async def test_the_account_feed_reports_invitations_and_their_end(server: InProcessServer, store: Database) -> None:
     here = await hall(server, store)
     there = await hall(server, store, here.guest)
     async with socket(server, additional_headers=here.guest.headers) as feed:
-        await feed.say({"type": "watch"})
+        await feed.send({"type": "watch"})
         first = await account(feed)
         assert (first["threads"], "invitations" in first) == ([], False)
         await here.invite("editor")
@@ -316,13 +324,13 @@ async def test_the_account_feed_reports_invitations_and_their_end(server: Inside
         await here.ask("PATCH", "", here.owner.headers, {"title": "Aiur"})
         assert "invitations" not in await account(feed)
         async with socket(server, additional_headers=here.guest.headers) as late:
-            await late.say({"type": "watch"})
+            await late.send({"type": "watch"})
             assert [one["threadId"] for one in (await account(late))["invitations"]] == [str(there.id)]
         await there.ask("DELETE", "", there.owner.headers)
         assert (await account(feed))["invitations"] == []
 
 
-async def test_claiming_a_thread_removes_the_users_invitation_to_it(server: Inside, store: Database) -> None:
+async def test_claiming_a_thread_removes_the_users_invitation_to_it(server: InProcessServer, store: Database) -> None:
     thread, who = await server.thread(), await person(store)
     path, body = f"/api/threads/{thread.id}", {"role": "viewer"}
     await server.http.put(f"{path}/members/{who.id}", json=body, headers=thread.headers)
@@ -333,7 +341,7 @@ async def test_claiming_a_thread_removes_the_users_invitation_to_it(server: Insi
 
 
 async def test_a_membership_created_by_the_previous_version_overrides_the_invitation(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here = await hall(server, store)
     await here.invite("owner")
@@ -347,7 +355,7 @@ async def test_a_membership_created_by_the_previous_version_overrides_the_invita
 
 
 async def test_of_deleted_accounts_no_invitation_is_left_and_none_of_their_names(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here, there = await hall(server, store), await hall(server, store)
     second = await person(store, "Second")
@@ -363,7 +371,7 @@ async def test_of_deleted_accounts_no_invitation_is_left_and_none_of_their_names
     assert await invited_to(server, here.guest) == []
 
 
-async def test_accepting_while_it_is_withdrawn_leaves_no_member(server: Inside, store: Database) -> None:
+async def test_accepting_while_it_is_withdrawn_leaves_no_member(server: InProcessServer, store: Database) -> None:
     for _ in range(5):
         here = await hall(server, store)
         await here.invite()
@@ -373,7 +381,7 @@ async def test_accepting_while_it_is_withdrawn_leaves_no_member(server: Inside, 
         assert (await here.members(), await here.role()) == ([here.first], None)
 
 
-async def test_declined_invitations_are_purged_in_time(server: Inside, store: Database) -> None:
+async def test_declined_invitations_are_purged_in_time(server: InProcessServer, store: Database) -> None:
     here, there = await hall(server, store), await hall(server, store)
     for place in (here, there):
         await place.invite()
@@ -387,7 +395,9 @@ async def test_declined_invitations_are_purged_in_time(server: Inside, store: Da
         assert [row["thread_id"] for row in await driver.fetch(query, [here.id, there.id])] == [there.id]
 
 
-async def test_the_audit_trail_names_invited_users_and_their_responses(server: Inside, store: Database) -> None:
+async def test_the_audit_trail_names_invited_users_and_their_responses(
+    server: InProcessServer, store: Database
+) -> None:
     here, there = await hall(server, store), await hall(server, store)
     await here.invite()
     await here.answer(accept=True)

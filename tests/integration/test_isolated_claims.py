@@ -18,7 +18,7 @@ from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
 from khala.store.runs.leases import Lease
 from khala.store.runs.run_queue import ClaimedRun
-from tests.support.inside import khala
+from tests.support.in_process import khala
 from tests.support.poison import POISONED
 from tests.support.store import ask, batch, claim, new_thread, write
 

@@ -18,9 +18,9 @@ from khala.domain import ids
 from khala.store.postgres.database import Database
 from tests.integration.test_agents import verified
 from tests.support.agents import PECULIAR, act, call, rules, with_peculiar
-from tests.support.cast import Person, person
+from tests.support.callers import Person, person
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.server import Server, ended
 
 MIB = 1 << 20
@@ -135,7 +135,7 @@ async def copied(database_url: str, thread: Thread, message_id: str, times: int)
     await db.close()
 
 
-async def first_frame(server: Inside, thread: Thread) -> tuple[dict[str, Any], int]:
+async def first_frame(server: InProcessServer, thread: Thread) -> tuple[dict[str, Any], int]:
     """The first snapshot frame of the socket, and its size in bytes."""
     protocol = websockets.Subprotocol("khala.v1")
     async with websockets.connect(server.socket_url, subprotocols=[protocol], max_size=None) as feed:
@@ -165,7 +165,7 @@ async def test_ten_thousand_calls_in_a_thread_are_read_in_pages_of_bounded_size(
     await verified(database_url)
 
 
-async def assert_pages(server: Inside, thread: Thread) -> None:
+async def assert_pages(server: InProcessServer, thread: Thread) -> None:
     path = f"/api/threads/{thread.id}"
     response = await server.http.get(path, headers=thread.headers)
     print(f"snapshot: {len(response.content) / MIB:.1f} MiB in {response.elapsed.total_seconds():.2f} s")

@@ -35,10 +35,10 @@ from khala.store.threads import sends, threads
 from khala.store.threads.sends import SendRequest
 from khala.store.tools import approvals
 from khala.store.tools.approvals import ApprovalDecision
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import text_of
-from tests.support.inside import khala
-from tests.support.store import CALLER, KEY, ROOMY, ask, batch, claim, lease_of, new_thread, write
+from tests.support.in_process import khala
+from tests.support.store import CALLER, HIGH_LIMITS, KEY, ask, batch, claim, lease_of, new_thread, write
 
 CALL = "call_1"
 
@@ -324,8 +324,8 @@ async def test_a_viewer_cannot_send(db: Database) -> None:
         thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
     )
     with pytest.raises(Forbidden):
-        await sends.regenerate(db, again, ids.new(), viewer, ROOMY)
-    assert (await sends.regenerate(db, again, ids.new(), editor, ROOMY))[1]
+        await sends.regenerate(db, again, ids.new(), viewer, HIGH_LIMITS)
+    assert (await sends.regenerate(db, again, ids.new(), editor, HIGH_LIMITS))[1]
 
 
 async def test_an_answer_id_belongs_to_one_question(db: Database) -> None:
@@ -340,11 +340,11 @@ async def test_an_answer_id_belongs_to_one_question(db: Database) -> None:
         for _ in range(2)
     ]
     answer_id = ids.new()
-    sent, new = await sends.regenerate(db, one, answer_id, CALLER, ROOMY)
+    sent, new = await sends.regenerate(db, one, answer_id, CALLER, HIGH_LIMITS)
     assert new
-    assert await sends.regenerate(db, one, answer_id, CALLER, ROOMY) == (sent, False)
+    assert await sends.regenerate(db, one, answer_id, CALLER, HIGH_LIMITS) == (sent, False)
     with pytest.raises(Conflict):
-        await sends.regenerate(db, other, answer_id, CALLER, ROOMY)
+        await sends.regenerate(db, other, answer_id, CALLER, HIGH_LIMITS)
 
 
 async def test_a_viewer_cannot_cancel(db: Database) -> None:

@@ -23,10 +23,10 @@ from khala.store.runs import run_queue
 from khala.store.threads import conversation_imports, sends, thread_lists
 from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
 from khala.store.threads.sends import SendRequest
-from tests.support.cast import Person, owned_thread, person
+from tests.support.callers import Person, owned_thread, person
 from tests.support.commands import LIMITS, Crowd
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 from tests.support.store import batch, claim, ending, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,7 +43,7 @@ OPENAI_CALL = {"model": "demo", "messages": [{"role": "user", "content": "/say H
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, KHALA_USER_RUNS_PER_HOUR="10000") as inside:
         yield inside
 
@@ -60,7 +60,7 @@ def _deadlocks() -> float:
     return REGISTRY.get_sample_value("khala_database_deadlocks_total", {"cause": "deadlock"}) or 0.0
 
 
-async def test_sixteen_openai_calls_of_one_account_at_once_all_succeed(server: Inside) -> None:
+async def test_sixteen_openai_calls_of_one_account_at_once_all_succeed(server: InProcessServer) -> None:
     db, before = Database(server.database_url), _deadlocks()
     account = await person(db)
     await db.close()
@@ -77,7 +77,7 @@ async def test_sixteen_openai_calls_of_one_account_at_once_all_succeed(server: I
 @pytest.mark.asyncio(loop_scope="function")
 async def test_thirty_two_callers_with_every_kind_of_command_end_without_a_deadlock(store: Database) -> None:
     crowd, before = Crowd(store, seed=14), _deadlocks()
-    await crowd.gather()
+    await crowd.create_users()
     refused: set[str] = set()
 
     async def call() -> None:

@@ -21,8 +21,8 @@ from tests.support import everything
 from tests.support.mcp_client import (
     ROOT,
     Collected,
-    OverHttp,
-    a_call,
+    HttpMcpServer,
+    call_context,
     connected,
     eventually,
     over_http,
@@ -43,7 +43,9 @@ def journal(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def either(how: str, journal: Path, **settings: Any) -> AsyncIterator[tuple[McpServerConfig, OverHttp | None]]:
+async def either(
+    how: str, journal: Path, **settings: Any
+) -> AsyncIterator[tuple[McpServerConfig, HttpMcpServer | None]]:
     if how == "stdio":
         yield stdio(journal, **settings), None
         return
@@ -70,7 +72,7 @@ async def test_tools_have_their_specs_and_results_keep_their_types(how: str, jou
         found = await use(connections, "peculiar__json")
         assert (found.output, found.media_type) == ({"a": 1}, "application/json")
         sink = Collected()
-        image = await use(connections, "peculiar__image", a_call(sink=sink))
+        image = await use(connections, "peculiar__image", call_context(sink=sink))
         assert (image.output, image.media_type, bytes(sink.content)) == (None, "image/png", PNG)
         mixed = await use(connections, "peculiar__mixed")
         assert mixed.output == f"look:\n[image/png, {len(PNG)} bytes, left out]"
@@ -83,7 +85,7 @@ async def test_large_results_go_to_the_sink_and_a_result_over_the_limit_fails_on
 ) -> None:
     async with either(how, journal) as (server, _), connected(server) as connections:
         sink = Collected()
-        big = await use(connections, "peculiar__big", a_call(sink=sink), n=1_000_000)
+        big = await use(connections, "peculiar__big", call_context(sink=sink), n=1_000_000)
         assert (big.output, len(sink.content)) == (None, 1_000_000)
         with pytest.raises(ToolError) as failed:
             await use(connections, "peculiar__huge")
@@ -124,7 +126,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(how: str, journal: Pa
 async def test_progress_is_reported_while_the_call_runs(how: str, journal: Path) -> None:
     async with either(how, journal) as (server, _), connected(server) as connections:
         told: list[str] = []
-        assert (await use(connections, "peculiar__slow", a_call(told=told))).output == "at last"
+        assert (await use(connections, "peculiar__slow", call_context(progress=told))).output == "at last"
         assert told == ["step 1", "step 2", "step 3"]
 
 
@@ -143,7 +145,7 @@ async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_i
     other = stdio(journal.with_name("other"), "other")
     async with either(how, journal) as (server, http), connected(server, other) as connections:
         elsewhere = asyncio.create_task(use(connections, "other__hang"))
-        call = asyncio.create_task(use(connections, "peculiar__once", a_call("the key")))
+        call = asyncio.create_task(use(connections, "peculiar__once", call_context("the key")))
         await eventually(lambda: len(calls(journal, "once")) == 1)
         began = time.monotonic()
         _kill(journal, "once")
@@ -168,7 +170,7 @@ async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_i
 @both
 async def test_an_idempotent_call_is_repeated_once_under_its_key(how: str, journal: Path) -> None:
     async with either(how, journal) as (server, http), connected(server) as connections:
-        call = asyncio.create_task(use(connections, "peculiar__count", a_call("the key"), n=1))
+        call = asyncio.create_task(use(connections, "peculiar__count", call_context("the key"), n=1))
         await eventually(lambda: len(calls(journal, "count")) == 1)
         _kill(journal, "count")
         if http is not None:
@@ -197,7 +199,7 @@ async def test_a_call_is_repeated_when_an_http_server_has_lost_the_session(journ
     async with over_http(journal) as http, connected(http.server()) as connections:
         http.kill()
         http.start()
-        await http.up()
+        await http.wait_ready()
         # The server refuses the call before it starts: even a call that must not be repeated is resent, and runs once.
         await eventually(lambda: state(connections).state == "ready")
         assert (await use(connections, "peculiar__fail")).code == "failed"
@@ -344,7 +346,7 @@ async def _reference(connections: Any) -> None:
     assert (await use(connections, "everything__echo", message="hi")).output == "Echo: hi"
     assert (await use(connections, "everything__get-sum", a=2, b=40)).output.endswith("42.")
     done = await use(
-        connections, "everything__trigger-long-running-operation", a_call(told=told), duration=0.3, steps=3
+        connections, "everything__trigger-long-running-operation", call_context(progress=told), duration=0.3, steps=3
     )
     assert (done.ok, len(told)) == (True, 3)
     image = await use(connections, "everything__get-tiny-image")

@@ -25,10 +25,10 @@ from khala.store.postgres.database import Database
 from khala.store.tools import todos
 from khala.tools.mcp import McpServerConfig
 from khala.tools.port import CallContext, CallResult, Tool
-from tests.support.cast import Person, person
-from tests.support.inside import Inside
+from tests.support.callers import Person, person
+from tests.support.in_process import InProcessServer
 from tests.support.mcp_client import connected, use
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,7 +36,9 @@ HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "app
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
+async def server(
+    postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InProcessServer]:
     folder: Path = tmp_path_factory.mktemp("mcp")
     silent = {"url": "http://127.0.0.1:1/mcp?token=hush-hush", "headers": {"X-Secret": "hush-hush"}}
     config = {"mcpServers": {"silent": silent}, "groups": {"mine": ["todo_*"], "security": None}}
@@ -53,7 +55,7 @@ async def server(postgres_url: str, template: str, tmp_path_factory: pytest.Temp
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -61,7 +63,7 @@ async def store(server: Inside) -> AsyncIterator[Database]:
 
 @contextlib.asynccontextmanager
 async def client(
-    server: Inside, who: dict[str, str] | None = None, group: str = "", **more: Any
+    server: InProcessServer, who: dict[str, str] | None = None, group: str = "", **more: Any
 ) -> AsyncIterator[Client]:
     """The official client, with these headers."""
     async with httpx2.AsyncClient(headers=who or {}, timeout=20) as http:
@@ -80,7 +82,7 @@ async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_official_client_lists_and_calls_tools(server: Inside, store: Database, mode: str) -> None:
+async def test_the_official_client_lists_and_calls_tools(server: InProcessServer, store: Database, mode: str) -> None:
     owner = await person(store)
     async with client(server, owner.headers, mode=mode) as one:
         assert {"read_file", "write_file", "todo_add", "edit_file"} <= await names(one)
@@ -94,7 +96,7 @@ async def test_the_official_client_lists_and_calls_tools(server: Inside, store: 
         )
 
 
-async def test_a_group_offers_its_tools_and_no_others(server: Inside, store: Database) -> None:
+async def test_a_group_offers_its_tools_and_no_others(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     async with client(server, owner.headers, "/tasks") as one:
         assert await names(one) == {"todo_add", "todo_list", "todo_complete"}
@@ -107,7 +109,7 @@ async def test_a_group_offers_its_tools_and_no_others(server: Inside, store: Dat
         assert (await _post(server, "tools/list", gone, owner.headers)).status_code == 404
 
 
-async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: Inside, store: Database) -> None:
+async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     items = (await server.http.get("/groups", headers=owner.headers)).raise_for_status().json()["items"]
     groups = {one["name"]: one for one in items}
@@ -120,7 +122,9 @@ async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: In
     assert all(one["description"] for name, one in groups.items() if name != "mine")
 
 
-async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_requires(server: Inside, store: Database) -> None:
+async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_requires(
+    server: InProcessServer, store: Database
+) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
         wrong = await one.call_tool("read_file", {"path": 42})
@@ -133,14 +137,14 @@ async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_requires(ser
         assert (await one.call_tool("todo_list", {})).is_error is False
 
 
-async def test_an_unknown_method_gets_method_not_found(server: Inside) -> None:
+async def test_an_unknown_method_gets_method_not_found(server: InProcessServer) -> None:
     answer = await _post(server, "no/such/method")
     assert _error(answer)["code"] == types.METHOD_NOT_FOUND
     modern = await _post(server, "no/such/method", meta=True)
     assert _error(modern)["code"] == types.METHOD_NOT_FOUND
 
 
-async def test_without_an_account_tools_can_be_listed_but_not_called(server: Inside) -> None:
+async def test_without_an_account_tools_can_be_listed_but_not_called(server: InProcessServer) -> None:
     async with client(server, mode="legacy") as one:
         await one.session.send_ping()
         listed = await names(one)
@@ -151,20 +155,22 @@ async def test_without_an_account_tools_can_be_listed_but_not_called(server: Ins
         assert (refused.value.code, "account" in refused.value.message) == (mcp_server.NEEDS_ACCOUNT, True)
 
 
-async def test_an_anonymous_key_does_not_count_as_an_account(server: Inside) -> None:
+async def test_an_anonymous_key_does_not_count_as_an_account(server: InProcessServer) -> None:
     thread = await server.thread()
     answer = await _post(server, "tools/call", headers=thread.headers, params={"name": "todo_list", "arguments": {}})
     assert _error(answer)["code"] == mcp_server.NEEDS_ACCOUNT
 
 
-async def test_an_invalid_token_is_refused(server: Inside) -> None:
+async def test_an_invalid_token_is_refused(server: InProcessServer) -> None:
     for bad in ("khala_nonsense", "nonsense"):
         answer = await _post(server, "tools/list", headers={"Authorization": f"Bearer {bad}"})
         assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert (await server.http.get("/mcp-servers", headers={"Authorization": "Bearer nonsense"})).status_code == 401
 
 
-async def test_a_token_with_only_the_read_scope_calls_only_reading_tools(server: Inside, store: Database) -> None:
+async def test_a_token_with_only_the_read_scope_calls_only_reading_tools(
+    server: InProcessServer, store: Database
+) -> None:
     somebody = await person(store)
     async with client(server, await with_scopes(store, somebody, "read")) as one:
         assert {"read_file", "todo_list", "grep"} <= await names(one)
@@ -211,7 +217,7 @@ def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("shouting")
-async def test_a_large_output_is_truncated_with_a_note(server: Inside, store: Database) -> None:
+async def test_a_large_output_is_truncated_with_a_note(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
         for how in ("text", "text/csv"):
@@ -226,7 +232,7 @@ async def test_a_large_output_is_truncated_with_a_note(server: Inside, store: Da
         assert base64.b64decode(small.data) == b"a" * 3000
 
 
-async def test_an_invalid_idempotency_key_is_ignored(server: Inside, store: Database) -> None:
+async def test_an_invalid_idempotency_key_is_ignored(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
 
     async def added(key: object) -> None:
@@ -247,7 +253,7 @@ async def test_an_invalid_idempotency_key_is_ignored(server: Inside, store: Data
 
 @pytest.mark.usefixtures("shouting")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_progress_reaches_the_client(server: Inside, store: Database, mode: str) -> None:
+async def test_progress_reaches_the_client(server: InProcessServer, store: Database, mode: str) -> None:
     told: list[str | None] = []
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
@@ -260,7 +266,7 @@ async def test_progress_reaches_the_client(server: Inside, store: Database, mode
 
 @pytest.mark.usefixtures("shouting")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_disconnects_cancels_its_call(server: Inside, store: Database, mode: str) -> None:
+async def test_a_client_that_disconnects_cancels_its_call(server: InProcessServer, store: Database, mode: str) -> None:
     Shouting.ended = asyncio.Event()
     under_way = asyncio.Event()
 
@@ -277,12 +283,12 @@ async def test_a_client_that_disconnects_cancels_its_call(server: Inside, store:
         await Shouting.ended.wait()
 
 
-async def test_pages_of_other_sites_are_refused(server: Inside) -> None:
+async def test_pages_of_other_sites_are_refused(server: InProcessServer) -> None:
     answer = await _post(server, "tools/list", headers={"Origin": "https://evil.example"})
     assert answer.status_code == 403
 
 
-async def test_only_post_is_supported(server: Inside) -> None:
+async def test_only_post_is_supported(server: InProcessServer) -> None:
     for method in ("GET", "DELETE", "PUT"):
         answer = await server.http.request(method, "/mcp", headers=HEADERS)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST"), method
@@ -300,7 +306,9 @@ async def test_requests_count_towards_the_rate_limit(postgres_url: str, template
         assert (await inside.http.get("/health")).json() == {"ok": True}
 
 
-async def test_mcp_servers_are_shown_to_accounts_without_their_secrets(server: Inside, store: Database) -> None:
+async def test_mcp_servers_are_shown_to_accounts_without_their_secrets(
+    server: InProcessServer, store: Database
+) -> None:
     assert (await server.http.get("/mcp-servers")).status_code == 401
     headers = (await person(store)).headers
     async with asyncio.timeout(20):
@@ -315,7 +323,7 @@ async def test_mcp_servers_are_shown_to_accounts_without_their_secrets(server: I
     assert silent["attempts"] >= 1
 
 
-async def test_khala_can_use_another_khala(server: Inside, store: Database) -> None:
+async def test_khala_can_use_another_khala(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     other = McpServerConfig(name="khala", url=f"{server.url}/mcp/tasks", headers=owner.headers)
     async with connected(other) as connections:
@@ -324,7 +332,7 @@ async def test_khala_can_use_another_khala(server: Inside, store: Database) -> N
 
 
 async def test_many_calls_at_once_are_answered_or_refused(
-    server: Inside, store: Database, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await person(store)
     async with client(server, owner.headers) as one:
@@ -342,7 +350,7 @@ def _text(result: types.CallToolResult) -> str:
 
 
 async def _post(
-    server: Inside,
+    server: InProcessServer,
     method: str,
     group: str = "",
     headers: dict[str, str] | None = None,

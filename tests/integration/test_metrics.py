@@ -23,9 +23,9 @@ from khala.signals import metrics
 from khala.store.postgres.database import Database
 from khala.telemetry import gauges
 from khala.telemetry.gauges import Gauges
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.ports import free_port
-from tests.support.required import program
+from tests.support.required_programs import program
 from tests.support.server import Worker, ended
 from tests.support.store import ask, new_thread
 
@@ -54,7 +54,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @contextlib.asynccontextmanager
-async def watched(database_url: str) -> AsyncIterator[tuple[Inside, httpx.AsyncClient]]:
+async def watched(database_url: str) -> AsyncIterator[tuple[InProcessServer, httpx.AsyncClient]]:
     """A server, and a client for its metrics listener."""
     at = f"127.0.0.1:{free_port()}"
     async with (

@@ -15,7 +15,7 @@ from khala.store.schema.tables import metadata
 from khala.store.threads import sends
 from khala.store.threads.sends import SendRequest
 from tests.support import postgres
-from tests.support.store import CALLER, ROOMY, ask, new_thread
+from tests.support.store import CALLER, HIGH_LIMITS, ask, new_thread
 
 CATALOG = """
     SELECT 'constraint', conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint
@@ -100,7 +100,7 @@ async def test_of_several_answers_to_one_message_an_older_version_keeps_the_run_
     question = SendRequest(
         thread_id=thread_id, message_id=sent.user_message_id, text="", options=RunOptions(if_busy="queue")
     )
-    other, _ = await sends.regenerate(db, question, ids.new(), CALLER, ROOMY)
+    other, _ = await sends.regenerate(db, question, ids.new(), CALLER, HIGH_LIMITS)
     await migrations.downgrade(db.url, "0003")
     assert await _column(db, "SELECT id FROM runs") == [sent.run_id]
     await migrations.upgrade(db.url)

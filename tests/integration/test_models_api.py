@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.integration.test_api_threads import told
-from tests.support.inside import khala
+from tests.support.in_process import khala
 
 SETTINGS: dict[str, Any] = {
     "KHALA_MODEL": "openai:gpt-4o-mini", "KHALA_FALLBACK_MODELS": "openai:llama3:8b", "OPENAI_API_KEY": "key",

@@ -28,10 +28,10 @@ from khala.store.postgres.notifications import (
 )
 from khala.store.runs.group_commit import WakeBus, Writer
 from tests.support.client import Observer, Thread
-from tests.support.flight import Flight, assert_verified
-from tests.support.live import follow, listening
+from tests.support.live import follow, recording
 from tests.support.nats import NatsServer, nats_server
-from tests.support.proxy import proxy
+from tests.support.observed_run import ObservedRun, assert_verified
+from tests.support.postgres_proxy import proxy
 from tests.support.server import Server, Worker, command, ended
 from tests.support.store import lease_of, new_thread
 
@@ -113,13 +113,13 @@ async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an
             on(server, **{THREADS_CHANNEL: live.threads.handle_notification}) as bus,
             notified(database_url, THREADS_CHANNEL) as by_postgres,
             writing(db, bus) as writer,
-            listening(live, 1) as (ear,),
+            recording(live, 1) as (recorder,),
         ):
-            await follow(live.threads, db, ear.client, lease.thread_id)
-            await ear.until(2)
+            await follow(live.threads, db, recorder.client, lease.thread_id)
+            await recorder.until(2)
             stream = writer.open(lease)
             stream.append_text("By NATS. ")
-            await ear.until(3)
+            await recorder.until(3)
             assert by_postgres == []
             server.kill()
             await connected(bus, really=False)
@@ -132,7 +132,7 @@ async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an
             server.start()
             await connected(bus)
             await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
-            await ear.until(5)
+            await recorder.until(5)
             assert by_postgres == [str(lease.thread_id)]
 
 
@@ -148,13 +148,13 @@ class Lossy:
 async def test_a_commit_without_a_wake_up_is_found_by_the_slow_poll(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
-    async with writing(db, Lossy()) as writer, listening(live, 1) as (ear,):
-        await follow(live.threads, db, ear.client, lease.thread_id)
-        await ear.until(2)
+    async with writing(db, Lossy()) as writer, recording(live, 1) as (recorder,):
+        await follow(live.threads, db, recorder.client, lease.thread_id)
+        await recorder.until(2)
         stream = writer.open(lease)
         stream.append_text("Nobody is told of this.")
         await stream.wait_written()
-        frame = await ear.until(3)
+        frame = await recorder.until(3)
     assert frame["parts"][0]["data"]["text"] == "Nobody is told of this."
 
 
@@ -181,10 +181,10 @@ async def test_a_commit_without_an_acknowledgement_is_published_once_it_is_found
         async with writing(far, bus) as writer:
             stream = writer.open(lease)
             between.mark = lease.run_id.bytes
-            between.swallow = 1
+            between.commits_to_lose = 1
             stream.append_text("Committed, and nobody heard.")
             await stream.wait_written()
-            assert between.swallowed == 1
+            assert between.lost_commits == 1
             assert bus.told == [(THREADS_CHANNEL, str(lease.thread_id))]
             await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
         await far.close()
@@ -334,16 +334,16 @@ async def test_an_answer_crosses_processes_whole_while_the_server_is_killed_froz
                 async with one.following(), two.following():
                     await one.until(lambda view: view.revision is not None)
                     sent = await thread.send("/words=300 /pace=40")
-                    answer = Flight(thread, sent, (one, two), 300)
-                    await answer.reached(40)
+                    answer = ObservedRun(thread, sent, (one, two), 300)
+                    await answer.wait_for_word(40)
                     nats.kill()
-                    await answer.reached(90)
+                    await answer.wait_for_word(90)
                     nats.start()
-                    await answer.reached(150)
+                    await answer.wait_for_word(150)
                     nats.send_signal(signal.SIGSTOP)
-                    await answer.reached(190)
+                    await answer.wait_for_word(190)
                     nats.send_signal(signal.SIGCONT)
-                    await answer.landed()
+                    await answer.check_end()
         for process in (web, worker):
             assert "nats_disconnected" in process.log.read_text()
             assert LOGIN[1] not in process.log.read_text()

@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 
 from khala.store.postgres.database import Database
-from tests.support.cast import person
+from tests.support.callers import person
 from tests.support.client import client
 from tests.support.frames import socket
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.oidc.provider import AUDIENCE, CALLBACK, SECRET, RealProvider, parameter, running
 from tests.support.ports import free_port
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,7 +33,7 @@ def real() -> Iterator[RealProvider]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncIterator[InProcessServer]:
     told = {
         "PORT": str(PORT), "KHALA_OIDC_ISSUER": real.issuer, "KHALA_OIDC_CLIENT_ID": "khala",
         "KHALA_OIDC_CLIENT_SECRET": SECRET, "KHALA_OIDC_AUDIENCE": AUDIENCE, "KHALA_OIDC_NAME": "Example",
@@ -43,7 +43,7 @@ async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncI
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -57,7 +57,7 @@ async def nobody_yet(store: Database) -> None:
 
 
 @contextlib.asynccontextmanager
-async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(server: InProcessServer) -> AsyncIterator[httpx.AsyncClient]:
     async with client(server.url) as http:
         yield http
 
@@ -89,7 +89,9 @@ async def register(http: httpx.AsyncClient, email: str) -> dict[str, Any]:
     return dict((await http.post("/api/auth/register", json=body)).raise_for_status().json())
 
 
-async def test_a_browser_goes_to_the_provider_and_comes_back_signed_in(server: Inside, real: RealProvider) -> None:
+async def test_a_browser_goes_to_the_provider_and_comes_back_signed_in(
+    server: InProcessServer, real: RealProvider
+) -> None:
     async with browser(server) as http:
         assert (await http.get("/api/auth")).json()["oidc"] == {"name": "Example"}
         first = await http.get("/api/auth/oidc/login", params={"returnTo": "/t/1?x=y#z"})
@@ -106,7 +108,7 @@ async def test_a_browser_goes_to_the_provider_and_comes_back_signed_in(server: I
         assert actions == ["signed_in", "registered"]
 
 
-async def test_one_identity_is_one_user_and_another_is_another(server: Inside, real: RealProvider) -> None:
+async def test_one_identity_is_one_user_and_another_is_another(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as here, browser(server) as there, browser(server) as other:
         for http, login in ((here, "alice"), (there, "alice"), (other, "carol")):
             assert (await sign_in(http, real, login)).headers["location"] == "/"
@@ -115,7 +117,7 @@ async def test_one_identity_is_one_user_and_another_is_another(server: Inside, r
         assert "email" not in await me(other)
 
 
-async def test_signing_in_again_ends_the_browsers_previous_session(server: Inside, real: RealProvider) -> None:
+async def test_signing_in_again_ends_the_browsers_previous_session(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as http:
         await sign_in(http, real)
         before = http.cookies["khala_session"]
@@ -124,7 +126,7 @@ async def test_signing_in_again_ends_the_browsers_previous_session(server: Insid
         assert (await server.http.get("/api/me", headers=old)).status_code == 401
 
 
-async def test_an_equal_email_address_does_not_link_accounts(server: Inside, real: RealProvider) -> None:
+async def test_an_equal_email_address_does_not_link_accounts(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as local, browser(server) as http:
         mine = await register(local, "alice@example.org")
         await sign_in(http, real)
@@ -133,14 +135,16 @@ async def test_an_equal_email_address_does_not_link_accounts(server: Inside, rea
 
 
 async def test_an_unverified_address_of_the_provider_is_not_stored_as_the_accounts(
-    server: Inside, real: RealProvider
+    server: InProcessServer, real: RealProvider
 ) -> None:
     async with browser(server) as http:
         await sign_in(http, real, "bob")
         assert (await me(http)).get("email") is None
 
 
-async def test_a_signed_in_user_links_an_identity_and_signs_in_by_it(server: Inside, real: RealProvider) -> None:
+async def test_a_signed_in_user_links_an_identity_and_signs_in_by_it(
+    server: InProcessServer, real: RealProvider
+) -> None:
     login = "carol"
     async with browser(server) as http, browser(server) as later, browser(server) as other:
         mine = await register(http, f"{login}@example.com")
@@ -156,14 +160,14 @@ async def test_a_signed_in_user_links_an_identity_and_signs_in_by_it(server: Ins
         assert not (await me(other)).get("identities")
 
 
-async def test_linking_needs_a_session(server: Inside) -> None:
+async def test_linking_needs_a_session(server: InProcessServer) -> None:
     async with browser(server) as http:
         answer = await http.get("/api/auth/oidc/login", params={"link": "true"})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
 async def test_an_identity_is_linked_only_to_the_account_that_started_the_sign_in(
-    server: Inside, real: RealProvider
+    server: InProcessServer, real: RealProvider
 ) -> None:
     login = "carol"
     async with browser(server) as http:
@@ -175,7 +179,7 @@ async def test_an_identity_is_linked_only_to_the_account_that_started_the_sign_i
         assert not (await me(http)).get("identities")
 
 
-async def test_another_sites_page_cannot_start_linking(server: Inside) -> None:
+async def test_another_sites_page_cannot_start_linking(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http, f"{uuid4().hex}@example.com")
         answer = await http.get(
@@ -184,7 +188,7 @@ async def test_another_sites_page_cannot_start_linking(server: Inside) -> None:
         assert answer.status_code in (401, 403)
 
 
-async def test_a_login_that_another_browser_started_is_refused(server: Inside, real: RealProvider) -> None:
+async def test_a_login_that_another_browser_started_is_refused(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as attacker, browser(server) as victim:
         back = await real.authorize(await begin(attacker))
         for _ in range(2):
@@ -195,7 +199,7 @@ async def test_a_login_that_another_browser_started_is_refused(server: Inside, r
         assert (await me(attacker))["name"] == "Alice Example"
 
 
-async def test_a_login_can_be_finished_only_once(server: Inside, real: RealProvider) -> None:
+async def test_a_login_can_be_finished_only_once(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as http:
         back = await real.authorize(await begin(http))
         state = {"Cookie": f"khala_oidc={parameter(back, 'state')}"}
@@ -205,7 +209,7 @@ async def test_a_login_can_be_finished_only_once(server: Inside, real: RealProvi
         assert "khala_session" not in again.headers.get("set-cookie", "")
 
 
-async def test_an_expired_login_is_refused(server: Inside, real: RealProvider, store: Database) -> None:
+async def test_an_expired_login_is_refused(server: InProcessServer, real: RealProvider, store: Database) -> None:
     async with browser(server) as http:
         back = await real.authorize(await begin(http))
         async with store.driver() as driver:
@@ -213,7 +217,9 @@ async def test_an_expired_login_is_refused(server: Inside, real: RealProvider, s
         assert (await http.get(back)).headers["location"] == "/?signin=invalid_input"
 
 
-async def test_state_and_the_session_are_kept_as_hashes(server: Inside, real: RealProvider, store: Database) -> None:
+async def test_state_and_the_session_are_kept_as_hashes(
+    server: InProcessServer, real: RealProvider, store: Database
+) -> None:
     async with browser(server) as http:
         url = await begin(http)
         async with store.driver() as driver:
@@ -228,7 +234,7 @@ async def test_state_and_the_session_are_kept_as_hashes(server: Inside, real: Re
 @pytest.mark.parametrize(
     "query", ["", "state=x", "code=x", "code=x&state=x", "error=access_denied", "error=%00&code=x"]
 )
-async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: Inside, query: str) -> None:
+async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: InProcessServer, query: str) -> None:
     async with browser(server) as http:
         await begin(http)
         answer = await http.get(f"/api/auth/oidc/callback?{query}")
@@ -236,7 +242,7 @@ async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: I
         assert "khala_session" not in http.cookies
 
 
-async def test_an_invalid_code_is_refused(server: Inside) -> None:
+async def test_an_invalid_code_is_refused(server: InProcessServer) -> None:
     async with browser(server) as http:
         state = parameter(await begin(http), "state")
         answer = await http.get("/api/auth/oidc/callback", params={"code": "forged", "state": state})
@@ -253,14 +259,14 @@ async def test_an_invalid_code_is_refused(server: Inside) -> None:
     ],
 )  # fmt: skip
 async def test_a_return_url_to_another_site_redirects_to_the_page(
-    server: Inside, real: RealProvider, given: str
+    server: InProcessServer, real: RealProvider, given: str
 ) -> None:
     async with browser(server) as http:
         assert (await sign_in(http, real, returnTo=given)).headers["location"] == "/"
 
 
 @pytest.mark.parametrize("given", ["/", "/t/1", "/?a=https://x.example", "/t/%2F%2Fx", "/t/☃", "/.//x"])
-async def test_a_return_url_of_this_site_is_followed(server: Inside, real: RealProvider, given: str) -> None:
+async def test_a_return_url_of_this_site_is_followed(server: InProcessServer, real: RealProvider, given: str) -> None:
     async with browser(server) as http:
         target = urlsplit(str(httpx.URL(HOME).join((await sign_in(http, real, returnTo=given)).headers["location"])))
         assert f"{target.scheme}://{target.netloc}" == HOME
@@ -268,7 +274,7 @@ async def test_a_return_url_of_this_site_is_followed(server: Inside, real: RealP
 
 
 async def test_a_jwt_of_the_provider_is_the_same_user_over_rest_and_on_a_socket(
-    server: Inside, real: RealProvider
+    server: InProcessServer, real: RealProvider
 ) -> None:
     async with browser(server) as http:
         await sign_in(http, real)
@@ -279,18 +285,18 @@ async def test_a_jwt_of_the_provider_is_the_same_user_over_rest_and_on_a_socket(
     thread_id = (await server.http.post("/api/threads", json={}, headers=headers)).json()["thread"]["id"]
     subscribe = {"type": "subscribe", "threadId": thread_id}
     async with socket(server, additional_headers=headers) as feed:
-        await feed.say(subscribe)
+        await feed.send(subscribe)
         assert (await feed.until("snapshot"))["threadId"] == thread_id
     async with socket(server) as feed:
-        await feed.say(subscribe)
+        await feed.send(subscribe)
         assert (await feed.next())["code"] == "forbidden"
-        await feed.say({"type": "authenticate", "token": jwt})
+        await feed.send({"type": "authenticate", "token": jwt})
         assert await feed.next() == {"type": "authenticated", "userId": user["id"]}
-        await feed.say(subscribe)
+        await feed.send(subscribe)
         assert (await feed.until("snapshot"))["threadId"] == thread_id
 
 
-async def test_a_jwt_of_a_new_user_creates_the_account(server: Inside, real: RealProvider) -> None:
+async def test_a_jwt_of_a_new_user_creates_the_account(server: InProcessServer, real: RealProvider) -> None:
     headers = {"Authorization": f"Bearer {await real.access_token(login='bob')}"}
     first = await server.http.get("/api/me", headers=headers)
     assert first.status_code == 200
@@ -298,7 +304,7 @@ async def test_a_jwt_of_a_new_user_creates_the_account(server: Inside, real: Rea
 
 
 async def test_a_jwt_that_is_tampered_with_or_for_another_audience_is_unauthorized(
-    server: Inside, real: RealProvider
+    server: InProcessServer, real: RealProvider
 ) -> None:
     jwt = await real.access_token()
     head, payload, signature = jwt.split(".")
@@ -307,11 +313,11 @@ async def test_a_jwt_that_is_tampered_with_or_for_another_audience_is_unauthoriz
         answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {one}"})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     async with socket(server) as feed:
-        await feed.say({"type": "authenticate", "token": bent[0]})
+        await feed.send({"type": "authenticate", "token": bent[0]})
         assert (await feed.next())["code"] == "unauthorized"
 
 
-async def test_signing_out_returns_the_providers_end_session_url(server: Inside, real: RealProvider) -> None:
+async def test_signing_out_returns_the_providers_end_session_url(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as http:
         await sign_in(http, real)
         url = (await http.post("/api/auth/logout")).json()["endSessionUrl"]
@@ -324,7 +330,7 @@ async def test_signing_out_returns_the_providers_end_session_url(server: Inside,
 
 
 async def test_an_account_from_the_provider_can_set_a_password_with_an_address(
-    server: Inside, real: RealProvider
+    server: InProcessServer, real: RealProvider
 ) -> None:
     login = "carol"
     async with browser(server) as http, browser(server) as later:

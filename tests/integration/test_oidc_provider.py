@@ -323,9 +323,9 @@ async def test_unknown_key_ids_cause_a_bounded_number_of_requests(forger: Forger
             tokens = [forger.signed(key=strangers[0], header={"kid": f"stranger-{number}"}) for number in range(50)]
             found = await asyncio.gather(*map(believer.verify, tokens), return_exceptions=True)
             assert {type(one) for one in found} == {Unauthorized}
-        assert forger.asked["/jwks"] == 1 + 3
+        assert forger.request_counts["/jwks"] == 1 + 3
         assert (await believer.verify(honest)).subject == "alice"
-        assert forger.asked["/jwks"] == 1 + 3
+        assert forger.request_counts["/jwks"] == 1 + 3
 
 
 async def test_an_unsupported_key_does_not_affect_the_others(forger: Forger, believer: OidcProvider) -> None:
@@ -414,7 +414,7 @@ async def test_a_provider_with_client_secret_post_gets_the_secret_in_the_body(
     )
     forger.id_token = forger.signed()
     await finished(believer)
-    assert "client_secret=secret" in forger.heard["/token"]
+    assert "client_secret=secret" in forger.request_bodies["/token"]
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ async def test_a_provider_is_asked_again_after_an_outage(forger: Forger) -> None
                 await khala.begin(CALLBACK)
             assert error.value.retry_after is not None
             assert 9 < error.value.retry_after <= 10
-        assert forger.asked[DISCOVERY] == 1, "the next request fails at once, without another call"
+        assert forger.request_counts[DISCOVERY] == 1, "the next request fails at once, without another call"
         del forger.answers[DISCOVERY]
         clock.ahead = 10
         assert (await khala.begin(CALLBACK)).url.startswith(forger.url)
@@ -503,7 +503,7 @@ async def test_an_invalid_response_of_the_provider_is_unavailable(
         await finished(believer)
     assert error.value.retry_after is not None
     assert error.value.__cause__ is not None
-    assert forger.asked["/elsewhere"] == 0
+    assert forger.request_counts["/elsewhere"] == 0
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token"])
@@ -537,7 +537,7 @@ async def test_a_cancelled_request_does_not_cancel_others_that_share_its_fetch(
     forger.answers[DISCOVERY] = Answer(forger.discovery, hold=(hold := asyncio.Event()))
     async with asyncio.TaskGroup() as group:
         first, second = (group.create_task(believer.begin(CALLBACK)) for _ in range(2))
-        await forger.heard_of(DISCOVERY)
+        await forger.wait_for_request(DISCOVERY)
         first.cancel()
         hold.set()
         assert (await second).url.startswith(forger.url)

@@ -16,11 +16,11 @@ from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from tests.support import openai_node
 from tests.support.client import text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_server import PNG
 from tests.support.openai_api import WEATHER, Requester, user
 from tests.support.providers import Reply, serving
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 from tests.support.wires import UseTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -29,7 +29,7 @@ CALL = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
         db = Database(inside.database_url)
@@ -38,14 +38,14 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def requester(server: Inside, store: Database) -> Requester:
+async def requester(server: InProcessServer, store: Database) -> Requester:
     return await Requester.new(server, store)
 
 
@@ -77,8 +77,8 @@ async def test_the_python_client_gets_the_same_answer_as_a_stream(requester: Req
     assert len({one.id for one in chunks}) == 1
 
 
-async def test_the_unmodified_node_client_works(server: Inside, requester: Requester) -> None:
-    heard = await openai_node.talk(f"{server.url}/v1", requester.who.token)
+async def test_the_unmodified_node_client_works(server: InProcessServer, requester: Requester) -> None:
+    heard = await openai_node.talk(f"{server.url}/v1", requester.person.token)
     assert heard["models"] == ["khala", "demo"]
     assert heard["whole"] == "En taro Adun"
     assert heard["streamed"] == " ".join(f"word{number}" for number in range(1, 51))
@@ -274,7 +274,7 @@ async def test_an_image_is_stored_and_sent_to_the_model(requester: Requester) ->
     messages = await requester.thread(completion.khala["threadId"])
     for message in (messages[0], messages[2]):
         (blob,) = [block["blob"] for block in message["content"] if block["type"] == "file"]
-        found = await requester.inside.http.get(f"/api/blobs/{blob['blobId']}", headers=requester.who.headers)
+        found = await requester.inside.http.get(f"/api/blobs/{blob['blobId']}", headers=requester.person.headers)
         assert found.content == PNG
 
 
@@ -430,7 +430,7 @@ async def test_only_the_first_of_very_many_ignored_options_are_listed(requester:
 
 
 async def test_each_error_is_the_one_that_the_client_knows(
-    server: Inside, store: Database, requester: Requester
+    server: InProcessServer, store: Database, requester: Requester
 ) -> None:
     nobody = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="khala_none", max_retries=0)
     with pytest.raises(openai.AuthenticationError):
@@ -455,14 +455,14 @@ async def test_each_error_is_the_one_that_the_client_knows(
     wordy = await requester.post({"model": "khala", "messages": [*user("x" * (1 << 20)), *user("y")]})
     assert (wordy.status_code, wordy.json()["error"]["code"]) == (413, "payload_too_large")
     for method, path, status in (("GET", "/v1/nothing", 404), ("DELETE", "/v1/models", 405)):
-        odd = await server.http.request(method, path, headers=requester.who.headers)
+        odd = await server.http.request(method, path, headers=requester.person.headers)
         assert (odd.status_code, set(odd.json()["error"])) == (status, {"message", "type", "code", "param"})
-    form = await server.http.post("/v1/chat/completions", data={"model": "x"}, headers=requester.who.headers)
+    form = await server.http.post("/v1/chat/completions", data={"model": "x"}, headers=requester.person.headers)
     assert (form.status_code, form.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
 async def test_another_sites_page_is_refused_and_our_own_is_accepted_by_its_session(
-    server: Inside, requester: Requester
+    server: InProcessServer, requester: Requester
 ) -> None:
     body = {"model": "khala", "messages": user("/echo yes")}
     refused = await requester.post(body, sec_fetch_site="cross-site")
@@ -475,13 +475,13 @@ async def test_another_sites_page_is_refused_and_our_own_is_accepted_by_its_sess
 
 
 async def test_a_caller_that_loses_access_receives_no_more_of_the_stream(
-    server: Inside, store: Database, requester: Requester
+    server: InProcessServer, store: Database, requester: Requester
 ) -> None:
     async with requester.stream("/words=500 /pace=50", x_autopilot="false") as stream:
         async for chunk in stream:
             if chunk["choices"][0]["delta"].get("content"):
                 break
-        await api_tokens.revoke(store, requester.who.token_id, requester.who.caller)
+        await api_tokens.revoke(store, requester.person.token_id, requester.person.caller)
         chunks = await stream.all()
     assert (chunks[-1]["error"]["code"], stream.done) == ("forbidden", False)
 
@@ -504,7 +504,7 @@ async def test_a_busy_thread_is_reported(requester: Requester) -> None:
         with pytest.raises(openai.ConflictError) as busy:
             await requester.ask("And?", headers={"x-thread-id": thread_id})
         assert busy.value.code == "run_active"
-        await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
+        await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.person.headers)
         chunks = await stream.all()
     assert (chunks[-1]["error"]["code"], stream.done) == ("canceled", False)
 
@@ -568,7 +568,7 @@ async def leave(requester: Requester, *, stream: bool, **headers: str) -> str:
                 return str(told.response.headers["x-run-id"])
     body = {"model": "khala", "messages": user(wish)}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with httpx.AsyncClient(base_url=requester.inside.url, headers=requester.who.headers | named) as http:
+    async with httpx.AsyncClient(base_url=requester.inside.url, headers=requester.person.headers | named) as http:
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
         run_id = await begun(requester)
         asking.cancel()
@@ -611,5 +611,5 @@ async def test_the_feed_and_the_completion_stream_have_the_same_text(requester: 
 
 
 async def test_a_request_without_a_body_is_refused(requester: Requester) -> None:
-    refused = await requester.inside.http.post("/v1/chat/completions", headers=requester.who.headers)
+    refused = await requester.inside.http.post("/v1/chat/completions", headers=requester.person.headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_input")

@@ -27,15 +27,15 @@ from khala.store.runs import completion_requests
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import SendRequest
 from tests.support import postgres
-from tests.support.cast import owned_thread, person
+from tests.support.answer_dropping import losing_answers
+from tests.support.callers import owned_thread, person
 from tests.support.client import text_of
-from tests.support.cutting import losing_answers
 from tests.support.forwarder import forwarder
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_server import PNG
 from tests.support.openai_api import WEATHER, Requester, user
-from tests.support.shared import shared
-from tests.support.store import ROOMY
+from tests.support.shared_server import shared
+from tests.support.store import HIGH_LIMITS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,20 +46,20 @@ Headers = dict[str, Any]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def requester(server: Inside, store: Database) -> Requester:
+async def requester(server: InProcessServer, store: Database) -> Requester:
     return await Requester.new(server, store)
 
 
@@ -67,15 +67,15 @@ async def runs_of(store: Database, requester: Requester) -> list[UUID]:
     """The ids of all runs of the requester, oldest first."""
     async with store.driver() as driver:
         query = "SELECT id FROM runs WHERE user_id = $1 ORDER BY created_at, id"
-        return [row["id"] for row in await driver.fetch(query, requester.who.id)]
+        return [row["id"] for row in await driver.fetch(query, requester.person.id)]
 
 
 async def post(
-    requester: Requester, text: str, *, inside: Inside | None = None, stream: bool = False, **headers: Any
+    requester: Requester, text: str, *, inside: InProcessServer | None = None, stream: bool = False, **headers: Any
 ) -> Any:
     """The whole response to a message: its status, run and text."""
     body = {"model": "khala", "messages": user(text), "stream": stream}
-    named = requester.who.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+    named = requester.person.headers | {name.replace("_", "-"): value for name, value in headers.items()}
     http = (inside or requester.inside).http
     return Heard(await http.post("/v1/chat/completions", json=body, headers=named, timeout=WITHIN))
 
@@ -100,13 +100,13 @@ class Heard:
 
 def client_at(url: str, requester: Requester, **more: Any) -> openai.AsyncOpenAI:
     """OpenAI's own client, unmodified, with its own retries."""
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=requester.who.token, **more)
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=requester.person.token, **more)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
-    server: Inside, store: Database, requester: Requester, stream: bool, lost: int
+    server: InProcessServer, store: Database, requester: Requester, stream: bool, lost: int
 ) -> None:
     async with losing_answers(server.url, lost) as way, client_at(way.url, requester) as client:
         answer: Any = await client.chat.completions.create(model="khala", messages=user("/words=9"), stream=stream)
@@ -120,7 +120,7 @@ async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
 
 
 async def test_a_connection_that_is_cut_in_the_midst_of_a_run_makes_one_run(
-    server: Inside, store: Database, requester: Requester
+    server: InProcessServer, store: Database, requester: Requester
 ) -> None:
     port = int(server.url.rpartition(":")[2])
     with forwarder(port) as way:
@@ -168,7 +168,7 @@ async def test_a_key_with_another_body_or_other_headers_is_refused(store: Databa
     assert await runs_of(store, requester) == [first.run_id]
 
 
-async def test_a_client_does_not_retry_a_refused_key(server: Inside, requester: Requester) -> None:
+async def test_a_client_does_not_retry_a_refused_key(server: InProcessServer, requester: Requester) -> None:
     await post(requester, "/echo one", idempotency_key="k")
     async with losing_answers(server.url, 0) as way, client_at(way.url, requester) as client:
         with pytest.raises(openai.UnprocessableEntityError):
@@ -182,7 +182,7 @@ async def test_a_key_is_scoped_to_its_account_and_shared_by_its_tokens(store: Da
     first = await post(requester, "/echo one", idempotency_key="k")
     other = await post(await Requester.new(requester.inside, store), "/echo one", idempotency_key="k")
     assert first.run_id != other.run_id
-    _, second = await api_tokens.create(store, requester.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.create(store, requester.person.caller, "another", ("read", "write"), None)
     again = await post(requester, "/echo one", idempotency_key="k", Authorization=f"Bearer {second}")
     assert again.run_id == first.run_id
 
@@ -194,7 +194,7 @@ async def test_an_invalid_key_is_refused(requester: Requester, key: str) -> None
 
 
 async def test_sixteen_requests_at_once_with_one_key_make_one_run_over_two_servers(
-    server: Inside, store: Database, requester: Requester
+    server: InProcessServer, store: Database, requester: Requester
 ) -> None:
     async with khala(server.database_url, with_executor=False) as second:
         places = [server, second] * 8
@@ -265,7 +265,7 @@ async def test_a_retry_joins_no_run_of_another_body_credential_or_account(
     store: Database, requester: Requester
 ) -> None:
     first = await post(requester, "/echo yes", x_stainless_retry_count="0")
-    _, second = await api_tokens.create(store, requester.who.caller, "another", ("read", "write"), None)
+    _, second = await api_tokens.create(store, requester.person.caller, "another", ("read", "write"), None)
     stranger = await Requester.new(requester.inside, store)
     others = [
         await post(requester, "/echo no", x_stainless_retry_count="1"),
@@ -314,7 +314,7 @@ async def test_retention_purges_expired_requests(store: Database, requester: Req
     await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
     async with store.driver() as driver:
         query = "SELECT run_id FROM completion_requests WHERE user_id = $1"
-        assert [row["run_id"] for row in await driver.fetch(query, requester.who.id)] == [new.run_id]
+        assert [row["run_id"] for row in await driver.fetch(query, requester.person.id)] == [new.run_id]
 
 
 async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database, requester: Requester) -> None:
@@ -322,7 +322,7 @@ async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database
         thread_id, run_id = busy.response.headers["x-thread-id"], busy.response.headers["x-run-id"]
         refused = await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
         assert (refused.status, refused.error["code"]) == (409, "run_active")
-        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.who.headers)
+        cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.person.headers)
         cancel.raise_for_status()
         await requester.ended(run_id)
     done = await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
@@ -334,7 +334,7 @@ async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database
 async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, requester: Requester) -> None:
     await post(requester, "/echo yes", Idempotency_Key="k")
     [thread] = (await requester.get("/api/threads"))["items"]
-    await threads.remove(store, UUID(thread["id"]), requester.who.caller)
+    await threads.remove(store, UUID(thread["id"]), requester.person.caller)
     gone = await post(requester, "/echo yes", Idempotency_Key="k")
     assert (gone.status, gone.error["code"]) == (404, "run_not_found")
     assert await runs_of(store, requester) == []
@@ -409,7 +409,7 @@ async def test_a_first_attempt_overtaken_by_its_retry_joins_it_and_a_later_one_d
     async def send(request: RequestIdentity) -> UUID:
         options = RunOptions(if_busy="queue")
         question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="x", options=options, request=request)
-        return (await sends.send(db, question, who.caller, ROOMY))[0].run_id
+        return (await sends.send(db, question, who.caller, HIGH_LIMITS))[0].run_id
 
     slow = identity(who.caller, 0, age=20.0)
     begun = await send(identity(who.caller, 1))

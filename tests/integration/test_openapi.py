@@ -16,11 +16,11 @@ import pytest_asyncio
 from khala.store.accounts import api_tokens
 from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.providers import Reply, serving
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 from tests.support.store import ask
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -59,7 +59,7 @@ BY_ACCOUNT = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(
         postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="100000", KHALA_PUBLIC_THREADS="1"
     ) as inside:
@@ -67,14 +67,14 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def document(server: Inside) -> dict[str, Any]:
+async def document(server: InProcessServer) -> dict[str, Any]:
     return dict((await server.http.get("/api/openapi.json")).raise_for_status().json())
 
 
@@ -94,7 +94,12 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def schemathesis(
-    server: Inside, folder: Path, requester: Requester, *words: str, junk: bool = False, document: str = DOCUMENT
+    server: InProcessServer,
+    folder: Path,
+    requester: Requester,
+    *words: str,
+    junk: bool = False,
+    document: str = DOCUMENT,
 ) -> None:
     """Run schemathesis as this requester; raises with its report if the server does not behave as documented.
 
@@ -124,7 +129,7 @@ def thoroughly(*but: str) -> list[str]:
     return ["--phases=examples,coverage,fuzzing", "--max-examples=3", *left_out]
 
 
-async def keyed(server: Inside) -> Requester:
+async def keyed(server: InProcessServer) -> Requester:
     """A requester whose key opens two threads. One of them has a run, which a reset of the other does not delete."""
     thread = await server.thread()
     made = await server.http.post("/api/threads", json={"anonKey": thread.key})
@@ -136,21 +141,23 @@ async def keyed(server: Inside) -> Requester:
     return Requester(headers=thread.headers, ids=ids)
 
 
-async def test_with_the_right_key_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
+async def test_with_the_right_key_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
     await schemathesis(server, tmp_path, await keyed(server), *thoroughly(*ONCE))
 
 
-async def test_without_a_key_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
+async def test_without_a_key_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
     nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
 
 
-async def test_with_made_up_credentials_all_responses_are_documented(server: Inside, tmp_path: Path) -> None:
+async def test_with_made_up_credentials_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
     nobody = Requester(headers={}, ids=(await keyed(server)).ids)
     await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
 
 
-async def test_with_a_viewer_link_all_responses_are_documented(server: Inside, store: Database, tmp_path: Path) -> None:
+async def test_with_a_viewer_link_all_responses_are_documented(
+    server: InProcessServer, store: Database, tmp_path: Path
+) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner, welcome="Hello.")
     sent = await ask(store, thread_id, caller=owner.caller)
@@ -160,7 +167,9 @@ async def test_with_a_viewer_link_all_responses_are_documented(server: Inside, s
     await schemathesis(server, tmp_path, requester, *thoroughly())
 
 
-async def test_with_an_account_all_responses_are_documented(server: Inside, store: Database, tmp_path: Path) -> None:
+async def test_with_an_account_all_responses_are_documented(
+    server: InProcessServer, store: Database, tmp_path: Path
+) -> None:
     owner, other = await person(store), await person(store)
     thread_id, second = [await owned_thread(store, owner, welcome="Hello.") for _ in range(2)]
     sent = await ask(store, second, caller=owner.caller)

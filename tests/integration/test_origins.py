@@ -12,8 +12,8 @@ from websockets import InvalidStatus
 
 from tests.support.client import client
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,13 +21,13 @@ EVIL, FRIEND = "https://evil.example", "https://friend.example"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=FRIEND) as inside:
         yield inside
 
 
 @contextlib.asynccontextmanager
-async def browser(server: Inside) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(server: InProcessServer) -> AsyncIterator[httpx.AsyncClient]:
     """A browser that is signed in."""
     async with client(server.url) as http:
         body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
@@ -41,7 +41,7 @@ CROSS = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Or
 
 @pytest.mark.parametrize("headers", CROSS)
 async def test_another_sites_page_changes_nothing_whatever_its_credentials(
-    server: Inside, headers: dict[str, str]
+    server: InProcessServer, headers: dict[str, str]
 ) -> None:
     thread = await server.thread()
     async with browser(server) as http:
@@ -56,7 +56,7 @@ async def test_another_sites_page_changes_nothing_whatever_its_credentials(
     assert "title" not in (await thread.snapshot())["thread"]
 
 
-async def test_our_own_page_programs_and_configured_origins_are_accepted(server: Inside) -> None:
+async def test_our_own_page_programs_and_configured_origins_are_accepted(server: InProcessServer) -> None:
     async with browser(server) as http:
         for headers in (
             {}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {"Origin": server.url},
@@ -68,7 +68,7 @@ async def test_our_own_page_programs_and_configured_origins_are_accepted(server:
             assert "anonKey" not in answer.json()
 
 
-async def test_a_cookie_on_another_sites_read_request_is_ignored(server: Inside) -> None:
+async def test_a_cookie_on_another_sites_read_request_is_ignored(server: InProcessServer) -> None:
     async with browser(server) as http:
         assert (await http.get("/api/me", headers={"Origin": EVIL})).status_code == 401
         assert (await http.get("/api/me", headers={"Origin": FRIEND})).status_code == 200
@@ -77,7 +77,7 @@ async def test_a_cookie_on_another_sites_read_request_is_ignored(server: Inside)
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("mode", ["no-cors", "navigate"])
 async def test_a_cookie_is_ignored_if_the_browser_names_another_site_without_an_origin(
-    server: Inside, site: str, mode: str
+    server: InProcessServer, site: str, mode: str
 ) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
     async with browser(server) as http:
@@ -89,7 +89,9 @@ async def test_a_cookie_is_ignored_if_the_browser_names_another_site_without_an_
         assert (await http.get("/api/threads", headers=headers | bearer)).status_code == 200
 
 
-async def test_a_link_from_another_site_opens_the_page_and_the_pages_own_requests_are_signed_in(server: Inside) -> None:
+async def test_a_link_from_another_site_opens_the_page_and_the_pages_own_requests_are_signed_in(
+    server: InProcessServer,
+) -> None:
     arriving = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     async with browser(server) as http:
         assert (await http.get("/", headers=arriving)).status_code in (200, 503), "503 if the page is not built"
@@ -97,7 +99,7 @@ async def test_a_link_from_another_site_opens_the_page_and_the_pages_own_request
             assert (await http.get("/api/me", headers=site)).status_code == 200
 
 
-async def test_allowing_any_origin_does_not_allow_cookies(server: Inside) -> None:
+async def test_allowing_any_origin_does_not_allow_cookies(server: InProcessServer) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_ORIGINS="*") as anyone, browser(anyone) as http:
         for headers in ({"Origin": EVIL}, {"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}):
             made = await anyone.http.post("/api/threads", json={}, headers=headers)
@@ -108,24 +110,26 @@ async def test_allowing_any_origin_does_not_allow_cookies(server: Inside) -> Non
         assert answer.headers.get("access-control-allow-credentials") != "true"
         cookie = {"Cookie": f"khala_session={http.cookies['khala_session']}"}
         async with socket(anyone, origin=EVIL, additional_headers=cookie) as feed:
-            await feed.say({"type": "watch"})
+            await feed.send({"type": "watch"})
             assert (await feed.next())["code"] == "unauthorized"
 
 
 @pytest.mark.parametrize("origin", [EVIL, "null", "https://friend.example.evil.example", "http://friend.example"])
-async def test_a_socket_that_another_sites_page_opens_is_refused(server: Inside, origin: str) -> None:
+async def test_a_socket_that_another_sites_page_opens_is_refused(server: InProcessServer, origin: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with socket(server, origin=origin):
             pass
     assert refused.value.response.status_code == 403
 
 
-async def test_a_socket_of_our_own_page_a_configured_origin_or_a_program_uses_its_cookie(server: Inside) -> None:
+async def test_a_socket_of_our_own_page_a_configured_origin_or_a_program_uses_its_cookie(
+    server: InProcessServer,
+) -> None:
     async with browser(server) as http:
         cookie = {"Cookie": f"khala_session={http.cookies['khala_session']}"}
         for origin in (None, server.url, FRIEND):
             async with socket(server, origin=origin, additional_headers=cookie) as feed:
-                await feed.say({"type": "watch"})
+                await feed.send({"type": "watch"})
                 assert (await feed.next())["type"] == "account"
 
 
@@ -137,7 +141,7 @@ async def network(http: httpx.AsyncClient, **headers: str) -> Any:
     return session.get("network")
 
 
-async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Inside) -> None:
+async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: InProcessServer) -> None:
     claimed = {"X-Forwarded-For": "198.51.100.7"}
     async with client(server.url) as http:
         assert await network(http, **claimed) == "127.0.0.0/24"
@@ -149,14 +153,14 @@ async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: Insi
         assert await network(behind.http, **{"X-Forwarded-For": "[2001:db8::7]:99"}) == "2001:db8::/56"
 
 
-async def test_a_forwarded_proto_of_an_untrusted_peer_makes_no_secure_cookie(server: Inside) -> None:
+async def test_a_forwarded_proto_of_an_untrusted_peer_makes_no_secure_cookie(server: InProcessServer) -> None:
     body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
     async with client(server.url) as http:
         answer = await http.post("/api/auth/register", json=body, headers={"X-Forwarded-Proto": "https"})
         assert answer.headers["set-cookie"].startswith("khala_session=")
 
 
-async def test_a_configured_limit_applies_to_loopback_too(server: Inside) -> None:
+async def test_a_configured_limit_applies_to_loopback_too(server: InProcessServer) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="5") as limited:
         answers = [await limited.http.get("/api/auth") for _ in range(6)]
         assert [answer.status_code for answer in answers] == [200] * 5 + [429]
@@ -170,7 +174,7 @@ async def test_a_configured_limit_applies_to_loopback_too(server: Inside) -> Non
         assert (await limited.http.get("/api/health/live")).status_code == 200
 
 
-async def test_a_caller_is_limited_by_credential_from_any_address(server: Inside) -> None:
+async def test_a_caller_is_limited_by_credential_from_any_address(server: InProcessServer) -> None:
     told = {"KHALA_REQUESTS_PER_MINUTE": "5", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
     async with khala(server.database_url, with_executor=False, **told) as limited:
         for number in range(6):
@@ -181,7 +185,7 @@ async def test_a_caller_is_limited_by_credential_from_any_address(server: Inside
         assert (await limited.http.get("/api/auth", headers=other)).status_code == 200
 
 
-async def taken(server: Inside, path: str, machine: str) -> int:
+async def taken(server: InProcessServer, path: str, machine: str) -> int:
     """The number of requests for this path that one address can make before the server limits it."""
     for number in range(200):
         answer = await server.http.get(path, headers={"X-Forwarded-For": machine})
@@ -192,7 +196,7 @@ async def taken(server: Inside, path: str, machine: str) -> int:
 
 
 async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_document_like_any_request(
-    server: Inside,
+    server: InProcessServer,
 ) -> None:
     env = {"KHALA_REQUESTS_PER_MINUTE": "4", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
     files = ("/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0", "/web/nothing", "/preview", "/sw.js")
@@ -203,7 +207,7 @@ async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_docu
         assert 4 <= await taken(limited, "/api/openapi.json", "203.0.113.99") < 7
 
 
-async def test_loading_the_page_uses_little_of_the_limit_of_its_requests(server: Inside) -> None:
+async def test_loading_the_page_uses_little_of_the_limit_of_its_requests(server: InProcessServer) -> None:
     async with khala(server.database_url, with_executor=False, KHALA_REQUESTS_PER_MINUTE="10") as limited:
         for number in range(20):
             assert (await limited.http.get(f"/web/assets/{number}.js")).status_code == 404

@@ -14,8 +14,8 @@ from khala.api.context import Context, LimitContext
 from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
 from khala.store.threads.sends import SendLimits
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -74,7 +74,7 @@ async def page(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
@@ -152,7 +152,7 @@ async def test_a_page_that_is_not_built_names_the_build_command(tmp_path: Path) 
             assert (await page.get(path)).status_code == 404
 
 
-async def test_a_head_has_no_body(server: Inside) -> None:
+async def test_a_head_has_no_body(server: InProcessServer) -> None:
     whole = await server.http.get("/web/index.html")
     head = await server.http.head("/web/index.html")
     assert (head.status_code, head.content) == (200, b"")
@@ -160,7 +160,7 @@ async def test_a_head_has_no_body(server: Inside) -> None:
         assert head.headers[name] == whole.headers[name]
 
 
-async def test_a_preview_may_run_scripts_and_nothing_else(server: Inside) -> None:
+async def test_a_preview_may_run_scripts_and_nothing_else(server: InProcessServer) -> None:
     response = await server.http.get("/preview", headers={"Cookie": "khala_session=nobody"})
     assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["content-security-policy"] == PREVIEW_POLICY

@@ -15,8 +15,8 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs.leases import Lease
 from khala.store.threads import thread_feed, threads
-from tests.support.flight import flight
-from tests.support.inside import khala
+from tests.support.in_process import khala
+from tests.support.observed_run import observed_run
 from tests.support.statements import nodes
 from tests.support.store import CALLER, batch, ending, lease_of, new_thread, notice, write
 
@@ -87,8 +87,8 @@ async def folded(db: Database, thread_id: UUID) -> Any:
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
 async def test_an_answer_streams_as_before(db: Database, database_url: str, script: str) -> None:
     await split(database_url, script)
-    async with khala(database_url) as server, flight(server, words=60, pace=100) as answer:
-        await answer.landed()
+    async with khala(database_url) as server, observed_run(server, words=60, pace=100) as answer:
+        await answer.check_end()
     assert [found async for found in find_differences(db, VerifyProgress())] == []
 
 

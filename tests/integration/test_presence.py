@@ -22,23 +22,23 @@ from khala.store.postgres.notifications import (
     PRESENCE_CHANNEL,
 )
 from khala.store.threads import presence as stored
-from tests.support.cast import person
+from tests.support.callers import person
 from tests.support.frames import Socket, events, socket
-from tests.support.inside import Inside, khala
-from tests.support.live import Ear, follow, process
+from tests.support.in_process import InProcessServer, khala
+from tests.support.live import FrameRecorder, follow, process
 from tests.support.people import REMOVE_LINKS, add_link, add_member, change_access, new_user, sign_out, signed_in
 from tests.support.store import CALLER, batch, lease_of, new_thread, write
 
 
 @pytest.fixture
-async def pair(database_url: str) -> AsyncIterator[tuple[Inside, Inside]]:
+async def pair(database_url: str) -> AsyncIterator[tuple[InProcessServer, InProcessServer]]:
     """Two servers on one database."""
     async with khala(database_url, with_executor=False) as one, khala(database_url, with_executor=False) as other:
         yield one, other
 
 
 @pytest.fixture
-async def server(database_url: str) -> AsyncIterator[Inside]:
+async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     async with khala(database_url, with_executor=False) as inside:
         yield inside
 
@@ -49,7 +49,7 @@ def text_of(state: Any) -> str:
 
 
 async def announce(feed: Socket, thread_id: str, state: Any) -> None:
-    await feed.say({"type": "presence", "threadId": thread_id, "state": state})
+    await feed.send({"type": "presence", "threadId": thread_id, "state": state})
 
 
 async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
@@ -64,13 +64,13 @@ async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
 
 
 async def test_presence_reaches_both_processes_with_the_name_of_the_account(
-    pair: tuple[Inside, Inside], db: Database
+    pair: tuple[InProcessServer, InProcessServer], db: Database
 ) -> None:
     one, other = pair
     thread = await one.thread()
     artanis = await person(db, "Artanis")
     async with socket(one) as here, socket(other) as there, socket(other) as third:
-        await here.say({"type": "authenticate", "token": artanis.token})
+        await here.send({"type": "authenticate", "token": artanis.token})
         assert await here.next() == {"type": "authenticated", "userId": str(artanis.id)}
         for feed in (here, there):
             assert (await feed.subscribe(thread))["type"] == "snapshot"
@@ -96,12 +96,12 @@ async def test_presence_reaches_both_processes_with_the_name_of_the_account(
         await announce(here, thread.id, None)
         for feed in (here, there, third):
             assert await company(feed, {}) == both[:1]
-        await there.say({"type": "unsubscribe", "threadId": thread.id})
+        await there.send({"type": "unsubscribe", "threadId": thread.id})
         for feed in (here, third):
             assert await company(feed) == []
 
 
-async def test_without_participants_no_presence_is_sent(server: Inside) -> None:
+async def test_without_participants_no_presence_is_sent(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as first, socket(server) as second, events(thread) as stream:
         await first.subscribe(thread)
@@ -130,7 +130,7 @@ async def test_without_participants_no_presence_is_sent(server: Inside) -> None:
         pytest.param({"x": 10**2000}, id="too huge a number"),
     ],
 )
-async def test_a_presence_state_that_cannot_be_stored_is_refused(server: Inside, state: Any) -> None:
+async def test_a_presence_state_that_cannot_be_stored_is_refused(server: InProcessServer, state: Any) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
@@ -145,18 +145,18 @@ async def test_a_presence_state_that_cannot_be_stored_is_refused(server: Inside,
         assert await company(feed, good)
 
 
-async def test_presence_needs_a_subscription(server: Inside) -> None:
+async def test_presence_needs_a_subscription(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await announce(feed, thread.id, {})
         assert (await feed.next())["code"] == "invalid_input"
         await feed.subscribe(thread)
-        await feed.say({"type": "unsubscribe", "threadId": thread.id})
+        await feed.send({"type": "unsubscribe", "threadId": thread.id})
         await announce(feed, thread.id, {})
         assert (await feed.next())["code"] == "invalid_input"
 
 
-async def test_a_second_subscribe_keeps_the_presence(server: Inside) -> None:
+async def test_a_second_subscribe_keeps_the_presence(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed, socket(server) as witness:
         await feed.subscribe(thread)
@@ -170,7 +170,7 @@ async def test_a_second_subscribe_keeps_the_presence(server: Inside) -> None:
         assert (await company(witness, {"a": 2}))[0]["id"] == mine["id"]
 
 
-async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[Inside, Inside]) -> None:
+async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[InProcessServer, InProcessServer]) -> None:
     one, other = pair
     thread = await one.thread()
     async with socket(one) as lost, socket(other) as witness:
@@ -185,7 +185,7 @@ async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[Inside,
 
 
 async def test_a_half_open_socket_is_absent_within_ten_seconds_and_present_when_it_responds_again(
-    pair: tuple[Inside, Inside],
+    pair: tuple[InProcessServer, InProcessServer],
 ) -> None:
     one, other = pair
     thread = await one.thread()
@@ -202,11 +202,13 @@ async def test_a_half_open_socket_is_absent_within_ten_seconds_and_present_when_
         assert 5 < time.monotonic() - began < 10
         transport.resume_reading()
         await company(witness, {"quiet": True}, {"quiet": False})
-        await quiet.say({"type": "ping"})
+        await quiet.send({"type": "ping"})
         await quiet.until("pong")
 
 
-async def test_the_participants_of_a_process_without_heartbeats_are_removed(server: Inside, db: Database) -> None:
+async def test_the_participants_of_a_process_without_heartbeats_are_removed(
+    server: InProcessServer, db: Database
+) -> None:
     thread = await server.thread()
     dead, silent = uuid4(), uuid4()
     async with socket(server) as feed:
@@ -231,7 +233,7 @@ async def test_the_participants_of_a_process_without_heartbeats_are_removed(serv
 
 
 async def test_after_a_crash_of_the_database_all_presence_is_written_again(
-    server: Inside, db: Database, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "HEARTBEAT_INTERVAL_SECONDS", 0.2)
     thread = await server.thread()
@@ -263,13 +265,13 @@ async def test_a_server_that_stops_removes_its_participants(database_url: str, d
                 assert await driver.fetchval("SELECT count(*) FROM processes") <= 1
 
 
-async def test_presence_over_the_rate_limit_is_refused_and_the_socket_stays_open(server: Inside) -> None:
+async def test_presence_over_the_rate_limit_is_refused_and_the_socket_stays_open(server: InProcessServer) -> None:
     thread = await server.thread()
     async with socket(server) as feed:
         await feed.subscribe(thread)
         for number in range(40):
             await announce(feed, thread.id, {"n": number})
-        await feed.say({"type": "ping"})
+        await feed.send({"type": "ping"})
         answers = []
         while (frame := await feed.next())["type"] != "pong":
             answers.append(frame)
@@ -293,8 +295,10 @@ def say(live: LiveService, subscription: Subscription, state: Any) -> None:
     live.presence.update(subscription, json.dumps(state))
 
 
-async def join(live: LiveService, db: Database, ear: Ear, thread_id: UUID, caller: Any = CALLER) -> Subscription:
-    subscription = await follow(live.threads, db, ear.client, thread_id, caller)
+async def join(
+    live: LiveService, db: Database, recorder: FrameRecorder, thread_id: UUID, caller: Any = CALLER
+) -> Subscription:
+    subscription = await follow(live.threads, db, recorder.client, thread_id, caller)
     live.presence.add_watcher(subscription)
     return subscription
 
@@ -311,41 +315,41 @@ def with_states(*states: Any) -> Any:
 
 async def test_an_unchanged_state_is_not_sent(db: Database) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 2) as (live, (ear, other)):
-        mine, theirs = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
+    async with process(db, 2) as (live, (recorder, other)):
+        mine, theirs = await join(live, db, recorder, thread_id), await join(live, db, other, thread_id)
         say(live, mine, {"a": 1})
-        await other.hears(with_states({"a": 1}))
+        await other.wait_for(with_states({"a": 1}))
         for _ in range(10):
             say(live, mine, {"a": 1})
         assert not live.presence._unwritten
         say(live, theirs, {"b": 1})
-        await other.hears(with_states({"a": 1}, {"b": 1}))
+        await other.wait_for(with_states({"a": 1}, {"b": 1}))
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) == 2
 
 
 async def test_quick_changes_are_sent_together_and_the_last_one_is_never_lost(db: Database) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 2) as (live, (ear, other)):
-        mine, _ = await join(live, db, ear, thread_id), await join(live, db, other, thread_id)
+    async with process(db, 2) as (live, (recorder, other)):
+        mine, _ = await join(live, db, recorder, thread_id), await join(live, db, other, thread_id)
         began = time.monotonic()
         for number in range(100):
             say(live, mine, {"n": number})
             await asyncio.sleep(0.005)
-        await other.hears(with_states({"n": 99}))
+        await other.wait_for(with_states({"n": 99}))
         rounds = (time.monotonic() - began) / presence.UPDATE_INTERVAL_SECONDS
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) <= rounds + 2
 
 
 async def test_only_the_newest_fifty_participants_are_listed_with_the_number_of_others(db: Database) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 54) as (live, ears):
-        for number, ear in enumerate(ears[:53]):
-            say(live, await join(live, db, ear, thread_id), {"n": number})
-        await join(live, db, ears[53], thread_id)
+    async with process(db, 54) as (live, recorders):
+        for number, recorder in enumerate(recorders[:53]):
+            say(live, await join(live, db, recorder, thread_id), {"n": number})
+        await join(live, db, recorders[53], thread_id)
         async with asyncio.timeout(10):
             while live.presence._unwritten or live.presence._unread:
                 await asyncio.sleep(0.01)
-        frame = await ears[53].hears(lambda frame: frame.get("more") == 3)
+        frame = await recorders[53].wait_for(lambda frame: frame.get("more") == 3)
     assert len(frame["participants"]) == 50
     assert len({one["id"] for one in frame["participants"]}) == 50
 
@@ -367,15 +371,15 @@ async def test_a_thread_without_changes_costs_no_query(db: Database, monkeypatch
 
     monkeypatch.setattr(stored, "read_lists", counted)
     monkeypatch.setattr(stored, "record_heartbeat", counted_beat)
-    async with process(db, 30) as (live, ears):
-        for ear in ears[:29]:
-            await join(live, db, ear, thread_id)
+    async with process(db, 30) as (live, recorders):
+        for recorder in recorders[:29]:
+            await join(live, db, recorder, thread_id)
         async with asyncio.timeout(5):
             while thread_id not in live.presence._lists or live.presence._unread:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(2 * presence.UPDATE_INTERVAL_SECONDS)  # lets a read that has begun end
         known = len(reads)
-        await join(live, db, ears[29], thread_id)
+        await join(live, db, recorders[29], thread_id)
         await asyncio.sleep(0.5)  # twenty heartbeats
         assert len(reads) == known
     assert known <= 3
@@ -383,18 +387,18 @@ async def test_a_thread_without_changes_costs_no_query(db: Database, monkeypatch
 
 async def test_a_slow_observer_gets_only_the_newest_presence(db: Database) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 3) as (live, (ear, quick, stuck)):
-        mine = await join(live, db, ear, thread_id)
+    async with process(db, 3) as (live, (recorder, quick, stuck)):
+        mine = await join(live, db, recorder, thread_id)
         for other in (quick, stuck):
             await join(live, db, other, thread_id)
-        await asyncio.gather(*(one.until(1) for one in (ear, quick, stuck)))
+        await asyncio.gather(*(one.until(1) for one in (recorder, quick, stuck)))
         stuck.open.clear()
         for number in range(5):
             say(live, mine, {"n": number, "x": "x" * 900})
-            await quick.hears(with_states({"n": number, "x": "x" * 900}))
+            await quick.wait_for(with_states({"n": number, "x": "x" * 900}))
         assert stuck.client._bytes < MAX_OUTBOX_BYTES / 2
         stuck.open.set()
-        await stuck.hears(with_states({"n": 4, "x": "x" * 900}))
+        await stuck.wait_for(with_states({"n": 4, "x": "x" * 900}))
     assert len([frame for frame in stuck.frames if frame["type"] == "presence"]) <= 2
 
 
@@ -407,11 +411,11 @@ async def test_a_participant_who_loses_access_is_removed_and_gets_no_more_presen
         visitor = await join(live, db, stranger, thread_id, guest)
         say(live, host, {"who": "host"})
         say(live, visitor, {"who": "guest"})
-        await stranger.hears(with_states({"who": "host"}, {"who": "guest"}))
-        await change_access(db, thread_id, REMOVE_LINKS, tell=False)
+        await stranger.wait_for(with_states({"who": "host"}, {"who": "guest"}))
+        await change_access(db, thread_id, REMOVE_LINKS, notified=False)
         say(live, host, {"who": "host", "typing": True})
-        await stranger.ends()
-        await owner.hears(with_states({"who": "host", "typing": True}))
+        await stranger.wait_gone()
+        await owner.wait_for(with_states({"who": "host", "typing": True}))
         await write(db, batch(lease, 0, "x"))
     told = [json.dumps(frame) for frame in stranger.frames]
     assert not any("typing" in one for one in told), "no state that was sent after the revocation"
@@ -423,13 +427,13 @@ async def test_a_participant_who_signs_out_stays_present_without_the_name(db: Da
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id, name="Raynor")
     both = type(user)(user_id=user_id, name="Raynor", credential=user.credential, anon_key_hash=CALLER.anon_key_hash)
-    async with process(db, 2) as (live, (ear, other)):
+    async with process(db, 2) as (live, (recorder, other)):
         await join(live, db, other, thread_id)
-        say(live, await join(live, db, ear, thread_id, both), {})
-        named = await other.hears(with_states({}))
+        say(live, await join(live, db, recorder, thread_id, both), {})
+        named = await other.wait_for(with_states({}))
         assert named["participants"][0]["name"] == "Raynor"
         await sign_out(db, user)
-        anonymous = await other.hears(lambda frame: frame.get("participants", [{"name": 1}])[0].get("name") is None)
+        anonymous = await other.wait_for(lambda frame: frame.get("participants", [{"name": 1}])[0].get("name") is None)
     assert anonymous["participants"][0]["anonymous"] is True
 
 

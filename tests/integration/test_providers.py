@@ -10,7 +10,16 @@ import pytest
 from khala.domain.parts import TokenUsage
 from khala.models.port import Completed, LanguageModel, ModelEvent, Prompt, PromptTurn, ReasoningChunk, TextChunk
 from khala.models.providers import Providers
-from tests.support.calls import PROMPT, ask, calling, completed, config, each_protocol, listen, said
+from tests.support.provider_calls import (
+    PROMPT,
+    ask,
+    calling,
+    collect_events,
+    completed,
+    config,
+    each_protocol,
+    event_text,
+)
 from tests.support.providers import Reply, serving
 
 
@@ -31,7 +40,7 @@ async def test_the_text_and_the_usage_arrive_exactly(protocol: str) -> None:
     tokens = ("\n  Hello", ", ", "wor", "ld!", " <think>", " \n")
     async with calling(protocol, Reply(tokens=tokens, usage=(11, 7))) as (model, _):
         events = await ask(model)
-    assert said(events) == "".join(tokens)
+    assert event_text(events) == "".join(tokens)
     assert completed(events) == Completed(usage=TokenUsage(input_tokens=11, output_tokens=7), finish_reason="stop")
     assert (model.provider, model.name) == (protocol, "local-model")
 
@@ -54,15 +63,15 @@ async def test_reasoning_is_separate_from_the_answer(protocol: str) -> None:
     async with calling(protocol, Reply(reasoning=("let me ", "see"), tokens=("42",))) as (model, _):
         events = await ask(model)
     assert "".join(event.text for event in events if isinstance(event, ReasoningChunk)) == "let me see"
-    assert said(events) == "42"
+    assert event_text(events) == "42"
 
 
 @each_protocol
-@pytest.mark.parametrize("cut", [1, 2, 3, 7])
-async def test_text_survives_chunk_boundaries_within_characters_and_lines(protocol: str, cut: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 7])
+async def test_text_survives_chunk_boundaries_within_characters_and_lines(protocol: str, chunk_bytes: int) -> None:
     tokens = ("žluťoučký ", "कि", "👩‍👩‍👧‍👦", "\u2028 line", "\x85end")
-    async with calling(protocol, Reply(tokens=tokens, cut=cut)) as (model, _):
-        assert said(await ask(model)) == "".join(tokens)
+    async with calling(protocol, Reply(tokens=tokens, chunk_bytes=chunk_bytes)) as (model, _):
+        assert event_text(await ask(model)) == "".join(tokens)
 
 
 @each_protocol
@@ -110,11 +119,11 @@ async def test_an_interrupted_answer_is_sent_with_a_request_to_continue(protocol
 async def test_cancelling_closes_the_connection_at_once(protocol: str, spoken: int) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"), hang_after=spoken)) as (model, server):
         heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
-        listening = asyncio.create_task(listen(model, heard))
+        listening = asyncio.create_task(collect_events(model, heard))
         call = await server.call(0)
         text = ""
         while len(text) < spoken:
-            text += said([await asyncio.wait_for(heard.get(), 3)])
+            text += event_text([await asyncio.wait_for(heard.get(), 3)])
         began = time.monotonic()
         listening.cancel()
         await asyncio.wait_for(call.gone.wait(), 1)
@@ -149,10 +158,10 @@ async def test_an_error_of_the_reader_passes_unchanged(protocol: str) -> None:
 
 @each_protocol
 async def test_many_calls_at_once_do_not_mix(protocol: str) -> None:
-    replies = [Reply(tokens=tuple(f"{number}." for _ in range(20)), cut=11) for number in range(20)]
+    replies = [Reply(tokens=tuple(f"{number}." for _ in range(20)), chunk_bytes=11) for number in range(20)]
     async with calling(protocol, *replies) as (model, _):
         answers = await asyncio.gather(*(ask(model) for _ in replies))
-    assert sorted(said(events) for events in answers) == sorted(f"{number}." * 20 for number in range(20))
+    assert sorted(event_text(events) for events in answers) == sorted(f"{number}." * 20 for number in range(20))
 
 
 async def test_models_of_one_provider_share_a_connection() -> None:
@@ -173,7 +182,7 @@ async def test_the_provider_server_runs_as_a_process_and_obeys_directives() -> N
         url = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
         providers = Providers(config(url))
         stamped = Prompt(system="", turns=(PromptTurn(role="user", text="/words=5 /stamp"),))
-        times = [int(word[1:]) for word in said(await ask(providers.open("openai:any"), stamped)).split()]
+        times = [int(word[1:]) for word in event_text(await ask(providers.open("openai:any"), stamped)).split()]
         await providers.aclose()
     finally:
         process.terminate()

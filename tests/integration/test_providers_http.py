@@ -11,10 +11,10 @@ import pytest
 
 from khala.models.port import ModelFailed, Prompt, PromptFile, PromptTurn, TextChunk
 from khala.models.providers import Providers
-from tests.support.calls import PROMPT, ask, calling, config, failing, said
 from tests.support.certificates import certificate
+from tests.support.provider_calls import PROMPT, ask, call_failure, calling, config, event_text
 from tests.support.providers import Reply
-from tests.support.scripted import DONE, HEAD, USAGE, scripted, token
+from tests.support.scripted_stream import DONE, HEAD, USAGE, scripted, token
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 ENDLESS = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -54,7 +54,7 @@ async def test_data_before_a_lost_connection_is_read_also_by_a_busy_reader(head:
         await asyncio.wait_for(script.written.wait(), 5)
         for _ in range(20):  # lets the event loop read the data that has arrived
             await asyncio.sleep(0)
-        assert said([first, *[event async for event in events]]) == "a" + "b" * 20 + "c"
+        assert event_text([first, *[event async for event in events]]) == "a" + "b" * 20 + "c"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_data_before_a_lost_connection_is_read_also_by_a_busy_reader(head:
 )
 async def test_a_response_that_is_not_http_is_a_lost_connection(raw: bytes) -> None:
     async with scripted(raw, close=True) as (model, _):
-        failure, _ = await failing(model)
+        failure, _ = await call_failure(model)
     assert (failure.code, failure.retryable, failure.midstream) == ("connection_lost", True, False)
 
 
@@ -91,7 +91,7 @@ async def test_a_body_that_breaks_its_framing_is_a_lost_connection(end: bytes) -
 @pytest.mark.parametrize("raw", [CHUNKED + chunk(token("a", '"stop"') + DONE), ENDLESS + token("a") + DONE])
 async def test_an_answer_is_complete_although_its_body_breaks_off_after_it(raw: bytes) -> None:
     async with scripted(raw, close=True) as (model, _):
-        assert said(await ask(model)) == "a"
+        assert event_text(await ask(model)) == "a"
 
 
 async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent_twice() -> None:
@@ -112,8 +112,8 @@ async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent
     server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
     providers = Providers(config(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
     model = providers.open("openai:local-model")
-    assert said(await ask(model)) == "a"
-    failure, _ = await failing(model)
+    assert event_text(await ask(model)) == "a"
+    failure, _ = await call_failure(model)
     await providers.aclose()
     server.close()
     assert (failure.code, failure.midstream, asked) == ("connection_lost", False, 2)
@@ -122,7 +122,7 @@ async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent
 async def test_cookies_are_not_stored() -> None:
     cookie = {"set-cookie": "who=someone; path=/"}
     async with calling("openai", Reply(status=500, headers=cookie)) as (model, server):
-        await failing(model)
+        await call_failure(model)
         await ask(model)
     assert "cookie" not in server.calls[1].headers
 
@@ -171,19 +171,19 @@ async def test_a_proxy_of_the_environment_is_used_with_its_credentials(monkeypat
     async with scripted(WHOLE) as (_, proxy):
         monkeypatch.setenv("http_proxy", f"http://user:p%40ss@127.0.0.1:{proxy.port}")
         async with scripted(url="http://models.example/v1") as (model, server):
-            assert said(await ask(model)) == "a"
-    head = proxy.heads[0].lower()
+            assert event_text(await ask(model)) == "a"
+    head = proxy.request_heads[0].lower()
     assert head.startswith("post http://models.example/v1/chat/completions http/1.1")
     assert f"proxy-authorization: basic {b64encode(b'user:p@ss').decode()}".lower() in head
     assert "authorization: bearer sk-1" in head
-    assert not server.heads
+    assert not server.request_heads
 
 
 async def test_a_host_that_needs_no_proxy_is_called_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "example.org, 127.0.0.0/8")
     async with scripted(WHOLE) as (model, _):
-        assert said(await ask(model)) == "a"
+        assert event_text(await ask(model)) == "a"
 
 
 @pytest.mark.parametrize("status", [b"407 Proxy Authentication Required", b"502 Bad Gateway"])
@@ -193,9 +193,9 @@ async def test_a_proxy_that_refuses_to_connect_is_a_lost_connection_and_sees_no_
     async with scripted(b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % status, reads=False) as (_, proxy):
         monkeypatch.setenv("https_proxy", f"http://user:pass@127.0.0.1:{proxy.port}")
         async with scripted(url="https://models.example/v1") as (model, _):
-            failure, _ = await failing(model)
+            failure, _ = await call_failure(model)
     assert (failure.code, failure.midstream) == ("connection_lost", False)
-    (head,) = proxy.heads
+    (head,) = proxy.request_heads
     assert head.startswith("CONNECT models.example:443 HTTP/1.1")
     assert "sk-1" not in head
     assert "proxy-authorization: basic" in head.lower()
@@ -204,7 +204,7 @@ async def test_a_proxy_that_refuses_to_connect_is_a_lost_connection_and_sees_no_
 async def test_an_unreachable_proxy_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     async with scripted(url="http://models.example/v1") as (model, _):
-        failure, _ = await failing(model)
+        failure, _ = await call_failure(model)
     assert (failure.code, failure.midstream) == ("connection_lost", False)
 
 
@@ -212,15 +212,15 @@ async def test_a_netrc_does_not_change_the_credentials(monkeypatch: pytest.Monke
     (tmp_path / "netrc").write_text("default login someone password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     async with scripted(WHOLE) as (model, server):
-        assert said(await ask(model)) == "a"
-    assert "authorization: bearer sk-1" in server.heads[0].lower()
+        assert event_text(await ask(model)) == "a"
+    assert "authorization: bearer sk-1" in server.request_heads[0].lower()
 
 
 async def test_credentials_in_the_url_are_used() -> None:
     async with scripted(WHOLE, url="http://user:pass@127.0.0.1:{port}/v1") as (model, server):
-        assert said(await ask(model)) == "a"
-    assert f"authorization: basic {b64encode(b'user:pass').decode()}".lower() in server.heads[0].lower()
-    assert "sk-1" not in server.heads[0]
+        assert event_text(await ask(model)) == "a"
+    assert f"authorization: basic {b64encode(b'user:pass').decode()}".lower() in server.request_heads[0].lower()
+    assert "sk-1" not in server.request_heads[0]
 
 
 async def test_over_tls_a_server_is_trusted_by_its_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -229,13 +229,13 @@ async def test_over_tls_a_server_is_trusted_by_its_certificate(monkeypatch: pyte
     tls.load_cert_chain(file)
     at = "https://localhost:{port}/v1"
     async with scripted(WHOLE, url=at, tls=tls) as (model, server):
-        failure, _ = await failing(model)
-        assert (failure.code, failure.midstream, server.heads) == ("connection_lost", False, [])
+        failure, _ = await call_failure(model)
+        assert (failure.code, failure.midstream, server.request_heads) == ("connection_lost", False, [])
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     async with scripted(WHOLE, url=at, tls=tls) as (model, _):
-        assert said(await ask(model)) == "a"
+        assert event_text(await ask(model)) == "a"
     async with scripted(WHOLE, url=at.replace("localhost", "127.0.0.1"), tls=tls) as (model, _):
-        failure, _ = await failing(model)
+        failure, _ = await call_failure(model)
         assert failure.code == "connection_lost"
 
 
@@ -246,6 +246,6 @@ async def test_a_server_without_tls_at_an_https_url_is_a_lost_connection() -> No
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
     async with scripted(url=f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1") as (model, _):
-        failure, _ = await failing(model)
+        failure, _ = await call_failure(model)
     server.close()
     assert (failure.code, failure.midstream) == ("connection_lost", False)

@@ -9,8 +9,8 @@ from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 from khala.models.port import Completed, Prompt, PromptFile, PromptTurn, TextChunk, ToolOutcome, ToolUse
 from khala.models.prompt_order import EMPTY_TEXT, MISSING_OUTCOME
-from tests.support.calls import PROMPT, ask, calling, completed, each_protocol, failing, said
-from tests.support.providers import Reply, in_rounds
+from tests.support.provider_calls import PROMPT, ask, call_failure, calling, completed, each_protocol, event_text
+from tests.support.providers import Reply, in_steps
 from tests.support.wires import UseTool
 
 SCHEMA = {
@@ -51,10 +51,12 @@ async def told(protocol: str, prompt: Prompt) -> Any:
 
 @each_protocol
 async def test_a_call_comes_at_the_end_with_its_arguments(protocol: str) -> None:
-    reply = Reply(tokens=("Let me ", "see."), calls=(UseTool(name="echo", args=ARGS, piece=3, id="use-7"),), cut=5)
+    reply = Reply(
+        tokens=("Let me ", "see."), calls=(UseTool(name="echo", args=ARGS, piece=3, id="use-7"),), chunk_bytes=5
+    )
     async with calling(protocol, reply) as (model, _):
         events = await ask(model, with_tools())
-    assert said(events) == "Let me see."
+    assert event_text(events) == "Let me see."
     assert completed(events) == Completed(
         usage=TokenUsage(input_tokens=11, output_tokens=7),
         finish_reason="tool_calls",
@@ -135,7 +137,7 @@ async def test_ids_are_unique_if_the_provider_gives_none(protocol: str, use_id: 
 @each_protocol
 async def test_a_connection_lost_amid_calls_is_retryable(protocol: str) -> None:
     async with calling(protocol, Reply(tokens=(), calls=(UseTool(name="echo"),), drop_after=0)) as (model, _):
-        failure, _ = await failing(model)
+        failure, _ = await call_failure(model)
     assert (failure.code, failure.retryable, failure.midstream) == ("connection_lost", True, False)
 
 
@@ -305,7 +307,7 @@ async def test_each_protocol_encodes_images_in_its_format() -> None:
 async def test_a_refusal_mentions_capabilities_that_the_model_may_lack(protocol: str) -> None:
     async with calling(protocol, Reply(status=400, message="no images here")) as (model, _):
         async with calling(protocol, Reply(status=400, message="no")) as (plain, _):
-            failure, _ = await failing(plain)
+            failure, _ = await call_failure(plain)
         assert "Perhaps" not in failure.message
         with pytest.raises(Exception, match=r"This model may not be able to read these files or use tools\.") as caught:
             await ask(model, with_tools(PromptTurn(role="user", text="Look!", files=FILES[:1])))
@@ -316,12 +318,12 @@ async def test_a_refusal_mentions_capabilities_that_the_model_may_lack(protocol:
 async def test_a_scripted_provider_counts_the_steps_of_the_last_question(protocol: str) -> None:
     replies = Reply(tokens=(), calls=(UseTool(name="echo", id="a"),)), Reply(tokens=("Done.",))
     async with calling(protocol) as (model, server):
-        server.default = in_rounds(*replies)
+        server.default = in_steps(*replies)
         for _ in range(2):
             turns = [*PROMPT.turns]
             end = completed(await ask(model, with_tools(*turns)))
             turns += round_of(*end.uses)
-            assert said(await ask(model, with_tools(*turns))) == "Done."
+            assert event_text(await ask(model, with_tools(*turns))) == "Done."
             turns += PromptTurn(role="assistant", text="Done."), PromptTurn(role="user", text="Again!")
             assert completed(await ask(model, with_tools(*turns))).uses
 

@@ -15,7 +15,7 @@ from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres import write_check
 from khala.store.postgres.database import Database, driver_url
 from tests.support.disks import mounts, small_disk
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 
 WITHIN = 20.0
 
@@ -27,7 +27,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob_service, "CHECK_VALID_SECONDS", 0.0)
 
 
-async def ready(inside: Inside, status: int) -> dict[str, Any]:
+async def ready(inside: InProcessServer, status: int) -> dict[str, Any]:
     """The body of the readiness response, once it has this status."""
     async with asyncio.timeout(WITHIN):
         while (answer := await inside.http.get("/api/health/ready")).status_code != status:

@@ -14,7 +14,7 @@ from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.sharing import access
 from khala.store.threads import threads
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.server import command
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 

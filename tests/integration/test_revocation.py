@@ -21,7 +21,7 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.runs.leases import Lease
 from khala.store.sharing import sharing
 from khala.store.threads import threads
-from tests.support.live import Ear, follow, listening, process
+from tests.support.live import FrameRecorder, follow, process, recording
 from tests.support.people import (
     CHANGE_KEY,
     REMOVE_LINKS,
@@ -41,17 +41,17 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.2)
 
 
-def newest(ear: Ear) -> int:
-    """The newest revision that the ear has received."""
-    return max((frame["revision"] for frame in ear.frames if "revision" in frame), default=-1)
+def newest(recorder: FrameRecorder) -> int:
+    """The newest revision that the recorder has received."""
+    return max((frame["revision"] for frame in recorder.frames if "revision" in frame), default=-1)
 
 
 def forbidden(thread_id: UUID) -> dict[str, Any]:
     return {"type": "gone", "threadId": str(thread_id), "code": "forbidden"}
 
 
-def chained(ear: Ear) -> bool:
-    frames = [frame for frame in ear.frames if "revision" in frame]
+def chained(recorder: FrameRecorder) -> bool:
+    frames = [frame for frame in recorder.frames if "revision" in frame]
     return all(after["from"] == before["revision"] for before, after in pairwise(frames))
 
 
@@ -130,20 +130,20 @@ async def test_after_a_revocation_its_observers_get_nothing_in_any_process_and_o
     async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming(db, lease) as written:
         for live, (owner, *followers) in ((one, here), (other, there)):
             await follow(live.threads, db, owner.client, thread_id)
-            for ear in followers:
-                await follow(live.threads, db, ear.client, thread_id, follower)
+            for recorder in followers:
+                await follow(live.threads, db, recorder.client, thread_id, follower)
         await more(written, 20)
         await command()
         async with asyncio.timeout(1.0):
-            ends = [await ear.ends() for ear in (*here[1:], *there[1:])]
+            ends = [await recorder.wait_gone() for recorder in (*here[1:], *there[1:])]
         await more(written, 20)
     cut = await cut_of(db, thread_id, before)
     assert ends == [forbidden(thread_id)] * 4
-    for ear in (*here[1:], *there[1:]):
-        assert ear.frames[-1]["type"] == "gone"
-        assert newest(ear) < cut
-        assert chained(ear)
-        assert not ear.client.subscriptions
+    for recorder in (*here[1:], *there[1:]):
+        assert recorder.frames[-1]["type"] == "gone"
+        assert newest(recorder) < cut
+        assert chained(recorder)
+        assert not recorder.client.subscriptions
     for owner in (here[0], there[0]):
         assert newest(owner) > cut
         assert chained(owner)
@@ -152,12 +152,12 @@ async def test_after_a_revocation_its_observers_get_nothing_in_any_process_and_o
 @pytest.mark.parametrize("round_", range(5))
 async def test_a_change_of_access_between_authorization_and_first_read_is_noticed(db: Database, round_: int) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 1) as (live, (ear,)):
+    async with process(db, 1) as (live, (recorder,)):
         authorization = await live.threads.authorize(db, thread_id, CALLER)
-        await change_access(db, thread_id, CHANGE_KEY, tell=bool(round_ % 2))
-        live.threads.subscribe(ear.client, thread_id, None, authorization)
-        await ear.ends()
-    assert ear.frames == [forbidden(thread_id)]
+        await change_access(db, thread_id, CHANGE_KEY, notified=bool(round_ % 2))
+        live.threads.subscribe(recorder.client, thread_id, None, authorization)
+        await recorder.wait_gone()
+    assert recorder.frames == [forbidden(thread_id)]
 
 
 async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(db: Database) -> None:
@@ -172,7 +172,7 @@ async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(d
         await follow(live.threads, db, claimer.client, thread_id, user)
         await more(written, 10)
         await claims.claim(db, thread_id, key_hash(KEY), user)
-        assert await anonymous.ends() == forbidden(thread_id)
+        assert await anonymous.wait_gone() == forbidden(thread_id)
         await more(written, 10)
     cut = await cut_of(db, thread_id, before)
     assert newest(anonymous) < cut < newest(claimer)
@@ -182,13 +182,13 @@ async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(d
 
 async def test_access_that_is_restored_at_once_ends_no_subscription(db: Database) -> None:
     thread_id = await new_thread(db)
-    async with process(db, 20) as (live, ears):
-        for ear in ears:
-            await follow(live.threads, db, ear.client, thread_id)
+    async with process(db, 20) as (live, recorders):
+        for recorder in recorders:
+            await follow(live.threads, db, recorder.client, thread_id)
         for _ in range(10):
             revision = await change_access(db, thread_id)
-        await asyncio.gather(*(ear.until(revision) for ear in ears))
-    assert all(map(chained, ears))
+        await asyncio.gather(*(recorder.until(revision) for recorder in recorders))
+    assert all(map(chained, recorders))
 
 
 async def test_observers_by_an_expired_link_are_revoked_within_a_second(db: Database) -> None:
@@ -198,7 +198,7 @@ async def test_observers_by_an_expired_link_are_revoked_within_a_second(db: Data
     async with process(db, 2) as (live, (guest, owner)):
         await follow(live.threads, db, guest.client, thread_id, caller)
         await follow(live.threads, db, owner.client, thread_id)
-        assert await guest.ends() == forbidden(thread_id)
+        assert await guest.wait_gone() == forbidden(thread_id)
         assert 0.5 < time.monotonic() - began < 1.6
         assert len(owner.client.subscriptions) == 1
 
@@ -214,21 +214,21 @@ async def test_an_expired_credential_is_revoked_within_a_second_and_keys_continu
     user = await signed_in(db, user_id, lasts=0.6)
     if not stored:  # like a JWT, which expires by itself
         user = Caller(user_id=user_id, expires_at=soon(0.6))
-    async with process(db, 1) as (live, (ear,)):
-        await follow(live.threads, db, ear.client, thread_id, user)
-        await follow(live.accounts, db, ear.client, user_id, user)
+    async with process(db, 1) as (live, (recorder,)):
+        await follow(live.threads, db, recorder.client, thread_id, user)
+        await follow(live.accounts, db, recorder.client, user_id, user)
         both = msgspec.structs.replace(user, anon_key_hash=CALLER.anon_key_hash)
-        await follow(live.threads, db, ear.client, other_id, both)
+        await follow(live.threads, db, recorder.client, other_id, both)
         async with asyncio.timeout(5):
-            while len(ear.client.subscriptions) > 1:
+            while len(recorder.client.subscriptions) > 1:
                 await asyncio.sleep(0.01)
         assert 0.5 < time.monotonic() - began < 1.6
-        assert live.threads.find_subscription(ear.client, other_id) is not None
-        await ear.hears(lambda frame: frame["type"] in {"gone", "error"})
+        assert live.threads.find_subscription(recorder.client, other_id) is not None
+        await recorder.wait_for(lambda frame: frame["type"] in {"gone", "error"})
         await write(db, batch(await lease_of(db, other_id), 0, "still here"))
-        await ear.hears(lambda frame: frame["type"] == "delta" and frame["parts"] != [])
-    assert forbidden(thread_id) in ear.frames
-    assert [frame["code"] for frame in ear.frames if frame["type"] == "error"] == ["unauthorized"]
+        await recorder.wait_for(lambda frame: frame["type"] == "delta" and frame["parts"] != [])
+    assert forbidden(thread_id) in recorder.frames
+    assert [frame["code"] for frame in recorder.frames if frame["type"] == "error"] == ["unauthorized"]
 
 
 async def test_authenticating_again_extends_subscriptions(db: Database) -> None:
@@ -240,7 +240,7 @@ async def test_authenticating_again_extends_subscriptions(db: Database) -> None:
         subscription = await follow(live.threads, db, renewed.client, thread_id, user)
         await follow(live.threads, db, other.client, thread_id, user)
         live.guard.renew(subscription, await signed_in(db, user_id))
-        assert await other.ends() == forbidden(thread_id)
+        assert await other.wait_gone() == forbidden(thread_id)
         revision = await change_access(db, thread_id)
         await renewed.until(revision)
 
@@ -250,22 +250,22 @@ async def test_signing_out_ends_the_subscriptions_of_the_account_and_no_others(d
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
     leaving, staying = await signed_in(db, user_id), await signed_in(db, user_id)
-    async with process(db, 2) as (live, (ear, witness)):
-        await follow(live.threads, db, ear.client, thread_id, leaving)
-        await follow(live.accounts, db, ear.client, user_id, leaving)
-        await follow(live.threads, db, ear.client, other_id)
+    async with process(db, 2) as (live, (recorder, witness)):
+        await follow(live.threads, db, recorder.client, thread_id, leaving)
+        await follow(live.accounts, db, recorder.client, user_id, leaving)
+        await follow(live.threads, db, recorder.client, other_id)
         await follow(live.threads, db, witness.client, thread_id, staying)
         await follow(live.accounts, db, witness.client, user_id, staying)
-        await ear.hears(lambda _: len(ear.frames) == 3)
+        await recorder.wait_for(lambda _: len(recorder.frames) == 3)
         await sign_out(db, leaving)
-        await ear.hears(lambda _: len(ear.frames) == 5)
-        assert len(ear.client.subscriptions) == 1
+        await recorder.wait_for(lambda _: len(recorder.frames) == 5)
+        assert len(recorder.client.subscriptions) == 1
         await threads.remove(db, other_id, CALLER)
-        await ear.hears(lambda frame: frame.get("code") == "thread_not_found")
+        await recorder.wait_for(lambda frame: frame.get("code") == "thread_not_found")
         revision = await change_access(db, thread_id)
         await witness.until(revision)
-    assert forbidden(thread_id) in ear.frames
-    assert [frame["code"] for frame in ear.frames if frame["type"] == "error"] == ["unauthorized"]
+    assert forbidden(thread_id) in recorder.frames
+    assert [frame["code"] for frame in recorder.frames if frame["type"] == "error"] == ["unauthorized"]
     assert not [frame for frame in witness.frames if frame["type"] in {"gone", "error"}]
 
 
@@ -276,15 +276,15 @@ async def test_a_revocation_without_a_notification_is_found_by_the_poll(db: Data
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id)
     live = LiveService(db, db)
-    async with listening(live, 2) as (guest, member):
+    async with recording(live, 2) as (guest, member):
         await follow(live.threads, db, guest.client, thread_id, await add_link(db, thread_id))
         await follow(live.threads, db, member.client, thread_id, user)
         await asyncio.gather(guest.until(1), member.until(1))
-        cut = await change_access(db, thread_id, REMOVE_LINKS, tell=False)
-        assert await guest.ends() == forbidden(thread_id)
+        cut = await change_access(db, thread_id, REMOVE_LINKS, notified=False)
+        assert await guest.wait_gone() == forbidden(thread_id)
         await member.until(cut)
-        await sign_out(db, user, tell=False)
-        assert await member.ends() == forbidden(thread_id)
+        await sign_out(db, user, notified=False)
+        assert await member.wait_gone() == forbidden(thread_id)
     assert newest(guest) < cut
 
 
@@ -297,15 +297,15 @@ async def test_revocations_during_an_outage_of_the_listener_are_noticed_after_it
         await follow(live.threads, db, guest.client, thread_id, await add_link(db, thread_id))
         await follow(live.threads, db, member.client, thread_id, user)
         await asyncio.gather(guest.until(1), member.until(1))
-        await change_access(db, thread_id, REMOVE_LINKS, tell=False)
-        await sign_out(db, user, tell=False)
+        await change_access(db, thread_id, REMOVE_LINKS, notified=False)
+        await sign_out(db, user, notified=False)
         async with db.driver() as driver:
             await driver.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE application_name = 'khala listener' AND datname = current_database()"
             )
         async with asyncio.timeout(3):
-            await asyncio.gather(guest.ends(), member.ends())
+            await asyncio.gather(guest.wait_gone(), member.wait_gone())
 
 
 async def test_the_queued_frames_of_a_slow_observer_are_dropped_at_a_revocation(db: Database) -> None:
@@ -327,7 +327,7 @@ async def test_the_queued_frames_of_a_slow_observer_are_dropped_at_a_revocation(
             while stuck.client.subscriptions:
                 await asyncio.sleep(0.01)
         stuck.open.set()
-        await stuck.ends()
+        await stuck.wait_gone()
     assert [frame.get("revision") for frame in stuck.frames] == [now, now + 1, None], (
         "one frame had been handed to the connection"
     )
@@ -356,7 +356,7 @@ async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothi
     live = LiveService(db, db)
     live.guard._db = away
     live.threads.authorizations = _authorizations_by(away, live)  # type: ignore[method-assign]
-    async with listening(live, 2) as (owner, stranger):
+    async with recording(live, 2) as (owner, stranger):
         await follow(live.threads, db, owner.client, thread_id)
         await follow(live.threads, db, stranger.client, thread_id, guest)
         await asyncio.gather(owner.until(2), stranger.until(2))
@@ -372,7 +372,7 @@ async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothi
         assert owner.client.subscriptions
         assert stranger.client.subscriptions
         away.away = False
-        assert await stranger.ends() == forbidden(thread_id)
+        assert await stranger.wait_gone() == forbidden(thread_id)
         await owner.until(cut + 1)
     assert newest(stranger) < cut
     await away.close()
@@ -393,13 +393,13 @@ async def test_a_guard_releases_ended_subscriptions(db: Database) -> None:
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id)
-    async with process(db, 3) as (live, ears):
-        for ear in ears:
-            await follow(live.threads, db, ear.client, thread_id, user)
-            await follow(live.accounts, db, ear.client, user_id, user)
+    async with process(db, 3) as (live, recorders):
+        for recorder in recorders:
+            await follow(live.threads, db, recorder.client, thread_id, user)
+            await follow(live.accounts, db, recorder.client, user_id, user)
         live.guard.handle_notification(str(user_id))
-        for ear in ears:
-            live.close(ear.client)
+        for recorder in recorders:
+            live.close(recorder.client)
         guarded: AccessGuard = live.guard
         assert not guarded._users
         assert not guarded._expiring
@@ -412,21 +412,21 @@ async def test_many_changes_with_many_short_subscriptions_leak_nothing(db: Datab
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest, revoke = await revoked_link(db, thread_id)
-    async with process(db, 12) as (live, ears), streaming(db, lease) as written:
-        for ear in ears[:6]:
-            await follow(live.threads, db, ear.client, thread_id, guest)
-        for ear in ears[6:]:
-            await follow(live.threads, db, ear.client, thread_id)
+    async with process(db, 12) as (live, recorders), streaming(db, lease) as written:
+        for recorder in recorders[:6]:
+            await follow(live.threads, db, recorder.client, thread_id, guest)
+        for recorder in recorders[6:]:
+            await follow(live.threads, db, recorder.client, thread_id)
         for _ in range(5):
             await change_access(db, thread_id)
             await more(written, 3)
         before = await revision_of(db, thread_id)
         await revoke()
-        await asyncio.gather(*(ear.ends() for ear in ears[:6]))
+        await asyncio.gather(*(recorder.wait_gone() for recorder in recorders[:6]))
         await more(written, 5)
     cut = await cut_of(db, thread_id, before)
-    assert all(newest(ear) < cut for ear in ears[:6])
-    assert all(newest(ear) > cut and chained(ear) for ear in ears[6:])
+    assert all(newest(recorder) < cut for recorder in recorders[:6])
+    assert all(newest(recorder) > cut and chained(recorder) for recorder in recorders[6:])
 
 
 async def test_a_sign_out_between_authorization_and_subscription_is_noticed(db: Database) -> None:
@@ -434,7 +434,7 @@ async def test_a_sign_out_between_authorization_and_subscription_is_noticed(db: 
     user_id = await new_user(db)
     await add_member(db, thread_id, user_id)
     user = await signed_in(db, user_id)
-    async with process(db, 1) as (live, (ear,)):
+    async with process(db, 1) as (live, (recorder,)):
         before = live.guard.credential_notices
         authorization = await live.threads.authorize(db, thread_id, user)
         # The authorization is complete; the session ends before the subscription.
@@ -442,9 +442,9 @@ async def test_a_sign_out_between_authorization_and_subscription_is_noticed(db: 
         async with asyncio.timeout(2):
             while live.guard.credential_notices == before:
                 await asyncio.sleep(0.01)
-        live.threads.subscribe(ear.client, thread_id, None, authorization)
+        live.threads.subscribe(recorder.client, thread_id, None, authorization)
         async with asyncio.timeout(2):
-            assert await ear.ends() == forbidden(thread_id)
+            assert await recorder.wait_gone() == forbidden(thread_id)
 
 
 async def test_access_by_a_link_continues_when_the_account_beside_it_ends(db: Database) -> None:
@@ -453,26 +453,26 @@ async def test_access_by_a_link_continues_when_the_account_beside_it_ends(db: Da
     user = await signed_in(db, user_id)
     link = await add_link(db, thread_id)
     both = msgspec.structs.replace(user, share_key_hash=link.share_key_hash)
-    async with process(db, 1) as (live, (ear,)):
-        subscription = await follow(live.threads, db, ear.client, thread_id, both)
-        await ear.until(1)
+    async with process(db, 1) as (live, (recorder,)):
+        subscription = await follow(live.threads, db, recorder.client, thread_id, both)
+        await recorder.until(1)
         await sign_out(db, user)
         async with asyncio.timeout(2):
             while subscription.caller.user_id is not None:
                 await asyncio.sleep(0.01)
-        await ear.until(await change_access(db, thread_id))
-    assert [frame["type"] for frame in ear.frames if frame["type"] == "gone"] == []
+        await recorder.until(await change_access(db, thread_id))
+    assert [frame["type"] for frame in recorder.frames if frame["type"] == "gone"] == []
 
 
 async def test_an_expiry_that_a_later_check_finds_is_stored(db: Database) -> None:
     thread_id = await new_thread(db)
     guest = await add_link(db, thread_id)
-    async with process(db, 1) as (live, (ear,)):
-        subscription = await follow(live.threads, db, ear.client, thread_id, guest)
+    async with process(db, 1) as (live, (recorder,)):
+        subscription = await follow(live.threads, db, recorder.client, thread_id, guest)
         assert subscription.expires_at is None
-        await ear.until(1)
+        await recorder.until(1)
         began = time.monotonic()
         await change_access(db, thread_id, "UPDATE share_links SET expires_at = now() + interval '0.6 s'")
         async with asyncio.timeout(3):
-            assert await ear.ends() == forbidden(thread_id)
+            assert await recorder.wait_gone() == forbidden(thread_id)
         assert time.monotonic() - began > 0.5

@@ -11,7 +11,7 @@ from khala.domain.tools import ToolActor
 from khala.tools.port import CallContext, CallResult
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
-from tests.support.programs import BoundedProgramSink, sandbox
+from tests.support.sandbox_programs import BoundedProgramSink, sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,7 +71,7 @@ async def test_a_timeout_is_reported_with_the_output_so_far(inside: Sandbox) -> 
 
 
 async def test_a_flood_of_output_is_reported_with_its_end(inside: Sandbox) -> None:
-    heard = BoundedProgramSink(most=100_000)
+    heard = BoundedProgramSink(max_bytes=100_000)
     result = await run(inside, "for n in range(10**9): print('line', n)", heard)
     assert (result.ok, result.code) == (False, "too_large")
     assert "it wrote too much" in result.output

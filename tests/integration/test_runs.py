@@ -15,9 +15,9 @@ from khala.domain.fold import TextBlock
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import claim
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread, text_of
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Reply, Server, serving
 from tests.support.store import KEY, ask, batch, ending, lease_of, new_thread, write
 
@@ -25,7 +25,7 @@ MODEL = "openai:gpt-4o-mini"
 
 
 @contextlib.asynccontextmanager
-async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIterator[tuple[Inside, Server]]:
+async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIterator[tuple[InProcessServer, Server]]:
     """Khala, with a scripted provider behind it."""
     async with serving(*replies) as provider:
         settings = {"KHALA_MODEL": MODEL, "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key"}

@@ -19,7 +19,7 @@ from khala.tools.port import ToolError
 from khala.tools.sandbox import Language, Program, Sandbox, SandboxOptions
 from khala.tools.sandbox import sandbox as finding
 from khala.tools.sandbox.runtimes import LanguageRuntime
-from tests.support.programs import BoundedProgramSink, pulse, run_program, running, sandbox, until
+from tests.support.sandbox_programs import BoundedProgramSink, event_loop_delays, run_program, running, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LANGUAGES: list[Language] = ["python", "javascript", "shell"]
@@ -90,7 +90,7 @@ async def test_the_standard_libraries_work(inside: Sandbox) -> None:
 
 async def test_output_is_available_while_the_program_runs(inside: Sandbox) -> None:
     heard = BoundedProgramSink()
-    task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", heard=heard))
+    task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", sink=heard))
     await until(lambda: heard.size > 0)
     assert not task.done()
     task.cancel()
@@ -99,18 +99,18 @@ async def test_output_is_available_while_the_program_runs(inside: Sandbox) -> No
 
 
 async def test_a_hundred_megabytes_pass_with_constant_memory(inside: Sandbox) -> None:
-    sink = BoundedProgramSink(most=200 * MIB, keep=False)
+    sink = BoundedProgramSink(max_bytes=200 * MIB, store=False)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    heard = await run_program(inside, "head -c 104857600 /dev/full", "shell", heard=sink, seconds=30)
+    heard = await run_program(inside, "head -c 104857600 /dev/full", "shell", sink=sink, seconds=30)
     assert heard.end.code == 0, heard
     assert sink.size == 100 * MIB
     assert _status("VmHWM") - before < 16 * MIB
 
 
 async def test_too_much_output_ends_the_program(inside: Sandbox) -> None:
-    sink = BoundedProgramSink(most=MIB)
-    heard = await run_program(inside, "yes", "shell", heard=sink)
+    sink = BoundedProgramSink(max_bytes=MIB)
+    heard = await run_program(inside, "yes", "shell", sink=sink)
     assert (heard.end.reason, heard.end.code) == ("output", None)
     assert sink.size <= MIB
     heard = await run_program(inside, "echo begin >&2; yes >&2", "shell")
@@ -178,7 +178,7 @@ async def test_a_cancelled_launch_leaves_nothing(inside: Sandbox) -> None:
 SERVER = """
 import asyncio, sys
 from khala.tools.sandbox import Program, Sandbox
-from tests.support.programs import BoundedProgramSink
+from tests.support.sandbox_programs import BoundedProgramSink
 async def main():
     sandbox = await Sandbox.find()
     await sandbox.run(Program(language="shell", code=sys.argv[1], seconds=60), BoundedProgramSink())
@@ -198,10 +198,10 @@ async def test_a_killed_server_leaves_no_process() -> None:
 
 async def test_the_server_responds_while_fork_bombs_run(inside: Sandbox) -> None:
     bombs = ["f() { f | f & }; f; sleep 9", "yes", "yes >&2", "while :; do :; done & while :; do :; done"]
-    async with pulse() as beats, asyncio.TaskGroup() as tasks:
+    async with event_loop_delays() as beats, asyncio.TaskGroup() as tasks:
         for code in bombs:
             tasks.create_task(
-                run_program(inside, code, "shell", seconds=2, heard=BoundedProgramSink(64 * MIB, keep=False))
+                run_program(inside, code, "shell", seconds=2, sink=BoundedProgramSink(64 * MIB, store=False))
             )
     # At most some tens of milliseconds on an idle machine; other tests may run at the same time.
     ordered = sorted(beats)

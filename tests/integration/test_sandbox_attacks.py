@@ -29,7 +29,7 @@ import pytest
 import pytest_asyncio
 
 from khala.tools.sandbox import Sandbox
-from tests.support.programs import ProgramRun, pulse, run_program, running, sandbox, until
+from tests.support.sandbox_programs import ProgramRun, event_loop_delays, run_program, running, sandbox, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -175,7 +175,7 @@ async def test_the_server_can_not_be_killed_or_traced(inside: Sandbox) -> None:
 
 @pytest.mark.parametrize("language", ["python", "shell"])
 async def test_a_fork_bomb_does_no_harm(inside: Sandbox, language: str) -> None:
-    async with pulse() as beats:
+    async with event_loop_delays() as beats:
         if language == "python":
             heard = await run_program(
                 inside, "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", seconds=1.5

@@ -11,20 +11,20 @@ from khala.domain.chat import RunOptions
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import told
 from tests.support.client import Thread
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -73,14 +73,14 @@ def wide(count: int, size: int = 1) -> dict[str, Any]:
         ({"functions": [{"name": f"f{n}", "parameters": wide(1, 60_000)} for n in range(5)]}, "options.functions"),
     ],
 )
-async def test_invalid_options_are_refused(server: Inside, options: dict[str, Any], path: str) -> None:
+async def test_invalid_options_are_refused(server: InProcessServer, options: dict[str, Any], path: str) -> None:
     thread = await server.thread()
     problem = told(await send(thread, options), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == [path]
     assert len((await thread.snapshot())["messages"]) == 1
 
 
-async def test_instructions_are_stored_with_their_run(server: Inside, store: Database) -> None:
+async def test_instructions_are_stored_with_their_run(server: InProcessServer, store: Database) -> None:
     asked = {"instructions": "Ж" * 8_000}
     sent = await send(await server.thread(), asked)
     assert sent.status_code == 202, sent.text
@@ -88,14 +88,14 @@ async def test_instructions_are_stored_with_their_run(server: Inside, store: Dat
 
 
 @pytest.mark.parametrize("junk", ["\0", {"a": ["\0"]}, {"\0": 1}, "x" * 900_000, [[[]]], 10**30, -1, 2.5])
-async def test_max_steps_is_stored_only_if_it_is_a_number(server: Inside, store: Database, junk: Any) -> None:
+async def test_max_steps_is_stored_only_if_it_is_a_number(server: InProcessServer, store: Database, junk: Any) -> None:
     sent = await send(await server.thread(), {"autopilot": True, "maxSteps": junk})
     assert sent.status_code == 202
     options = await kept(store, sent.json()["runId"])
     assert options == {"autopilot": True} | ({"maxSteps": 50} if junk == 10**30 else {})
 
 
-async def test_text_that_only_looks_like_a_nul_is_stored(server: Inside, store: Database) -> None:
+async def test_text_that_only_looks_like_a_nul_is_stored(server: InProcessServer, store: Database) -> None:
     asked = {"tools": [r"\u0000"]} | function(
         description=r"\u0000", parameters={"type": "object", "properties": {r"\u0000": {}}}
     )
@@ -104,7 +104,7 @@ async def test_text_that_only_looks_like_a_nul_is_stored(server: Inside, store: 
     assert await kept(store, sent.json()["runId"]) == asked
 
 
-async def test_a_function_without_parameters_takes_none(server: Inside, store: Database) -> None:
+async def test_a_function_without_parameters_takes_none(server: InProcessServer, store: Database) -> None:
     ways: tuple[dict[str, Any], ...] = ({}, {"parameters": {}})
     for said in ways:
         sent = await send(await server.thread(), function(**said))
@@ -120,7 +120,7 @@ async def test_unvalidated_steps_of_earlier_versions_are_read_as_a_number(said: 
 
 
 @pytest.mark.parametrize("depth", [65, 400, 900, 5_000])
-async def test_a_schema_that_is_nested_too_deeply_is_refused(server: Inside, depth: int) -> None:
+async def test_a_schema_that_is_nested_too_deeply_is_refused(server: InProcessServer, depth: int) -> None:
     thread = await server.thread()
     schema = '{"type": "object", "not": ' + '{"not": ' * depth + "{}" + "}" * depth + "}"
     body = '{"text": "Hello", "options": {"functions": [{"name": "blink", "parameters": ' + schema + "}]}}"

@@ -12,21 +12,21 @@ import pytest_asyncio
 
 from khala.domain.access import key_hash
 from khala.store.postgres.database import Database
-from tests.support.cast import Person, expire_link, owned_thread, person
-from tests.support.inside import Inside, khala
-from tests.support.shared import shared
+from tests.support.callers import Person, expire_link, owned_thread, person
+from tests.support.in_process import InProcessServer, khala
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -70,12 +70,12 @@ class Room(msgspec.Struct, frozen=True):
         return [(one["userId"], one["role"]) for one in (await self.ask("GET", "/members")).json()["items"]]
 
 
-async def room(server: Inside, store: Database) -> Room:
+async def room(server: InProcessServer, store: Database) -> Room:
     owner = await person(store, "Tassadar")
     return Room(server.http, owner, await owned_thread(store, owner, welcome="Hello."))
 
 
-async def listed(server: Inside, who: Person) -> list[str]:
+async def listed(server: InProcessServer, who: Person) -> list[str]:
     items = (await server.http.get("/api/threads", headers=who.headers)).json()["items"]
     return [one["id"] for one in items]
 
@@ -84,7 +84,9 @@ def key(link: dict[str, Any]) -> dict[str, str]:
     return {"X-Share-Key": link["shareKey"]}
 
 
-async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(server: Inside, store: Database) -> None:
+async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(
+    server: InProcessServer, store: Database
+) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     doings = [("GET", "", None), ("PATCH", "", {"title": "Aiur"}), ("GET", "/links", None)]
     for role, allowed in (("viewer", 1), ("editor", 2), ("owner", 3), ("viewer", 1)):
@@ -98,7 +100,7 @@ async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(server: I
     assert (await here.ask("DELETE", f"/members/{who.id}")).status_code == 404
 
 
-async def test_the_thread_list_has_shared_threads_until_access_ends(server: Inside, store: Database) -> None:
+async def test_the_thread_list_has_shared_threads_until_access_ends(server: InProcessServer, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     own = str(await owned_thread(store, who))
     await here.give(who, "viewer")
@@ -111,7 +113,7 @@ async def test_the_thread_list_has_shared_threads_until_access_ends(server: Insi
     assert await listed(server, who) == [own]
 
 
-async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: Inside, store: Database) -> None:
+async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: InProcessServer, store: Database) -> None:
     here, second = await room(server, store), await person(store)
     await here.give(second, "owner")
     for who in (here.owner.headers, second.headers):
@@ -123,7 +125,7 @@ async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: Ins
     assert await here.role(second.headers) == "viewer"
 
 
-async def test_a_member_leaves_without_affecting_the_others(server: Inside, store: Database) -> None:
+async def test_a_member_leaves_without_affecting_the_others(server: InProcessServer, store: Database) -> None:
     here, who, other = await room(server, store), await person(store), await person(store)
     await here.give(who, "viewer")
     await here.give(other, "viewer")
@@ -134,7 +136,7 @@ async def test_a_member_leaves_without_affecting_the_others(server: Inside, stor
     assert str(here.id) not in await listed(server, who)
 
 
-async def test_unknown_users_and_roles_are_refused(server: Inside, store: Database) -> None:
+async def test_unknown_users_and_roles_are_refused(server: InProcessServer, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     assert (await here.ask("PUT", f"/members/{uuid4()}", body={"role": "viewer"})).status_code == 404
     for bad in ({"role": "admin"}, {}, {"role": None}):
@@ -145,7 +147,9 @@ async def test_unknown_users_and_roles_are_refused(server: Inside, store: Databa
     assert await here.members() == [(str(here.owner.id), "owner")]
 
 
-async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(server: Inside, store: Database) -> None:
+async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(
+    server: InProcessServer, store: Database
+) -> None:
     here, who = await room(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     assert viewer["url"] == f"{server.url}/t/{here.id}#share={viewer['shareKey']}"
@@ -165,7 +169,7 @@ async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(server: 
 
 
 async def test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revoke_it(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here, there = await room(server, store), await room(server, store)
     link = await here.link("editor")
@@ -176,7 +180,7 @@ async def test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revo
     assert await here.role(key(link)) == "editor"
 
 
-async def test_an_expired_link_grants_no_access_and_is_not_listed(server: Inside, store: Database) -> None:
+async def test_an_expired_link_grants_no_access_and_is_not_listed(server: InProcessServer, store: Database) -> None:
     here = await room(server, store)
     ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     link = await here.link(expiresAt=ends)
@@ -189,7 +193,7 @@ async def test_an_expired_link_grants_no_access_and_is_not_listed(server: Inside
     assert (await here.ask("POST", "/join", key(link) | who.headers)).status_code == 403
 
 
-async def test_private_revokes_all_links_for_good_and_keeps_members(server: Inside, store: Database) -> None:
+async def test_private_revokes_all_links_for_good_and_keeps_members(server: InProcessServer, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     links = [await here.link(role) for role in ("viewer", "editor")]
     await here.give(who, "viewer")
@@ -202,7 +206,7 @@ async def test_private_revokes_all_links_for_good_and_keeps_members(server: Insi
 
 
 async def test_a_public_thread_is_readable_by_all_and_writable_only_by_its_editors(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     here, who = await room(server, store), await person(store)
     assert (await here.ask("PATCH", body={"visibility": "public"})).status_code == 200
@@ -214,7 +218,9 @@ async def test_a_public_thread_is_readable_by_all_and_writable_only_by_its_edito
     assert await here.role({}) is None
 
 
-async def test_threads_can_be_made_public_only_if_the_setting_allows_it(server: Inside, store: Database) -> None:
+async def test_threads_can_be_made_public_only_if_the_setting_allows_it(
+    server: InProcessServer, store: Database
+) -> None:
     here = await room(server, store)
     async with khala(server.database_url, with_executor=False) as without:
         path, body = f"/api/threads/{here.id}", {"visibility": "public"}
@@ -223,7 +229,7 @@ async def test_threads_can_be_made_public_only_if_the_setting_allows_it(server: 
     assert await here.role({}) is None
 
 
-async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: Inside, store: Database) -> None:
+async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: InProcessServer, store: Database) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     link = await here.link("editor")
     assert (await here.ask("POST", "/join", key(link))).status_code == 401
@@ -237,7 +243,7 @@ async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: In
     assert await listed(server, who) == [str(here.id)]
 
 
-async def test_joining_raises_a_role_and_never_lowers_it(server: Inside, store: Database) -> None:
+async def test_joining_raises_a_role_and_never_lowers_it(server: InProcessServer, store: Database) -> None:
     here, who = await room(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     for link, role in ((viewer, "viewer"), (editor, "editor"), (viewer, "editor")):
@@ -246,7 +252,9 @@ async def test_joining_raises_a_role_and_never_lowers_it(server: Inside, store: 
     assert await here.members() == [(str(here.owner.id), "owner"), (str(who.id), "editor")]
 
 
-async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(server: Inside, store: Database) -> None:
+async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(
+    server: InProcessServer, store: Database
+) -> None:
     here, who = await room(server, store), await person(store)
     revoked = await here.link("editor")
     await here.ask("DELETE", f"/links/{revoked['id']}")
@@ -257,7 +265,7 @@ async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(s
     assert await here.role(who.headers) is None
 
 
-async def test_a_thread_has_at_most_fifty_valid_links(server: Inside, store: Database) -> None:
+async def test_a_thread_has_at_most_fifty_valid_links(server: InProcessServer, store: Database) -> None:
     here = await room(server, store)
     links = [await here.link() for _ in range(50)]
     refused = await here.ask("POST", "/links", body={"role": "viewer"})
@@ -269,7 +277,7 @@ async def test_a_thread_has_at_most_fifty_valid_links(server: Inside, store: Dat
     await here.link()
 
 
-async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: Inside, store: Database) -> None:
+async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: InProcessServer, store: Database) -> None:
     here = await room(server, store)
     link = await here.link("editor")
     for path in ("", "/links", "/members", "/access"):
@@ -280,7 +288,9 @@ async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: Inside, st
     assert link["shareKey"] not in row["whole"]
 
 
-async def test_messages_have_their_author_and_the_authors_name_at_that_time(server: Inside, store: Database) -> None:
+async def test_messages_have_their_author_and_the_authors_name_at_that_time(
+    server: InProcessServer, store: Database
+) -> None:
     here, who = await room(server, store), await person(store, "Zeratul")
     await here.give(who, "editor")
     links = [await here.link("editor") for _ in range(2)]
@@ -298,7 +308,9 @@ async def test_messages_have_their_author_and_the_authors_name_at_that_time(serv
     assert not any(link["shareKey"] in str(messages) or link["id"] in authors for link in links)
 
 
-async def test_a_read_mark_is_stored_for_the_account_and_never_goes_back(server: Inside, store: Database) -> None:
+async def test_a_read_mark_is_stored_for_the_account_and_never_goes_back(
+    server: InProcessServer, store: Database
+) -> None:
     here, who = await room(server, store), await person(store)
     await here.give(who, "viewer")
     for revision, kept in ((2, 2), (1, 2), (10**6, None)):

@@ -16,8 +16,8 @@ import pytest_asyncio
 from khala.api.http import http_protocol as heads
 from tests.support.client import client
 from tests.support.homes import home
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,7 +27,7 @@ WITHIN = 10.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_BODY_SECONDS=f"{PAUSE:g}") as inside:
         yield inside
 
@@ -65,7 +65,7 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def wire(server: Inside) -> AsyncIterator[Wire]:
+async def wire(server: InProcessServer) -> AsyncIterator[Wire]:
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -95,7 +95,7 @@ def spooled() -> list[Path]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def token(server: Inside) -> str:
+async def token(server: InProcessServer) -> str:
     async with client(server.url) as http:
         person = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
         (await http.post("/api/auth/register", json=person)).raise_for_status()
@@ -104,14 +104,16 @@ async def token(server: Inside) -> str:
 
 
 @pytest.mark.parametrize("size", ["content_length", "transfer_encoding"])
-async def test_a_body_that_never_arrives_gets_a_408_and_the_connection_is_closed(server: Inside, size: str) -> None:
+async def test_a_body_that_never_arrives_gets_a_408_and_the_connection_is_closed(
+    server: InProcessServer, size: str
+) -> None:
     announced = {size: "100" if size == "content_length" else "chunked"}
     async with wire(server) as slow:
         slow.head("POST /api/threads", content_type="application/json", **announced)
         check_timed_out(await slow.rest())
 
 
-async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: Inside) -> None:
+async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: InProcessServer) -> None:
     async with wire(server) as slow:
         began = time.monotonic()
         slow.head("POST /api/threads", content_type="application/json", content_length="100000")
@@ -121,7 +123,7 @@ async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: Inside
         trickling.cancel()
 
 
-async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted(server: Inside) -> None:
+async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted(server: InProcessServer) -> None:
     thread = await server.thread()
     async with wire(server) as slow:
         key = thread.headers["X-Anon-Key"]
@@ -136,7 +138,7 @@ async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted
             await asyncio.sleep(0.01)
 
 
-async def test_a_trickling_upload_times_out(server: Inside) -> None:
+async def test_a_trickling_upload_times_out(server: InProcessServer) -> None:
     thread = await server.thread()
     async with wire(server) as slow:
         key = thread.headers["X-Anon-Key"]
@@ -146,7 +148,9 @@ async def test_a_trickling_upload_times_out(server: Inside) -> None:
         trickling.cancel()
 
 
-async def test_a_slow_but_steady_upload_succeeds_although_it_takes_longer_than_the_pause_limit(server: Inside) -> None:
+async def test_a_slow_but_steady_upload_succeeds_although_it_takes_longer_than_the_pause_limit(
+    server: InProcessServer,
+) -> None:
     thread = await server.thread()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -159,7 +163,7 @@ async def test_a_slow_but_steady_upload_succeeds_although_it_takes_longer_than_t
     assert (answer.status_code, answer.json()["size"]) == (201, 8 * 65536)
 
 
-async def test_openais_clients_get_the_timeout_of_a_body_in_openais_format(server: Inside, token: str) -> None:
+async def test_openais_clients_get_the_timeout_of_a_body_in_openais_format(server: InProcessServer, token: str) -> None:
     async with wire(server) as slow:
         slow.head("POST /v1/chat/completions", authorization=f"Bearer {token}", content_type="application/json",
                   content_length="100")  # fmt: skip
@@ -167,14 +171,16 @@ async def test_openais_clients_get_the_timeout_of_a_body_in_openais_format(serve
         assert (status, body["error"]["code"], headers["connection"]) == (408, "request_timeout", "close")
 
 
-async def test_the_body_of_an_mcp_client_times_out(server: Inside, token: str) -> None:
+async def test_the_body_of_an_mcp_client_times_out(server: InProcessServer, token: str) -> None:
     async with wire(server) as slow:
         slow.head("POST /mcp", authorization=f"Bearer {token}", content_type="application/json",
                   accept="application/json, text/event-stream", content_length="100")  # fmt: skip
         check_timed_out(await slow.rest())
 
 
-async def test_an_unread_body_is_not_received_for_ever(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unread_body_is_not_received_for_ever(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(heads, "UNREAD_BODY_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.head("POST /nothing/here", content_length="100000")
@@ -184,7 +190,7 @@ async def test_an_unread_body_is_not_received_for_ever(server: Inside, monkeypat
 
 
 async def test_a_connection_ends_with_its_body_while_the_application_waits(
-    server: Inside, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads, "BODY_TIMEOUT_SECONDS", PAUSE / 4)
     async with wire(server) as slow:
@@ -201,21 +207,23 @@ async def test_a_connection_ends_with_its_body_while_the_application_waits(
         pytest.param({f"x_{number}": "1" for number in range(200)}, id="many headers"),
     ],
 )
-async def test_an_invalid_handshake_is_refused_and_the_connection_closed(server: Inside, odd: dict[str, str]) -> None:
+async def test_an_invalid_handshake_is_refused_and_the_connection_closed(
+    server: InProcessServer, odd: dict[str, str]
+) -> None:
     async with wire(server) as slow:
         slow.head("GET /api/ws", connection="Upgrade", upgrade="websocket", sec_websocket_version="13",
                   sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==", **odd)  # fmt: skip
         assert (await slow.rest()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
 
 
-async def test_half_a_handshake_times_out(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_a_handshake_times_out(server: InProcessServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.3)
     async with wire(server) as slow:
         slow.send(b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
         assert await slow.rest() == b""
 
 
-async def test_a_stream_may_be_silent_for_longer_than_a_body(server: Inside) -> None:
+async def test_a_stream_may_be_silent_for_longer_than_a_body(server: InProcessServer) -> None:
     thread = await server.thread()
     async with wire(server) as stream:
         stream.head(f"GET /api/threads/{thread.id}/events", x_anon_key=thread.headers["X-Anon-Key"])

@@ -21,8 +21,8 @@ from khala.live.service import LiveService
 from khala.main import MAX_SOCKET_FRAME_BYTES
 from tests.support.client import Thread
 from tests.support.frames import socket
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +47,7 @@ Junk = str | bytes
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template) as inside:
         yield inside
 
@@ -141,7 +141,7 @@ class Tally:
         self.closes: dict[int | None, int] = {}
 
 
-async def throw(server: Inside, fuzz: Fuzz, row: range, tally: Tally) -> None:
+async def throw(server: InProcessServer, fuzz: Fuzz, row: range, tally: Tally) -> None:
     """Send the frames of this range, on as many connections as that needs."""
     left = list(row)
     while left:
@@ -152,12 +152,12 @@ async def throw(server: Inside, fuzz: Fuzz, row: range, tally: Tally) -> None:
             with contextlib.suppress(websockets.ConnectionClosed):
                 while left and not hearing.done():
                     for _ in range(min(AT_ONCE, len(left))):
-                        await feed.say(fuzz.frame(left[-1]))
+                        await feed.send(fuzz.frame(left[-1]))
                         left.pop()
                         tally.sent += 1
                     # Ensures that the server reads these frames before a frame that closes the connection.
                     ponged.clear()
-                    await feed.say({"type": "ping"})
+                    await feed.send({"type": "ping"})
                     waiting = asyncio.create_task(ponged.wait())
                     await asyncio.wait({waiting, hearing}, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
@@ -219,7 +219,7 @@ async def as_before(live: LiveService, before: dict[str, int]) -> None:
 
 
 async def test_ten_thousand_invalid_frames_affect_no_other_observer(
-    server: Inside, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    server: InProcessServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     gc.collect()
     live = the_live()
@@ -259,4 +259,4 @@ async def test_ten_thousand_invalid_frames_affect_no_other_observer(
     assert "".join(block["text"] for block in snapshot["messages"][-1]["content"]).split() == ANSWER.split()
     async with socket(server) as feed:
         assert (await feed.subscribe(own))["type"] == "snapshot"
-        await feed.nothing()
+        await feed.expect_nothing()

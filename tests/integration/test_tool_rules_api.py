@@ -14,23 +14,23 @@ from khala.domain.tools import ToolActor, ToolRule, ToolSpec
 from khala.store.postgres.database import Database
 from khala.tools.port import CallContext, CallResult
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
-from tests.support.calls_of_tools import call, guest, user
-from tests.support.cast import owned_thread, person
-from tests.support.inside import Inside
+from tests.support.callers import owned_thread, person
+from tests.support.in_process import InProcessServer
 from tests.support.people import add_member
-from tests.support.shared import shared
+from tests.support.shared_server import shared
+from tests.support.tool_calls import call, guest, user
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_TOOLS_DENY="todo_complete") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -46,21 +46,23 @@ def rules(*said: tuple[str, str]) -> dict[str, Any]:
     return {"items": [{"pattern": pattern, "action": action} for pattern, action in said]}
 
 
-async def actions(server: Inside, who: dict[str, str], thread_id: UUID | str | None = None) -> dict[str, str]:
+async def actions(server: InProcessServer, who: dict[str, str], thread_id: UUID | str | None = None) -> dict[str, str]:
     params = {} if thread_id is None else {"threadId": str(thread_id)}
     answer = await server.http.get("/api/tools", headers=who, params=params)
     assert answer.status_code == 200, answer.text
     return {tool["name"]: tool["action"] for tool in answer.json()["items"]}
 
 
-async def put(server: Inside, path: str, who: dict[str, str], body: dict[str, Any]) -> int:
+async def put(server: InProcessServer, path: str, who: dict[str, str], body: dict[str, Any]) -> int:
     answer = await server.http.put(f"/api{path}", headers=who, json=body)
     if answer.status_code == 200:
         assert (await server.http.get(f"/api{path}", headers=who)).json() == body
     return answer.status_code
 
 
-async def test_a_user_is_offered_all_tools_and_a_guest_those_without_network(server: Inside, store: Database) -> None:
+async def test_a_user_is_offered_all_tools_and_a_guest_those_without_network(
+    server: InProcessServer, store: Database
+) -> None:
     everything = await actions(server, (await person(store)).headers)
     assert list(everything)[:8] == [
         "read_file", "write_file", "edit_file", "delete_file", "list_directory", "glob", "grep", "todo_add",
@@ -74,13 +76,13 @@ async def test_a_user_is_offered_all_tools_and_a_guest_those_without_network(ser
     assert "fetch_url" in everything
 
 
-async def test_the_tools_of_a_thread_are_listed_only_for_its_readers(server: Inside, store: Database) -> None:
+async def test_the_tools_of_a_thread_are_listed_only_for_its_readers(server: InProcessServer, store: Database) -> None:
     thread_id = await owned_thread(store, await person(store))
     answer = await server.http.get(f"/api/tools?threadId={thread_id}", headers=(await person(store)).headers)
     assert answer.status_code == 403
 
 
-async def test_rules_change_the_action_for_calls(server: Inside, store: Database) -> None:
+async def test_rules_change_the_action_for_calls(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
     assert await put(server, "/me/tool-rules", owner.headers, rules(("delete_*", "allow"), ("grep", "deny"))) == 200
@@ -95,14 +97,14 @@ async def test_rules_change_the_action_for_calls(server: Inside, store: Database
     assert (await actions(server, owner.headers))["delete_file"] == "ask"
 
 
-async def test_no_rule_permits_a_tool_that_the_operator_denies(server: Inside, store: Database) -> None:
+async def test_no_rule_permits_a_tool_that_the_operator_denies(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     assert await put(server, "/me/tool-rules", owner.headers, rules(("*", "allow"))) == 200
     found = await actions(server, owner.headers)
     assert (found["delete_file"], "todo_complete" in found) == ("allow", False)
 
 
-async def test_a_guests_thread_has_rules_by_its_key(server: Inside) -> None:
+async def test_a_guests_thread_has_rules_by_its_key(server: InProcessServer) -> None:
     thread = await server.thread()
     path = f"/threads/{thread.id}/tool-rules"
     assert await put(server, path, thread.headers, rules(("delete_file", "allow"), ("fetch_url", "allow"))) == 200
@@ -111,7 +113,9 @@ async def test_a_guests_thread_has_rules_by_its_key(server: Inside) -> None:
     assert await put(server, path, {}, rules()) == 403
 
 
-async def test_rules_of_another_users_thread_can_only_restrict_a_members_tools(server: Inside, store: Database) -> None:
+async def test_rules_of_another_users_thread_can_only_restrict_a_members_tools(
+    server: InProcessServer, store: Database
+) -> None:
     owner, member = await person(store), await person(store)
     thread_id = await owned_thread(store, owner)
     await add_member(store, thread_id, member.id, "editor")
@@ -125,7 +129,7 @@ async def test_rules_of_another_users_thread_can_only_restrict_a_members_tools(s
     assert (mine["delete_file"], "glob" in mine, mine["grep"]) == ("allow", False, "allow")
 
 
-async def test_a_token_with_only_the_write_scope_changes_no_rules(server: Inside, store: Database) -> None:
+async def test_a_token_with_only_the_write_scope_changes_no_rules(server: InProcessServer, store: Database) -> None:
     agent = await person(store, scopes=("read", "write"))
     thread_id = await owned_thread(store, agent)
     allow = rules(("*", "allow"))
@@ -148,7 +152,7 @@ async def test_a_token_with_only_the_write_scope_changes_no_rules(server: Inside
         "x",
     ],
 )
-async def test_invalid_rules_are_refused(server: Inside, store: Database, items: Any) -> None:
+async def test_invalid_rules_are_refused(server: InProcessServer, store: Database, items: Any) -> None:
     who = (await person(store)).headers
     assert await put(server, "/me/tool-rules", who, {"items": items}) == 400
 

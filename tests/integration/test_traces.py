@@ -19,8 +19,8 @@ from khala.settings import SettingError, from_environment
 from khala.signals import traces
 from khala.store.postgres.database import Database
 from tests.support.client import Observer, Thread
-from tests.support.inside import khala
-from tests.support.lines import objects
+from tests.support.in_process import khala
+from tests.support.json_lines import objects
 from tests.support.otlp import Collector, Received, collecting
 from tests.support.ports import free_port
 from tests.support.server import Server, Worker, ended

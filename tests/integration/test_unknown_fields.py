@@ -11,21 +11,21 @@ import pytest_asyncio
 import websockets
 
 from khala.store.postgres.database import Database
-from tests.support.cast import person
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.callers import person
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -37,7 +37,7 @@ def refused(answer: httpx.Response) -> dict[str, str]:
     return {one["path"]: one["message"] for one in problem["errors"]}
 
 
-async def test_a_send_with_a_misspelt_budget_starts_no_run(server: Inside) -> None:
+async def test_a_send_with_a_misspelt_budget_starts_no_run(server: InProcessServer) -> None:
     thread = await server.thread()
     options = {"autoPilot": True, "budget": {"usdd": "0.01"}, "functions": [{"name": "f", "paramters": {}}]}
     answer = await server.http.post(
@@ -79,7 +79,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("verb_and_path", BODIES, ids=" ".join)
 async def test_every_body_with_an_unknown_field_is_refused(
-    server: Inside, store: Database, verb_and_path: tuple[str, str]
+    server: InProcessServer, store: Database, verb_and_path: tuple[str, str]
 ) -> None:
     verb, path = verb_and_path
     body, place = BODIES[verb_and_path]
@@ -88,7 +88,7 @@ async def test_every_body_with_an_unknown_field_is_refused(
     assert place in refused(answer)
 
 
-async def test_every_route_with_a_json_body_has_a_case(server: Inside) -> None:
+async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) -> None:
     document = (await server.http.get("/api/openapi.json")).json()
     there = {
         (verb.upper(), path)
@@ -102,12 +102,12 @@ async def test_every_route_with_a_json_body_has_a_case(server: Inside) -> None:
     assert there - {("POST", "/api/threads/{id}/send")} == set(BODIES)
 
 
-async def test_unknown_fields_are_listed_up_to_a_maximum(server: Inside) -> None:
+async def test_unknown_fields_are_listed_up_to_a_maximum(server: InProcessServer) -> None:
     answer = await server.http.post("/api/threads", json={f"field{number}": 1 for number in range(1000)})
     assert list(refused(answer)) == [f"field{number}" for number in range(20)]
 
 
-async def test_a_misspelt_query_parameter_is_refused_except_by_probes(server: Inside) -> None:
+async def test_a_misspelt_query_parameter_is_refused_except_by_probes(server: InProcessServer) -> None:
     thread = await server.thread()
     answer = await server.http.get(f"/api/threads/{thread.id}?limt=1", headers=thread.headers)
     assert refused(answer) == {"limt": "There is no query parameter limt here. Did you mean limit?"}
@@ -117,7 +117,9 @@ async def test_a_misspelt_query_parameter_is_refused_except_by_probes(server: In
     assert (await server.http.options("/api/threads?limt=1")).status_code == 204
 
 
-async def test_a_frame_with_an_unknown_field_gets_an_error_with_its_path_and_has_no_effect(server: Inside) -> None:
+async def test_a_frame_with_an_unknown_field_gets_an_error_with_its_path_and_has_no_effect(
+    server: InProcessServer,
+) -> None:
     thread = await server.thread()
     async with websockets.connect(f"{server.url.replace('http', 'ws')}/api/ws") as socket:
         assert json.loads(await socket.recv())["type"] == "hello"

@@ -18,9 +18,9 @@ from khala.tools.port import CallContext, ToolError
 from khala.tools.read_blob import ReadBlob
 from tests.support.blobs import blob_service_of
 from tests.support.client import Thread
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 from tests.support.s3 import S3, serving
-from tests.support.shared import shared
+from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,13 +29,13 @@ PDF = b"%PDF-1.7\n\xff\xfe\0"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False, KHALA_UPLOAD_MB="2") as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def thread(server: Inside) -> Thread:
+async def thread(server: InProcessServer) -> Thread:
     return await server.thread()
 
 
@@ -102,7 +102,7 @@ async def test_the_media_type_of_a_file_follows_its_content_and_it_is_served_as_
      (b"end\xc3", 415), (b"", 400), (b"x" * (2 << 20), 201), (b"x" * (2 << 20) + b"x", 413)],
 )  # fmt: skip
 async def test_an_unsupported_file_is_refused_and_leaves_nothing(
-    server: Inside, thread: Thread, content: bytes, status: int
+    server: InProcessServer, thread: Thread, content: bytes, status: int
 ) -> None:
     assert (await upload(thread, content)).status_code == status
     assert (await upload(thread, in_chunks(content))).status_code == status
@@ -182,7 +182,7 @@ async def test_a_client_with_the_current_etag_gets_not_modified(thread: Thread) 
     assert (described.status_code, described.headers["content-length"], described.content) == (200, "5", b"")
 
 
-async def test_only_readers_of_its_thread_can_read_a_blob(server: Inside, thread: Thread) -> None:
+async def test_only_readers_of_its_thread_can_read_a_blob(server: InProcessServer, thread: Thread) -> None:
     blob_id = await uploaded(thread, b"secret")
     sha = hashlib.sha256(b"secret").hexdigest()
     stranger = await server.thread()
@@ -221,7 +221,7 @@ async def test_lines_are_read_over_rest_page_by_page(thread: Thread) -> None:
         assert (await read(thread, blob_id, "/lines", params=wrong)).status_code == 400
 
 
-async def test_the_tool_reads_only_blobs_of_its_thread(server: Inside, thread: Thread) -> None:
+async def test_the_tool_reads_only_blobs_of_its_thread(server: InProcessServer, thread: Thread) -> None:
     database = Database(server.database_url)
     blob_id = await uploaded(thread, b"".join(b"row %d\n" % number for number in range(5000)))
     async with blob_service_of(database) as blob_service:
@@ -315,7 +315,7 @@ HOW = [{}, NAMED, {"Range": "bytes=-4"}, {"Range": "bytes=99-"}, NAMED | {"If-Ra
 @pytest.mark.parametrize("how", HOW, ids=str)
 @pytest.mark.parametrize("stranger", ["another key", "no key"])
 async def test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route(
-    server: Inside, thread: Thread, how: dict[str, str], stranger: str
+    server: InProcessServer, thread: Thread, how: dict[str, str], stranger: str
 ) -> None:
     content = b"not for you" * 30_000
     blob_id = await uploaded(thread, content)

@@ -15,10 +15,10 @@ from khala.store.tools.user_tools import UserToolDefinition
 from khala.tools.port import Tool
 from khala.tools.sandbox import Sandbox, missing_requirement
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
-from tests.support.calls_of_tools import call, user
-from tests.support.cast import Person, person
-from tests.support.inside import Inside
-from tests.support.shared import shared
+from tests.support.callers import Person, person
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
+from tests.support.tool_calls import call, user
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,13 +37,13 @@ SHOUT: dict[str, Any] = {
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[Inside]:
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: Inside) -> AsyncIterator[Database]:
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
@@ -59,7 +59,7 @@ async def tool_registry(store: Database) -> ToolRegistry:
 class Maker:
     """A user who creates tools over REST."""
 
-    def __init__(self, server: Inside, who: Person) -> None:
+    def __init__(self, server: InProcessServer, who: Person) -> None:
         self.http = server.http
         self.who = who
 
@@ -88,7 +88,7 @@ class Maker:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def maker(server: Inside, store: Database) -> Maker:
+async def maker(server: InProcessServer, store: Database) -> Maker:
     return Maker(server, await person(store))
 
 
@@ -139,7 +139,7 @@ async def test_an_approval_applies_only_to_the_shown_version_of_a_tool(maker: Ma
 
 
 async def test_a_token_with_only_the_write_scope_creates_tools_but_cannot_approve_them(
-    server: Inside, store: Database
+    server: InProcessServer, store: Database
 ) -> None:
     agent = Maker(server, await person(store, scopes=("read", "write")))
     await agent.make()
@@ -221,7 +221,7 @@ async def test_a_program_that_fails_or_times_out_is_a_failure_with_its_reason(
 
 
 async def test_a_program_reaches_no_network_and_none_of_our_files(
-    maker: Maker, tool_registry: ToolRegistry, server: Inside
+    maker: Maker, tool_registry: ToolRegistry, server: InProcessServer
 ) -> None:
     port = server.url.rpartition(":")[2]
     code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2)"

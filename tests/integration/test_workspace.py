@@ -19,9 +19,9 @@ from khala.tools.file_search import GrepFiles
 from khala.tools.port import Tool
 from khala.tools.todo_tools import TodoAdd, TodoComplete, TodoList
 from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFile
-from tests.support.calls_of_tools import call, guest, user
 from tests.support.people import new_user
 from tests.support.store import new_thread
+from tests.support.tool_calls import call, guest, user
 
 
 async def somebody(db: Database) -> ToolActor:

@@ -16,7 +16,7 @@ from khala.store.postgres.database import Database
 from khala.store.threads import threads
 from khala.store.tools import todos, user_tools, workspace_files
 from khala.store.tools.user_tools import UserToolDefinition
-from tests.support.cast import person
+from tests.support.callers import person
 from tests.support.store import CALLER, new_thread
 
 

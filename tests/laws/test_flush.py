@@ -1,4 +1,4 @@
-"""Laws of the flush policy: what is gathered is due at once, or by age, size or count, and never later."""
+"""Laws of the flush policy: pending text is due at once, or by age, size or count, and never later."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,39 +11,39 @@ deltas = st.lists(st.tuples(st.integers(1, 300), st.floats(0, 0.2)), min_size=1,
 
 
 def test_the_first_text_is_due_at_once() -> None:
-    gathered = PendingText()
-    gathered.add(1, 5.0)
-    assert gathered.due_at(POLICY) == 5.0
+    pending = PendingText()
+    pending.add(1, 5.0)
+    assert pending.due_at(POLICY) == 5.0
 
 
-def test_nothing_gathered_is_never_due() -> None:
+def test_without_pending_text_nothing_is_due() -> None:
     assert PendingText().due_at(POLICY) is None
 
 
 @given(deltas)
-def test_what_follows_is_due_by_age_unless_size_or_count_come_first(found: list[tuple[int, float]]) -> None:
-    gathered = PendingText()
-    gathered.mark_taken(at_once=False, now=0.0)
+def test_what_follows_is_due_by_age_unless_size_or_count_come_first(received: list[tuple[int, float]]) -> None:
+    pending = PendingText()
+    pending.mark_taken(at_once=False, now=0.0)
     now = 10.0
-    for chars, wait in found:
-        gathered.add(chars, now)
+    for chars, wait in received:
+        pending.add(chars, now)
         now += wait
-    due = gathered.due_at(POLICY)
-    full = sum(chars for chars, _ in found) >= POLICY.chars or len(found) >= POLICY.parts
+    due = pending.due_at(POLICY)
+    full = sum(chars for chars, _ in received) >= POLICY.chars or len(received) >= POLICY.parts
     assert due == (10.0 if full else 10.35)
 
 
 def test_what_is_left_over_from_a_batch_is_due_at_once() -> None:
-    gathered = PendingText()
-    gathered.add(1, 1.0)
-    gathered.mark_taken(at_once=True, now=2.0)
-    assert gathered.due_at(POLICY) == 2.0
+    pending = PendingText()
+    pending.add(1, 1.0)
+    pending.mark_taken(at_once=True, now=2.0)
+    assert pending.due_at(POLICY) == 2.0
 
 
 def test_what_reaches_a_limit_just_so_is_due() -> None:
     for deltas, due in (([1199], 1.35), ([1200], 1.0), ([1] * 31, 1.35), ([1] * 32, 1.0)):
-        gathered = PendingText()
-        gathered.mark_taken(at_once=False, now=0.0)
+        pending = PendingText()
+        pending.mark_taken(at_once=False, now=0.0)
         for chars in deltas:
-            gathered.add(chars, 1.0)
-        assert gathered.due_at(POLICY) == due
+            pending.add(chars, 1.0)
+        assert pending.due_at(POLICY) == due

@@ -1,4 +1,4 @@
-"""Laws of the fold and of cutting text: they hold for all inputs, not for examples."""
+"""Laws of the fold and of splitting text: they hold for all inputs, not only for examples."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -119,7 +119,7 @@ def test_the_law_holds_across_the_wire(
 ) -> None:
     k = data.draw(st.integers(0, len(all_parts)))
     at_k = msgspec.json.decode(msgspec.json.encode(fold(beginning, all_parts[:k])), type=Content)
-    rest = [part and read(*_travelled(part)) for part in all_parts[k:]]
+    rest = [part and read(*_encoded(part)) for part in all_parts[k:]]
     assert fold(at_k, rest) == fold(beginning, all_parts)
 
 
@@ -132,7 +132,7 @@ def test_once_what_is_open_is_cancelled_nothing_is_open(beginning: Content, all_
     assert len(ended) == len(content)
 
 
-def _travelled(part: PartData) -> tuple[str, bytes]:
+def _encoded(part: PartData) -> tuple[str, bytes]:
     kind, data = encode(part)
     return kind, data.encode()
 
@@ -235,7 +235,7 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         Compaction(summary="s"),
     ]
     for part in examples:
-        assert read(*_travelled(part)) == part
+        assert read(*_encoded(part)) == part
     assert set(KINDS.values()) == {type(part) for part in examples}
 
 

@@ -1,4 +1,4 @@
-"""Cases of the fold with what comes out, in `fold_cases.json`: the client library's fold is held to the same file."""
+"""Runs the fold on the cases of `fold_cases.json`, which also test the fold of the TypeScript client."""
 
 from pathlib import Path
 from typing import Any

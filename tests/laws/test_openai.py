@@ -1,4 +1,4 @@
-"""What holds for an answer in OpenAI's words, and for its events, however its parts come."""
+"""Laws of completions in OpenAI's protocol and of their events: they do not depend on how the parts are batched."""
 
 import asyncio
 import itertools
@@ -43,10 +43,10 @@ FINISH = Finish(reason="stop", usage=TokenUsage(input_tokens=1, output_tokens=2)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 
 
-def stored(*said: PartData) -> list[Part]:
+def stored(*data_of_parts: PartData) -> list[Part]:
     """These parts as they are read from the tables, a millisecond apart."""
     parts = []
-    for seq, data in enumerate(said):
+    for seq, data in enumerate(data_of_parts):
         kind, text = encode(data)
         at = NOW + timedelta(milliseconds=seq)
         parts.append(
@@ -63,22 +63,22 @@ def stored(*said: PartData) -> list[Part]:
 
 
 def batches(parts: list[Part], cuts: list[int]) -> list[list[Part]]:
-    """The parts, cut at these places."""
+    """The parts, split at these places."""
     places = sorted({cut % (len(parts) + 1) for cut in cuts} | {0, len(parts)})
     return [parts[start:end] for start, end in itertools.pairwise(places)]
 
 
 async def unread(_: BlobRef) -> str:
-    raise AssertionError("nothing was put away")
+    raise AssertionError("no part has a blob")
 
 
 def answered(parts: list[list[Part]], *functions: str) -> tuple[ChatCompletionBuilder, list[dict[str, Any]]]:
     answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=functions)
 
-    async def hear() -> list[dict[str, Any]]:
+    async def deltas() -> list[dict[str, Any]]:
         return [delta for batch in parts for delta in await answer.add(batch, unread)]
 
-    return answer, asyncio.run(hear())
+    return answer, asyncio.run(deltas())
 
 
 @given(st.lists(words, max_size=10), st.lists(st.integers(0, 100)))
@@ -91,44 +91,46 @@ def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cu
 
 @given(words, words, st.booleans())
 def test_a_failure_is_told_once_and_nothing_else_is_lost(said: str, why: str, joined: bool) -> None:
-    told = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
-    parts = stored(*told, RunFailure(code="internal", message=why), FINISH)
+    deltas = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
+    parts = stored(*deltas, RunFailure(code="internal", message=why), FINISH)
     texts = [data.text for data, _ in without_failure_text(parts) if isinstance(data, TextDelta)]
     assert "".join(texts) == said
 
 
-ROUND = st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), min_size=1, max_size=6)
-"""For each call whether it goes well, and when it ends."""
+STEP = st.lists(st.tuples(st.booleans(), st.integers(0, 1000)), min_size=1, max_size=6)
+"""For each call of a step: whether it succeeds, and when it ends."""
 
 
-@given(st.lists(ROUND, max_size=4), st.lists(st.integers(0, 100)))
-def test_groups_begin_whole_and_end_when_all_tasks_have(rounds: list[list[tuple[bool, int]]], cuts: list[int]) -> None:
-    said: list[PartData] = []
-    for number, calls in enumerate(rounds, 1):
+@given(st.lists(STEP, max_size=4), st.lists(st.integers(0, 100)))
+def test_groups_begin_whole_and_end_when_all_tasks_have(steps: list[list[tuple[bool, int]]], cuts: list[int]) -> None:
+    parts: list[PartData] = []
+    for number, calls in enumerate(steps, 1):
         names = [f"call_{number}_{place}" for place in range(len(calls))]
-        said += [TextDelta(text=f"{number}"), Step(step=number, max_steps=9, tool_count=len(calls))]
-        said += [ToolCall(tool_call_id=name, step=number, tool="echo", args={}) for name in names]
-        said += [ToolStatus(tool_call_id=name, state="running") for name in names]
+        parts += [TextDelta(text=f"{number}"), Step(step=number, max_steps=9, tool_count=len(calls))]
+        parts += [ToolCall(tool_call_id=name, step=number, tool="echo", args={}) for name in names]
+        parts += [ToolStatus(tool_call_id=name, state="running") for name in names]
         for name, (ok, _) in sorted(zip(names, calls, strict=True), key=lambda pair: pair[1][1]):
-            said.append(ToolResult(tool_call_id=name, ok=ok, summary="Over.", duration_ms=1))
-    events = told(batches(stored(*said, FINISH), cuts))
+            parts.append(ToolResult(tool_call_id=name, ok=ok, summary="Over.", duration_ms=1))
+    events = encoded_events(batches(stored(*parts, FINISH), cuts))
     assert "".join(event.text for event in events if isinstance(event, TextEvent)) == "".join(
-        str(number) for number in range(1, len(rounds) + 1)
+        str(number) for number in range(1, len(steps) + 1)
     )
     starts = [event for event in events if isinstance(event, GroupStartEvent)]
     ends = [event for event in events if isinstance(event, GroupEndEvent)]
-    assert [one.step for one in starts] == [one.step for one in ends] == list(range(1, len(rounds) + 1))
-    for start, end, calls in zip(starts, ends, rounds, strict=True):
-        mine = [event for event in events if isinstance(event, TaskUpdateEvent) and event.group_id == start.group_id]
-        assert events.index(start) < min(map(events.index, mine))
-        assert max(map(events.index, mine)) < events.index(end)
-        over = [event.task_id for event in mine if event.state != "running"]
-        assert sorted(over) == sorted(task.task_id for task in start.tasks)
+    assert [one.step for one in starts] == [one.step for one in ends] == list(range(1, len(steps) + 1))
+    for start, end, calls in zip(starts, ends, steps, strict=True):
+        of_group = [
+            event for event in events if isinstance(event, TaskUpdateEvent) and event.group_id == start.group_id
+        ]
+        assert events.index(start) < min(map(events.index, of_group))
+        assert max(map(events.index, of_group)) < events.index(end)
+        ended = [event.task_id for event in of_group if event.state != "running"]
+        assert sorted(ended) == sorted(task.task_id for task in start.tasks)
         assert (end.completed, end.failed) == (sum(ok for ok, _ in calls), sum(not ok for ok, _ in calls))
-        assert {event.detail_token for event in mine} == {task.detail_token for task in start.tasks}
+        assert {event.detail_token for event in of_group} == {task.detail_token for task in start.tasks}
 
 
-def told(parts: list[list[Part]]) -> list[RunEvent]:
+def encoded_events(parts: list[list[Part]]) -> list[RunEvent]:
     encoder = EventEncoder(SENT)
     events: list[RunEvent] = []
     for batch in parts:

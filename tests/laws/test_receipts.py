@@ -1,4 +1,4 @@
-"""Laws of the receipt chain: it shows every change of a receipt, and storing receipts changes none."""
+"""Laws of the receipt chain: every change of a receipt is detected, and storage does not change receipts."""
 
 import asyncio
 from decimal import Decimal
@@ -45,15 +45,15 @@ receipts = st.fixed_dictionaries(
 
 
 def chained(entries: list[dict[str, Any]], run_id: UUID = RUN) -> bytes:
-    """The hash of the last of them."""
+    """The hash of the last entry of the chain."""
     last = FIRST_HASH
     for entry in entries:
         last = chained_hash(last, run_id=run_id, **entry)
     return last
 
 
-def told(entry: dict[str, Any]) -> bytes:
-    """A receipt as it is told: what is told the same is the same."""
+def canonical(entry: dict[str, Any]) -> bytes:
+    """A canonical encoding of a receipt: equal receipts have equal encodings."""
     cost = entry["cost_usd"]
     same = entry | {"cost_usd": None if cost is None else f"{cost.normalize():f}"}
     return msgspec.json.encode(same, order="deterministic")
@@ -65,7 +65,7 @@ def test_any_change_of_any_field_changes_the_last_hash(entries: list[dict[str, A
     field = data.draw(st.sampled_from(sorted(entries[0])))
     other = data.draw(receipts)
     changed = entries[place] | {field: other[field]}
-    assume(told(changed) != told(entries[place]))
+    assume(canonical(changed) != canonical(entries[place]))
     assert chained([*entries[:place], changed, *entries[place + 1 :]]) != chained(entries)
 
 
@@ -76,7 +76,7 @@ def test_one_less_one_more_and_another_order_change_it(entries: list[dict[str, A
     assert chained([*entries[:place], *entries[place + 1 :]]) != whole
     assert chained([*entries[:place], data.draw(receipts), *entries[place:]]) != whole
     other = data.draw(st.permutations(entries))
-    assume([told(entry) for entry in other] != [told(entry) for entry in entries])
+    assume([canonical(entry) for entry in other] != [canonical(entry) for entry in entries])
     assert chained(other) != whole
 
 
@@ -105,11 +105,11 @@ def test_what_postgres_makes_of_receipts_keeps_their_hashes(database_url: str) -
 
 
 async def _problems(database_url: str, entries: list[tuple[dict[str, Any], Decimal | None]]) -> list[str]:
-    """What is wrong once these are the receipts of a run."""
+    """Store these receipts of a run; returns the differences that `verify` finds."""
     db = Database(database_url, pool_size=2)
     try:
         await _run_with(db, entries)
-        return await _found(db)
+        return await _differences(db)
     finally:
         await db.close()
 
@@ -124,7 +124,7 @@ async def _run_with(db: Database, entries: list[tuple[dict[str, Any], Decimal | 
     writing.cancel()
 
 
-async def _found(db: Database) -> list[str]:
+async def _differences(db: Database) -> list[str]:
     return [difference.problem async for difference in find_differences(db, VerifyProgress())]
 
 
@@ -142,13 +142,13 @@ async def _found(db: Database) -> list[str]:
         "seq = 7 WHERE seq = 1",
     ],
 )
-async def test_a_change_in_the_table_is_found(db: Database, change: str) -> None:
+async def test_a_change_in_the_table_is_differences(db: Database, change: str) -> None:
     data = {"amount": 1e16, "text": "a\0b", "list": [1.0, -0.0, 2**63]}
     await _run_with(db, [(data, Decimal("0.1")), (data, None)])
-    assert await _found(db) == []
+    assert await _differences(db) == []
     async with db.transaction() as connection:
         await connection.execute(text(f"UPDATE receipts SET {change}"))
-    (problem,) = await _found(db)
+    (problem,) = await _differences(db)
     assert "receipt" in problem
 
 

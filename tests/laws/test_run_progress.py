@@ -1,4 +1,4 @@
-"""Laws of a run's progress: however its parts are read, it is the same, and it agrees with what readers see."""
+"""Laws of run progress: it does not depend on how parts are read, and it agrees with the fold."""
 
 from uuid import UUID
 
@@ -41,18 +41,18 @@ between = st.lists(
 
 @st.composite
 def _of_call(draw: st.DrawFn, call_id: str) -> list[PartData]:
-    """What becomes of a call: states, then perhaps a result, or that it was cancelled."""
-    found: list[PartData] = []
+    """The parts of a call after its start: states, and then perhaps a result or a cancellation."""
+    call_parts: list[PartData] = []
     for state in draw(st.lists(st.sampled_from(STATES), max_size=3)):
         new: tuple[dict[str, object] | None, BlobRef | None] = draw(_args())
         changed = new if draw(st.booleans()) else (None, None)
         reason = draw(maybe_text)
-        found.append(
+        call_parts.append(
             ToolStatus(tool_call_id=call_id, state=state, reason=reason, args=changed[0], args_blob=changed[1])
         )
     last = draw(st.sampled_from(["result", "cancelled", None]))
     if last == "cancelled":
-        found.append(ToolStatus(tool_call_id=call_id, state="cancelled"))
+        call_parts.append(ToolStatus(tool_call_id=call_id, state="cancelled"))
     elif last == "result":
         result = st.builds(
             ToolResult,
@@ -63,8 +63,8 @@ def _of_call(draw: st.DrawFn, call_id: str) -> list[PartData]:
             output=json_values,
             blob=st.none() | blobs,
         )
-        found.append(draw(result))
-    return found
+        call_parts.append(draw(result))
+    return call_parts
 
 
 @st.composite
@@ -74,7 +74,7 @@ def _args(draw: st.DrawFn) -> tuple[dict[str, object] | None, BlobRef | None]:
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[PartData | None]:
-    """The parts of a run as an executor writes them: of calls side by side they come in any order."""
+    """The parts of a run as an executor writes them; those of concurrent calls come in any order."""
     written: list[PartData | None] = list(draw(between))
     for step in range(1, draw(st.integers(0, 4)) + 1):
         ids = [f"call_{step}_{place}" for place in range(draw(st.integers(1, 4)))]
@@ -126,7 +126,7 @@ def test_each_call_is_in_the_state_that_readers_see(written: list[PartData | Non
     assert [(call.args, call.args_blob) for call in calls] == [(block.args, block.args_blob) for block in blocks]
     results = [(call.result.output, call.result.blob) if call.result else (None, None) for call in calls]
     assert results == [(block.output, block.blob) for block in blocks]
-    assert [len(round_.calls) for round_ in progress.steps if round_.calls] == [
+    assert [len(step.calls) for step in progress.steps if step.calls] == [
         part.tool_count for part in written if isinstance(part, Step)
     ]
 
@@ -134,7 +134,7 @@ def test_each_call_is_in_the_state_that_readers_see(written: list[PartData | Non
 @given(runs())
 def test_no_text_is_lost_and_none_comes_twice(written: list[PartData | None]) -> None:
     progress = read_progress(written)
-    assert "".join(round_.text for round_ in progress.steps) + progress.pending_text == text_of(fold((), written))
+    assert "".join(step.text for step in progress.steps) + progress.pending_text == text_of(fold((), written))
 
 
 @given(runs())
@@ -147,26 +147,26 @@ def test_two_readers_share_nothing(written: list[PartData | None]) -> None:
     assert msgspec.json.encode(second) == before
 
 
-def test_a_run_waits_for_what_its_last_round_asks() -> None:
-    asked: list[PartData] = [
+def test_a_run_waits_for_the_approvals_of_its_last_step() -> None:
+    blocked_call: list[PartData] = [
         Step(step=1, max_steps=9, tool_count=1),
         ToolCall(tool_call_id="a", step=1, tool="t", args={}),
         ToolStatus(tool_call_id="a", state="blocked"),
     ]
-    answered: list[PartData] = [*asked, ToolResult(tool_call_id="a", ok=True, summary="", duration_ms=0)]
+    answered: list[PartData] = [*blocked_call, ToolResult(tool_call_id="a", ok=True, summary="", duration_ms=0)]
     later: list[PartData] = [
         Step(step=2, max_steps=9, tool_count=1),
         ToolCall(tool_call_id="b", step=2, tool="t", args={}),
     ]
     blocked = ToolStatus(tool_call_id="b", state="blocked")
-    assert [read_progress(parts).waits_for_approval for parts in ([], asked, answered, [*answered, *later])] == [
+    assert [read_progress(parts).waits_for_approval for parts in ([], blocked_call, answered, [*answered, *later])] == [
         False,
         True,
         False,
         False,
     ]
     assert read_progress([*answered, *later, blocked]).waits_for_approval
-    assert not read_progress([*asked, *later]).waits_for_approval
+    assert not read_progress([*blocked_call, *later]).waits_for_approval
 
 
 def test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are_kept() -> None:

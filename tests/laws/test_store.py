@@ -1,4 +1,4 @@
-"""Laws of the store, on a real Postgres: deltas lead from any snapshot to any later one; repeating is harmless."""
+"""Laws of the store, on a real Postgres: deltas lead from any snapshot to any later one; appends are idempotent."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ async def _snapshot(db: Database, thread_id: UUID) -> Snapshot:
 
 
 def _applied(before: Snapshot, delta: Delta) -> dict[UUID, Message]:
-    """What a client makes of a snapshot and a delta: heads by id, contents by folding the parts."""
+    """Apply a delta to a snapshot as a client does: heads by id, contents by folding the parts."""
     messages = {message.id: message for message in before.messages}
     for head in delta.messages:
         known = messages.get(head.id)
@@ -52,17 +52,17 @@ def _applied(before: Snapshot, delta: Delta) -> dict[UUID, Message]:
     return messages
 
 
-def _seen(messages: dict[UUID, Message]) -> list[Any]:
+def _comparable(messages: dict[UUID, Message]) -> list[Any]:
     return [(m.id, m.status, m.seq, m.content or (), m.finish) for m in messages.values()]
 
 
-def _about(thread: Thread) -> Thread:
-    """The thread but for what every change changes."""
+def _without_revision(thread: Thread) -> Thread:
+    """The thread without the fields that every change sets."""
     return msgspec.structs.replace(thread, revision=0, updated_at=thread.created_at)
 
 
 async def _running(db: Database, thread_id: UUID) -> Lease:
-    """A run of the thread that is worked on beside the others."""
+    """Start a run of the thread, concurrent with its other runs."""
     sent = await ask(db, thread_id)
     async with db.transaction() as connection:
         await connection.execute(
@@ -77,21 +77,21 @@ async def _play(db: Database, script: list[tuple[int, str]]) -> None:
     leases = [await _running(db, thread_id) for _ in range(3)]
     written: list[list[PartData]] = [[], [], []]
     snapshots = [await _snapshot(db, thread_id)]
-    for which, what in script:
-        await _step(db, leases[which], written[which], what)
+    for run, change in script:
+        await _step(db, leases[run], written[run], change)
         snapshots.append(await _snapshot(db, thread_id))
     await _compare(db, thread_id, snapshots)
 
 
-async def _step(db: Database, lease: Lease, written: list[PartData], what: str) -> None:
-    if what == "rename":
+async def _step(db: Database, lease: Lease, written: list[PartData], change: str) -> None:
+    if change == "rename":
         await threads.update_thread(db, lease.thread_id, CALLER, title=f"title {lease.run_id} {len(written)}")
-    elif what == "choose":
+    elif change == "choose":
         await threads.update_thread(db, lease.thread_id, CALLER, active_leaf=lease.message_id)
-    elif what == "end":
+    elif change == "end":
         await write(db, ending(lease, len(written), fold((), written)))
     else:
-        part = notice() if what == "notice" else TextDelta(text=f"{len(written)} ")
+        part = notice() if change == "notice" else TextDelta(text=f"{len(written)} ")
         if (await write(db, batch(lease, len(written), part))) == {lease.run_id: 1}:
             written.append(part)
 
@@ -101,18 +101,20 @@ async def _compare(db: Database, thread_id: UUID, snapshots: list[Snapshot]) -> 
     for earlier in snapshots:
         cursors = {thread_id: earlier.revision}
         async with db.snapshot() as driver:
-            look = (await thread_feed.read_changes(driver, cursors))[thread_id]
+            read = (await thread_feed.read_changes(driver, cursors))[thread_id]
         async with db.driver() as driver:
-            glanced = await thread_feed.read_changes_in_one_query(driver, cursors)
-        found = look.change
-        assert glanced == ({} if isinstance(found, Delta) and (found.thread or found.messages) else {thread_id: look})
+            one_query = await thread_feed.read_changes_in_one_query(driver, cursors)
+        change = read.change
+        assert one_query == (
+            {} if isinstance(change, Delta) and (change.thread or change.messages) else {thread_id: read}
+        )
         if earlier.revision == last.revision:
-            assert found == thread_feed.Unchanged()
+            assert change == thread_feed.Unchanged()
         else:
-            assert isinstance(found, Delta)
-            assert (found.since, found.revision) == (earlier.revision, last.revision)
-            assert _seen(_applied(earlier, found)) == _seen({m.id: m for m in last.messages})
-            assert _about(found.thread or earlier.thread) == _about(last.thread)
+            assert isinstance(change, Delta)
+            assert (change.since, change.revision) == (earlier.revision, last.revision)
+            assert _comparable(_applied(earlier, change)) == _comparable({m.id: m for m in last.messages})
+            assert _without_revision(change.thread or earlier.thread) == _without_revision(last.thread)
 
 
 def test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot(database_url: str) -> None:
@@ -139,7 +141,7 @@ async def test_revisions_have_no_gaps_under_sixteen_connections_of_two_processes
     thread_id = await new_thread(db)
     start = (await _snapshot(db, thread_id)).revision
     ready = CONTEXT.Barrier(PROCESSES)
-    with ProcessPoolExecutor(PROCESSES, mp_context=CONTEXT, initializer=_meet_at, initargs=(ready,)) as processes:
+    with ProcessPoolExecutor(PROCESSES, mp_context=CONTEXT, initializer=_set_barrier, initargs=(ready,)) as processes:
         writing = [processes.submit(_write_in_a_process, db.url, thread_id) for _ in range(PROCESSES)]
         found = [writer for one in writing for writer in await asyncio.wrap_future(one)]
     assert len({process for process, _, _ in found}) == PROCESSES
@@ -151,16 +153,16 @@ async def test_revisions_have_no_gaps_under_sixteen_connections_of_two_processes
 
 
 _ready: Barrier | None = None
-"""In a process that writes: where it waits for the others."""
+"""In a writing process: the barrier at which it waits for the others."""
 
 
-def _meet_at(ready: Barrier) -> None:
+def _set_barrier(ready: Barrier) -> None:
     global _ready
     _ready = ready
 
 
 Writer: TypeAlias = tuple[int, int, list[int]]
-"""Its process, its connection's process in Postgres, and the revisions of its sends."""
+"""The pid of the process, the pid of its Postgres backend, and the revisions of its sends."""
 
 
 def _write_in_a_process(url: str, thread_id: UUID) -> list[Writer]:
@@ -193,22 +195,22 @@ async def test_revisions_have_no_gaps_while_runs_of_many_threads_are_appended_to
     leases = [await lease_of(db, await new_thread(db)) for _ in range(6)]
     start = [(await _snapshot(db, lease.thread_id)).revision for lease in leases]
 
-    async def rounds(which: list[int]) -> None:
+    async def append_parts(runs: list[int]) -> None:
         for seq in range(20):
-            await write(db, *(batch(leases[at], seq, f"{seq} ") for at in which))
+            await write(db, *(batch(leases[run], seq, f"{seq} ") for run in runs))
 
-    await asyncio.gather(rounds([0, 1, 2]), rounds([3, 4]), rounds([5]))
+    await asyncio.gather(append_parts([0, 1, 2]), append_parts([3, 4]), append_parts([5]))
     for lease, before in zip(leases, start, strict=True):
         assert (await _snapshot(db, lease.thread_id)).revision == before + 20
 
 
 async def test_repeating_an_append_any_number_of_times_changes_nothing(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    made = batch(lease, 0, "a", "b", "c")
-    assert await write(db, made) == {lease.run_id: 3}
+    appended = batch(lease, 0, "a", "b", "c")
+    assert await write(db, appended) == {lease.run_id: 3}
     once = await _snapshot(db, lease.thread_id)
     for _ in range(5):
-        assert await write(db, made) == {lease.run_id: 0}
+        assert await write(db, appended) == {lease.run_id: 0}
     assert await _snapshot(db, lease.thread_id) == once
     last = ending(lease, 3, once.messages[-1].content or ())
     assert await write(db, last) == {lease.run_id: 1}

@@ -1,1 +1,1 @@
-"""Mutation testing: small, curated faults in a copy of the source, each of which the tests named with it must catch."""
+"""Mutation testing: small, curated faults in a copy of the source. The tests of each mutant must detect it."""

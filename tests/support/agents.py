@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.client import Thread, text_of
-from tests.support.inside import Inside, khala
-from tests.support.mcp_client import OverHttp
+from tests.support.in_process import InProcessServer, khala
+from tests.support.mcp_client import HttpMcpServer
 from tests.support.mcp_server import calls
 
 PECULIAR = "peculiar__"
-WITHIN = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Agent:
@@ -27,7 +27,7 @@ class Agent:
     async def run(self) -> dict[str, Any]:
         return await self.thread.run(self.run_id)
 
-    async def ended(self, *, within: float = WITHIN) -> dict[str, Any]:
+    async def ended(self, *, within: float = TIMEOUT_SECONDS) -> dict[str, Any]:
         return await self.thread.ended(self.run_id, within=within)
 
     async def parts(self, kind: str | None = None) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ class Agent:
         ]
 
     async def message(self) -> dict[str, Any]:
-        return next(one for one in (await self.thread.snapshot())["messages"] if one["id"] == self.answer)
+        return next(message for message in (await self.thread.snapshot())["messages"] if message["id"] == self.answer)
 
     async def text(self) -> str:
         return text_of(await self.message())
@@ -50,7 +50,7 @@ class Agent:
     async def states(self) -> list[str]:
         return [card["state"] for card in await self.cards()]
 
-    async def until(self, *states: str, within: float = WITHIN) -> list[dict[str, Any]]:
+    async def until(self, *states: str, within: float = TIMEOUT_SECONDS) -> list[dict[str, Any]]:
         """Wait until the cards are in these states; returns them."""
         async with asyncio.timeout(within):
             while True:
@@ -59,24 +59,24 @@ class Agent:
                     return cards
                 await asyncio.sleep(0.03)
 
-    async def status(self, status: str, *, within: float = WITHIN) -> None:
+    async def status(self, status: str, *, within: float = TIMEOUT_SECONDS) -> None:
         """Wait until the run is in this state."""
         async with asyncio.timeout(within):
             while (await self.run())["status"] != status:
                 await asyncio.sleep(0.03)
 
     async def receipts(self, kind: str | None = None) -> list[dict[str, Any]]:
-        found = await self.thread.http.get(f"/api/runs/{self.run_id}/receipts", headers=self.thread.headers)
-        return [one for one in found.raise_for_status().json()["items"] if kind in (None, one["type"])]
+        response = await self.thread.http.get(f"/api/runs/{self.run_id}/receipts", headers=self.thread.headers)
+        return [receipt for receipt in response.raise_for_status().json()["items"] if kind in (None, receipt["type"])]
 
-    async def decide(self, call_id: str, **said: Any) -> Any:
+    async def decide(self, call_id: str, **decision: Any) -> Any:
         """Decide about a call that waits for approval; returns the response."""
         path = f"/api/runs/{self.run_id}/approvals/{call_id}"
-        return await self.thread.http.post(path, json=said, headers=self.thread.headers)
+        return await self.thread.http.post(path, json=decision, headers=self.thread.headers)
 
     async def cancel(self) -> None:
-        found = await self.thread.http.post(f"/api/runs/{self.run_id}/cancel", headers=self.thread.headers)
-        found.raise_for_status()
+        response = await self.thread.http.post(f"/api/runs/{self.run_id}/cancel", headers=self.thread.headers)
+        response.raise_for_status()
 
 
 async def act(thread: Thread, text: str, **options: Any) -> Agent:
@@ -97,7 +97,7 @@ async def rules(thread: Thread, **actions: str) -> None:
 
 
 @contextlib.contextmanager
-def _configured(folder: Path, served: OverHttp, **settings: Any) -> Any:
+def _configured(folder: Path, served: HttpMcpServer, **settings: Any) -> Any:
     server = {"url": f"http://127.0.0.1:{served.port}/mcp", "anonymous": True, "timeout": 30} | settings
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"peculiar": server}}))
@@ -105,20 +105,20 @@ def _configured(folder: Path, served: OverHttp, **settings: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def peculiar(folder: Path) -> AsyncIterator[tuple[OverHttp, Path]]:
+async def peculiar(folder: Path) -> AsyncIterator[tuple[HttpMcpServer, Path]]:
     """An MCP server of test tools over HTTP, and its journal."""
     journal = folder / "journal"
-    served = OverHttp(journal)
+    served = HttpMcpServer(journal)
     served.start()
     try:
-        await served.up()
+        await served.wait_ready()
         yield served, journal
     finally:
         served.kill()
 
 
 @contextlib.asynccontextmanager
-async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIterator[tuple[Inside, Path]]:
+async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIterator[tuple[InProcessServer, Path]]:
     """Khala with the test tools, which guests may use, and the journal of the tools."""
     timeout = float(env.pop("TIMEOUT", "30"))
     async with peculiar(folder) as (served, journal):
@@ -128,9 +128,9 @@ async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIte
                 yield inside, journal
 
 
-async def connected(inside: Inside) -> None:
+async def connected(inside: InProcessServer) -> None:
     """Wait until the test tools are offered."""
-    async with asyncio.timeout(WITHIN):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             thread = await inside.thread()
             offered = await inside.http.get("/api/tools", params={"threadId": thread.id}, headers=thread.headers)

@@ -1,4 +1,4 @@
-"""Archives of accounts, as tests read and change them."""
+"""Reads and writes archives of accounts."""
 
 import hashlib
 import io
@@ -13,34 +13,34 @@ from khala.domain.archive_format import MANIFEST
 
 
 def files_of(archive: bytes) -> dict[str, bytes]:
-    """The files of an archive, whose checksums hold."""
+    """The files of an archive; checks their checksums."""
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
         assert opened.testzip() is None
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 def lines_of(archive: bytes, name: str) -> list[dict[str, Any]]:
-    """The data of the lines of one kind of file, as `messages`."""
+    """The data of the lines of one file, such as `messages`."""
     return [msgspec.json.decode(line)["data"] for line in files_of(archive)[f"{name}.jsonl"].splitlines()]
 
 
 def manifest_of(archive: bytes) -> dict[str, Any]:
-    """What the archive says of itself."""
+    """The manifest of an archive."""
     return dict(msgspec.json.decode(files_of(archive)[MANIFEST]))
 
 
 def packed(files: Mapping[str, bytes], path: Path, *, honest: bool = True) -> Path:
-    """An archive of these files; with a manifest that fits them unless it is not to be `honest`."""
+    """Write an archive of these files. With `honest`, its manifest is updated to match them."""
     files = dict(files)
     if honest and MANIFEST in files:
-        files[MANIFEST] = _refitted(files)
+        files[MANIFEST] = _updated_manifest(files)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for name, content in files.items():
             made.writestr(name, content)
     return path
 
 
-def _refitted(files: Mapping[str, bytes]) -> bytes:
+def _updated_manifest(files: Mapping[str, bytes]) -> bytes:
     manifest = msgspec.json.decode(files[MANIFEST])
     for entry in manifest["files"]:
         content = files.get(entry["name"], b"")

@@ -1,4 +1,4 @@
-"""Blobs as tests keep them: in the folder of the servers under test, without asking a server."""
+"""Stores blobs in the folder of the servers under test, without a request to a server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from tests.support.homes import home
 
 @asynccontextmanager
 async def blob_service_of(db: Database) -> AsyncIterator[BlobService]:
-    """A blob service over this database and that folder."""
+    """A blob service on this database and the folder of the servers."""
     store = open_store(None, home())
     blob_service = BlobService(db, store, folder=home())
     try:
@@ -23,8 +23,8 @@ async def blob_service_of(db: Database) -> AsyncIterator[BlobService]:
         await store.aclose()
 
 
-async def kept(db: Database, thread_id: UUID, data: bytes = b"En taro Adun") -> BlobRef:
-    """A blob of the thread."""
+async def create_blob(db: Database, thread_id: UUID, data: bytes = b"En taro Adun") -> BlobRef:
+    """Create a blob of the thread."""
     async with blob_service_of(db) as blob_service, blob_service.spool() as spool:
         await spool.write(data)
         return await blob_service.put(spool, thread_id=thread_id, media_type="text/plain")

@@ -1,4 +1,4 @@
-"""Certificates for servers of tests that speak TLS."""
+"""Certificates for test servers with TLS."""
 
 import datetime
 from pathlib import Path
@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(folder: Path, name: str) -> Path:
-    """A key and a certificate of its own making for this name, in one file."""
+    """Write a key and a self-signed certificate for this name to one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

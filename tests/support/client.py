@@ -1,4 +1,4 @@
-"""A client that knows the wire protocol and nothing else of the program: its own fold, its own cursor."""
+"""A client that depends on the wire protocol only: it has its own fold and its own cursor."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Trusts nobody. A client that may need no certificates is spared reading all of the machine's, which takes 30 ms."""
+"""Trusts no certificate. Without it, each client would load the certificates of the machine, which takes 30 ms."""
 
 
 def client(url: str = "", **options: Any) -> httpx.AsyncClient:
-    """An HTTP client for servers of this machine, which speak no TLS."""
+    """An HTTP client for servers on this machine without TLS."""
     return httpx.AsyncClient(base_url=url, timeout=30, verify=NO_TLS, **options)
 
 
@@ -49,7 +49,7 @@ class Thread:
         return await self.http.post(f"/api/threads/{self.id}/{path}", json=body or {}, headers=self.headers)
 
     async def snapshot(self) -> dict[str, Any]:
-        """The thread as it is."""
+        """The current snapshot of the thread."""
         return dict((await self.http.get(f"/api/threads/{self.id}", headers=self.headers)).raise_for_status().json())
 
     async def run(self, run_id: str) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class Thread:
 
 
 class View:
-    """What an observer of one thread has come to know.
+    """The state of a thread as one observer knows it.
 
-    Raises where frames don't chain, a part comes twice, or text that was seen is not there any more.
+    Raises `AssertionError` if frames do not chain, a part comes twice, or known text disappears.
     """
 
     def __init__(self, thread_id: str) -> None:
@@ -92,16 +92,16 @@ class View:
         self.texts: dict[str, str] = {}
         self.finished: set[str] = set()
         self.snapshots = 0
-        self.widest = 0
-        """The most revisions that one delta brought."""
+        self.max_delta_revisions = 0
+        """The largest number of revisions of one delta."""
         self.gone: str | None = None
 
     def text(self, message_id: str) -> str:
-        """The text of a message, folded from what has come."""
+        """The text of a message, folded from the received frames."""
         return self.texts.get(message_id, "")
 
     def apply(self, frame: dict[str, Any]) -> None:
-        """Take a frame in."""
+        """Apply a frame."""
         match frame["type"]:
             case "snapshot":
                 self._snapshot(frame)
@@ -110,7 +110,7 @@ class View:
             case "gone":
                 self.gone = frame["code"]
             case "error":
-                raise AssertionError(f"the server says {frame}")
+                raise AssertionError(f"the server sent {frame}")
 
     def _snapshot(self, frame: dict[str, Any]) -> None:
         self.snapshots += 1
@@ -122,12 +122,12 @@ class View:
             self._head(message)
             self.seqs[message["id"]] = message["seq"]
             self.texts[message["id"]] = text_of(message)
-            assert self.text(message["id"]).startswith(seen.get(message["id"], "")), "text that was seen is lost"
+            assert self.text(message["id"]).startswith(seen.get(message["id"], "")), "known text is lost"
 
     def _delta(self, frame: dict[str, Any]) -> None:
         assert frame["from"] == self.revision, f"a delta from {frame['from']} after revision {self.revision}"
         assert frame["revision"] > frame["from"]
-        self.widest = max(self.widest, frame["revision"] - frame["from"])
+        self.max_delta_revisions = max(self.max_delta_revisions, frame["revision"] - frame["from"])
         self.revision = frame["revision"]
         for message in frame["messages"]:
             self._head(message)
@@ -159,16 +159,16 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 class Observer:
-    """Follows a thread over a WebSocket, and comes back with its cursor whenever the connection is lost.
+    """Follows a thread over a WebSocket, and reconnects with its cursor whenever the connection is lost.
 
-    `receive_buffer` bounds the bytes that the kernel takes from the server while this observer does not read.
+    `receive_buffer` bounds the bytes that the kernel accepts while this observer does not read.
     """
 
     def __init__(self, socket_url: str, thread: Thread, *, receive_buffer: int | None = None) -> None:
         self.view = View(thread.id)
         self.connects = 0
         self.arrivals: list[float] = []
-        """When each frame came, by the monotonic clock."""
+        """The time of each frame by the monotonic clock."""
         self._url = socket_url
         self._key = thread.key
         self._receive_buffer = receive_buffer
@@ -191,7 +191,7 @@ class Observer:
                 await task
 
     async def until(self, condition: Callable[[View], bool], *, within: float = 30.0) -> View:
-        """Wait until what was seen satisfies the condition; raises what went wrong with what was seen."""
+        """Wait until the view satisfies the condition. Raises the error of the view if it has one."""
         async with asyncio.timeout(within):
             while not condition(self.view):
                 self._changed.clear()
@@ -201,7 +201,7 @@ class Observer:
         return self.view
 
     async def drop(self) -> None:
-        """Cut the connection; `following` comes back."""
+        """Abort the connection; `following` reconnects."""
         if self._socket is not None:
             self._socket.transport.abort()
 
@@ -210,7 +210,7 @@ class Observer:
         self._reading.clear()
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
         self._reading.set()
 
     async def _follow(self) -> None:
@@ -226,15 +226,15 @@ class Observer:
         protocols = [websockets.Subprotocol("khala.v1")]
         if self._receive_buffer is None:
             return await connect(self._url, subprotocols=protocols, max_size=None)
-        there = urlsplit(self._url)
-        assert there.hostname is not None
+        target = urlsplit(self._url)
+        assert target.hostname is not None
         narrow = socket.socket()
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-        # Packets as of a real network: over those of a loopback device, Linux would buffer megabytes in the sender.
+        # The packet size of a real network: with larger packets, as on loopback, Linux buffers megabytes in the sender.
         narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
         narrow.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(narrow, (there.hostname, there.port))
-        # Without pings: while it does not read, it would miss the answers and hang up.
+        await asyncio.get_running_loop().sock_connect(narrow, (target.hostname, target.port))
+        # Without pings, because a paused client would miss the answers and close the connection.
         return await connect(
             self._url, subprotocols=protocols, max_size=None, sock=narrow, ping_interval=None, max_queue=1
         )

@@ -1,4 +1,4 @@
-"""Khala as an operator runs it for many: processes that serve, processes that work, and nginx before them."""
+"""A Khala deployment of several processes: web processes, executors, and nginx in front of them."""
 
 import contextlib
 import signal
@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.support.nginx import Nginx, nginx
 from tests.support.server import Process, Server, Worker, ended
 
-WORKING = "Khala works as executor-"
-"""What a worker says when it is ready."""
-PATIENCE = 90.0
-"""Seconds that one of several has to become ready, on a machine that has other things to do."""
-STARTING = 2
-"""Processes that are started at once; a start is all computation."""
+READY_LINE = "Khala works as executor-"
+"""What an executor logs when it is ready."""
+START_TIMEOUT_SECONDS = 90.0
+"""For one of several processes to become ready on a busy machine."""
+MAX_CONCURRENT_STARTS = 2
+"""A start needs a whole core."""
 
 
 class Cluster:
@@ -29,27 +29,27 @@ class Cluster:
 
     @property
     def processes(self) -> list[Process]:
-        """All of Khala's."""
+        """All processes of Khala."""
         return [*self.webs, *self.workers]
 
     def restart(self, process: Process) -> None:
-        """Stop it as a deployment does, and start it again; returns when it is ready. It must end well."""
+        """Restart a process by SIGTERM, as a deployment does; returns when it is ready. It must end with status 0."""
         assert process.kill(signal.SIGTERM) == 0
-        _ready(process)
+        _start_and_wait(process)
 
-    def mend(self) -> None:
-        """Start whoever does not run; returns when all are ready."""
-        with ThreadPoolExecutor(STARTING) as starting:
-            list(starting.map(_ready, (process for process in self.processes if not process.running())))
+    def start_missing(self) -> None:
+        """Start all processes that do not run; returns when all are ready."""
+        with ThreadPoolExecutor(MAX_CONCURRENT_STARTS) as starting:
+            list(starting.map(_start_and_wait, (process for process in self.processes if not process.running())))
 
     def crashes(self) -> list[str]:
-        """What any log tells of an error that nobody has named."""
+        """The lines of all logs with unexpected errors."""
         return [line for process in self.processes for line in process.crashes()]
 
 
 @contextlib.contextmanager
 def cluster(database_url: str, folder: Path, *, webs: int = 2, workers: int = 2, **env: str) -> Iterator[Cluster]:
-    """All of them for as long as this is open, configured by these environment variables."""
+    """Run the deployment for as long as this is open, configured by these environment variables."""
     shared = {
         "DATABASE_URL": database_url,
         "KHALA_MODEL": "demo",
@@ -62,15 +62,15 @@ def cluster(database_url: str, folder: Path, *, webs: int = 2, workers: int = 2,
     executors = [Worker(folder / f"worker-{number}.log", shared) for number in range(workers)]
     with ended(*servers, *executors), nginx([server.port for server in servers], folder) as front:
         made = Cluster(servers, executors, front)
-        made.mend()
+        made.start_missing()
         yield made
 
 
-def _ready(process: Process) -> None:
-    began = process.log.read_text().count(WORKING) if process.log.exists() else 0
+def _start_and_wait(process: Process) -> None:
+    began = process.log.read_text().count(READY_LINE) if process.log.exists() else 0
     if isinstance(process, Server):
         process.begin()
-        process.wait_until_ready(within=PATIENCE)
+        process.wait_until_ready(within=START_TIMEOUT_SECONDS)
     else:
         process.start()
-        process.wait_for(WORKING, times=began + 1, within=PATIENCE)
+        process.wait_for(READY_LINE, times=began + 1, within=START_TIMEOUT_SECONDS)

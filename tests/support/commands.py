@@ -1,4 +1,4 @@
-"""Every kind of command that changes rows of several tables, to be run concurrently on the same threads and users."""
+"""All commands that change rows of several tables, for concurrent runs on the same threads and users."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from khala.store.threads import conversation_imports, presence, sends, thread_li
 from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
 from khala.store.threads.sends import SendLimits, SendRequest
 from khala.store.tools import approvals, todos, workspace_files
-from tests.support.cast import Person, person
+from tests.support.callers import Person, person
 from tests.support.store import batch, ending, write
 
 LIMITS = SendLimits(
@@ -43,13 +43,13 @@ LIMITS = SendLimits(
         )
     ),
 )
-"""Windows that all sends share, and that none exhausts."""
+"""Budget windows that all sends share, and that are never exhausted."""
 FUNCTION = '{"type": "object"}'
 PURGED = retention.RetentionPolicy(idle=timedelta(0))
 
 
 class Crowd:
-    """Some users with threads that all of them share, and an executor that works on whatever is asked."""
+    """Users with shared threads, and an executor that claims and executes all runs."""
 
     def __init__(self, db: Database, seed: int) -> None:
         self.db = db
@@ -60,8 +60,8 @@ class Crowd:
         self._random = random.Random(seed)
         self._leases: dict[UUID, tuple[Lease, int]] = {}
 
-    async def gather(self, users: int = 4) -> None:
-        """Make the users, and a thread of each that the others are members of."""
+    async def create_users(self, users: int = 4) -> None:
+        """Create the users, and a thread of each with the others as members."""
         self.users = [await person(self.db) for _ in range(users)]
         for user in self.users:
             thread, _ = await threads.create(self.db, ids.new(), user.caller, title=None, welcome="")
@@ -74,7 +74,7 @@ class Crowd:
 
     @property
     def commands(self) -> list[Callable[[], Awaitable[object]]]:
-        """All kinds, each once."""
+        """All commands; `execute` occurs twice."""
         return [
             self.send,
             self.interrupt,
@@ -94,12 +94,12 @@ class Crowd:
             self.read,
             self.rename,
             self.work_files,
-            self.be_present,
+            self.change_presence,
             self.purge,
             self.delete_account,
             self.execute,
             self.execute,
-            self.beat,
+            self.renew_leases,
         ]
 
     async def send(self) -> None:
@@ -107,14 +107,14 @@ class Crowd:
         await self._ask(self._thread(), self._user().caller, "queue")
 
     async def interrupt(self) -> None:
-        """Send to a shared thread, and cancel what is under way there."""
+        """Send to a shared thread, and cancel its active run."""
         await self._ask(self._thread(), self._user().caller, "interrupt")
 
     async def import_conversation(self) -> None:
-        """What `/v1` does: a thread of its own, with what was said elsewhere."""
+        """Import a conversation to a new thread, as `/v1` does."""
         question = self._question(ids.new(), "queue")
-        said = ImportedMessage(role="user", content=(TextBlock(text="before"),))
-        conversation = ConversationImport(title="Imported", history=[said], question=question)
+        message = ImportedMessage(role="user", content=(TextBlock(text="before"),))
+        conversation = ConversationImport(title="Imported", history=[message], question=question)
         await conversation_imports.start(self.db, conversation, self._user().caller, LIMITS)
 
     async def cancel(self) -> None:
@@ -125,7 +125,7 @@ class Crowd:
             await runs.cancel(self.db, found, self._user().caller)
 
     async def claim(self) -> None:
-        """A guest's thread with a run and a file, which becomes a user's."""
+        """Create a guest's thread with a run and a file, and claim it for a user."""
         key = ids.new_secret()
         guest = Caller(anon_key_hash=key_hash(key))
         thread, _ = await threads.create(self.db, ids.new(), guest, title=None, welcome="")
@@ -138,7 +138,7 @@ class Crowd:
         await threads.reset(self.db, self._thread(), self._user().caller, welcome="")
 
     async def delete(self) -> None:
-        """A thread with a run, which is deleted."""
+        """Create a thread with a run, and delete it."""
         user = self._user()
         thread, _ = await threads.create(self.db, ids.new(), user.caller, title=None, welcome="")
         await sharing.set_role(self.db, thread.id, self._user(but=user).id, "viewer", user.caller)
@@ -146,15 +146,15 @@ class Crowd:
         await threads.remove(self.db, thread.id, user.caller)
 
     async def join(self) -> None:
-        """Another user joins by a link, and leaves."""
-        place = self._random.randrange(len(self.threads))
+        """Let another user join by a link, and leave."""
+        index = self._random.randrange(len(self.threads))
         other = await person(self.db)
-        shown = msgspec.structs.replace(self.links[place], user_id=other.id)
-        await sharing.join(self.db, self.threads[place], other.id, shown)
-        await sharing.remove_member(self.db, self.threads[place], other.id, other.caller)
+        caller = msgspec.structs.replace(self.links[index], user_id=other.id)
+        await sharing.join(self.db, self.threads[index], other.id, caller)
+        await sharing.remove_member(self.db, self.threads[index], other.id, other.caller)
 
     async def share(self) -> None:
-        """A link that is made and revoked."""
+        """Create a link, and revoke it."""
         thread_id, caller = self._thread(), self._user().caller
         link, _ = await sharing.create_link(self.db, thread_id, "viewer", None, caller)
         await sharing.revoke_link(self.db, thread_id, link.id, caller)
@@ -162,11 +162,11 @@ class Crowd:
     async def change_role(self) -> None:
         """Give a user a role in a thread of another."""
         owner = self._user()
-        place = self.users.index(owner)
-        await sharing.set_role(self.db, self.threads[place], self._user(but=owner).id, "owner", owner.caller)
+        index = self.users.index(owner)
+        await sharing.set_role(self.db, self.threads[index], self._user(but=owner).id, "owner", owner.caller)
 
     async def approve(self) -> None:
-        """Answer a question that waits."""
+        """Approve a pending tool call."""
         query = "SELECT run_id FROM approvals WHERE state = 'pending' ORDER BY random() LIMIT 1"
         run_id = await self._one(query)
         if run_id is not None:
@@ -175,19 +175,19 @@ class Crowd:
             )
 
     async def expire(self) -> None:
-        """What the executors' sweep does."""
+        """Expire approvals, as the executors do periodically."""
         async with self.db.driver() as driver:
             await driver.execute("UPDATE approvals SET expires_at = now() WHERE run_id = $1", ids.new())
         await approvals.expire(self.db)
 
     async def token(self) -> None:
-        """A token that is made and revoked."""
+        """Create a token, and revoke it."""
         caller = self._user().caller
         made, _ = await api_tokens.create(self.db, caller, "crowd", ("read",), None)
         await api_tokens.revoke(self.db, made.id, caller)
 
     async def sign_in(self) -> None:
-        """A session more."""
+        """Begin another session of a user."""
         user = self._user()
         await sessions.begin(self.db, user.id, user.caller, user_agent=None)
 
@@ -196,45 +196,45 @@ class Crowd:
         await accounts.set_password(self.db, self._user().caller, "hash", email=None)
 
     async def read(self) -> None:
-        """A thread that a user has read."""
+        """Mark a thread as read by a user."""
         await thread_lists.mark_read(self.db, self._thread(), self._user().id, 1_000_000)
 
     async def rename(self) -> None:
-        """A thread's title."""
+        """Change the title of a thread."""
         await threads.update_thread(self.db, self._thread(), self._user().caller, title=str(ids.new()))
 
     async def work_files(self) -> None:
-        """A file and a todo of a user."""
+        """Write a file and a todo of a user."""
         user = self._user()
         await workspace_files.write(self.db, user.id, f"{self._random.randrange(5)}.txt", b"text")
         await todos.add(self.db, user.id, "do it", key=str(ids.new()))
 
-    async def be_present(self) -> None:
-        """Somebody comes and goes."""
-        said = presence.PresenceRow(
+    async def change_presence(self) -> None:
+        """Write and delete a presence row."""
+        row = presence.PresenceRow(
             thread_id=self._thread(), participant_id=ids.new(), user_id=None, name=None, state="{}"
         )
         async with self.db.driver() as driver:
-            await presence.write(driver, self.process_id, [said], [])
-            await presence.write(driver, self.process_id, [], [(said.thread_id, said.participant_id)])
+            await presence.write(driver, self.process_id, [row], [])
+            await presence.write(driver, self.process_id, [], [(row.thread_id, row.participant_id)])
 
     async def purge(self) -> None:
-        """What retention does."""
+        """Purge threads, as retention does."""
         await retention.purge(self.db, PURGED)
 
     async def delete_account(self) -> None:
-        """A member of all threads, with a thread and a run that the others see, who goes."""
-        leaver = await person(self.db)
+        """Delete the account of a member of all threads, who has a thread with a run that others see."""
+        member = await person(self.db)
         for thread_id, user in zip(self.threads, self.users, strict=True):
-            await sharing.set_role(self.db, thread_id, leaver.id, "editor", user.caller)
-        thread, _ = await threads.create(self.db, ids.new(), leaver.caller, title=None, welcome="")
-        await sharing.set_role(self.db, thread.id, self._user().id, "editor", leaver.caller)
-        await self._ask(thread.id, leaver.caller, "queue")
-        await self._ask(self._thread(), leaver.caller, "queue")
-        await accounts.remove(self.db, leaver.caller)
+            await sharing.set_role(self.db, thread_id, member.id, "editor", user.caller)
+        thread, _ = await threads.create(self.db, ids.new(), member.caller, title=None, welcome="")
+        await sharing.set_role(self.db, thread.id, self._user().id, "editor", member.caller)
+        await self._ask(thread.id, member.caller, "queue")
+        await self._ask(self._thread(), member.caller, "queue")
+        await accounts.remove(self.db, member.caller)
 
     async def execute(self) -> None:
-        """Claim what waits, and write to all runs in one flush: some begin a round, some ask, and some end."""
+        """Claim queued runs, and write to all in one flush: some start a step, some wait for approval, and some end."""
         async with self.db.driver() as driver:
             claimed = await run_queue.claim(driver, most=20, owner="crowd", lease_seconds=30, held=list(self._leases))
         mine = [(one.lease, one.next_seq) for one in claimed]
@@ -248,12 +248,12 @@ class Crowd:
         last += [self._step(one.lease, one.parts[-1][0] + 1) for one in more[1::2]]
         if last:
             await write(self.db, *last)
-        for asked in (one for one in batches if one.approvals):
-            await run_queue.release(self.db, asked.lease, (), awaited_approvals=("call",))
+        for waiting in (one for one in batches if one.approvals):
+            await run_queue.release(self.db, waiting.lease, (), awaited_approvals=("call",))
         for one in batches:
             self._leases.pop(one.lease.run_id, None)
 
-    async def beat(self) -> None:
+    async def renew_leases(self) -> None:
         """Renew all leases."""
         leases = [lease for lease, _ in self._leases.values()]
         async with self.db.driver() as driver:
@@ -264,7 +264,7 @@ class Crowd:
         if choice == 0:
             return ending(lease, seq, ())
         begun = self._step(lease, seq)
-        return msgspec.structs.replace(begun, approvals=[_asked()]) if choice == 1 else begun
+        return msgspec.structs.replace(begun, approvals=[_approval_request()]) if choice == 1 else begun
 
     def _step(self, lease: Lease, seq: int) -> Batch:
         return msgspec.structs.replace(batch(lease, seq, "Hello.", Step(step=1, max_steps=20, tool_count=1)), steps=1)
@@ -286,12 +286,12 @@ class Crowd:
         return self._random.choice([user for user in self.users if user is not but])
 
     def shuffled(self) -> list[Callable[[], Awaitable[object]]]:
-        """All kinds in an order of chance."""
+        """All commands in random order."""
         commands = self.commands
         self._random.shuffle(commands)
         return commands
 
 
-def _asked() -> ApprovalRequest:
+def _approval_request() -> ApprovalRequest:
     ends = datetime.now(UTC) + timedelta(milliseconds=500)
     return ApprovalRequest(tool_call_id="call", tool="t", args="{}", parameters=FUNCTION, digest="d", expires_at=ends)

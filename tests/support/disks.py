@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-CHUNK = bytes(64 * 1024)
+CHUNK_OF_ZEROS = bytes(64 * 1024)
 mounts = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="only root on Linux can mount a small disk"
 )
@@ -23,13 +23,13 @@ class Disk:
         self._filler = path / "filler"
 
     def fill(self) -> None:
-        """Leave no room for another byte."""
+        """Fill the disk."""
         with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as file:
             while True:
-                file.write(CHUNK)
+                file.write(CHUNK_OF_ZEROS)
 
     def free(self) -> None:
-        """Take away what fills it."""
+        """Delete the file that fills the disk."""
         self._filler.unlink(missing_ok=True)
 
 

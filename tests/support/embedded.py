@@ -1,4 +1,4 @@
-"""Processes that use an embedded Postgres, and what tests ask about them."""
+"""Processes that use an embedded Postgres, and queries about them."""
 
 import asyncio
 import json
@@ -36,20 +36,20 @@ for line in sys.stdin:
     getattr(server, line.strip())()
     print(json.dumps({"did": line.strip()}), flush=True)
 """
-"""A process that joins the server and then does what it is told."""
+"""A process that joins the server, and then calls the methods that its input names."""
 
 ORPHAN = """
 import os, sys
 from pathlib import Path
 from khala.store.embedded import cluster, find_binaries, layout, locks
 cluster._die_with = lambda parent, how: lambda: None
-where = layout.lay_out(Path(sys.argv[1]))
-layout.make_private(where.socket_directory, where.uid, where.gid)
-lock = locks.acquire(where.server_lock)
-print(cluster.launch(where, find_binaries(), lock, "orphan").pid, flush=True)
+folders = layout.lay_out(Path(sys.argv[1]))
+layout.make_private(folders.socket_directory, folders.uid, folders.gid)
+lock = locks.acquire(folders.server_lock)
+print(cluster.launch(folders, find_binaries(), lock, "orphan").pid, flush=True)
 os._exit(0)
 """
-"""A supervisor that dies on a system that doesn't tell its server."""
+"""A supervisor that dies on a system without a death signal for its server."""
 
 
 class Member:
@@ -68,19 +68,19 @@ class Member:
             extra_groups=None if uid is None else [],
         )
 
-    def hear(self) -> dict[str, str]:
+    def read_answer(self) -> dict[str, str]:
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], 30)
         line = self.process.stdout.readline() if readable else ""
-        assert line, "the process says nothing"
-        said: dict[str, str] = json.loads(line)
-        return said
+        assert line, "the process sent no answer"
+        answer: dict[str, str] = json.loads(line)
+        return answer
 
-    def tell(self, order: str) -> dict[str, str]:
+    def call(self, method: str) -> dict[str, str]:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{order}\n")
+        self.process.stdin.write(f"{method}\n")
         self.process.stdin.flush()
-        return self.hear()
+        return self.read_answer()
 
     def kill(self) -> None:
         self.process.kill()
@@ -88,7 +88,7 @@ class Member:
 
 
 def interpreter(uid: int | None) -> str:
-    """A Python that this user may run; ours may be in root's own home."""
+    """A Python that this user may run; that of the tests may be in root's home."""
     for python in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         if uid is None:
             return python
@@ -104,12 +104,12 @@ def interpreter(uid: int | None) -> str:
 def eventually(condition: Callable[[], bool], *, seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it doesn't come true"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         time.sleep(0.02)
 
 
 def sql(url: str, *statements: str) -> object:
-    """Run the statements; the last one's first value."""
+    """Run the statements; returns the first value of the last one."""
 
     async def run() -> object:
         connection = await asyncpg.connect(url)
@@ -142,7 +142,7 @@ def supervisor(layout: ClusterLayout) -> psutil.Process:
 
 
 def running(home: Path) -> list[psutil.Process]:
-    """Every process of this home's server, by what it works in or was started with."""
+    """All processes of this home's server, by their working folders and command lines."""
     return [
         process
         for process in psutil.process_iter(["cmdline", "cwd"])

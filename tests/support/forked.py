@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported Khala already: that takes two seconds of a core, the same each time."""
+"""Processes forked from one that has imported Khala already, because each import takes two seconds of a core."""
 
 import multiprocessing
 import os
@@ -22,22 +22,24 @@ CONTEXT.set_forkserver_preload(
         "tests.support.lock_order",
     ]
 )
-"""Khala, and what it imports once it runs."""
+"""Modules that are imported before the forks: Khala, and modules that it imports later."""
 
 
 class Forked:
-    """A `khala` command under way, with what is used here of a `subprocess.Popen`.
+    """A running `khala` command, with the methods of `subprocess.Popen` that tests need.
 
-    The server it is forked from runs nothing of Khala, and has no threads; the environment, the folder, the streams and
-    the arguments are the command's own before any of Khala looks at them. What a process takes from its start (the
-    limits of this one, a preloaded library, variables that Python itself reads) it doesn't get this way.
+    The fork server runs no code of Khala and has no threads. The process has its own environment, folder, streams and
+    arguments before Khala reads them. What only a real start of a process sets does not apply: its resource limits,
+    preloaded libraries, and variables that Python itself reads.
     """
 
-    def __init__(self, words: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Path, errors: Path) -> None:
-        # A daemon doesn't keep this process from ending.
+    def __init__(
+        self, arguments: tuple[str, ...], env: Mapping[str, str], folder: Path, out: Path, errors: Path
+    ) -> None:
+        # A daemon does not prevent this process from ending.
         self._process = CONTEXT.Process(
             target=_run,
-            args=(words, {**env, lock_order.FILE: str(lock_order.told())}, folder, out, errors),
+            args=(arguments, {**env, lock_order.FILE_VARIABLE: str(lock_order.violations_file())}, folder, out, errors),
             daemon=True,
         )
         self._process.start()
@@ -49,7 +51,7 @@ class Forked:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Its exit code once it has ended; less than 0 if by a signal."""
+        """The exit status once it has ended; negative if a signal ended it."""
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
@@ -66,7 +68,7 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def _run(words: tuple[str, ...], env: dict[str, str], folder: Path, out: Path, errors: Path) -> None:
+def _run(arguments: tuple[str, ...], env: dict[str, str], folder: Path, out: Path, errors: Path) -> None:
     os.environ.clear()
     os.environ.update(env)
     for stream, path in ((1, out), (2, errors)):
@@ -74,9 +76,9 @@ def _run(words: tuple[str, ...], env: dict[str, str], folder: Path, out: Path, e
         os.dup2(file, stream)
         os.close(file)
     os.chdir(folder)
-    sys.argv = ["khala", *words]
+    sys.argv = ["khala", *arguments]
     lock_order.install()
-    # In the server already, and of no use to whoever only wants to fork.
+    # The fork server has imported it already; this process does not need it.
     from khala.cli import main
 
     main()

@@ -1,4 +1,4 @@
-"""A way to a server that a test can cut: bytes go through as they are, until they don't."""
+"""A TCP forwarder whose connections a test can abort."""
 
 import contextlib
 import socket
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tests.support.ports import free_port
 
-CHUNK = 65_536
+CHUNK_BYTES = 65_536
 
 
 class Forwarder:
-    """Listens on a port of its own and passes connections on, while it is up."""
+    """Listens on a port of its own and forwards connections, while it is up."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -22,18 +22,18 @@ class Forwarder:
 
     @property
     def url(self) -> str:
-        """Where the server seems to be."""
+        """The address of the server through this forwarder."""
         return f"http://127.0.0.1:{self.port}"
 
     def up(self) -> None:
-        """Take connections, always on the same port."""
+        """Accept connections, always on the same port."""
         self.port = self.port or free_port()
         listener = socket.create_server(("127.0.0.1", self.port))
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def down(self) -> None:
-        """Take no connections any more, and cut those that there are."""
+        """Stop to accept connections, and abort the existing ones."""
         if self._listener is not None:
             # A thread in accept() keeps a listener alive that is only closed.
             with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ class Forwarder:
         self.cut()
 
     def cut(self) -> int:
-        """Cut all connections without a word; how many there were."""
+        """Abort all connections; returns how many there were."""
         with self._lock:
             ends, self._open = self._open, set()
         for end in ends:
@@ -53,23 +53,23 @@ class Forwarder:
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                near, _ = listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             try:
-                far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-                far.settimeout(None)
+                server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+                server.settimeout(None)
             except OSError:
-                _end(near)
+                _end(client)
                 continue
             with self._lock:
-                self._open |= {near, far}
-            for one, other in ((near, far), (far, near)):
+                self._open |= {client, server}
+            for one, other in ((client, server), (server, client)):
                 threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(CHUNK):
+            while data := source.recv(CHUNK_BYTES):
                 sink.sendall(data)
         with self._lock:
             self._open -= {source, sink}
@@ -85,10 +85,10 @@ def _end(end: socket.socket) -> None:
 
 @contextlib.contextmanager
 def forwarder(port: int) -> Iterator[Forwarder]:
-    """A way to the server on this port, for as long as this is open."""
-    way = Forwarder(port)
-    way.up()
+    """A forwarder to the server on this port, for as long as this is open."""
+    running = Forwarder(port)
+    running.up()
     try:
-        yield way
+        yield running
     finally:
-        way.down()
+        running.down()

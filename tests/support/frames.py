@@ -1,4 +1,4 @@
-"""The feed without any cleverness: one frame after the other, as they come over a WebSocket or as events."""
+"""Reads the feed frame by frame, over a WebSocket or as server-sent events."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.client import Thread
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 from tests.support.server import Server
 
-SOON = 10.0
-"""Seconds within which a frame that is due has to come."""
+FRAME_TIMEOUT_SECONDS = 10.0
+"""For an expected frame to come."""
 
 
 class Socket:
@@ -24,13 +24,13 @@ class Socket:
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
 
-    async def say(self, frame: Any) -> None:
+    async def send(self, frame: Any) -> None:
         """Send a frame, or any text or bytes as they are."""
         await self.connection.send(frame if isinstance(frame, str | bytes) else json.dumps(frame))
 
     async def text(self) -> str:
         """The next frame as it came."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(FRAME_TIMEOUT_SECONDS):
             return str(await self.connection.recv())
 
     async def next(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Socket:
         return dict(json.loads(await self.text()))
 
     async def until(self, kind: str) -> dict[str, Any]:
-        """The next frame of this type; what comes before it is dropped."""
+        """The next frame of this type; earlier frames are discarded."""
         while True:
             frame = await self.next()
             if frame["type"] == kind:
@@ -46,24 +46,24 @@ class Socket:
 
     async def subscribe(self, thread: Thread, **more: Any) -> dict[str, Any]:
         """Follow a thread; returns the first frame."""
-        await self.say({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key} | more)
+        await self.send({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key} | more)
         return await self.next()
 
-    async def nothing(self) -> None:
-        """Nothing has been sent, as far as the server has got: the answer to a ping is the next frame."""
-        await self.say({"type": "ping"})
+    async def expect_nothing(self) -> None:
+        """Check that no frame is pending: the answer to a ping is the next frame."""
+        await self.send({"type": "ping"})
         assert await self.next() == {"type": "pong"}
 
     async def closed(self) -> tuple[int | None, str | None]:
         """Wait until the server has closed; returns its code and reason."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(FRAME_TIMEOUT_SECONDS):
             await self.connection.wait_closed()
         return self.connection.close_code, self.connection.close_reason
 
 
 @contextlib.asynccontextmanager
-async def socket(server: Inside | Server, *, greeted: bool = True, **options: Any) -> AsyncIterator[Socket]:
-    """Connect for as long as this is open; the hello is taken unless `greeted` says otherwise."""
+async def socket(server: InProcessServer | Server, *, greeted: bool = True, **options: Any) -> AsyncIterator[Socket]:
+    """Connect for as long as this is open; with `greeted`, the `hello` frame is already read."""
     options = {"subprotocols": [Subprotocol("khala.v1")], "max_size": None} | options
     async with connect(server.socket_url, **options) as connection:
         opened = Socket(connection)
@@ -83,7 +83,7 @@ class Events:
     async def next(self) -> dict[str, str]:
         """The fields of the next event or comment, a comment's by the empty name; empty when the stream has ended."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(FRAME_TIMEOUT_SECONDS):
             async for line in self._lines:
                 if not line:
                     return fields

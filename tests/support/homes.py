@@ -1,4 +1,4 @@
-"""Folders for what servers under test keep beside the database; they are gone when the tests are."""
+"""The KHALA_HOME of servers under test, which is deleted at the end of the tests."""
 
 import atexit
 import functools
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @functools.cache
 def home() -> Path:
-    """The one of this test process."""
+    """The folder of this test process."""
     made = Path(tempfile.mkdtemp(prefix="khala-test-home-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made

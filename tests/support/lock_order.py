@@ -1,7 +1,7 @@
 """Watches the order of locks in every transaction of Khala that runs in this process, and reports each violation.
 
-The statements are read as asyncpg sends them, so nothing that the code under test catches can hide one. Connections
-count by the name that Khala gives its own, so that what a test does by itself is free to do anything.
+The statements are read as asyncpg sends them, so code under test that catches an error cannot hide a violation. Only
+connections with the application name of Khala count, so a test may lock anything on its own connections.
 """
 
 import os
@@ -19,33 +19,33 @@ import msgspec
 
 from khala.store.postgres.lock_order import GUARDS, LOCK_ORDER
 from khala.store.postgres.session_settings import SESSION_SETTINGS
-from tests.support.statement_locks import Touch, touches
+from tests.support.statement_locks import LockedTable, touches
 
 RANKS = {name: rank for rank, name in enumerate(LOCK_ORDER)}
 KEYED = ("threads", "runs", "users")
-"""Tables of which it is known by key which rows a transaction has locked."""
-ALONE = {"threads", "messages"}
-"""Tables into which a transaction inserts one contended row at most."""
+"""Tables whose locked rows are known by key."""
+SINGLE_INSERTS = {"threads", "messages"}
+"""Tables into which a transaction inserts at most one contended row."""
 UNNAMED = "one at a time"
-"""Advisory locks of a whole job, of migrations say, by a number: nobody waits for them while holding another lock."""
+"""Advisory locks of whole jobs, such as migrations, by a number. No transaction waits for them with another lock."""
 DEFINITIONS = ("ALTER", "CREATE", "DROP")
-"""A transaction that changes tables locks them whole, and belongs to a migration."""
-FILE = "KHALA_TEST_LOCK_ORDER"
-"""Environment variable: where a process under test writes its violations."""
+"""A transaction with such a statement belongs to a migration, and locks whole tables."""
+FILE_VARIABLE = "KHALA_TEST_LOCK_ORDER"
+"""Environment variable with the file to which a process under test writes its violations."""
 MAX_SHOWN = 160
 """Characters of a statement in a violation."""
 
 ROOT = Path(__file__).resolve().parents[2]
-BETWEEN = (Path(__file__).resolve(), ROOT / "app" / "khala" / "store" / "postgres" / "database.py")
+IGNORED_FRAMES = (Path(__file__).resolve(), ROOT / "app" / "khala" / "store" / "postgres" / "database.py")
 
 violations: list[str] = []
-"""What this process has seen, since they were last taken."""
+"""The violations in this process since `take_violations`."""
 
 
 class Held(msgspec.Struct):
-    """Locks of one table: the keys of its rows as far as they are known, and all ids that the statements named.
+    """Locks of one table: the known keys of its rows, and all ids in the statements.
 
-    `own`: by statements about it, and not only by foreign keys.
+    `own`: statements on this table took the locks, not only foreign keys.
     """
 
     keys: set[UUID] = msgspec.field(default_factory=set)
@@ -76,7 +76,7 @@ class Transaction:
             keys = _keys(touch, args)
             ids = set(_ids(args, only_lists=True)) or set(_ids(args))
             if [] in args and not ids:
-                continue  # of nothing
+                continue  # an empty list locks no row
             problem = self._problem(touch, keys, ids) if touch.waits else None
             if problem is not None:
                 yield f"{problem}: {_short(statement)} [after {' → '.join(self.trail) or 'nothing'}]"
@@ -84,10 +84,10 @@ class Transaction:
         self.fresh = bool(self.held.keys() - before)
 
     def ran(self, statement: str, found: Sequence[Mapping[str, Any]]) -> None:
-        """Rows that it returned: those that it has locked, or what they are of."""
+        """Record the rows that a statement returned."""
         every = touches(statement)
         if not found and len(every) == 1 and every[0].kind == "lock" and every[0].keys and self.fresh:
-            del self.held[every[0].name]  # there is no such row, so there is no lock
+            del self.held[every[0].name]  # no row was found, so none is locked
         for touch in every:
             held = self.held.get(touch.name)
             if held is not None and touch.name in KEYED and touch.kind != "reference":
@@ -96,7 +96,7 @@ class Transaction:
                 if touch.keys is None:
                     held.keys |= {key for row in found for key in _ids([dict(row).get("id")])}
 
-    def _problem(self, touch: Touch, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
+    def _problem(self, touch: LockedTable, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
         if touch.name in GUARDS and not (touch.name in RANKS and touch.kind == "insert"):
             return self._unguarded(touch)
         if touch.kind in {"reference", "cascade"} and touch.name in self.held:
@@ -111,24 +111,24 @@ class Transaction:
         if self.unguarded:
             return f"locks {touch.name} after rows of {', '.join(self.unguarded)} without their guard"
         several = not touch.ordered and (keys is None or len(keys) > 1)
-        if several and not (touch.kind == "insert" and touch.name in ALONE):
+        if several and not (touch.kind == "insert" and touch.name in SINGLE_INSERTS):
             return f"locks several rows of {touch.name} in no order"
         return None
 
-    def _unguarded(self, touch: Touch) -> str | None:
-        """Rows below a guard: without it, they are all that the transaction may lock."""
+    def _unguarded(self, touch: LockedTable) -> str | None:
+        """Rows below a guard: a transaction without the guard may lock no other rows."""
         if any(guard in self.held for guard in GUARDS[touch.name]):
             return None
         others = (self.unguarded | self.held.keys()) - {touch.name}
         return f"locks {touch.name} without {' or '.join(GUARDS[touch.name])}, after {others}" if others else None
 
-    def _again(self, touch: Touch, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
-        """More locks of a table: of the same rows, or of later ones while it is the last table in order."""
+    def _again(self, touch: LockedTable, keys: set[UUID] | None, ids: set[UUID]) -> str | None:
+        """Further locks of a table: the same rows, or later ones while it is the last table in the order."""
         held = self.held[touch.name]
         if touch.kind in {"reference", "cascade", "advisory"} or touch.name not in KEYED:
             return None
         if keys is None:
-            return None if ids and ids <= held.named else f"locks more rows of {touch.name}, and which is unknown"
+            return None if ids and ids <= held.named else f"locks unknown further rows of {touch.name}"
         new = keys - held.named - held.keys
         later = [name for name in self.held if RANKS.get(name, -1) > RANKS[touch.name]]
         if new and later:
@@ -137,7 +137,7 @@ class Transaction:
             return f"locks {touch.name} {min(new)} after {max(held.keys)}, which has a higher key"
         return None
 
-    def _take(self, touch: Touch, keys: set[UUID] | None, args: Sequence[Any]) -> None:
+    def _take(self, touch: LockedTable, keys: set[UUID] | None, args: Sequence[Any]) -> None:
         if not self.trail or self.trail[-1] != touch.name:
             self.trail.append(touch.name)
         if touch.name in GUARDS and touch.kind != "insert":
@@ -145,7 +145,7 @@ class Transaction:
                 self.unguarded.add(touch.name)
             return
         if touch.kind == "insert" and not touch.waits:
-            return  # nobody else knows the new row's key
+            return  # no other transaction knows the new key
         held = self.held.setdefault(touch.name, Held())
         if touch.kind not in {"reference", "cascade"}:
             held.keys |= keys or set()
@@ -153,16 +153,16 @@ class Transaction:
             held.own = True
 
 
-def _named(touch: Touch, args: Sequence[Any]) -> Touch:
-    """An advisory lock by the name that it is taken under."""
+def _named(touch: LockedTable, args: Sequence[Any]) -> LockedTable:
+    """The lock, with the name of an advisory lock from the parameters."""
     if touch.kind != "advisory" or touch.name:
         return touch
-    words = [args[number].split(" ")[0] for number in touch.keys or () if isinstance(args[number], str)]
-    return msgspec.structs.replace(touch, name=words[0] if words else UNNAMED)
+    names = [args[number].split(" ")[0] for number in touch.keys or () if isinstance(args[number], str)]
+    return msgspec.structs.replace(touch, name=names[0] if names else UNNAMED)
 
 
-def _keys(touch: Touch, args: Sequence[Any]) -> set[UUID] | None:
-    """The keys of the rows, where parameters name them all."""
+def _keys(touch: LockedTable, args: Sequence[Any]) -> set[UUID] | None:
+    """The keys of the rows, if parameters name all of them."""
     if touch.keys is None or touch.kind == "advisory":
         return None
     return set(_ids([args[number] for number in touch.keys if number < len(args)]))
@@ -181,7 +181,7 @@ def _short(statement: str) -> str:
 
 
 class WatchedProtocol:
-    """asyncpg's protocol of one connection, whose statements are read on their way."""
+    """Wraps asyncpg's protocol of one connection, and reads its statements."""
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol
@@ -191,7 +191,7 @@ class WatchedProtocol:
         return getattr(self._protocol, name)
 
     async def query(self, query: str, timeout: float | None) -> Any:
-        """A statement without parameters, or several; transactions begin and end by it."""
+        """Run statements without parameters, such as BEGIN and COMMIT."""
         word = query.lstrip()[:8].upper()
         if word.startswith(("COMMIT", "ROLLBACK")) and " TO " not in query.upper():
             self._transaction = None
@@ -203,7 +203,7 @@ class WatchedProtocol:
         return done
 
     async def bind_execute(self, state: Any, args: Sequence[Any], *given: Any, **options: Any) -> Any:
-        """A statement with parameters."""
+        """Run a statement with parameters."""
         transaction = self._begin(state.query, args)
         found = await self._protocol.bind_execute(state, args, *given, **options)
         rows = found[0] if isinstance(found, tuple) else found
@@ -211,7 +211,7 @@ class WatchedProtocol:
         return found
 
     async def bind_execute_many(self, state: Any, args: Any, *given: Any, **options: Any) -> Any:
-        """A statement with many sets of parameters."""
+        """Run a statement with many sets of parameters."""
         every = list(args)
         for one in every:
             self._begin(state.query, one)
@@ -226,19 +226,19 @@ class WatchedProtocol:
 
 
 def _by_khala() -> bool:
-    """Whether Khala runs the statement that is about to run, and not a test by itself."""
+    """Whether code of Khala runs the current statement, and not a test itself."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT) and path not in BETWEEN and not path.is_relative_to(ROOT / ".venv"):
+        if path.is_relative_to(ROOT) and path not in IGNORED_FRAMES and not path.is_relative_to(ROOT / ".venv"):
             return not path.is_relative_to(ROOT / "tests")
         frame = frame.f_back
     return True
 
 
 def _report(problem: str) -> None:
-    if FILE in os.environ:
-        with Path(os.environ[FILE]).open("a") as file:
+    if FILE_VARIABLE in os.environ:
+        with Path(os.environ[FILE_VARIABLE]).open("a") as file:
             file.write(problem + "\n")
     else:
         violations.append(problem)
@@ -260,16 +260,16 @@ def install() -> None:
     asyncpg.Connection.watched = True
 
 
-def told() -> Path:
-    """The file into which processes that this one begins write their violations."""
+def violations_file() -> Path:
+    """The file to which processes that this one starts write their violations."""
     return Path(tempfile.gettempdir()) / f"khala-lock-order-{os.getpid()}"
 
 
-def taken() -> list[str]:
-    """The violations since the last time, each once: of this process, and of `khala` processes that it began."""
+def take_violations() -> list[str]:
+    """The distinct violations since the last call, of this process and of `khala` processes that it started."""
     found = list(violations)
     violations.clear()
-    if told().exists():
-        found += told().read_text().splitlines()
-        told().unlink()
+    if violations_file().exists():
+        found += violations_file().read_text().splitlines()
+        violations_file().unlink()
     return list(dict.fromkeys(found))

@@ -18,11 +18,11 @@ from khala.tools.port import CallContext, CallResult
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Collected:
-    """A sink that keeps everything."""
+    """A sink that stores everything."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -31,13 +31,15 @@ class Collected:
         self.content += data
 
 
-def a_call(key: str | None = None, *, told: list[str] | None = None, sink: Collected | None = None) -> CallContext:
+def call_context(
+    key: str | None = None, *, progress: list[str] | None = None, sink: Collected | None = None
+) -> CallContext:
     return CallContext(
         id="call",
         idempotency_key=key or ids.new().hex,
         actor=ToolActor(owner_id=UUID(int=1), user_id=UUID(int=1)),
         sink=sink or Collected(),
-        progress=(told if told is not None else []).append,
+        progress=(progress if progress is not None else []).append,
     )
 
 
@@ -47,7 +49,7 @@ def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> McpServerCo
     return McpServerConfig(name=name, command=sys.executable, args=args, cwd=str(ROOT), **settings)
 
 
-class OverHttp:
+class HttpMcpServer:
     """The same server over HTTP; it can be killed and started again."""
 
     def __init__(self, journal: Path) -> None:
@@ -62,9 +64,9 @@ class OverHttp:
         command = [sys.executable, "-m", "tests.support.mcp_server", "http", str(self._journal), str(self.port)]
         self._process = subprocess.Popen(command, cwd=ROOT)
 
-    async def up(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until the server responds."""
-        async with asyncio.timeout(PATIENCE), httpx.AsyncClient() as http:
+        async with asyncio.timeout(TIMEOUT_SECONDS), httpx.AsyncClient() as http:
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     await http.get(f"http://127.0.0.1:{self.port}/mcp")
@@ -78,11 +80,11 @@ class OverHttp:
 
 
 @contextlib.asynccontextmanager
-async def over_http(journal: Path) -> AsyncIterator[OverHttp]:
-    server = OverHttp(journal)
+async def over_http(journal: Path) -> AsyncIterator[HttpMcpServer]:
+    server = HttpMcpServer(journal)
     server.start()
     try:
-        await server.up()
+        await server.wait_ready()
         yield server
     finally:
         server.kill()
@@ -103,16 +105,16 @@ async def connected(*servers: McpServerConfig, ready: bool = True) -> AsyncItera
     assert running.cancelled()
 
 
-async def eventually(holds: Callable[[], bool], what: object = "", seconds: float = PATIENCE) -> None:
+async def eventually(condition: Callable[[], bool], context: object = "", seconds: float = TIMEOUT_SECONDS) -> None:
     """Wait until the condition holds, with a deadline."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while not holds():
-        assert asyncio.get_running_loop().time() < deadline, _shown(what)
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, _description(context)
         await asyncio.sleep(0.02)
 
 
-def _shown(what: object) -> object:
-    return what.servers() if isinstance(what, McpConnections) else what
+def _description(context: object) -> object:
+    return context.servers() if isinstance(context, McpConnections) else context
 
 
 def state(connections: McpConnections, name: str = "peculiar") -> ServerState:
@@ -121,4 +123,4 @@ def state(connections: McpConnections, name: str = "peculiar") -> ServerState:
 
 async def use(connections: McpConnections, tool: str, call: CallContext | None = None, **args: Any) -> CallResult:
     """Call a tool by its full name."""
-    return await connections.tools()[tool].run(args, call or a_call())
+    return await connections.tools()[tool].run(args, call or call_context())

@@ -22,7 +22,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 
-from tests.support.lines import objects
+from tests.support.json_lines import objects
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -48,9 +48,9 @@ class Peculiar:
         self._journal = journal
         self.grown = 0
 
-    def note(self, **what: Any) -> None:
+    def note(self, **entry: Any) -> None:
         with self._journal.open("a") as file:
-            file.write(json.dumps(what | {"pid": os.getpid()}) + "\n")
+            file.write(json.dumps(entry | {"pid": os.getpid()}) + "\n")
 
     def listed(self) -> list[types.Tool]:
         tools = [
@@ -74,13 +74,13 @@ class Peculiar:
         args = params.arguments or {}
         self.note(event="began", tool=params.name, key=key, n=args.get("n"))
         try:
-            does: Callable[[Context, dict[str, Any]], Awaitable[Any]] | None = getattr(self, f"_{params.name}", None)
-            answer = await does(ctx, args) if does else f"{params.name} done"
+            method: Callable[[Context, dict[str, Any]], Awaitable[Any]] | None = getattr(self, f"_{params.name}", None)
+            answer = await method(ctx, args) if method else f"{params.name} done"
         except anyio.get_cancelled_exc_class():
             self.note(event="cancelled", tool=params.name, key=key)
             raise
         self.note(event="done", tool=params.name, key=key)
-        return answer if isinstance(answer, types.CallToolResult) else _said(str(answer))
+        return answer if isinstance(answer, types.CallToolResult) else _text_result(str(answer))
 
     async def _echo(self, _: Context, args: dict[str, Any]) -> str:
         return str(args["text"])
@@ -149,10 +149,10 @@ class Peculiar:
 
 def calls(journal: Path, tool: str, event: str = "began") -> list[dict[str, Any]]:
     """The journal's entries of this tool."""
-    return [one for one in objects(journal) if one["tool"] == tool and one["event"] == event]
+    return [entry for entry in objects(journal) if entry["tool"] == tool and entry["event"] == event]
 
 
-def _said(text: str) -> types.CallToolResult:
+def _text_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 
@@ -179,10 +179,10 @@ async def serve_http(server: Server[Any], port: int) -> None:
     await uvicorn.Server(config).serve()
 
 
-def main(how: str, journal: str, port: str = "0") -> None:
+def main(transport: str, journal: str, port: str = "0") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     server = made(Path(journal))
-    asyncio.run(serve_stdio(server) if how == "stdio" else serve_http(server, int(port)))
+    asyncio.run(serve_stdio(server) if transport == "stdio" else serve_http(server, int(port)))
 
 
 if __name__ == "__main__":

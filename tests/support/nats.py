@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 
 from tests.support.ports import free_port
-from tests.support.required import program
+from tests.support.required_programs import program
 
-READY = 10.0
-"""Seconds that it has to listen."""
+READY_TIMEOUT_SECONDS = 10.0
+"""For the server to listen."""
 
 
 class NatsServer:
-    """On loopback, with one user if `login` names one as (name, password), or for whoever shows this `token`."""
+    """A server on loopback. `login`, a (name, password), or `token` restricts its clients."""
 
     def __init__(self, path: str, *, login: tuple[str, str] | None = None, token: str | None = None) -> None:
         self.port = free_port()
@@ -33,21 +33,21 @@ class NatsServer:
         return self._process.pid
 
     def url(self, login: str = "") -> str:
-        """How to reach it, perhaps as somebody."""
+        """The URL of the server, with a login if given."""
         return f"nats://{login}@127.0.0.1:{self.port}" if login else f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until it listens."""
         silent = subprocess.DEVNULL
         self._process = subprocess.Popen(self._arguments, stdin=silent, stdout=silent, stderr=silent)
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while not self._listens():
             assert self._process.poll() is None, "The NATS server has ended by itself."
             assert time.monotonic() < deadline, "The NATS server does not listen."
             time.sleep(0.02)
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, and go on."""
+        """Send a signal without waiting for an effect."""
         assert self._process is not None
         self._process.send_signal(number)
 

@@ -1,4 +1,4 @@
-"""nginx with the configuration that ships, moved to free ports and into a folder."""
+"""nginx with the configuration of `infra`, on free ports and with its files in a folder."""
 
 import contextlib
 import os
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.support.ports import free_port
-from tests.support.required import program, wait_for_port
+from tests.support.required_programs import program, wait_for_port
 from tests.support.server import ROOT
 
 SHIPPED = ROOT / "infra" / "nginx.conf"
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-"""What nginx would keep in folders of the system's."""
+"""Temporary files that nginx otherwise stores in folders of the system."""
 
 
 class Nginx:
-    """An nginx at work."""
+    """A running nginx."""
 
     def __init__(self, port: int, folder: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -29,7 +29,7 @@ class Nginx:
 def rendered(port: int, upstreams: Sequence[int], folder: Path) -> str:
     """The shipped configuration with other addresses, and with files in this folder."""
     servers = "\n".join(f"        server 127.0.0.1:{one} max_fails=0;" for one in upstreams)
-    kept = "\n".join(f"    {name}_temp_path {folder}/{name};" for name in TEMPORARY)
+    temporary_paths = "\n".join(f"    {name}_temp_path {folder}/{name};" for name in TEMPORARY)
     text = SHIPPED.read_text()
     for pattern, replacement in (
         (r"^        listen 80;$", f"        listen 127.0.0.1:{port};"),
@@ -38,11 +38,11 @@ def rendered(port: int, upstreams: Sequence[int], folder: Path) -> str:
         (r"/dev/stdout", f"{folder}/access.log"),
         (r"^pid /run/nginx.pid;$", f"pid {folder}/pid;\ndaemon off;"),
         (r"^worker_rlimit_nofile 65536;$", ""),
-        (r"^http \{$", f"http {{\n{kept}"),
+        (r"^http \{$", f"http {{\n{temporary_paths}"),
     ):
         text, found = re.subn(pattern, replacement, text, flags=re.MULTILINE)
         assert found == 1, f"{pattern} is in {SHIPPED.name} {found} times"
-    # Of what belongs to root, its workers could use nothing else.
+    # The files belong to root, so the workers must run as root, too.
     return f"user root;\n{text}" if os.geteuid() == 0 else text
 
 

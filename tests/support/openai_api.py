@@ -1,4 +1,4 @@
-"""Somebody who asks as OpenAI's clients do: by the official client, or by the bytes of the stream."""
+"""Requests by OpenAI's protocol: with the official client, or with plain HTTP for the stream."""
 
 import asyncio
 import contextlib
@@ -10,11 +10,11 @@ import httpx
 import openai
 
 from khala.store.postgres.database import Database
-from tests.support.cast import Person, person
+from tests.support.callers import Person, person
 from tests.support.client import Thread
-from tests.support.inside import Inside
+from tests.support.in_process import InProcessServer
 
-WITHIN = 30.0
+TIMEOUT_SECONDS = 30.0
 WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -31,7 +31,7 @@ def user(text: str) -> list[Any]:
 
 
 class Stream:
-    """A stream as it comes, line by line."""
+    """A stream that is read line by line."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
@@ -49,18 +49,18 @@ class Stream:
             elif line == "data: [DONE]":
                 self.done = True
             elif line:
-                assert not self.done, "something comes after the end"
+                assert not self.done, "an event came after the end"
                 assert line.startswith("data: "), line
                 yield json.loads(line.removeprefix("data: "))
 
     async def all(self) -> list[dict[str, Any]]:
         """All events to the end of the stream."""
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return [event async for event in self]
 
     async def until(self, kind: str) -> dict[str, Any]:
         """The next event of this type."""
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async for event in self:
                 if event.get("type") == kind:
                     return event
@@ -68,26 +68,26 @@ class Stream:
 
 
 class Requester:
-    """A user with a token, and the official client that bears it."""
+    """A user with a token, and the official client with that token."""
 
-    def __init__(self, inside: Inside, who: Person) -> None:
+    def __init__(self, inside: InProcessServer, person: Person) -> None:
         self.inside = inside
-        self.who = who
-        self.client = openai.AsyncOpenAI(base_url=f"{inside.url}/v1", api_key=who.token, max_retries=0)
+        self.person = person
+        self.client = openai.AsyncOpenAI(base_url=f"{inside.url}/v1", api_key=person.token, max_retries=0)
 
     @classmethod
-    async def new(cls, inside: Inside, db: Database, **more: Any) -> "Requester":
+    async def new(cls, inside: InProcessServer, db: Database, **more: Any) -> "Requester":
         return cls(inside, await person(db, **more))
 
     async def ask(self, text: str, headers: dict[str, str] | None = None, **more: Any) -> Any:
         """A completion of one message."""
-        asked = {"model": "khala", "messages": user(text)} | more
-        return await self.client.chat.completions.create(**asked, extra_headers=headers)
+        request = {"model": "khala", "messages": user(text)} | more
+        return await self.client.chat.completions.create(**request, extra_headers=headers)
 
     async def post(self, body: Any, **headers: str) -> httpx.Response:
-        """The same without any client's help."""
+        """POST a completion request without the official client."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.inside.http.post("/v1/chat/completions", json=body, headers=self.who.headers | named)
+        return await self.inside.http.post("/v1/chat/completions", json=body, headers=self.person.headers | named)
 
     @contextlib.asynccontextmanager
     async def stream(self, text: str, **headers: str) -> AsyncIterator[Stream]:
@@ -95,21 +95,21 @@ class Requester:
         named = {"x-autopilot": "true"} | {name.replace("_", "-"): value for name, value in headers.items()}
         body = {"model": "khala", "messages": user(text), "stream": True}
         async with self.inside.http.stream(
-            "POST", "/v1/chat/completions", json=body, headers=self.who.headers | named, timeout=WITHIN
+            "POST", "/v1/chat/completions", json=body, headers=self.person.headers | named, timeout=TIMEOUT_SECONDS
         ) as response:
             assert response.status_code == 200, await response.aread()
             yield Stream(response)
 
     async def events(self, text: str, **headers: str) -> list[dict[str, Any]]:
-        """All events of a run on autopilot, which has come to its end."""
+        """All events of a run on autopilot, until its end."""
         async with self.stream(text, **headers) as stream:
-            told = await stream.all()
+            events = await stream.all()
         assert stream.done
-        return told
+        return events
 
     async def get(self, path: str, **params: Any) -> Any:
-        """What is there."""
-        found = await self.inside.http.get(path, headers=self.who.headers, params=params)
+        """GET a path; returns the JSON."""
+        found = await self.inside.http.get(path, headers=self.person.headers, params=params)
         return found.raise_for_status().json()
 
     async def thread(self, thread_id: str) -> list[dict[str, Any]]:
@@ -117,13 +117,13 @@ class Requester:
         return list((await self.get(f"/api/threads/{thread_id}"))["messages"])
 
     async def ended(self, run_id: str) -> dict[str, Any]:
-        """The run, once it has ended."""
+        """Wait until the run has ended; returns it."""
         thread = Thread(self.inside.http, "", "")
-        thread.headers = self.who.headers
+        thread.headers = self.person.headers
         return await thread.ended(run_id)
 
     async def allow(self, **actions: str) -> None:
-        """What becomes of the user's calls; `_all` stands for any further letters."""
+        """Set the user's tool rules; `_all` stands for `*`."""
         items = [{"pattern": name.replace("_all", "*"), "action": action} for name, action in actions.items()]
         path = "/api/me/tool-rules"
-        (await self.inside.http.put(path, json={"items": items}, headers=self.who.headers)).raise_for_status()
+        (await self.inside.http.put(path, json={"items": items}, headers=self.person.headers)).raise_for_status()

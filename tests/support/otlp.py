@@ -1,4 +1,4 @@
-"""A collector of traces: it takes what OpenTelemetry's exporters send by OTLP over HTTP, and keeps the spans."""
+"""A collector of traces, which receives spans by OTLP over HTTP and stores them."""
 
 import contextlib
 import gzip
@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 @dataclass(frozen=True)
 class Received:
-    """One span as it came. Ids are hex digits, times nanoseconds since 1970."""
+    """One received span. Ids are hex digits, times nanoseconds since 1970."""
 
     name: str
     trace: str
@@ -26,29 +26,29 @@ class Received:
     failed: bool
     facts: dict[str, Any]
     process: dict[str, Any]
-    """What the process says of itself."""
+    """The attributes of the process."""
 
 
 class Collector:
-    """All spans that have come."""
+    """All received spans."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.spans: list[Received] = []
 
     def of(self, trace: str) -> list[Received]:
-        """Those of one trace, in the order of their beginnings."""
+        """The spans of one trace, ordered by their start."""
         return sorted((span for span in list(self.spans) if span.trace == trace), key=lambda span: span.began)
 
     def wait(self, done: Callable[[], bool], *, within: float = 20.0) -> None:
-        """Wait until that is so."""
+        """Wait until `done` returns True."""
         deadline = time.monotonic() + within
         while not done():
             assert time.monotonic() < deadline, [(span.name, span.facts) for span in self.spans]
             time.sleep(0.05)
 
     def take(self, body: bytes) -> None:
-        """Take a request in."""
+        """Store the spans of one request."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             process = _read(resource.resource.attributes)
             for scope in resource.scope_spans:
@@ -82,7 +82,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     collector = Collector(f"http://127.0.0.1:{server.server_port}")

@@ -1,4 +1,4 @@
-"""A web server that says what a test tells it to, byte for byte, and remembers what it was asked."""
+"""An HTTP server with scripted responses, which records the requests."""
 
 import asyncio
 import contextlib
@@ -9,28 +9,28 @@ import msgspec
 
 
 class Pages(msgspec.Struct):
-    """Answers by path; a path without one gets 404. `asked` has the heads of all requests."""
+    """Responses by path; other paths get 404. `requests` has the heads of all requests."""
 
     port: int = 0
     answers: dict[str, bytes] = {}
-    asked: list[str] = []
+    requests: list[str] = []
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
-        """Where it is."""
+        """The URL of a path."""
         return f"http://{host}:{self.port}{path}"
 
-    def says(self, path: str, body: bytes, status: str = "200 OK", **headers: str) -> None:
-        """From now on this path answers so."""
+    def respond(self, path: str, body: bytes, status: str = "200 OK", **headers: str) -> None:
+        """Set the response of a path."""
         lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
         if "Content_Length" not in headers:
             lines.append(f"Content-Length: {len(body)}")
         self.answers[path] = "\r\n".join([*lines, "", ""]).encode() + body
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one answer."""
+        """Answer one request."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError, ssl.SSLError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            self.asked.append(head)
+            self.requests.append(head)
             missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
             writer.write(self.answers.get(head.split(" ")[1], missing))
             await writer.drain()

@@ -1,4 +1,4 @@
-"""Accounts, memberships and links as rows, and what changes them, without the commands that a server offers."""
+"""Creates and changes accounts, memberships and links as rows, without the commands of the store."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -26,7 +26,7 @@ def soon(seconds: float) -> datetime:
 
 
 async def new_user(db: Database, name: str = "Tassadar") -> UUID:
-    """A user without anything."""
+    """A new user without sessions or threads."""
     user_id = ids.new()
     async with db.driver() as driver:
         await driver.execute("INSERT INTO users (id, name) VALUES ($1, $2)", user_id, name)
@@ -47,11 +47,11 @@ async def signed_in(db: Database, user_id: UUID, *, name: str = "Tassadar", last
     return Caller(user_id=user_id, name=name, credential=session_id, expires_at=ends)
 
 
-async def sign_out(db: Database, caller: Caller, *, tell: bool = True) -> None:
-    """End the session, and tell whoever listens."""
+async def sign_out(db: Database, caller: Caller, *, notified: bool = True) -> None:
+    """End the session, and notify listeners unless `notified` is false."""
     async with db.transaction() as connection:
         await connection.execute(text("DELETE FROM sessions WHERE id = :id"), {"id": caller.credential})
-        if tell:
+        if notified:
             await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
 
 
@@ -66,14 +66,14 @@ async def add_member(db: Database, thread_id: UUID, user_id: UUID, role: str = "
 
 
 async def make_member(db: Database, thread_id: UUID, user_id: UUID, role: Role, owner: Caller) -> None:
-    """Make the user a member as people do it: an owner invites them, and they accept."""
+    """Make the user a member by the usual steps: an owner invites them, and they accept."""
     await sharing.set_role(db, thread_id, user_id, role, owner)
     member = await sharing.join(db, thread_id, user_id, Caller(user_id=user_id))
     assert (member.role, member.status) == (role, "member")
 
 
 async def add_link(db: Database, thread_id: UUID, *, lasts: float | None = None) -> Caller:
-    """A share link to the thread; whoever has it."""
+    """Create a share link to the thread; returns a caller with its key."""
     key = ids.new_secret()
     async with db.driver() as driver:
         await driver.execute(
@@ -86,13 +86,13 @@ async def add_link(db: Database, thread_id: UUID, *, lasts: float | None = None)
     return Caller(share_key_hash=key_hash(key))
 
 
-async def change_access(db: Database, thread_id: UUID, command: str = "SELECT", *, tell: bool = True) -> int:
-    """Run a command that changes who may do what, as every such command does it; returns the revision of the cut."""
+async def change_access(db: Database, thread_id: UUID, command: str = "SELECT", *, notified: bool = True) -> int:
+    """Run a command that changes access, and change `access_id` with it; returns the new revision of the thread."""
     async with db.transaction() as connection:
         bump = "UPDATE threads SET revision = revision + 1, access_id = gen_random_uuid() WHERE id = :id"
         revision = await connection.execute(text(f"{bump} RETURNING revision"), {"id": thread_id})
         await connection.execute(text(command), {"id": thread_id} if ":id" in command else {})
-        if tell:
+        if notified:
             await notify(connection, THREADS_CHANNEL, str(thread_id))
         return int(revision.scalar_one())
 

@@ -10,13 +10,13 @@ from sqlalchemy.engine import make_url
 
 from khala.store.postgres.database import asyncpg_url
 from tests.support.ports import free_port
-from tests.support.required import program, wait_for_port
+from tests.support.required_programs import program, wait_for_port
 
 SERVER_CONNECTIONS = 4
-"""Connections to Postgres: fewer than Khala's own pools have to PgBouncer."""
-FILE = """\
+"""Connections to Postgres; Khala's own pools have more connections to PgBouncer."""
+CONFIG = """\
 [databases]
-{database} = {where}
+{database} = {target}
 
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -31,19 +31,19 @@ query_wait_timeout = 20
 
 
 class Pooler:
-    """One PgBouncer; `url` leads to the database through it, `log` is what it says."""
+    """One PgBouncer: `url` is the database through it, `log` its log file."""
 
     def __init__(self, database_url: str, folder: Path, mode: str) -> None:
         port, url = free_port(), make_url(asyncpg_url(database_url))
-        where: dict[str, object] = {"host": url.host or url.query["host"], "port": url.port or 5432}
-        where |= {"dbname": url.database, "user": url.username or "postgres"}
-        where |= {"password": url.password} if url.password else {}
+        target: dict[str, object] = {"host": url.host or url.query["host"], "port": url.port or 5432}
+        target |= {"dbname": url.database, "user": url.username or "postgres"}
+        target |= {"password": url.password} if url.password else {}
         self._port = port
         self._file = folder / "pgbouncer.ini"
         self._file.write_text(
-            FILE.format(
+            CONFIG.format(
                 database=url.database,
-                where=" ".join(f"{name}={value}" for name, value in where.items()),
+                target=" ".join(f"{name}={value}" for name, value in target.items()),
                 port=port,
                 mode=mode,
                 size=SERVER_CONNECTIONS,
@@ -56,7 +56,7 @@ class Pooler:
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        # It refuses to be root.
+        # PgBouncer refuses to run as root.
         as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
         with self.log.open("ab") as log:
             command = [program("pgbouncer"), *as_nobody, str(self._file)]
@@ -64,7 +64,7 @@ class Pooler:
         wait_for_port(self._process, self._port, self.log)
 
     def kill(self) -> None:
-        """End it without warning."""
+        """Kill it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(10)

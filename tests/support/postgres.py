@@ -1,4 +1,4 @@
-"""The test database: TEST_DATABASE_URL, else a container where Docker runs, else the embedded Postgres."""
+"""The Postgres server of tests: TEST_DATABASE_URL, or a container if Docker runs, or the embedded Postgres."""
 
 import asyncio
 import contextlib
@@ -24,10 +24,10 @@ COMMIT_TIMES = "track_commit_timestamp=on"
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """A Postgres server's URL, for a whole test session. Unless it was given, it knows when each row was committed."""
-    given = os.environ.get("TEST_DATABASE_URL")
-    if given:
-        yield given
+    """The URL of a Postgres server for a test session. Without TEST_DATABASE_URL it tracks commit timestamps."""
+    configured = os.environ.get("TEST_DATABASE_URL")
+    if configured:
+        yield configured
     elif _docker_runs():
         with PostgresContainer("pgvector/pgvector:pg17", driver=None).with_command(f"-c {COMMIT_TIMES}") as container:
             yield container.get_connection_url()
@@ -68,7 +68,7 @@ def named(url: str, database: str) -> str:
 
 
 async def make_template(url: str) -> str:
-    """A migrated database to clone, made anew; returns its name, which no other session has."""
+    """Create a migrated template database; returns its unique name."""
     name = f"{TEMPLATE}_{ids.new().hex}"
     await execute(url, f'CREATE DATABASE "{name}"')
     await migrations.upgrade(named(url, name))

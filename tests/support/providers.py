@@ -1,15 +1,16 @@
-"""A local server that speaks the real providers' three protocols and misbehaves to order.
+"""A local server with the three protocols of real model providers, which can fail on demand.
 
 In a test:
 
     async with serving(Reply(tokens=("Hel", "lo"), drop_after=1)) as server:
         ...                                     # call a model at server.url
-        call = await server.call(0)             # what it was asked, and when the client left
+        call = await server.call(0)             # the request, and the time at which the client disconnected
 
-Replies given are used one per call, in order; then `server.default` answers. `Reply(calls=(UseTool(name="echo"),))`
-calls tools, and `serving(default=in_rounds(Reply(calls=…), Reply(…)))` does so for every question. As a process,
-`python -m tests.support.providers --port 0` prints its URL and answers by flags and by words in the user's message:
-`/words=300` tokens, `/pace=200` tokens a second (0: at once), `/stamp` makes each token `t<time.monotonic_ns()> `.
+Each call uses one of the given replies, in order; after those, `server.default` chooses the reply.
+`Reply(calls=(UseTool(name="echo"),))` calls tools, and `serving(default=in_steps(Reply(calls=…), Reply(…)))` does so
+for every question. As a process, `python -m tests.support.providers --port 0` prints its URL, and chooses replies by
+flags and by directives in the user's message: `/words=300` tokens, `/pace=200` tokens a second (0: at full speed),
+`/stamp` makes each token `t<time.monotonic_ns()> `.
 """
 
 import asyncio
@@ -31,14 +32,14 @@ HEAD = b"HTTP/1.1 %d %s\r\nconnection: keep-alive\r\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """How one call is answered. `…_after` counts tokens: 0 is before the first, None is never."""
+    """The reply to one call. `…_after` counts tokens: 0 is before the first, None is never."""
 
     tokens: tuple[str, ...] = ("Hello", ", ", "world", "!")
     reasoning: tuple[str, ...] = ()
     pace: float = 0.0
     """Tokens a second; 0 is as fast as possible."""
     calls: tuple[UseTool, ...] = ()
-    """Tools that are called after the tokens."""
+    """Tool calls after the tokens."""
     finish: str | None = None
     """By default `tool_calls` if there are some, else `stop`."""
     usage: tuple[int, int] | None = (11, 7)
@@ -46,28 +47,28 @@ class Reply:
     message: str = "scripted failure"
     headers: Mapping[str, str] = field(default_factory=dict)
     drop_after: int | None = None
-    """Close the socket in the midst of the HTTP body."""
+    """Close the socket within the HTTP body."""
     reset: bool = False
-    """`drop_after` resets the socket instead; what the client hasn't read by then is lost."""
+    """`drop_after` resets the socket instead; the client loses what it has not read yet."""
     end_after: int | None = None
-    """End the HTTP body in good order, but without the protocol's own end."""
+    """End the HTTP body regularly, but without the final event of the protocol."""
     hang_after: int | None = None
-    """Fall silent until the client leaves."""
+    """Send nothing more until the client disconnects."""
     garbage_after: int | None = None
     fail_after: int | None = None
     """Send the protocol's error event inside the stream, for the status `fail_status`."""
     fail_status: int = 529
     raw: bytes | None = None
-    """Instead of all that, this body with status 200 as an HTML page."""
-    cut: int | None = None
-    """Send the body in pieces of so many bytes, through the midst of characters and lines."""
+    """Send this body with status 200 as an HTML page instead."""
+    chunk_bytes: int | None = None
+    """Send the body in chunks of this size, which split characters and lines."""
     stamp: bool = False
-    """Every token is the time at which it was sent."""
+    """Send the current time as each token."""
 
 
 @dataclass
 class Call:
-    """One request as the server saw it; times are `time.monotonic()`."""
+    """One request to the server; times are `time.monotonic()`."""
 
     wire: Wire
     path: str
@@ -75,16 +76,16 @@ class Call:
     body: Mapping[str, Any]
     began: float
     sent: int = 0
-    """Tokens written."""
+    """Number of sent tokens."""
     completed: bool = False
-    """The answer went out whole."""
+    """Whether the whole answer was sent."""
     left: float | None = None
-    """When the client closed the connection before that."""
+    """The time at which the client closed the connection before that."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Server:
-    """Answers calls by script and remembers them."""
+    """Answers calls by a script, and records them."""
 
     def __init__(self, *replies: Reply, default: Callable[[Call], Reply] | None = None) -> None:
         self.script: deque[Reply] = deque(replies)
@@ -97,13 +98,13 @@ class Server:
         self._arrived = asyncio.Condition()
 
     async def call(self, index: int, timeout: float = 5.0) -> Call:
-        """The call with this number, once it has come."""
+        """Wait for the call with this index; returns it."""
         async with asyncio.timeout(timeout), self._arrived:
             await self._arrived.wait_for(lambda: len(self.calls) > index)
         return self.calls[index]
 
     async def accept(self, call: Call) -> Reply:
-        """Remember the call, and choose its answer."""
+        """Record the call, and choose its reply."""
         if self.keep_calls:
             self.calls.append(call)
             async with self._arrived:
@@ -112,7 +113,7 @@ class Server:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. A loss of the connection cancels the answer in progress at once, and is noted with its time."""
+    """One client. A lost connection cancels the answer at once, and its time is recorded."""
 
     transport: asyncio.Transport
 
@@ -184,48 +185,48 @@ class _Connection(asyncio.Protocol):
         async for piece in _body(call, reply):
             if not self.writable.is_set():
                 await self.writable.wait()
-            self._write(piece, reply.cut)
+            self._write(piece, reply.chunk_bytes)
         if reply.drop_after is not None:
             self.transport.abort() if reply.reset else self.transport.close()
             return
         self.transport.write(b"0\r\n\r\n")
         call.completed = True
 
-    def _write(self, piece: bytes, cut: int | None) -> None:
-        step = cut or len(piece)
+    def _write(self, piece: bytes, chunk_bytes: int | None) -> None:
+        step = chunk_bytes or len(piece)
         for start in range(0, len(piece), step or 1):
             part = piece[start : start + step]
             self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
 
 
 async def _body(call: Call, reply: Reply) -> AsyncIterator[bytes]:
-    """The pieces of an answer, when they are due."""
+    """Yield the pieces of an answer when they are due."""
     wire = call.wire
     yield wire.opening(str(call.body.get("model", "local")))
     if reply.reasoning:
         yield wire.reasoning_begins + b"".join(map(wire.reasoning, reply.reasoning))
     yield wire.text_begins
     due, interval = time.monotonic(), 1 / reply.pace if reply.pace else 0.0
-    troubled = {reply.drop_after, reply.end_after, reply.hang_after, reply.garbage_after, reply.fail_after}
+    failure_points = {reply.drop_after, reply.end_after, reply.hang_after, reply.garbage_after, reply.fail_after}
     for index, token in enumerate(reply.tokens):
-        if index in troubled and (trouble := await _trouble(wire, reply, index)) is not None:
-            yield trouble
+        if index in failure_points and (failure := await _failure(wire, reply, index)) is not None:
+            yield failure
             return
         due += interval
         if due > (now := time.monotonic()) and interval:
             await asyncio.sleep(due - now)
         yield wire.token(f"t{time.monotonic_ns()} " if reply.stamp else token)
         call.sent += 1
-    trouble = await _trouble(wire, reply, len(reply.tokens))
-    if trouble is not None:
-        yield trouble
+    failure = await _failure(wire, reply, len(reply.tokens))
+    if failure is not None:
+        yield failure
         return
     yield wire.calls(reply.calls)
     yield wire.closing(reply.finish or ("tool_calls" if reply.calls else "stop"), reply.usage)
 
 
-async def _trouble(wire: Wire, reply: Reply, index: int) -> bytes | None:
-    """What the script wants to go wrong after `index` tokens: the last bytes of the stream, or None for nothing."""
+async def _failure(wire: Wire, reply: Reply, index: int) -> bytes | None:
+    """The scripted failure after `index` tokens: the last bytes of the stream, or None without a failure."""
     if reply.hang_after == index:
         await asyncio.Event().wait()
     if reply.garbage_after == index:
@@ -239,7 +240,7 @@ async def _trouble(wire: Wire, reply: Reply, index: int) -> bytes | None:
 async def serving(
     *replies: Reply, default: Callable[[Call], Reply] | None = None, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[Server]:
-    """A server which listens until the context ends."""
+    """A server that listens for as long as this is open."""
     server = Server(*replies, default=default)
     listener = await asyncio.get_running_loop().create_server(lambda: _Connection(server), host, port)
     server.url = f"http://{host}:{listener.sockets[0].getsockname()[1]}"
@@ -252,26 +253,29 @@ async def serving(
 
 
 def by_words(tokens: int, pace: float, stamp: bool) -> Callable[[Call], Reply]:
-    """Answers ruled by words of the user's message, with these defaults."""
+    """Replies by directives in the user's message, with these defaults."""
 
     def choose(call: Call) -> Reply:
         words = [word for word in call.wire.prompt(call.body).split() if word.startswith("/")]
-        asked = dict(word[1:].split("=", 1) for word in words if "=" in word)
-        count = int(asked.get("words", tokens))
-        said = tuple(f"word{number} " for number in range(1, count + 1))
+        directives = dict(word[1:].split("=", 1) for word in words if "=" in word)
+        count = int(directives.get("words", tokens))
+        words_of_answer = tuple(f"word{number} " for number in range(1, count + 1))
         return Reply(
-            tokens=said, pace=float(asked.get("pace", pace)), stamp=stamp or "/stamp" in words, usage=(10, count)
+            tokens=words_of_answer,
+            pace=float(directives.get("pace", pace)),
+            stamp=stamp or "/stamp" in words,
+            usage=(10, count),
         )
 
     return choose
 
 
-def in_rounds(*replies: Reply) -> Callable[[Call], Reply]:
-    """Answers every question with these replies, one for each round of tools; the last one for all further rounds."""
-    return lambda call: replies[min(call.wire.rounds(call.body), len(replies) - 1)]
+def in_steps(*replies: Reply) -> Callable[[Call], Reply]:
+    """Answer every question with these replies, one for each step; the last one for all further steps."""
+    return lambda call: replies[min(call.wire.steps(call.body), len(replies) - 1)]
 
 
 if __name__ == "__main__":
-    from tests.support.serve import main
+    from tests.support.provider_process import main
 
     main()

@@ -1,4 +1,4 @@
-"""A server that speaks S3's protocol, as a process of its own on the loopback."""
+"""A server with the S3 protocol, as a process on loopback."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ from tests.support.client import NO_TLS
 from tests.support.ports import free_port
 
 BUCKET = "khala"
-READY = 30.0
+READY_TIMEOUT_SECONDS = 30.0
 
 
 class S3:
-    """The server's address; it may be ended and begun again."""
+    """The server; it can be stopped and started again."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -27,7 +27,7 @@ class S3:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a process needs to find it."""
+        """Environment variables for processes that use it."""
         return {
             "BLOB_URL": f"s3://{BUCKET}/blobs",
             "AWS_ENDPOINT_URL": self.url,
@@ -38,11 +38,11 @@ class S3:
         }
 
     def start(self) -> None:
-        """Start it, wait until it answers, and make the bucket."""
+        """Start it, wait until it responds, and create the bucket."""
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, env=dict(os.environ), stdout=quiet, stderr=quiet)
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + READY_TIMEOUT_SECONDS
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 httpx.get(f"{self.url}/moto-api/", timeout=2, verify=NO_TLS)
@@ -52,14 +52,14 @@ class S3:
         self.client().create_bucket(Bucket=BUCKET)
 
     def stop(self) -> None:
-        """End it; what it had is gone."""
+        """Stop it; its objects are lost."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
             self._process = None
 
     def client(self) -> "boto3.client":
-        """A client for it."""
+        """A client of this server."""
         return boto3.client(
             "s3",
             endpoint_url=self.url,

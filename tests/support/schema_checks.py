@@ -1,7 +1,7 @@
-"""A check of schemathesis': what is valid by the document is not refused for its shape.
+"""A check for schemathesis: the server does not refuse the form of requests that are valid by the OpenAPI document.
 
-Its own `positive_data_acceptance` takes any 400 for such a refusal. Some are not: what is stored, or what time it is,
-may speak against a request, and a few rules can't be said in JSON Schema. Here are all of them, by operation and place.
+Its own `positive_data_acceptance` treats any 400 as such a refusal. But stored data or the current time can make a
+request invalid, and JSON Schema cannot express a few rules. This module lists these cases by operation and place.
 """
 
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import schemathesis
 from schemathesis import Case, CheckContext, Response
 
-SHAPE = (400, 413, 415, 422)
+REFUSAL_STATUSES = (400, 413, 415, 422)
 REFUSED_OTHERWISE: dict[str, set[str]] = {
-    # What is stored. An account without a password needs an address with its first one.
+    # Depends on stored data. An account without a password needs an address with its first one.
     "changePassword": {"email"},
     "changeThread": {"activeLeaf"},
     "send": {"parentId", "attachments", "blobs", "options.model", "options.functions"},
@@ -21,27 +21,27 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "readBlobLines": {"after", "pattern"},
     "readOlderMessages": {"before"},
     "createTool": {"name", "parameters"},
-    # What time it is.
+    # Depends on the current time.
     "createLink": {"expiresAt"},
     "createToken": {"expiresAt"},
 }
-"""Places that may be refused although they are valid; those of schemas and patterns have a grammar of their own."""
+"""Places that may be refused although they are valid. Schemas and patterns have their own grammar."""
 BY_CONTENT = {"uploadBlob": 415}
-"""Operations that look into what is sent."""
+"""Operations that inspect the content, and the status of their refusal."""
 
 
 @schemathesis.check
 def accepted_for_shape(_: CheckContext, response: Response, case: "Case[Any]") -> None:
-    """Raise if the request was valid by the document, and refused for how it looks."""
-    if case.meta is None or not case.meta.generation.mode.is_positive or response.status_code not in SHAPE:
+    """Raise if the request was valid by the document, and its form was refused."""
+    if case.meta is None or not case.meta.generation.mode.is_positive or response.status_code not in REFUSAL_STATUSES:
         return
     operation = str(case.operation.definition.raw["operationId"])
     if BY_CONTENT.get(operation) == response.status_code:
         return
     problem = response.json()
     allowed = REFUSED_OTHERWISE.get(operation, set())
-    places = [one["path"] for one in problem.get("errors", [])]
-    refused = [place for place in places if not any(_within(place, one) for one in allowed)]
+    places = [error["path"] for error in problem.get("errors", [])]
+    refused = [place for place in places if not any(_within(place, permitted) for permitted in allowed)]
     assert places, f"valid by the document, but refused without a place: {problem}"
     assert not refused, f"valid by the document, but refused: {problem}"
 

@@ -1,4 +1,4 @@
-"""The rules by which a new schema leaves the version before at work: read from the SQL that a migration runs."""
+"""Rules for migrations that keep the previous version working, checked on the SQL of each migration."""
 
 import re
 from collections.abc import Iterable
@@ -29,9 +29,9 @@ RULES: dict[str, str] = {
     "changes rows": rf"^(?:UPDATE|DELETE FROM|TRUNCATE(?: TABLE)?) (?:ONLY )?{WORD}",
     "is no plain statement": r"^(?:DO|WITH|CALL|CREATE (?:OR REPLACE )?(?:FUNCTION|TRIGGER|RULE)|LOCK)\b",
 }
-"""What the version before may trip over, or what keeps it waiting, by the statements that do it."""
+"""Changes that break the previous version or block it, with patterns of their statements."""
 
-MADE = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{WORD}")
+CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{WORD}")
 ON_TABLE = re.compile(rf"^(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX .*? ON|UPDATE) (?:ONLY )?{WORD}")
 
 
@@ -44,32 +44,32 @@ class Breach(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """The revision, the rule, and what is named in the statement: a table or index, and a column."""
+        """The revision, the rule, and the table or index and column in the statement."""
         found = re.match(RULES[self.rule], self.statement)
         named = [word for word in found.groups() if word] if found else []
         return self.revision, self.rule, ".".join(named)
 
 
 def statements(revision: str, before: str | None) -> list[str]:
-    """What the migration from `before` to `revision` runs, each statement on one line."""
-    said = StringIO()
+    """The statements of the migration from `before` to `revision`, each on one line."""
+    output = StringIO()
     config = migrations.alembic_config()
-    config.output_buffer = said
-    with redirect_stdout(said):
+    config.output_buffer = output
+    with redirect_stdout(output):
         command.upgrade(config, f"{before or 'base'}:{revision}", sql=True)
-    bare = re.sub(r"--[^\n]*", "", said.getvalue())
-    return [" ".join(one.split()) for one in bare.split(";") if one.strip()]
+    bare = re.sub(r"--[^\n]*", "", output.getvalue())
+    return [" ".join(statement.split()) for statement in bare.split(";") if statement.strip()]
 
 
-def breaches(revision: str, said: Iterable[str]) -> list[Breach]:
-    """Where these statements break a rule. A table that they make themselves nobody uses yet."""
-    made: set[str] = set()
+def breaches(revision: str, sql: Iterable[str]) -> list[Breach]:
+    """The statements that break a rule. Tables that they create are exempt, because they are not in use yet."""
+    created: set[str] = set()
     found = []
-    for statement in said:
-        if new := MADE.match(statement):
-            made.add(new[1])
+    for statement in sql:
+        if new := CREATED.match(statement):
+            created.add(new[1])
         on = ON_TABLE.match(statement)
-        if not (on and on[1] in made):
+        if not (on and on[1] in created):
             found += [
                 Breach(revision, rule, statement)
                 for rule, pattern in RULES.items()

@@ -1,4 +1,4 @@
-"""Khala as a process of its own, as an operator runs it: started, killed, and started again."""
+"""Runs Khala as separate processes, as an operator does: started, killed, and restarted."""
 
 import contextlib
 import os
@@ -19,21 +19,21 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CRASHES = ("_crashed", "background_loop_failed", "never retrieved")
-"""What a log says of an error that nobody has named."""
-READY = 60.0
-"""Seconds that a process has to become ready."""
+"""Signs of an unexpected error in a log."""
+READY_TIMEOUT_SECONDS = 60.0
+"""For a process to become ready."""
 
 
-def surroundings() -> dict[str, str]:
+def process_environment() -> dict[str, str]:
     """The environment of a process under test."""
     return {"KHALA_LOG": "json", "KHALA_HOME": str(home()), **os.environ}
 
 
 def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subprocess.CompletedProcess[str]":
-    """Run a `khala` command to its end; with its exit code and what it wrote."""
+    """Run a `khala` command to its end; returns its exit status and output."""
     with tempfile.TemporaryDirectory(prefix="khala-test-command-") as folder:
         out, errors = Path(folder) / "out", Path(folder) / "errors"
-        process = Forked(words, {**surroundings(), **env}, ROOT, out, errors)
+        process = Forked(words, {**process_environment(), **env}, ROOT, out, errors)
         try:
             code = process.wait(within)
         finally:
@@ -44,13 +44,13 @@ def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subpr
 class Process:
     """One `khala` process; `log` is where its output goes.
 
-    `anew`: it is begun as an operator begins it, and not forked from one that has imported Khala. Then its start is
-    its own: its time and memory, the library that its environment preloads, its sources.
+    `anew`: it is started as an operator starts it, and not forked from a process that has imported Khala. Then its
+    start-up time, its memory, preloaded libraries and the loaded sources are its own.
     """
 
     def __init__(self, log: Path, env: Mapping[str, str], *words: str, anew: bool = False) -> None:
         self.log = log
-        self.env = {**surroundings(), **env}
+        self.env = {**process_environment(), **env}
         self._words = words
         self._anew = anew
         self._process: subprocess.Popen[bytes] | Forked | None = None
@@ -62,7 +62,7 @@ class Process:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it; says nothing about whether it is ready."""
+        """Start it without waiting until it is ready."""
         self.log.touch()
         if not self._anew:
             self._process = Forked(self._words, self.env, ROOT, self.log, self.log)
@@ -76,26 +76,26 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     def ended_with(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Its exit status once it has ended, or None."""
         return None if self._process is None else self._process.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, and go on."""
+        """Send it a signal without waiting for an effect."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def kill(self, number: int = signal.SIGKILL, *, within: float = 40.0) -> int:
-        """End it with a signal; returns its exit code."""
+        """End it with a signal; returns its exit status."""
         self.send_signal(number)
         return self.wait(within=within)
 
     def wait(self, *, within: float = 40.0) -> int:
-        """Wait for its end; returns its exit code."""
+        """Wait for its end; returns its exit status."""
         assert self._process is not None
         return self._process.wait(within)
 
-    def wait_for(self, text: str, *, times: int = 1, within: float = READY) -> None:
-        """Wait until the log has this text, so many times."""
+    def wait_for(self, text: str, *, times: int = 1, within: float = READY_TIMEOUT_SECONDS) -> None:
+        """Wait until the log has this text `times` times."""
         deadline = time.monotonic() + within
         while self.log.read_text().count(text) < times:
             if time.monotonic() > deadline or not self.running():
@@ -103,12 +103,12 @@ class Process:
             time.sleep(0.02)
 
     def crashes(self) -> list[str]:
-        """Lines of the log that tell of an error that nobody has named."""
-        return [line for line in self.log.read_text().splitlines() if _tells_of_a_crash(line)]
+        """The lines of the log with unexpected errors."""
+        return [line for line in self.log.read_text().splitlines() if _is_crash(line)]
 
 
-def _tells_of_a_crash(line: str) -> bool:
-    """Whether the line is about an error of ours that nobody has named, or any that a library has logged."""
+def _is_crash(line: str) -> bool:
+    """Whether the line has an unexpected error of Khala, or any error that a library has logged."""
     return any(sign in line for sign in (*CRASHES, "Traceback")) or ('"logger"' in line and '"exception"' in line)
 
 
@@ -120,7 +120,7 @@ class Worker(Process):
 
     @property
     def id(self) -> str:
-        """What it calls itself as the holder of a run."""
+        """The name under which it holds leases."""
         self.wait_for("Khala works as executor-")
         return self.log.read_text().rpartition("Khala works as ")[2].split()[0]
 
@@ -140,11 +140,11 @@ class Server(Process):
         self.wait_until_ready()
 
     def begin(self) -> None:
-        """Start it; says nothing about whether it is ready."""
+        """Start it without waiting until it is ready."""
         super().start()
 
-    def wait_until_ready(self, *, within: float = READY) -> None:
-        """Wait until it can do its work."""
+    def wait_until_ready(self, *, within: float = READY_TIMEOUT_SECONDS) -> None:
+        """Wait until it is ready."""
         deadline = time.monotonic() + within
         while not self._ready():
             if time.monotonic() > deadline or not self.running():
@@ -152,7 +152,7 @@ class Server(Process):
             time.sleep(0.05)
 
     def restart(self) -> None:
-        """Kill it without warning, and start it again on the same port and data."""
+        """Kill it, and start it again with the same port and data."""
         self.kill()
         self.start()
 
@@ -165,7 +165,7 @@ class Server(Process):
 
 @contextlib.contextmanager
 def ended(*processes: Process) -> Iterator[None]:
-    """Whatever happens, end these processes, by their pids."""
+    """End these processes in any case when this closes."""
     try:
         yield
     finally:

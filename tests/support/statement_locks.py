@@ -17,11 +17,11 @@ WORDS = ("INSERT", "UPDATE", "DELETE", "SHARE", "ADVISORY")
 ADVISORY = ("PG_ADVISORY_XACT_LOCK", "PG_ADVISORY_XACT_LOCK_SHARED")
 
 
-class Touch(msgspec.Struct, frozen=True, kw_only=True):
+class LockedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table whose rows a statement locks, or an advisory lock.
 
-    `keys` are the numbers of the parameters that name the rows, if all of them are named. `ordered`: it is one row at
-    most, or they are locked in an order. `waits`: it may have to wait for another transaction.
+    `keys` are the numbers of the parameters with the keys of the rows, if parameters name all rows. `ordered`: at most
+    one row is locked, or the rows are locked in an order. `waits`: the statement may wait for another transaction.
     """
 
     name: str
@@ -32,26 +32,26 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def touches(statement: str) -> tuple[Touch, ...]:
+def touches(statement: str) -> tuple[LockedTable, ...]:
     """The locks that the statement takes, in the order in which it takes them; those of foreign keys come last."""
     if not any(word in statement.upper() for word in WORDS):
         return ()
-    found: list[Touch] = []
+    found: list[LockedTable] = []
     for tree in sqlglot.parse(statement, dialect="postgres"):
         if tree is not None:
             _read(tree, found)
-    # Not the table by which Alembic knows the version.
+    # Without the version table of Alembic.
     found = [touch for touch in found if touch.kind == "advisory" or touch.name in metadata.tables]
     for touch in list(found):
         if touch.kind == "insert":
-            found += [Touch(name=name, kind="reference") for name in _parents(touch.name)]
+            found += [LockedTable(name=name, kind="reference") for name in _parents(touch.name)]
         if touch.kind == "delete":
-            found += [Touch(name=name, kind="cascade") for name in _children(touch.name)]
+            found += [LockedTable(name=name, kind="cascade") for name in _children(touch.name)]
     return tuple(found)
 
 
-def _read(node: exp.Expr, found: list[Touch]) -> None:
-    """Inner queries before those around them, `WITH` before all."""
+def _read(node: exp.Expr, found: list[LockedTable]) -> None:
+    """Collect inner queries before outer ones, and `WITH` before everything else."""
     first = node.args.get("with_")
     if first is not None:
         _read(first, found)
@@ -64,13 +64,13 @@ def _read(node: exp.Expr, found: list[Touch]) -> None:
         found.extend(_own(node, found))
 
 
-def _advisory(call: exp.Anonymous) -> Touch:
-    """Of two numbers it is the lock of `blobs.add`; else a text names it, the parameter's at run time."""
+def _advisory(call: exp.Anonymous) -> LockedTable:
+    """A lock by two numbers is that of `blobs.add`. Other locks are named by a text, a parameter at run time."""
     numbers = tuple(_number(one) for one in call.find_all(exp.Parameter))
-    return Touch(name="keeping" if len(call.expressions) == 2 else "", kind="advisory", keys=numbers)
+    return LockedTable(name="keeping" if len(call.expressions) == 2 else "", kind="advisory", keys=numbers)
 
 
-def _own(node: exp.Expression, found: list[Touch]) -> Iterator[Touch]:
+def _own(node: exp.Expression, found: list[LockedTable]) -> Iterator[LockedTable]:
     match node:
         case exp.Select():
             yield from _locked(node)
@@ -79,14 +79,14 @@ def _own(node: exp.Expression, found: list[Touch]) -> Iterator[Touch]:
             alone = not isinstance(node.expression, exp.Select) or node.expression.args.get("order") is not None
             single = isinstance(node.expression, exp.Select) and node.expression.args.get("from_") is None
             waits = target.name not in UNCONTENDED
-            yield Touch(name=target.name, kind="insert", waits=waits, ordered=alone or single)
+            yield LockedTable(name=target.name, kind="insert", waits=waits, ordered=alone or single)
         case exp.Update() | exp.Delete():
             name, alias = node.this.name, node.this.alias_or_name
             if name not in metadata.tables:
                 return
             held = any(touch.name == name and touch.kind == "lock" for touch in found)
             columns = _pinned(node.args.get("where"), alias)
-            yield Touch(
+            yield LockedTable(
                 name=name,
                 kind="update" if isinstance(node, exp.Update) else "delete",
                 waits=not held,
@@ -95,7 +95,7 @@ def _own(node: exp.Expression, found: list[Touch]) -> Iterator[Touch]:
             )
 
 
-def _locked(select: exp.Select) -> Iterator[Touch]:
+def _locked(select: exp.Select) -> Iterator[LockedTable]:
     tables = {table.alias_or_name: table.name for table in _from(select)}
     for lock in select.args.get("locks") or ():
         named = [one.name for one in lock.expressions] or list(tables)
@@ -103,7 +103,7 @@ def _locked(select: exp.Select) -> Iterator[Touch]:
             if tables.get(alias) not in metadata.tables:
                 continue
             columns = _pinned(select.args.get("where"), alias)
-            yield Touch(
+            yield LockedTable(
                 name=tables[alias],
                 kind="lock",
                 waits=lock.args.get("wait") is None,
@@ -120,7 +120,7 @@ def _from(select: exp.Select) -> Iterator[exp.Table]:
 
 
 def _pinned(where: exp.Expression | None, alias: str) -> dict[str, tuple[int, ...]]:
-    """By column, the parameters that it has to equal; of an array one more than one."""
+    """By column, the parameters that it must equal; `column[]` marks a condition with several values."""
     columns: dict[str, tuple[int, ...]] = {}
     for condition in where.this.flatten() if where is not None and isinstance(where.this, exp.And) else [where]:
         condition = condition.this if isinstance(condition, exp.Where) else condition
@@ -141,7 +141,7 @@ def _number(parameter: exp.Expression) -> int:
 
 
 def _unique(name: str, columns: dict[str, tuple[int, ...]]) -> bool:
-    """Whether columns that equal single values are a key of the table."""
+    """Whether the columns with single values include a key of the table."""
     table = metadata.tables[name]
     keys = [table.primary_key.columns, *(index.columns for index in table.indexes if index.unique)]
     single = {column for column in columns if f"{column}[]" not in columns}

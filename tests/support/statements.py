@@ -1,4 +1,4 @@
-"""The statements that a workload runs, and in which of the threads' tables each reads or changes rows of any thread."""
+"""Records the statements of a workload, and finds those that access rows of any thread in the tables of threads."""
 
 import contextlib
 import json
@@ -14,28 +14,28 @@ from sqlalchemy.engine import Engine
 from khala.store.postgres.database import Driver
 from khala.store.schema.tables import metadata
 
-ELSEWHERE = ("audit", "listings")
-"""Tables that bear a thread's id and are none of the thread's: the trail, and users' lists."""
+NOT_OWNED = ("audit", "listings")
+"""Tables with a thread id that do not belong to the thread: the audit trail, and users' lists."""
 OWNED = {"threads": "id"} | {
     table.name: "thread_id"
     for table in metadata.sorted_tables
-    if "thread_id" in table.columns and table.name not in ELSEWHERE
+    if "thread_id" in table.columns and table.name not in NOT_OWNED
 }
-"""By table, the column that says whose thread a row is."""
+"""By table, the column with the thread of a row."""
 
 
 @contextlib.contextmanager
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """The statements of all connections that are made while this is open, by SQLAlchemy and by the driver itself."""
+    """Record the statements of all connections opened meanwhile, by SQLAlchemy and by the driver itself."""
     seen: set[str] = set()
     make = asyncpg.Connection.__init__
 
     def made(self: Any, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
-        self.add_query_logger(lambda logged: seen.add(squeezed(logged.query)))
+        self.add_query_logger(lambda logged: seen.add(on_one_line(logged.query)))
 
     def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
-        seen.add(squeezed(statement))
+        seen.add(on_one_line(statement))
 
     monkeypatch.setattr(asyncpg.Connection, "__init__", made)
     event.listen(Engine, "before_cursor_execute", executed)
@@ -46,18 +46,18 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         monkeypatch.undo()
 
 
-def squeezed(statement: str) -> str:
+def on_one_line(statement: str) -> str:
     """The statement on one line."""
     return " ".join(statement.split())
 
 
-def planned(statement: str) -> bool:
-    """Whether it is one that has a plan."""
+def has_plan(statement: str) -> bool:
+    """Whether the statement has a plan."""
     return statement.lower().startswith(("select", "insert", "update", "delete", "with"))
 
 
 async def plan(driver: Driver, statement: str) -> dict[str, Any]:
-    """The statement's plan, whatever its arguments are."""
+    """The generic plan of the statement."""
     count = len((await driver.prepare(statement)).get_parameters())
     arguments = f"({', '.join(['NULL'] * count)})" if count else ""
     await driver.execute("SET plan_cache_mode = force_generic_plan")
@@ -77,25 +77,27 @@ def nodes(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(below)
 
 
-async def unbound(driver: Driver, statement: str) -> list[str]:
-    """The thread's tables that it looks into, or changes, without asking for one thread's rows or some threads'.
+async def unrestricted_tables(driver: Driver, statement: str) -> list[str]:
+    """The tables of threads that the statement reads or changes without a condition on the thread id.
 
-    What is inserted bears its thread's id anyhow.
+    INSERTs do not count, because a new row has a thread id anyway.
     """
     found = list(nodes(await plan(driver, statement)))
-    conditions = " ".join(str(value) for node in found for name, value in node.items() if name.endswith(ASKED))
+    conditions = " ".join(
+        str(value) for node in found for name, value in node.items() if name.endswith(CONDITION_SUFFIXES)
+    )
     touched = {(node["Alias"], node["Relation Name"]) for node in found if _reads(node)}
-    return sorted({table for alias, table in touched if not _asked(f"{alias}.{OWNED[table]}", conditions)})
+    return sorted({table for alias, table in touched if not _is_restricted(f"{alias}.{OWNED[table]}", conditions)})
 
 
-ASKED = ("Cond", "Filter")
-"""What a plan's conditions are called."""
+CONDITION_SUFFIXES = ("Cond", "Filter")
+"""Suffixes of the names of conditions in a plan."""
 
 
 def _reads(node: dict[str, Any]) -> bool:
     return node.get("Relation Name") in OWNED and node.get("Operation") != "Insert"
 
 
-def _asked(column: str, conditions: str) -> bool:
+def _is_restricted(column: str, conditions: str) -> bool:
     name = re.escape(column)
     return bool(re.search(rf"(?<![\w.]){name} = |= {name}(?!\w)|NOT \({name} IS DISTINCT FROM", conditions))

@@ -1,4 +1,4 @@
-"""The store as tests write to it: threads, runs and leases without a server."""
+"""Creates threads, runs and leases directly in the store, without a server."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from khala.store.threads.sends import SendLimits, SendRequest
 
 KEY = "k" * 40
 CALLER = Caller(anon_key_hash=key_hash(KEY))
-ROOMY = SendLimits(per_owner=1000, waiting=10_000)
+HIGH_LIMITS = SendLimits(per_owner=1000, waiting=10_000)
 
 
 async def new_thread(db: Database, *, welcome: str = "") -> UUID:
@@ -38,12 +38,12 @@ async def ask(
     thread_id: UUID,
     text: str = "?",
     *,
-    limits: SendLimits = ROOMY,
+    limits: SendLimits = HIGH_LIMITS,
     caller: Caller | None = None,
     key: str = KEY,
     **options: str,
 ) -> SendResult:
-    """Send a message, by this caller or key; other runs make no difference unless `if_busy` says so."""
+    """Send a message by this caller or key. By default it is queued behind active runs."""
     chosen = RunOptions(**({"if_busy": "queue"} | options))  # type: ignore[arg-type]
     question = SendRequest(thread_id=thread_id, message_id=ids.new(), text=text, options=chosen)
     requester = caller or Caller(anon_key_hash=key_hash(key))
@@ -52,7 +52,7 @@ async def ask(
 
 
 async def claim(db: Database, *, most: int = 100, owner: str = "test", lease: float = 30.0) -> list[ClaimedRun]:
-    """Claim what waits."""
+    """Claim queued runs."""
     async with db.driver() as driver:
         return await run_queue.claim(driver, most=most, owner=owner, lease_seconds=lease)
 
@@ -65,8 +65,8 @@ async def lease_of(db: Database, thread_id: UUID) -> Lease:
 
 def batch(lease: Lease, first: int, *parts: PartData | str) -> Batch:
     """Parts from seq `first` on; plain text stands for a text delta."""
-    said = [TextDelta(text=part) if isinstance(part, str) else part for part in parts]
-    return Batch(lease=lease, parts=[(first + at, *encode(part)) for at, part in enumerate(said)])
+    data = [TextDelta(text=part) if isinstance(part, str) else part for part in parts]
+    return Batch(lease=lease, parts=[(first + at, *encode(part)) for at, part in enumerate(data)])
 
 
 def ending(lease: Lease, first: int, content: Content) -> Batch:
@@ -78,11 +78,11 @@ def ending(lease: Lease, first: int, content: Content) -> Batch:
 
 
 async def write(db: Database, *batches: Batch) -> dict[UUID, int]:
-    """Append, as the writer does."""
+    """Append batches, as the writer does."""
     async with db.driver() as driver:
         return await append(driver, batches)
 
 
 def notice() -> Notice:
-    """A part that is no text."""
+    """A part without text."""
     return Notice(code="resumed", message="Goes on.")

@@ -1,4 +1,4 @@
-"""A Postgres of the system's own, as Debian installs it: another major version than the one that comes along."""
+"""A Postgres that the system has installed, of another major version than the embedded one."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ import pytest
 from khala.operations.programs import programs_version
 from khala.store.embedded import find_binaries
 
-STARTING = 60.0
+START_TIMEOUT_SECONDS = 60.0
 
 
 class SystemPostgres(msgspec.Struct, frozen=True):
@@ -61,14 +61,14 @@ def system_postgres() -> Iterator[SystemPostgres]:
 
 
 def _installed() -> tuple[int, Path]:
-    along = programs_version(find_binaries())
+    embedded_major = programs_version(find_binaries())
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin")):
         major = programs_version(folder)
-        if major is not None and major != along and os.access(folder / "postgres", os.X_OK):
+        if major is not None and major != embedded_major and os.access(folder / "postgres", os.X_OK):
             return major, folder
-    # Where it could have been installed, its absence is a failure.
-    lacking = pytest.fail if os.environ.get("CI") or os.geteuid() == 0 else pytest.skip
-    lacking("no Postgres of another major version is here: run `sh infra/services.sh postgres`")
+    # In CI and as root it could have been installed, so its absence is a failure.
+    report_missing = pytest.fail if os.environ.get("CI") or os.geteuid() == 0 else pytest.skip
+    report_missing("no Postgres of another major version is installed: run `sh infra/services.sh postgres`")
     raise AssertionError
 
 
@@ -83,7 +83,7 @@ def _ended(command: list[str], user: str | None, log: int) -> Iterator[None]:
 
 
 def _wait(programs: Path, folder: Path) -> None:
-    deadline = time.monotonic() + STARTING
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while subprocess.run([programs / "pg_isready", "-h", folder], capture_output=True, check=False).returncode != 0:
         assert time.monotonic() < deadline, (folder / "log").read_text()
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The three wire protocols of the real providers, as a server writes them: bytes for each step of an answer."""
+"""The three wire protocols of real providers from the server's side: bytes for each part of an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class UseTool:
     name: str
     args: Any = field(default_factory=dict)
     raw: str | None = None
-    """Instead of `args`, this text as it is; not where the protocol has JSON and no text."""
+    """This text instead of `args`, unchanged; not possible in protocols with JSON arguments."""
     id: str | None = "use-1"
     piece: int = 1000
     """Characters of the arguments in one chunk."""
@@ -34,7 +34,7 @@ class Wire:
 
     name: str
     opening: Callable[[str], bytes]
-    """What comes before the first token, given the model's name."""
+    """The events before the first token, given the model's name."""
     token: Callable[[str], bytes]
     reasoning: Callable[[str], bytes]
     closing: Callable[[str, tuple[int, int] | None], bytes]
@@ -46,13 +46,13 @@ class Wire:
     """The same error as an event inside an open stream."""
     prompt: Callable[[Mapping[str, Any]], str]
     """The text of the last user message in a request's body."""
-    rounds: Callable[[Mapping[str, Any]], int]
-    """How often tools were called since that message."""
+    steps: Callable[[Mapping[str, Any]], int]
+    """The number of steps with tool calls since that message."""
     garbage: bytes = b'data: {"id": "chatcm\n\n'
     """An event whose JSON is broken."""
     reasoning_begins: bytes = b""
     text_begins: bytes = b""
-    """What comes once before the first token of its sort."""
+    """The events before the first token of this kind."""
 
 
 def _event(body: Any) -> bytes:
@@ -60,7 +60,7 @@ def _event(body: Any) -> bytes:
 
 
 def _templated(event: Callable[[str], bytes]) -> Callable[[str], bytes]:
-    """The same function, encoding nothing but the text: this is where a benchmark's server spends its time."""
+    """The same function, but it encodes only the text: a benchmark's server spends most of its time here."""
     before, after = event("TEXT").split(b'"TEXT"')
     return lambda text: before + _encode(text) + after
 
@@ -76,8 +76,8 @@ def _last_user(messages: Any, key: str) -> str:
     return next(filter(None, found), "")
 
 
-def _rounds(messages: Any, key: str, used: Callable[[Mapping[str, Any]], bool]) -> int:
-    """The messages that use tools, after the last user's text."""
+def _steps(messages: Any, key: str, used: Callable[[Mapping[str, Any]], bool]) -> int:
+    """The number of messages with tool calls after the last text of the user."""
     count = 0
     for message in reversed(messages or ()):
         if message.get("role") == "user" and _texts(message[key]):
@@ -141,7 +141,7 @@ OPENAI: Final = Wire(
     failure=_openai_failure,
     failure_event=_event,
     prompt=lambda body: _last_user(body.get("messages"), "content"),
-    rounds=lambda body: _rounds(body.get("messages"), "content", _openai_used),
+    steps=lambda body: _steps(body.get("messages"), "content", _openai_used),
 )
 
 
@@ -197,7 +197,7 @@ ANTHROPIC: Final = Wire(
     failure=_anthropic_failure,
     failure_event=lambda body: b"event: error\n" + _event(body),
     prompt=lambda body: _last_user(body.get("messages"), "content"),
-    rounds=lambda body: _rounds(body.get("messages"), "content", _anthropic_used),
+    steps=lambda body: _steps(body.get("messages"), "content", _anthropic_used),
     garbage=b'event: content_block_delta\ndata: {"type": "conte\n\n',
     reasoning_begins=_anthropic_block(0, {"type": "thinking", "thinking": "", "signature": ""}),
     text_begins=_anthropic_block(1, {"type": "text", "text": ""}),
@@ -239,12 +239,12 @@ GOOGLE: Final = Wire(
     failure=_google_failure,
     failure_event=_event,
     prompt=lambda body: _last_user(body.get("contents"), "parts"),
-    rounds=lambda body: _rounds(body.get("contents"), "parts", _google_used),
+    steps=lambda body: _steps(body.get("contents"), "parts", _google_used),
 )
 
 
 def of(path: str) -> Wire | None:
-    """The protocol that a request's path speaks."""
+    """The protocol of a request's path."""
     if path.endswith("/chat/completions"):
         return OPENAI
     if path.endswith("/messages"):

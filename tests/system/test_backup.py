@@ -15,7 +15,7 @@ import pytest
 from khala.operations.programs import programs_version
 from khala.store.embedded import EmbeddedPostgres, find_binaries
 from tests.support.client import Observer, Thread, text_of
-from tests.support.flight import assert_verified, flight, notices, numbered
+from tests.support.observed_run import assert_verified, notices, numbered, observed_run
 from tests.support.providers import Reply, serving
 from tests.support.s3 import BUCKET
 from tests.support.s3 import serving as s3_serving
@@ -96,10 +96,10 @@ async def test_a_dump_of_a_running_server_is_restored_on_a_new_machine_and_its_a
         found = Server(tmp_path / "found.log", elsewhere)
         with ended(lost, found):
             lost.start()
-            async with flight(lost, words=WORDS) as answer:
+            async with observed_run(lost, words=WORDS) as answer:
                 thread, observer = answer.thread, answer.observers[0]
                 blob_id = await upload(thread, FILE)
-                await answer.reached(20)
+                await answer.wait_for_word(20)
                 made = await backup(lost.env, "dump", tmp_path / "backups")
                 assert hashlib.sha256(FILE).hexdigest() in (made / "blobs").read_text().split()
                 # Changes after the backup are lost with the machine, but observers have seen them.
@@ -173,10 +173,10 @@ async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
             found = Server(tmp_path / "found.log", elsewhere)
             with ended(lost, found):
                 lost.start()
-                async with flight(lost, words=WORDS) as answer:
+                async with observed_run(lost, words=WORDS) as answer:
                     thread = answer.thread
                     kept = await upload(thread, FILE)
-                    await answer.reached(20)
+                    await answer.wait_for_word(20)
                     made = await backup(lost.env, "base", tmp_path / "backups")
                     other = await Thread.create(thread.http)
                     sent = await other.send("/words=7", options={"model": "demo"})

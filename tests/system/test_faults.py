@@ -12,9 +12,9 @@ import pytest
 
 from khala.domain import ids
 from tests.support.client import Observer, Thread, text_of
-from tests.support.flight import Flight, assert_verified, flight, notices, numbered, watched
-from tests.support.inside import khala
-from tests.support.proxy import proxy
+from tests.support.in_process import khala
+from tests.support.observed_run import ObservedRun, assert_verified, notices, numbered, observed_run, observed_thread
+from tests.support.postgres_proxy import proxy
 from tests.support.server import CRASHES, Process, Server, Worker, ended
 
 OUTAGE = 2.0
@@ -97,15 +97,15 @@ async def test_a_killed_executor_is_replaced_and_the_answer_continues_where_it_w
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
-    async with flight(server) as answer:
-        await answer.reached(60)
+    async with observed_run(server) as answer:
+        await answer.wait_for_word(60)
         held, _ = await holder(database_url, answer.run_id, tuple(workers))
         held.kill()
-        killed, seen = time.monotonic(), answer.seen()
+        killed, seen = time.monotonic(), answer.known_text()
         await answer.observers[0].until(lambda view: len(view.text(answer.answer)) > len(seen) + 200)
         # The lease, the interval of the sweep that finds it lapsed, and the model's first words.
         assert time.monotonic() - killed < LEASE + 1 + 1.5
-        message = await answer.landed()
+        message = await answer.check_end()
         assert text_of(message).startswith(seen)
         assert notices(message) == ["resumed"]
     assert_verified(env)
@@ -115,15 +115,15 @@ async def test_a_frozen_and_replaced_executor_cannot_write_any_more(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
-    async with flight(server) as answer:
-        await answer.reached(60)
+    async with observed_run(server) as answer:
+        await answer.wait_for_word(60)
         held, _ = await holder(database_url, answer.run_id, tuple(workers))
         held.send_signal(signal.SIGSTOP)
         try:
-            await answer.reached(150)
+            await answer.wait_for_word(150)
         finally:
             held.send_signal(signal.SIGCONT)
-        message = await answer.landed()
+        message = await answer.check_end()
         assert notices(message) == ["resumed"]
         held.wait_for('lost"', within=5)
         assert await fetchval(database_url, "SELECT epoch FROM runs WHERE id = $1", answer.run_id) == 2
@@ -133,10 +133,10 @@ async def test_a_frozen_and_replaced_executor_cannot_write_any_more(
 async def test_after_a_restart_of_a_killed_server_its_observers_continue_from_their_cursors(
     server: Server, database_url: str
 ) -> None:
-    async with flight(server) as answer:
-        await answer.reached(60)
+    async with observed_run(server) as answer:
+        await answer.wait_for_word(60)
         await asyncio.to_thread(server.restart)
-        message = await answer.landed()
+        message = await answer.check_end()
         assert notices(message) == ["resumed"]
         for observer in answer.observers:
             assert observer.connects == 2
@@ -151,11 +151,11 @@ async def test_after_a_restart_of_a_killed_postgres_the_same_server_continues(tm
     server = Server(tmp_path / "server.log", settings)
     with ended(server):
         server.start()
-        async with flight(server) as answer:
-            await answer.reached(60)
+        async with observed_run(server) as answer:
+            await answer.wait_for_word(60)
             postmaster = psutil.Process(int((home / "postgres/data/postmaster.pid").read_text().split()[0]))
             postmaster.kill()
-            await answer.landed()
+            await answer.check_end()
         assert not postmaster.is_running()
         assert not server.crashes()
         assert_verified(settings)
@@ -163,12 +163,12 @@ async def test_after_a_restart_of_a_killed_postgres_the_same_server_continues(tm
 
 async def test_a_lost_listen_connection_delays_observers_by_less_than_the_slow_poll(database_url: str) -> None:
     cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'khala listener' "
-    async with khala(database_url) as server, flight(server, words=300) as answer:
+    async with khala(database_url) as server, observed_run(server, words=300) as answer:
         for word in (60, 120, 180):
-            await answer.reached(word)
+            await answer.wait_for_word(word)
             # The listener must have reconnected, or nothing would be terminated here.
             assert await fetchval(database_url, f"{cut} AND datname = current_database()") == 1
-        await answer.landed()
+        await answer.check_end()
         for observer in answer.observers:
             assert longest_pause(observer) < 3
     assert_verified({"DATABASE_URL": database_url})
@@ -180,21 +180,21 @@ def longest_pause(observer: Observer) -> float:
 
 
 async def test_a_flush_whose_acknowledgement_is_lost_is_repeated_without_an_effect(database_url: str) -> None:
-    async with proxy(database_url) as between, khala(between.url) as server, flight(server, pace=30) as answer:
+    async with proxy(database_url) as between, khala(between.url) as server, observed_run(server, pace=30) as answer:
         for word in (20, 60, 100):
-            await answer.reached(word)
-            between.swallow = 1
+            await answer.wait_for_word(word)
+            between.commits_to_lose = 1
             async with asyncio.timeout(15):
-                while between.swallow:  # else two of them coincide on a slow machine
+                while between.commits_to_lose:  # else two of them coincide on a slow machine
                     await asyncio.sleep(0.01)
-        between.mark, between.swallow = b'"reason"', 1
-        await answer.landed()
-        assert between.swallowed == 4
+        between.mark, between.commits_to_lose = b'"reason"', 1
+        await answer.check_end()
+        assert between.lost_commits == 4
         await assert_every_revision_is_of_one_flush(database_url, answer)
     assert_verified({"DATABASE_URL": database_url})
 
 
-async def assert_every_revision_is_of_one_flush(database_url: str, answer: Flight) -> None:
+async def assert_every_revision_is_of_one_flush(database_url: str, answer: ObservedRun) -> None:
     """Assert that every revision of the thread after the send has parts."""
     query = """
         SELECT threads.revision - (SELECT revision FROM messages WHERE id = user_message_id)
@@ -208,15 +208,15 @@ async def test_lost_database_connections_and_an_outage_longer_than_the_lease_los
     async with (
         proxy(database_url) as between,
         khala(between.url, KHALA_LEASE_SECONDS="1") as server,
-        flight(server) as answer,
+        observed_run(server) as answer,
     ):
         for word in (30, 60, 90):
-            await answer.reached(word)
+            await answer.wait_for_word(word)
             await between.cut()
-        await answer.reached(120)
+        await answer.wait_for_word(120)
         async with between.outage():
             await asyncio.sleep(OUTAGE)
-        message = await answer.landed()
+        message = await answer.check_end()
         assert notices(message) == []
         await assert_works(answer.thread)
     assert_verified({"DATABASE_URL": database_url})
@@ -233,20 +233,20 @@ async def test_an_executor_whose_own_lease_lapsed_continues_its_run(database_url
         WITH lapsed AS (UPDATE runs SET lease_expires_at = now() - interval '1 hour' WHERE status = 'running')
         SELECT pg_notify('khala_runs', '')::text
     """
-    async with khala(database_url) as server, flight(server) as answer:
-        await answer.reached(60)
+    async with khala(database_url) as server, observed_run(server) as answer:
+        await answer.wait_for_word(60)
         # as after missed heartbeats, whether a sweep or a heartbeat comes next
         for _ in range(20):
             await fetchval(database_url, lapse)
             await asyncio.sleep(0.02)
-        message = await answer.landed()
+        message = await answer.check_end()
         assert notices(message) == []
         await assert_works(answer.thread)
     assert_verified({"DATABASE_URL": database_url})
 
 
 async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Server, database_url: str) -> None:
-    async with watched(server) as (thread, quick, _):
+    async with observed_thread(server) as (thread, quick, _):
         slow = Observer(server.socket_url, thread, receive_buffer=8192)
         async with slow.following():
             await slow.until(lambda view: view.revision is not None)
@@ -262,7 +262,7 @@ async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Se
             for answer in answers:
                 assert stored[answer] == quick.view.text(answer) == slow.view.text(answer)
             # Its queued frames were dropped and read again at once.
-            assert slow.view.snapshots == 2 or slow.view.widest > 10 * quick.view.widest
+            assert slow.view.snapshots == 2 or slow.view.max_delta_revisions > 10 * quick.view.max_delta_revisions
             assert slow.connects == 1
     assert not server.crashes()
     assert_verified({"DATABASE_URL": database_url})
@@ -285,12 +285,12 @@ async def talk(server: Server, thread: Thread, quick: Observer) -> tuple[list[st
 
 
 async def test_an_observer_that_reconnects_all_the_time_misses_nothing(database_url: str) -> None:
-    async with khala(database_url) as server, flight(server) as answer:
+    async with khala(database_url) as server, observed_run(server) as answer:
         restless = answer.observers[1]
         while answer.answer not in restless.view.finished:
             await asyncio.sleep(0.1)
             await restless.drop()
-        await answer.landed()
+        await answer.check_end()
         assert restless.connects > 15
         assert restless.view.snapshots == 1
     assert_verified({"DATABASE_URL": database_url})
@@ -301,14 +301,14 @@ async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
-    async with flight(server) as answer:
-        await answer.reached(60)
+    async with observed_run(server) as answer:
+        await answer.wait_for_word(60)
         held, other = await holder(database_url, answer.run_id, tuple(workers))
         held.send_signal(signal.SIGTERM)
         assert await until_gone(held, within=3) == 0
-        seen = answer.seen()
+        seen = answer.known_text()
         assert await fetchval(database_url, "SELECT status FROM runs WHERE id = $1", answer.run_id) == "running"
-        message = await answer.landed()
+        message = await answer.check_end()
         assert text_of(message).startswith(seen)
         assert notices(message) == ["resumed"]
         assert other.running()
@@ -325,10 +325,10 @@ async def test_a_worker_with_enough_grace_ends_its_run_before_it_stops(
     with ended(server, worker):
         worker.start()
         server.start()
-        async with flight(server, words=180) as answer:
-            await answer.reached(60)
+        async with observed_run(server, words=180) as answer:
+            await answer.wait_for_word(60)
             worker.send_signal(signal.SIGTERM)
-            message = await answer.landed()
+            message = await answer.check_end()
             assert notices(message) == []
             assert await until_gone(worker, within=3) == 0
         assert not [*server.crashes(), *worker.crashes()]
@@ -339,13 +339,13 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
     servers: tuple[Server, Worker, Worker], env: Mapping[str, str], database_url: str
 ) -> None:
     server, *workers = servers
-    async with flight(server, words=300, more="/hang=20") as answer:
-        await answer.reached(19)
+    async with observed_run(server, words=300, more="/hang=20") as answer:
+        await answer.wait_for_word(19)
         await holder(database_url, answer.run_id, tuple(workers))
         began = time.monotonic()
         asked = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
         assert asked.status_code == 202
-        message = await answer.landed(status="canceled", text=numbered(20) + " ", within=2)
+        message = await answer.check_end(status="canceled", text=numbered(20) + " ", within=2)
         assert time.monotonic() - began < 2
         parts = await answer.thread.parts(answer.run_id)
         assert parts[-1]["data"]["reason"] == message["finish"]["reason"] == "canceled"

@@ -13,7 +13,7 @@ import pytest
 from tests.support import postgres
 from tests.support.agents import act, call, rules
 from tests.support.client import Thread, text_of
-from tests.support.flight import assert_verified, notices, numbered
+from tests.support.observed_run import assert_verified, notices, numbered
 from tests.support.poison import POISONED
 from tests.support.ports import free_port
 from tests.support.server import Server, Worker, ended

@@ -16,8 +16,8 @@ from khala.runs.executor import MAX_GUEST_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread, View
 from tests.support.cluster import Cluster, cluster
-from tests.support.flight import assert_verified, numbered
 from tests.support.frames import events
+from tests.support.observed_run import assert_verified, numbered
 
 CONCURRENCY = 4
 SLOTS = int(CONCURRENCY * MAX_GUEST_SHARE)
@@ -47,7 +47,7 @@ def khala(shared: Cluster) -> Iterator[Cluster]:
 
     At the end, the stored answers are verified against their parts.
     """
-    shared.mend()
+    shared.start_missing()
     yield shared
     assert not shared.crashes()
 
@@ -92,7 +92,7 @@ async def test_each_worker_adds_its_slots(khala: Cluster) -> None:
         await asyncio.to_thread(khala.workers[1].kill, signal.SIGTERM)
         # Its runs are handed over, and wait for a free slot.
         await _at_work(runs, SLOTS)
-        await asyncio.to_thread(khala.mend)
+        await asyncio.to_thread(khala.start_missing)
         await _at_work(runs, 2 * SLOTS)
         for thread, run_id in runs:
             await http.post(f"/api/runs/{run_id}/cancel", headers=thread.headers)
@@ -200,7 +200,7 @@ async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_th
     one, other = khala.webs
     one.kill(signal.SIGTERM)
     one.env["KHALA_DRAIN_SECONDS"] = "3"
-    await asyncio.to_thread(khala.mend)
+    await asyncio.to_thread(khala.start_missing)
     async with talking(khala.url) as http, talking(one.url) as directly:
         thread = await Thread.create(directly)
         async with Observer(one.socket_url, thread).following() as observer:

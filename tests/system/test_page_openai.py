@@ -11,7 +11,7 @@ import openai
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.support.late import an_address_that_answers_late
+from tests.support.delayed_server import delayed_server
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
 from tests.system.browser import Chat
@@ -55,7 +55,7 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
         )
         heard.append(done.choices[0].message.content or "")
 
-    with an_address_that_answers_late() as (url, go):
+    with delayed_server() as (url, go):
         driving = threading.Thread(target=drive, args=(WISH.replace("URL", url),))
         driving.start()
         try:

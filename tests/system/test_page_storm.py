@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import expect
 
 from khala.store.postgres.database import Database
-from tests.support.inside import khala
-from tests.support.pagestorm import opened, storm_on
+from tests.support.browser_page import opened, storm_on
+from tests.support.in_process import khala
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expect
 
-from tests.support.late import an_address_that_answers_late
+from tests.support.delayed_server import delayed_server
 from tests.support.server import Server as Process
 from tests.support.server import ended
 from tests.system.browser import Chat, another, opened
@@ -42,7 +42,7 @@ def asked(chat: Chat) -> Locator:
 
 def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Chat) -> None:
     chat.register(ADA, "Ada")  # guests have no tools that reach the network
-    with an_address_that_answers_late() as (url, go):
+    with delayed_server() as (url, go):
         chat.send(f'{WRITE} /call fetch_url {{"url":"{url}"}} /call nonsense {{"a":1}}')
         expect(chat.card("write_file")).to_have_attribute("data-state", "completed")
         expect(chat.card("nonsense")).to_have_attribute("data-state", "failed")
@@ -207,7 +207,7 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
 
 def test_stop_cancels_running_and_blocked_calls(chat: Chat) -> None:
     chat.register(ADA, "Ada")
-    with an_address_that_answers_late() as (url, _):
+    with delayed_server() as (url, _):
         chat.send(f'/call fetch_url {{"url":"{url}"}} {DELETE}')
         late, waiting = chat.card("fetch_url"), chat.card("delete_file")
         expect(late).to_have_attribute("data-state", "running")

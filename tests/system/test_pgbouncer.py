@@ -9,11 +9,11 @@ import pytest
 from khala.doctor import pooler_checks as doctor
 from khala.store.postgres.database import Database
 from tests.support.agents import act, call
-from tests.support.cast import owned_thread, person
+from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
-from tests.support.flight import assert_verified, flight, watched
 from tests.support.frames import socket
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
+from tests.support.observed_run import assert_verified, observed_run, observed_thread
 from tests.support.pgbouncer import SERVER_CONNECTIONS, Pooler, pooler
 from tests.support.server import command
 
@@ -32,27 +32,27 @@ def env(database_url: str, through: Pooler) -> dict[str, str]:
 
 
 @pytest.fixture
-async def server(database_url: str, env: dict[str, str]) -> AsyncIterator[Inside]:
+async def server(database_url: str, env: dict[str, str]) -> AsyncIterator[InProcessServer]:
     direct = env["DATABASE_DIRECT_URL"]
     async with khala(database_url, DATABASE_URL=env["DATABASE_URL"], DATABASE_DIRECT_URL=direct) as inside:
         yield inside
 
 
-async def test_many_answers_stream_at_once_over_few_connections(server: Inside, env: dict[str, str]) -> None:
+async def test_many_answers_stream_at_once_over_few_connections(server: InProcessServer, env: dict[str, str]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(3 * SERVER_CONNECTIONS):
             tasks.create_task(_flown(server))
     assert_verified(env)
 
 
-async def _flown(server: Inside) -> None:
-    async with flight(server, words=60, pace=120) as answer:
-        await answer.landed()
+async def _flown(server: InProcessServer) -> None:
+    async with observed_run(server, words=60, pace=120) as answer:
+        await answer.check_end()
 
 
-async def test_a_cancel_ends_the_answer_at_once(server: Inside) -> None:
-    async with flight(server, words=2000) as answer:
-        await answer.reached(20)
+async def test_a_cancel_ends_the_answer_at_once(server: InProcessServer) -> None:
+    async with observed_run(server, words=2000) as answer:
+        await answer.wait_for_word(20)
         path = f"/api/runs/{answer.run_id}/cancel"
         (await server.http.post(path, headers=answer.thread.headers)).raise_for_status()
         assert (await answer.thread.ended(answer.run_id, within=10))["status"] == "canceled"
@@ -60,7 +60,7 @@ async def test_a_cancel_ends_the_answer_at_once(server: Inside) -> None:
             await observer.until(lambda view: answer.answer in view.finished, within=10)
 
 
-async def test_a_call_waits_for_approval_and_continues_after_it(server: Inside) -> None:
+async def test_a_call_waits_for_approval_and_continues_after_it(server: InProcessServer) -> None:
     thread = await server.thread()
     said = call("write_file", path="a.txt", content="hi") + " /then " + call("delete_file", path="a.txt")
     agent = await act(thread, said)
@@ -71,7 +71,7 @@ async def test_a_call_waits_for_approval_and_continues_after_it(server: Inside) 
     assert await agent.states() == ["completed", "completed"]
 
 
-async def test_the_thread_list_and_presence_are_followed(server: Inside, through: Pooler) -> None:
+async def test_the_thread_list_and_presence_are_followed(server: InProcessServer, through: Pooler) -> None:
     db = Database(through.url, direct_url=server.database_url, pool_size=4)
     artanis = await person(db, "Artanis")
     thread_id = await owned_thread(db, artanis)
@@ -82,12 +82,12 @@ async def test_the_thread_list_and_presence_are_followed(server: Inside, through
         socket(server, additional_headers=artanis.headers) as here,
         socket(server, additional_headers=artanis.headers) as there,
     ):
-        await listing.say({"type": "watch"})
+        await listing.send({"type": "watch"})
         assert (await listing.until("account"))["whole"]
         for feed in (here, there):
-            await feed.say({"type": "subscribe", "threadId": str(thread_id)})
+            await feed.send({"type": "subscribe", "threadId": str(thread_id)})
             await feed.until("snapshot")
-        await here.say({"type": "presence", "threadId": str(thread_id), "state": {"typing": True}})
+        await here.send({"type": "presence", "threadId": str(thread_id), "state": {"typing": True}})
         assert (await there.until("presence"))["participants"][0]["name"] == "Artanis"
         sent = await thread.send("/words=5")
         changed = await listing.until("account")
@@ -96,8 +96,8 @@ async def test_the_thread_list_and_presence_are_followed(server: Inside, through
     await db.close()
 
 
-async def test_no_session_state_stays_on_the_server_connections(server: Inside, through: Pooler) -> None:
-    async with watched(server) as (thread, *_):
+async def test_no_session_state_stays_on_the_server_connections(server: InProcessServer, through: Pooler) -> None:
+    async with observed_thread(server) as (thread, *_):
         await thread.ended((await thread.send("/words=20"))["runId"])
     db = Database(through.url, direct_url=server.database_url, pool_size=2)
     async with db.driver() as driver, driver.transaction():
@@ -111,14 +111,14 @@ async def test_no_session_state_stays_on_the_server_connections(server: Inside, 
 
 
 async def test_an_outage_of_the_pooler_loses_no_text(
-    database_url: str, env: dict[str, str], server: Inside, through: Pooler
+    database_url: str, env: dict[str, str], server: InProcessServer, through: Pooler
 ) -> None:
-    async with flight(server, words=120) as answer:
-        await answer.reached(20)
+    async with observed_run(server, words=120) as answer:
+        await answer.wait_for_word(20)
         through.kill()
         await asyncio.sleep(1)
         through.start()
-        await answer.landed()
+        await answer.check_end()
     assert_verified(env)
 
 

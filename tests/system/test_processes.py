@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from khala.cli import main
 from tests.support import postgres
 from tests.support.client import Thread, text_of
-from tests.support.flight import assert_verified, flight, notices
-from tests.support.inside import khala
+from tests.support.in_process import khala
+from tests.support.observed_run import assert_verified, notices, observed_run
 from tests.support.server import Server, command, ended
 
 COMMANDS = (
@@ -142,14 +142,14 @@ async def test_a_killed_khala_leaves_no_postgres_behind_and_loses_nothing(home: 
     server = home.server()
     with ended(server):
         server.start()
-        async with flight(server) as answer:
-            await answer.reached(60)
+        async with observed_run(server) as answer:
+            await answer.wait_for_word(60)
             family = home.family()
             server.kill()
             assert gone(family, within=5)
-            seen = answer.seen()
+            seen = answer.known_text()
             server.start()
-            message = await answer.landed()
+            message = await answer.check_end()
             assert text_of(message).startswith(seen)
             assert notices(message) == ["resumed"]
         assert not server.crashes()
@@ -165,10 +165,10 @@ async def test_two_khalas_start_at_once_on_a_new_home_and_the_last_one_stops_its
         first.wait_until_ready()
         second.wait_until_ready()
         family = home.family()
-        async with flight(second, words=120) as answer:
-            await answer.reached(30)
+        async with observed_run(second, words=120) as answer:
+            await answer.wait_for_word(30)
             assert first.kill(signal.SIGTERM) == 0
-            await answer.landed()
+            await answer.check_end()
         assert home.family()[:2] == family[:2]
         assert second.kill(signal.SIGTERM) == 0
         assert gone(family, within=1)

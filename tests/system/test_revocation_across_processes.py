@@ -13,7 +13,7 @@ import pytest
 
 from khala.domain import ids
 from tests.support import postgres
-from tests.support.cast import secrets_of
+from tests.support.callers import secrets_of
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.server import Server, ended
@@ -171,7 +171,7 @@ async def test_access_revoked_by_one_process_ends_within_a_second_at_another(
             httpx.AsyncClient(base_url=servers.second.url, timeout=30, headers=headers) as elsewhere,
             socket(servers.second, additional_headers=bearer) as feed,
         ):
-            await feed.say({"type": "subscribe", "threadId": scene.thread_id} | secrets_of(headers))
+            await feed.send({"type": "subscribe", "threadId": scene.thread_id} | secrets_of(headers))
             assert (await feed.next())["type"] == "snapshot"
             await feed.until("delta")
             assert (await elsewhere.get(path)).status_code == 200
@@ -182,7 +182,7 @@ async def test_access_revoked_by_one_process_ends_within_a_second_at_another(
             assert time.monotonic() - answered < WITHIN_SECONDS
             assert gone["threadId"] == scene.thread_id
             await _writes_on(thread, sent["runId"], is_deleted=status == 404)
-            await feed.nothing()
+            await feed.expect_nothing()
         if status != 404:
             await scene.asks(scene.owner, "POST", f"/api/runs/{sent['runId']}/cancel")
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.agents import PECULIAR, Agent, act, call, peculiar, rules
 from tests.support.client import Thread
-from tests.support.flight import assert_verified
 from tests.support.mcp_server import calls
+from tests.support.observed_run import assert_verified
 from tests.support.server import Server, Worker, ended
 
 LEASE = 1.2

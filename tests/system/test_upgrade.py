@@ -14,7 +14,7 @@ from khala.domain.errors import Unavailable
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from tests.support import postgres
-from tests.support.flight import flight
+from tests.support.observed_run import observed_run
 from tests.support.schema_rules import RULES, breaches, history, statements
 from tests.support.server import Process, Server, Worker, ended
 
@@ -150,8 +150,8 @@ async def test_processes_that_start_during_a_migration_wait_and_then_serve(postg
                             await asyncio.sleep(0.05)
                     assert await somebody.fetchval("SELECT to_regclass('threads')") is None
                 await asyncio.to_thread(server.wait_until_ready)
-                async with flight(server, words=20) as answer:
-                    await answer.landed()
+                async with observed_run(server, words=20) as answer:
+                    await answer.check_end()
                 async with asyncio.timeout(30):
                     while migrating.ended_with() is None:
                         await asyncio.sleep(0.05)

@@ -12,7 +12,7 @@ import pytest
 
 from khala.domain import ids
 from tests.support import postgres
-from tests.support.server import ROOT, surroundings
+from tests.support.server import ROOT, process_environment
 
 # A wheel with the page in it is built first.
 pytestmark = pytest.mark.timeout(600)
@@ -70,7 +70,7 @@ def test_a_project_with_a_package_called_app_is_not_disturbed(installed: Path, t
 def test_a_wheel_backs_up_restores_and_partitions_without_a_checkout(
     installed: Path, database_url: str, empty_url: str, tmp_path: Path
 ) -> None:
-    env = {name: value for name, value in surroundings().items() if name != "PYTHONPATH"}
+    env = {name: value for name, value in process_environment().items() if name != "PYTHONPATH"}
     env |= {"KHALA_HOME": str(tmp_path / "home"), "DATABASE_URL": database_url}
 
     def khala(*words: object, **more: str) -> str:

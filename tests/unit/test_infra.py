@@ -17,7 +17,7 @@ from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.threads import feed_reader
 from khala.version import KHALA_VERSION
 from tests.support.nginx import SHIPPED, rendered
-from tests.support.required import program
+from tests.support.required_programs import program
 from tests.support.server import ROOT
 
 INFRA = ROOT / "infra"

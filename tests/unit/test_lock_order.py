@@ -90,7 +90,7 @@ def test_rows_below_a_guard_are_changed_under_it() -> None:
 def test_a_step_and_an_end_of_different_runs_are_locked_at_once() -> None:
     step = (parts.SET_STEPS, ([HIGH], [ids.new()], [1], [1]))
     end = (endings.END, ([LOW], [ids.new()], [1], ["final"], ["{}"], ["[]"], [1], [None]))
-    assert _problems((THREAD, (LOW,)), step, end) == ["locks more rows of runs, and which is unknown"]
+    assert _problems((THREAD, (LOW,)), step, end) == ["locks unknown further rows of runs"]
 
 
 def test_the_lists_of_all_members_after_one_user_are_found() -> None:
@@ -102,6 +102,6 @@ def test_the_lists_of_all_members_after_one_user_are_found() -> None:
 
 
 def test_a_violation_in_another_process_fails_the_test() -> None:
-    lock_order.told().write_text("locks budgets after users\n")
-    assert lock_order.taken() == ["locks budgets after users"]
-    assert lock_order.taken() == []
+    lock_order.violations_file().write_text("locks budgets after users\n")
+    assert lock_order.take_violations() == ["locks budgets after users"]
+    assert lock_order.take_violations() == []

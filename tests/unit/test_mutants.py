@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.listed import MUTANTS
 from tests.mutants.mutant import Mutant, problems
-from tests.mutants.runner import Verdict, baseline, judge_all, judged
+from tests.mutants.runner import Verdict, baseline, check_all, check_mutant
 from tests.mutants.workspace import Workspace, workspaces
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_a_mutant_is_killed_or_survives_and_the_working_tree_is_unchanged(tree: 
     listed = [mutant("caught"), mutant("missed", "test_nothing_in_particular"), mutant("again")]
     heard: list[str] = []
     assert baseline(workspace, listed) == []
-    found = judge_all([workspace], listed, lambda one, verdict: heard.append(f"{one.name} {verdict.state}"))
+    found = check_all([workspace], listed, lambda one, verdict: heard.append(f"{one.name} {verdict.state}"))
     assert sorted(heard) == ["again killed", "caught killed", "missed survived"]
     assert found["caught"].by == "tests/test_subject.py::test_what_is_over_the_limit"
     assert (tree / "app" / "khala" / "subject.py").read_text() == SUBJECT
@@ -108,11 +108,11 @@ def test_a_mutant_that_hangs_counts_as_killed_and_a_broken_one_does_not(
 ) -> None:
     monkeypatch.setattr("tests.mutants.runner.MUTANT_SECONDS", 4.0)
     monkeypatch.setattr("tests.mutants.workspace.STOP_SECONDS", 0.2)
-    hangs = judged(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
-    assert (hangs.state, hangs.by) == ("timeout", "no end within 4 s")
-    unfit = judged(workspace, mutant(old="def limited", new="def unlimited"))
+    hangs = check_mutant(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
+    assert (hangs.state, hangs.by) == ("timeout", "the tests did not end within 4 s")
+    unfit = check_mutant(workspace, mutant(old="def limited", new="def unlimited"))
     assert unfit.state == "broken", "no test judged it"
-    assert isinstance(judged(workspace, mutant()), Verdict)
+    assert isinstance(check_mutant(workspace, mutant()), Verdict)
 
 
 def test_a_test_that_fails_without_a_mutant_is_reported(tree: Path) -> None:

@@ -11,7 +11,7 @@ from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLa
 from khala.domain.tools import ToolPermission, ToolSpec
 from khala.tools import invocation as invoking
 from khala.tools.port import CallContext, CallResult, ToolError
-from tests.support.calls_of_tools import call, guest, user
+from tests.support.tool_calls import call, guest, user
 
 
 class Probe:

@@ -34,7 +34,7 @@ def test_a_killed_last_user_leaves_no_server_behind(
 ) -> None:
     pair = [members(home), members(home)]
     for member in pair:
-        member.hear()
+        member.read_answer()
     for member in pair:
         member.kill()
     eventually(lambda: ended(layout), seconds=5)
@@ -87,7 +87,7 @@ def test_a_server_whose_supervisor_and_users_are_all_killed_ends(
     home: Path, layout: ClusterLayout, members: Callable[..., Member]
 ) -> None:
     member = members(home)
-    member.hear()
+    member.read_answer()
     supervisor(layout).kill()
     member.kill()
     eventually(lambda: ended(layout), seconds=5)
@@ -124,7 +124,7 @@ def test_a_killed_initdb_leaves_no_half_database(bare: Path, members: Callable[.
 
 def test_a_deleted_home_ends_its_server(home: Path, layout: ClusterLayout, members: Callable[..., Member]) -> None:
     member = members(home)
-    member.hear()
+    member.read_answer()
     processes = [supervisor(layout), postmaster(layout)]
     shutil.rmtree(home, ignore_errors=True)
     eventually(lambda: not any(process.is_running() for process in processes))

@@ -79,13 +79,13 @@ def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(
 ) -> None:
     pair = [members(bare), members(bare)]
     layout = lay_out(bare)
-    urls = {member.hear()["url"] for member in pair}
+    urls = {member.read_answer()["url"] for member in pair}
     assert len(urls) == 1
     shared = postmaster(layout)
-    assert pair[0].tell("stop") == {"did": "stop"}
+    assert pair[0].call("stop") == {"did": "stop"}
     pair[0].kill()
     assert sql(urls.pop(), "SELECT true")
-    pair[1].tell("ensure")
+    pair[1].call("ensure")
     assert postmaster(layout) == shared
-    pair[1].tell("stop")
+    pair[1].call("stop")
     assert ended(layout)

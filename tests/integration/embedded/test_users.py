@@ -31,7 +31,7 @@ def test_an_ordinary_user_starts_it_in_their_own_home(open_home: Path, members: 
     uid = pwd.getpwnam("daemon").pw_uid
     os.chown(open_home, uid, uid)
     member = members(open_home, uid=uid)
-    said = member.hear()
+    said = member.read_answer()
     layout = lay_out(open_home)
     assert said.get("url") == f"postgresql://khala@/khala?host={open_home}/postgres/run"
     assert postmaster(layout).uids().real == supervisor(layout).uids().real == uid
@@ -51,9 +51,9 @@ def test_a_long_home_gets_its_socket_elsewhere(open_home: Path, members: Callabl
     long.mkdir()
     os.chown(long, uid, uid)
     member = members(long, uid=uid)
-    assert serving(member.hear()["url"])
+    assert serving(member.read_answer()["url"])
     assert lay_out(long).socket_directory.parent == Path("/tmp")
-    member.tell("stop")
+    member.call("stop")
     assert ended(lay_out(long))
     assert not lay_out(long).socket_directory.exists()
 
@@ -67,7 +67,7 @@ def test_a_user_without_a_name_starts_it_or_gets_an_explanation(
         pwd.getpwuid(uid)
     os.chown(open_home, uid, uid)
     member = members(open_home, uid=uid)
-    said = member.hear()
+    said = member.read_answer()
     # A container may forbid the user namespace that gives initdb a name.
     assert serving(said["url"]) if "url" in said else "user does not exist" in said["error"]
     member.kill()
@@ -86,13 +86,13 @@ def test_programs_that_the_servers_user_may_not_reach_are_copied(
     shutil.copytree(package.with_name(f"{package.name}.libs"), private.with_name(f"{package.name}.libs"))
     already = set(binaries.CACHE.glob("*"))
     member = members(home, env={"KHALA_PG_BIN": str(private / source.parent.name / "bin")})
-    said = member.hear()
+    said = member.read_answer()
     for new in set(binaries.CACHE.glob("*")) - already:
         request.addfinalizer(partial(shutil.rmtree, new))
     assert sql(said["url"], "CREATE EXTENSION vector", "SELECT '[1,2]'::vector <-> '[1,2]'") == 0
     assert binaries.CACHE in Path(postmaster(lay_out(home)).exe()).parents
     assert tmp_path.stat().st_mode & 0o777 == 0o700
-    member.tell("stop")
+    member.call("stop")
 
 
 def test_finding_the_programs_runs_none_of_the_wheels_code() -> None:

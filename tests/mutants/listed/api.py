@@ -1,4 +1,4 @@
-"""Mutants of who may do what in `app/khala/api`."""
+"""Mutants of authentication and access checks in `app/khala/api`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -9,7 +9,7 @@ MUTANTS = (
         old='if "*" in origins.allowed and not cookie:',
         new='if "*" in origins.allowed:',
         tests=("tests/integration/test_origins.py::test_allowing_any_origin_does_not_allow_cookies",),
-        why="Any page could act as whoever visits it.",
+        why="Any page could act as its visitor.",
     ),
     Mutant(
         name="sibling-sites-are-our-own",
@@ -25,7 +25,7 @@ MUTANTS = (
         old="for hop in reversed(hops):",
         new="for hop in hops:",
         tests=("tests/unit/test_origins.py",),
-        why="Whoever sends a header of their own would meet no limit.",
+        why="A client could evade the rate limit with a forged header.",
     ),
     Mutant(
         name="plain-pages-act-over-tls",
@@ -33,7 +33,7 @@ MUTANTS = (
         old='schemes = {"https"} if https else {"http", "https"}',
         new='schemes = {"http", "https"}',
         tests=("tests/unit/test_origins.py",),
-        why="Whoever changes a page on its way without TLS could act over it.",
+        why="An attacker who changes a page without TLS in transit could act over TLS.",
     ),
     Mutant(
         name="undeclared-proxies-are-this-machine",
@@ -41,7 +41,7 @@ MUTANTS = (
         old='address.is_loopback and "x-forwarded-for" not in connection.headers',
         new="address.is_loopback",
         tests=("tests/unit/test_origins.py",),
-        why="Behind a proxy that nobody declared, no caller would be limited.",
+        why="Behind an undeclared proxy, no caller would be limited.",
     ),
     Mutant(
         name="ipv4-in-ipv6-has-no-limit",
@@ -105,7 +105,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_accounts.py::test_a_throttled_network_does_not_lock_out_the_owner_on_another_one",
         ),
-        why="A stranger could lock somebody out of their account.",
+        why="A stranger could lock a user out of their account.",
     ),
     Mutant(
         name="one-guess-more",
@@ -125,7 +125,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_accounts.py::test_the_eleventh_wrong_password_for_an_account_is_throttled_and_right_ones_dont_count",
         ),
-        why="Whoever signs in often would be locked out.",
+        why="A user who signs in often would be locked out.",
     ),
     Mutant(
         name="scripts-read-the-cookie",
@@ -135,7 +135,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_accounts.py::test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites",
         ),
-        why="A script could take the session along.",
+        why="A script could steal the session.",
     ),
     Mutant(
         name="other-sites-send-the-cookie",
@@ -145,7 +145,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_accounts.py::test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites",
         ),
-        why="Other sites' forms would bear the session.",
+        why="Forms of other sites would send the session cookie.",
     ),
     Mutant(
         name="a-plain-cookie-counts-over-tls",
@@ -161,7 +161,7 @@ MUTANTS = (
         old="if not has_password and caller.scopes != frozenset(SCOPES):",
         new="if not has_password and not caller.scopes:",
         tests=("tests/integration/test_access_store.py::test_a_token_without_all_scopes_cannot_set_a_password",),
-        why="A token for one thing could make itself a way in to all.",
+        why="A token with one scope could gain all scopes by a password.",
     ),
     Mutant(
         name="a-token-makes-a-wider-one",
@@ -169,7 +169,7 @@ MUTANTS = (
         old="if not set(data.scopes) <= caller.scopes:",
         new="if not set(data.scopes) & caller.scopes:",
         tests=("tests/integration/test_accounts.py::test_a_token_cannot_create_one_with_more_scopes",),
-        why="A token for one thing could make one for all.",
+        why="A token with one scope could create a token with all scopes.",
     ),
     Mutant(
         name="ranges-of-blobs-are-open",
@@ -185,7 +185,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
-        why="Whoever knows a blob's id could read it by ranges.",
+        why="Anyone with the id of a blob could read it by ranges.",
     ),
     Mutant(
         name="heads-of-blobs-are-open",
@@ -195,7 +195,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
-        why="Whoever knows a blob's id could learn its hash, size and name.",
+        why="Anyone with the id of a blob could read its hash, size and name.",
     ),
     Mutant(
         name="lines-of-blobs-are-open",
@@ -205,7 +205,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_uploads.py::test_a_caller_without_read_access_gets_no_byte_of_a_blob_over_any_route",
         ),
-        why="Whoever knows a blob's id could read its lines.",
+        why="Anyone with the id of a blob could read its lines.",
     ),
     Mutant(
         name="a-range-is-one-byte-short",
@@ -245,7 +245,7 @@ MUTANTS = (
         old="if new.user_id != old.user_id or old.expires_at is None or",
         new="if old.expires_at is None or",
         tests=("tests/unit/test_socket_session.py",),
-        why="What one account follows would go on by the token of another.",
+        why="The subscriptions of one account would continue with the token of another.",
     ),
     Mutant(
         name="an-ended-account-subscribes",
@@ -261,7 +261,7 @@ MUTANTS = (
         old="if len(hosts) == 1 else None",
         new="if hosts else None",
         tests=("tests/integration/test_hosts.py::test_two_host_headers_are_refused",),
-        why="A request could name an allowed host to the guard and another one to what reads the last header.",
+        why="A request could name an allowed host to the guard, and another host to code that reads the last header.",
     ),
     Mutant(
         name="a-proxys-word-names-the-host",

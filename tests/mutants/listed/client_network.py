@@ -1,4 +1,4 @@
-"""Mutants of how the TypeScript client talks to a server, in `app/web/src/khala`."""
+"""Mutants of the TypeScript client's network code in `app/web/src/khala`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -17,7 +17,7 @@ MUTANTS = (
         old="revision !== null && !this.#needsSnapshot && {",
         new="revision !== null && {",
         tests=("app/web/src/khala/realtime-client.test.ts",),
-        why="A hole within a message would never be mended.",
+        why="A gap within a message would never be repaired.",
     ),
     Mutant(
         name="client-hears-of-other-threads",
@@ -38,7 +38,7 @@ MUTANTS = (
             "this.#sendSubscribe();\n    if (this.#repairSince !== null && now - this.#repairSince > REPAIR_TIMEOUT_MS)"
         ),
         tests=("app/web/src/khala/realtime-client.test.ts",),
-        why="Each frame after a gap would ask for all of it again.",
+        why="Each frame after a gap would request a repair again.",
     ),
     Mutant(
         name="client-never-gives-a-repair-up",
@@ -62,7 +62,7 @@ MUTANTS = (
         old="    if (this.#presence) this.setPresence(this.#presence);\n",
         new="",
         tests=("app/web/src/khala/realtime-client.test.ts",),
-        why="After a reconnect nobody would see who is there.",
+        why="After a reconnect, the page would show no presence.",
     ),
     Mutant(
         name="client-list-floods-a-gap",
@@ -89,7 +89,7 @@ MUTANTS = (
             "app/web/src/khala/realtime-client.test.ts",
             "app/web/src/khala/realtime-client.network.test.ts",
         ),
-        why="Frames of a connection that was given up would be taken for new ones.",
+        why="Frames of an abandoned connection would be taken for new ones.",
     ),
     Mutant(
         name="client-waits-for-a-dead-server",
@@ -124,7 +124,7 @@ MUTANTS = (
         old="!isTransient(error) || attempt + 1 >= this.#options.maxAttempts",
         new="!isTransient(error) || attempt + 2 >= this.#options.maxAttempts",
         tests=("app/web/src/khala/outbox.test.ts",),
-        why="A message would fail one try before it should.",
+        why="A message would fail one attempt too early.",
     ),
     Mutant(
         name="client-retries-a-refusal",
@@ -180,7 +180,7 @@ MUTANTS = (
         old="stored.filter((entry) => isOurs(entry) && !this.#find(entry.id))",
         new="stored.filter((entry) => !this.#find(entry.id))",
         tests=("app/web/src/khala/outbox.test.ts",),
-        why="What one account wrote would be sent by the next one in the same browser.",
+        why="The next account in the same browser would send the messages of the previous one.",
     ),
     Mutant(
         name="client-waits-for-ever-if-told-to",
@@ -188,7 +188,7 @@ MUTANTS = (
         old="1000 * Math.min(retryAfter, MAX_RETRY_AFTER_SECONDS))",
         new="1000 * retryAfter)",
         tests=("app/web/src/khala/requests.test.ts",),
-        why="A server's mistake could stop a message for a day.",
+        why="A wrong `Retry-After` could delay a message for a day.",
     ),
     Mutant(
         name="client-ignores-retry-after",
@@ -207,7 +207,7 @@ MUTANTS = (
             "app/web/src/khala/requests.test.ts",
             "app/web/src/khala/outbox.test.ts",
         ),
-        why="A refusal would be tried again and again.",
+        why="A refused request would be repeated.",
     ),
     Mutant(
         name="client-takes-half-an-answer",
@@ -215,7 +215,7 @@ MUTANTS = (
         old='  if (answer === undefined) throw new NetworkError("The answer was cut off.");\n',
         new="",
         tests=("app/web/src/khala/requests.test.ts",),
-        why="An answer that was cut off would be taken for none.",
+        why="A truncated response would count as an empty one.",
     ),
     Mutant(
         name="client-insists-once-more",
@@ -223,6 +223,6 @@ MUTANTS = (
         old="if (!isTransient(error) || attempt + 1 >= maxAttempts) throw error;",
         new="if (!isTransient(error) || attempt >= maxAttempts) throw error;",
         tests=("app/web/src/khala/requests.test.ts",),
-        why="One try more would be made than was asked for.",
+        why="One attempt more than configured would be made.",
     ),
 )

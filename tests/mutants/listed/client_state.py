@@ -1,4 +1,4 @@
-"""Mutants of what the TypeScript client knows, in `app/web/src/khala`."""
+"""Mutants of the TypeScript client's state in `app/web/src/khala`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -33,7 +33,7 @@ MUTANTS = (
         old="const blocks = [...content];",
         new="const blocks = content as Block[];",
         tests=("app/web/src/khala/fold.test.ts",),
-        why="A state that was given away would change afterwards.",
+        why="A state that callers already hold would change afterwards.",
     ),
     Mutant(
         name="client-applies-a-stale-delta",
@@ -79,7 +79,7 @@ MUTANTS = (
         old="of parts.toSorted((one, other) => one.seq - other.seq)",
         new="of parts",
         tests=("app/web/src/khala/state.test.ts",),
-        why="Parts in another order would be a gap that nothing mends.",
+        why="Parts in another order would be a permanent gap.",
     ),
     Mutant(
         name="client-loses-its-content-to-a-head",
@@ -87,7 +87,7 @@ MUTANTS = (
         old="head.content && head.seq >= own.seq ?",
         new="head.content ?",
         tests=("app/web/src/khala/state.test.ts",),
-        why="An older head would put an answer back.",
+        why="An older head would revert an answer.",
     ),
     Mutant(
         name="client-lacks-parts-unnoticed",
@@ -95,7 +95,7 @@ MUTANTS = (
         old="return ENDED.includes(status) && seq < headSeq;",
         new="return ENDED.includes(status) && seq < headSeq - 1;",
         tests=("app/web/src/khala/state.test.ts",),
-        why="An answer that ended without its last part would never be mended.",
+        why="An answer that ended without its last part would never be repaired.",
     ),
     Mutant(
         name="client-repeats-older-messages",
@@ -138,12 +138,12 @@ MUTANTS = (
         why="A delta from before our list would be applied over it.",
     ),
     Mutant(
-        name="client-forgets-a-known-round",
+        name="client-forgets-a-known-step",
         file="app/web/src/khala/state.ts",
         old="const step = message.step ?? newestStep;",
         new="const step = newestStep ?? message.step;",
         tests=("app/web/src/khala/state.test.ts",),
-        why="A page would show an older step than it has heard of.",
+        why="A page would show an older step than it has received.",
     ),
     Mutant(
         name="client-patch-appends-what-was-replaced",
@@ -151,7 +151,7 @@ MUTANTS = (
         old="after.text.length > before.text.length && after.text.startsWith(before.text))",
         new="after.text.length > before.text.length)",
         tests=("app/web/src/khala/patches.test.ts",),
-        why="A text that was replaced would show a mixture of both.",
+        why="A replaced text would show a mixture of both texts.",
     ),
     Mutant(
         name="client-patch-of-another-state",
@@ -159,7 +159,7 @@ MUTANTS = (
         old="  if (content.length !== patch.length) return mismatch(id);\n",
         new="",
         tests=("app/web/src/khala/patches.test.ts",),
-        why="A page could show what no server has said, without noticing.",
+        why="A page could show text that no server has sent, without noticing.",
     ),
     Mutant(
         name="client-patch-keeps-cut-blocks",
@@ -167,7 +167,7 @@ MUTANTS = (
         old="before?.content.slice(0, patch.length) ?? []",
         new="before?.content.slice() ?? []",
         tests=("app/web/src/khala/patches.test.ts",),
-        why="Blocks that are gone would stay in sight.",
+        why="Removed blocks would remain visible.",
     ),
     Mutant(
         name="client-branches-of-another-role",

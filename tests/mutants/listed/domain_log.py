@@ -1,4 +1,4 @@
-"""Mutants of the fold, the flush policy, rounds and receipts in `app/khala/domain`."""
+"""Mutants of the fold, the flush policy, steps and receipts in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -12,7 +12,7 @@ MUTANTS = (
             "tests/laws/test_fold_cases.py",
             "tests/laws/test_fold.py::test_arguments_stay_until_new_ones_come_and_those_take_the_place_of_both",
         ),
-        why="Arguments that somebody edited and that went to a blob would not be shown.",
+        why="Edited arguments in a blob would not be shown.",
     ),
     Mutant(
         name="status-keeps-the-deadline-of-a-question",
@@ -42,7 +42,7 @@ MUTANTS = (
         old='open_states = ("queued", "running", "blocked")',
         new='open_states = ("queued", "running")',
         tests=("tests/laws/test_fold.py::test_whatever_a_call_waits_for_it_is_cancelled_with_its_run",),
-        why="A canceled run would show a question that nobody can answer.",
+        why="A canceled run would show an approval that cannot be decided any more.",
     ),
     Mutant(
         name="text-after-the-part-that-follows-it",
@@ -112,7 +112,7 @@ MUTANTS = (
         old="        self.urgent = at_once",
         new="        self.urgent = False",
         tests=("tests/laws/test_flush.py",),
-        why="What did not fit into a transaction would wait for its age again.",
+        why="Text that did not fit into a transaction would wait for its age again.",
     ),
     Mutant(
         name="pieces-two-bytes-too-long",
@@ -120,7 +120,7 @@ MUTANTS = (
         old="6 * len(text) + 2 <= limit",
         new="6 * len(text) <= limit",
         tests=("tests/laws/test_fold.py::test_no_piece_is_a_byte_over_its_limit",),
-        why="A part could be two bytes over what one part holds.",
+        why="A part could exceed its size limit by two bytes.",
     ),
     Mutant(
         name="last-surrogate-is-storable",
@@ -133,12 +133,12 @@ MUTANTS = (
         why="Postgres would refuse the text, and the run's whole batch with it.",
     ),
     Mutant(
-        name="waits-looks-at-the-first-round",
+        name="waits-reads-the-first-step",
         file="app/khala/domain/run_progress.py",
         old="for call in self.steps[-1].calls)",
         new="for call in self.steps[0].calls)",
-        tests=("tests/laws/test_run_progress.py::test_a_run_waits_for_what_its_last_round_asks",),
-        why="A run that goes on after an approval in a later round would say that it was interrupted.",
+        tests=("tests/laws/test_run_progress.py::test_a_run_waits_for_the_approvals_of_its_last_step",),
+        why="A run that goes on after an approval in a later step would say that it was interrupted.",
     ),
     Mutant(
         name="replies-count-as-steps",
@@ -148,7 +148,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_agents.py::test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue",
         ),
-        why="A reply without tools would use up one of the allowed rounds.",
+        why="A reply without tools would use up one of the allowed steps.",
     ),
     Mutant(
         name="last-text-is-not-read",
@@ -159,7 +159,7 @@ MUTANTS = (
         why="A run that is taken over would ask the model again for text that is stored.",
     ),
     Mutant(
-        name="a-round-is-over-with-its-first-call",
+        name="a-step-ends-with-its-first-call",
         file="app/khala/domain/run_progress.py",
         old="return all(call.result is not None for call in self.calls)",
         new="return any(call.result is not None for call in self.calls)",
@@ -167,7 +167,7 @@ MUTANTS = (
             "tests/integration/test_approvals.py::test_calls_beside_a_blocked_one_run_and_keep_their_results",
             "tests/integration/test_agents.py::test_a_tool_that_is_forbidden_while_its_call_waits_is_not_run",
         ),
-        why="A run that is resumed would ask the model before all calls of the round have ended.",
+        why="A run that is resumed would ask the model before all calls of the step have ended.",
     ),
     Mutant(
         name="edited-arguments-in-a-blob-are-not-read",
@@ -177,7 +177,7 @@ MUTANTS = (
         tests=(
             "tests/laws/test_run_progress.py::test_arguments_that_somebody_changed_are_those_of_the_call_wherever_they_are_kept",
         ),
-        why="A run that is taken over would run a call with arguments that nobody approved.",
+        why="A run that is taken over would execute a call with unapproved arguments.",
     ),
     Mutant(
         name="costs-are-not-witnessed",
@@ -185,7 +185,7 @@ MUTANTS = (
         old="tool_call_id, _stored(data), format_optional(cost_usd)]",
         new="tool_call_id, _stored(data)]",
         tests=("tests/laws/test_receipts.py::test_any_change_of_any_field_changes_the_last_hash",),
-        why="Somebody could change what a call has cost, unseen.",
+        why="The cost of a call could be changed undetected.",
     ),
     Mutant(
         name="receipts-are-not-chained",
@@ -193,7 +193,7 @@ MUTANTS = (
         old="hashlib.sha256(previous + msgspec",
         new="hashlib.sha256(msgspec",
         tests=("tests/laws/test_receipts.py::test_one_less_one_more_and_another_order_change_it",),
-        why="Somebody could take a receipt away, unseen.",
+        why="A receipt could be removed undetected.",
     ),
     Mutant(
         name="large-floats-change-their-hash",
@@ -201,6 +201,6 @@ MUTANTS = (
         old="return int(Decimal(repr(value)))",
         new="return int(value)",
         tests=("tests/laws/test_receipts.py::test_a_float_that_is_whole_counts_as_the_number_that_postgres_writes",),
-        why="An honest receipt would be told as changed.",
+        why="An unchanged receipt would be reported as changed.",
     ),
 )

@@ -4,12 +4,12 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        name="an-requester-keeps-their-other-keys",
+        name="a-requester-keeps-their-other-keys",
         file="app/khala/domain/access.py",
         old="return msgspec.structs.replace(caller, **others) if caller.user_id == user_id else None",
         new="return caller if caller.user_id == user_id else None",
         tests=("tests/unit/test_access.py::test_the_requester_of_a_run_is_its_user_or_without_one_the_same_key",),
-        why="An requester could edit arguments by a key that they did not ask by.",
+        why="A requester could edit arguments by a key that they did not ask by.",
     ),
     Mutant(
         name="a-key-that-does-not-fit-hides-the-link",

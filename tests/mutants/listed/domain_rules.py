@@ -12,7 +12,7 @@ MUTANTS = (
             "tests/unit/test_access.py",
             "tests/integration/test_revocation.py::test_signing_out_ends_the_subscriptions_of_the_account_and_no_others",
         ),
-        why="Whoever has signed out, or whose token was revoked, could go on reading.",
+        why="A user could continue to read after signing out or after their token is revoked.",
     ),
     Mutant(
         name="the-shortest-grant-wins",
@@ -282,6 +282,6 @@ MUTANTS = (
         tests=(
             "tests/integration/test_tool_rules_api.py::test_a_user_is_offered_all_tools_and_a_guest_those_without_network",
         ),
-        why="Anybody could make the server fetch what they like.",
+        why="Anyone could make the server fetch any URL.",
     ),
 )

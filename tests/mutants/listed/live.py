@@ -12,7 +12,7 @@ MUTANTS = (
             "tests/unit/test_observer.py",
             "tests/integration/test_revocation.py::test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothing_leaks",
         ),
-        why="What was said after a cut would reach whoever was cut.",
+        why="An observer whose access is revoked would receive later frames.",
     ),
     Mutant(
         name="a-fall-goes-to-the-last-frame-dropped",
@@ -31,7 +31,7 @@ MUTANTS = (
         old=("        self.suspended = True\n        self.client.drop_frames(self)\n"),
         new="        self.suspended = True\n",
         tests=("tests/unit/test_observer.py",),
-        why="What waits for a slow reader would be sent after the cut.",
+        why="Frames that wait for a slow reader would be sent after a revocation.",
     ),
     Mutant(
         name="a-drop-forgets-the-first-frames",
@@ -68,7 +68,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_a_change_of_access_between_authorization_and_first_read_is_noticed",
         ),
-        why="Whoever lost access between the check and the first read would get a snapshot.",
+        why="A user who lost access between the check and the first read would get a snapshot.",
     ),
     Mutant(
         name="a-read-that-was-left-is-sent",
@@ -87,7 +87,7 @@ MUTANTS = (
         old=("        elif not subscription.suspended:\n            await self._advance"),
         new=("        else:\n            await self._advance"),
         tests=("tests/unit/test_observer.py",),
-        why="What was read before the cut was noticed would be sent after it.",
+        why="Changes that were read before a revocation was noticed would be sent after it.",
     ),
     Mutant(
         name="the-outbox-only-grows",
@@ -103,7 +103,7 @@ MUTANTS = (
         old="if not subscription.behind and not subscription.suspended and subscription in",
         new="if not subscription.behind and subscription in",
         tests=("tests/unit/test_observer.py",),
-        why="Whoever was cut would hear who is there.",
+        why="An observer whose access is revoked would receive presence.",
     ),
     Mutant(
         name="a-stale-read-moves-the-topic",
@@ -114,7 +114,7 @@ MUTANTS = (
             "tests/integration/test_hub.py::test_an_observer_whose_first_read_is_overtaken_catches_up",
             "tests/integration/test_hub.py::test_a_read_from_an_earlier_cursor_moves_no_observer_back",
         ),
-        why="Observers would be told the same change twice.",
+        why="Observers would receive the same change twice.",
     ),
     Mutant(
         name="a-read-that-was-overtaken-is-forgotten",
@@ -138,7 +138,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
-        why="Whoever was cut would follow on.",
+        why="An observer whose access is revoked would continue to follow.",
     ),
     Mutant(
         name="a-sign-out-during-the-admission-is-missed",
@@ -151,7 +151,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_a_sign_out_between_authorization_and_subscription_is_noticed",
         ),
-        why="Whoever signed out while they subscribed would follow on until the next poll.",
+        why="A user who signs out while they subscribe would continue to follow until the next poll.",
     ),
     Mutant(
         name="a-failed-look-is-forgotten",
@@ -171,7 +171,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_a_sign_out_between_authorization_and_subscription_is_noticed",
         ),
-        why="Whoever signed out while they subscribed would follow on until the next poll.",
+        why="A user who signs out while they subscribe would continue to follow until the next poll.",
     ),
     Mutant(
         name="a-jwt-outlasts-its-time",
@@ -199,7 +199,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothing_leaks",
         ),
-        why="Observers in doubt would never hear anything again.",
+        why="Observers that wait for a recheck would never receive anything again.",
     ),
     Mutant(
         name="links-end-with-the-account",
@@ -209,7 +209,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_access_by_a_link_continues_when_the_account_beside_it_ends",
         ),
-        why="Whoever signs out would lose what a link opens for them.",
+        why="A user who signs out would lose the access that a link grants.",
     ),
     Mutant(
         name="a-trusted-grant-has-no-end",
@@ -235,7 +235,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_revocations_during_an_outage_of_the_listener_are_noticed_after_it",
         ),
-        why="What happened while the connection was lost would show at the next poll only.",
+        why="Changes during a lost connection would show only at the next poll.",
     ),
     Mutant(
         name="the-poll-always-looks",
@@ -251,7 +251,7 @@ MUTANTS = (
         old=("            if not self._is_watched():\n                continue\n"),
         new="",
         tests=("tests/unit/test_fallback_poll.py",),
-        why="A process that nobody follows would ask the database for nothing.",
+        why="A process without observers would poll the database needlessly.",
     ),
     Mutant(
         name="the-poll-forgets-credentials",
@@ -267,7 +267,7 @@ MUTANTS = (
         old=("                del self._reading[key]\n                shared = False\n                read"),
         new="                read",
         tests=("tests/unit/test_catch_up_reader.py",),
-        why="Whoever subscribes right after a change could be told of the state before it.",
+        why="A subscription right after a change could get the state before it.",
     ),
     Mutant(
         name="whoever-leaves-takes-the-read-along",
@@ -285,7 +285,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
         ),
-        why="A page that opens a thread anew would be told to forget what it never had.",
+        why="A page that opens a thread for the first time would get a reset.",
     ),
     Mutant(
         name="the-same-state-is-told-again",
@@ -303,7 +303,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_presence.py::test_a_participant_who_loses_access_is_removed_and_gets_no_more_presence",
         ),
-        why="Whoever was cut could hear once more who is there.",
+        why="An observer whose access is revoked could receive presence once more.",
     ),
     Mutant(
         name="a-frame-of-126-bytes-is-short",

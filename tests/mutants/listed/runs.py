@@ -20,7 +20,7 @@ MUTANTS = (
             "tests/integration/test_runs.py::test_every_model_call_leaves_a_receipt",
             "tests/integration/test_runs.py::test_a_connection_lost_midstream_keeps_the_text_with_an_error",
         ),
-        why="What failing calls cost would count for no budget.",
+        why="The cost of failing calls would count for no budget.",
     ),
     Mutant(
         name="a-call-that-was-never-made-costs",
@@ -28,7 +28,7 @@ MUTANTS = (
         old="if call.started else TokenUsage()",
         new="if call else TokenUsage()",
         tests=("tests/unit/test_usage_tally.py",),
-        why="A run that is refused would use up what is left of the budget.",
+        why="A refused run would use up the rest of the budget.",
     ),
     Mutant(
         name="text-before-the-interruption-is-forgotten",
@@ -36,7 +36,7 @@ MUTANTS = (
         old='return ModelReply(prompt.partial_answer + "".join(call.chunks), completed)',
         new='return ModelReply("".join(call.chunks), completed)',
         tests=("tests/integration/test_leases.py::test_an_answer_interrupted_after_its_last_word_is_complete",),
-        why="The next round would be asked without what was said before the interruption.",
+        why="The next model call would lack the text from before the interruption.",
     ),
     Mutant(
         name="thoughts-are-free",
@@ -188,7 +188,7 @@ MUTANTS = (
         old="            self._progress.pending_text = reply.text\n",
         new="            pass\n",
         tests=("tests/integration/test_agents.py::test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt",),
-        why="The model would not know what it has said before its calls.",
+        why="The model would not get its own text from before its calls.",
     ),
     Mutant(
         name="callers-tools-wait-for-all-others",
@@ -196,7 +196,7 @@ MUTANTS = (
         old="and any(call.tool in own for call in steps[-1].calls)",
         new="and all(call.tool in own for call in steps[-1].calls)",
         tests=("tests/integration/test_agents.py::test_a_step_with_a_call_of_the_callers_function_ends_the_run",),
-        why="A caller would never hear that its tool was called beside one of Khala's.",
+        why="A caller would never learn that the model called its tool together with one of Khala's.",
     ),
     Mutant(
         name="an-approved-call-is-made-again",
@@ -206,7 +206,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent",
         ),
-        why="A payment that somebody approved once could be made twice.",
+        why="A payment that was approved once could be made twice.",
     ),
     Mutant(
         name="an-approved-call-is-asked-for-again",
@@ -216,7 +216,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_approvals.py::test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent",
         ),
-        why="After a crash somebody would be asked for what they have approved of.",
+        why="After a crash, a user would be asked again for an approval that they have given.",
     ),
     Mutant(
         name="edited-arguments-are-ignored",
@@ -226,7 +226,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_approvals.py::test_changed_arguments_that_are_too_long_for_a_part_are_used_all_the_same",
         ),
-        why="A call would run with the arguments that somebody has changed.",
+        why="A call would run with the original arguments instead of the edited ones.",
     ),
     Mutant(
         name="a-call-begins-before-it-is-told",
@@ -234,7 +234,7 @@ MUTANTS = (
         old="        if ready:\n            await self._recorder.committed()\n",
         new="",
         tests=("tests/integration/test_approvals.py::test_the_start_of_a_call_is_stored_before_the_call_starts",),
-        why="After a crash nobody could tell that the call was made, and it would be made again.",
+        why="After a crash, the call would be unknown, and would be made again.",
     ),
     Mutant(
         name="tools-outlive-their-run",
@@ -250,7 +250,7 @@ MUTANTS = (
         old="args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])",
         new="args = use.args",
         tests=("tests/integration/test_agents.py::test_the_shown_arguments_are_exactly_those_that_are_run",),
-        why="A tool would get characters that nobody was shown.",
+        why="A tool would get characters that were not shown to the approver.",
     ),
     Mutant(
         name="one-executor-more-is-lost",

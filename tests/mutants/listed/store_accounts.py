@@ -28,7 +28,7 @@ MUTANTS = (
         ),
         new='        await audit.record(connection, "token_revoked"',
         tests=("tests/integration/test_notifications.py::test_processes_are_notified_of_credentials_that_end",),
-        why="Whoever stole the token would follow on until the next poll.",
+        why="A thief of the token would continue to follow until the next poll.",
     ),
     Mutant(
         name="one-token-too-many",
@@ -54,7 +54,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_accounts.py::test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions",
         ),
-        why="Whoever stole a session would keep it after the password was changed.",
+        why="A stolen session would survive a change of the password.",
     ),
     Mutant(
         name="a-login-by-a-password-that-was-changed",
@@ -72,7 +72,7 @@ MUTANTS = (
         old="WHERE user_id = $1 ORDER BY created_at DESC, id DESC OFFSET",
         new="WHERE user_id = $1 ORDER BY created_at, id OFFSET",
         tests=("tests/integration/test_access_store.py",),
-        why="With fifty sessions nobody could sign in any more.",
+        why="A user with fifty sessions could not sign in any more.",
     ),
     Mutant(
         name="an-ended-session-is-told-to-nobody",
@@ -91,7 +91,7 @@ MUTANTS = (
         old="runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs",
         new="runs.c.id.in_(run_ids) & (runs",
         tests=("tests/integration/test_leases.py::test_a_claim_leaves_the_run_of_another_account_to_that_account",),
-        why="Tools that somebody else asked for would act with the rights of the claimer.",
+        why="Tool calls for another requester would act with the rights of the claimer.",
     ),
     Mutant(
         name="a-claim-takes-over-what-a-link-asked-for",
@@ -111,7 +111,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_observers_that_keep_access_after_a_claim_continue_without_a_gap",
         ),
-        why="Whoever has the old key would follow on.",
+        why="A holder of the old key would continue to follow.",
     ),
     Mutant(
         name="a-claimed-thread-keeps-its-key",
@@ -139,7 +139,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_access_store.py::test_a_detail_token_works_until_it_expires_for_readers_of_the_thread",
         ),
-        why="A detail would be told after the token's time is up.",
+        why="A detail would be readable after the token has expired.",
     ),
     Mutant(
         name="a-detail-token-is-enough",
@@ -149,7 +149,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_access_store.py::test_a_detail_token_works_until_it_expires_for_readers_of_the_thread",
         ),
-        why="Whoever has seen a stream could read details after losing access.",
+        why="A user who has read a stream could read details after losing access.",
     ),
     Mutant(
         name="one-byte-too-many",

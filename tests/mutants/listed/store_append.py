@@ -28,7 +28,7 @@ MUTANTS = (
         old="\"(run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM ({0}.thread_id, {0}.epoch, 'running')\"",
         new="\"(run.epoch, run.status) IS NOT DISTINCT FROM ({0}.epoch, 'running')\"",
         tests=("tests/integration/test_writer.py::test_a_writer_for_one_thread_cannot_touch_a_run_of_another",),
-        why="Parts could be written under a thread whose lock nobody holds.",
+        why="Parts could be written without the lock of their thread.",
     ),
     Mutant(
         name="a-repeated-append-bumps-the-revision",
@@ -47,7 +47,7 @@ MUTANTS = (
         old="seq = ended.seq, revision = threads.revision, updated_at",
         new="seq = ended.seq, updated_at",
         tests=("tests/laws/test_store.py::test_a_snapshot_and_the_deltas_after_it_give_every_later_snapshot",),
-        why="Observers would not hear that the answer has ended.",
+        why="Observers would not be notified of the end of the answer.",
     ),
     Mutant(
         name="the-end-of-a-run-wakes-nobody",
@@ -89,7 +89,7 @@ MUTANTS = (
         old="    await ledger.settle(driver, settled)\n",
         new="",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
-        why="What a run has reserved would never come back.",
+        why="The reservation of a run would never be released.",
     ),
     Mutant(
         name="an-answer-leaves-nobody-unread",
@@ -117,7 +117,7 @@ MUTANTS = (
         old="run_id = $1 AND seq > $2 AND",
         new="run_id = $1 AND seq >= $2 AND",
         tests=("tests/integration/test_api_reads.py::test_parts_are_read_from_any_seq_on",),
-        why="A reader who asks for what follows would get a part twice.",
+        why="A reader who requests the following parts would get a part twice.",
     ),
     Mutant(
         name="the-end-comes-before-the-last-parts",
@@ -159,7 +159,7 @@ MUTANTS = (
         old=("            self._lost = True\n            self._on_lost()\n"),
         new="            self._lost = True\n",
         tests=("tests/integration/test_writer.py::test_a_writer_whose_lease_was_taken_over_is_fenced_off",),
-        why="An executor would ask a model for text that nobody keeps.",
+        why="An executor would request text from a model that is never stored.",
     ),
     Mutant(
         name="whoever-waits-is-not-told-of-a-lost-lease",

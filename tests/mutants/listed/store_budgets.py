@@ -9,7 +9,7 @@ MUTANTS = (
         old='if row.state == "pending":',
         new='if row.state in ("pending", "denied"):',
         tests=("tests/integration/test_leases.py::test_a_decision_cannot_be_changed_while_its_run_is_unfinished",),
-        why="A call that somebody denied would run after a later approval.",
+        why="A denied call would run after a later approval.",
     ),
     Mutant(
         name="an-approval-of-another-call",
@@ -17,7 +17,7 @@ MUTANTS = (
         old="if decision.digest is not None and decision.digest != row.digest:",
         new="if decision.digest is not None and not row.digest:",
         tests=("tests/integration/test_approvals.py::test_a_decision_is_bound_to_the_digest_of_the_call",),
-        why="Somebody would approve of a call that they have not seen.",
+        why="A user would approve a call that they have not seen.",
     ),
     Mutant(
         name="an-answer-wakes-no-executor",
@@ -60,7 +60,7 @@ MUTANTS = (
         ),
         new='return bool(row.state == ("approved" if decision.approved else "denied"))',
         tests=("tests/integration/test_leases.py::test_a_decision_with_other_arguments_is_another_decision",),
-        why="Whoever changes the arguments too late would be told that their change counts.",
+        why="A user who edits the arguments too late would get a success.",
     ),
     Mutant(
         name="a-run-is-settled-twice",
@@ -103,7 +103,7 @@ MUTANTS = (
         old="WHERE budget.settled + $6::numeric <= $7::numeric",
         new="WHERE budget.settled + $6::numeric < $7::numeric",
         tests=("tests/integration/test_budgets.py::test_an_amount_is_counted_up_to_the_limit_and_not_beyond",),
-        why="What fits just so would be refused.",
+        why="An amount that exactly fits would be refused.",
     ),
     Mutant(
         name="what-was-not-counted-is-taken-back",
@@ -129,7 +129,7 @@ MUTANTS = (
         old='cut_off=ending.unheld_status == "running")',
         new="cut_off=ending.unheld_status is not None)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
-        why="Whoever cancels a run that never began would pay for it.",
+        why="A user who cancels a run before its start would pay for it.",
     ),
     Mutant(
         name="read-up-to-the-future",
@@ -139,7 +139,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_account_feed.py::test_messages_after_a_read_mark_are_unread_whatever_their_content",
         ),
-        why="What comes next would never show as unread.",
+        why="Later messages would never show as unread.",
     ),
     Mutant(
         name="a-read-mark-goes-back",
@@ -177,7 +177,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_account_feed.py::test_messages_after_a_read_mark_are_unread_whatever_their_content",
         ),
-        why="What was read to its end would show as unread.",
+        why="A thread that was read to its end would show as unread.",
     ),
     Mutant(
         name="an-expired-session-watches-its-list",
@@ -188,7 +188,7 @@ MUTANTS = (
             "tests/integration/test_revocation.py::test_an_expired_credential_is_revoked_within_a_second_and_keys_continue",
             "tests/integration/test_access_store.py",
         ),
-        why="The list would be told to a browser whose session has ended.",
+        why="A browser whose session has ended would get the list.",
     ),
     Mutant(
         name="active-guests-are-deleted",
@@ -214,7 +214,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_budgets.py::test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs",
         ),
-        why="A run that ends later could not give back what it has reserved.",
+        why="A run that ends later could not release its reservation.",
     ),
     Mutant(
         name="a-threads-row-goes-before-its-messages",

@@ -32,7 +32,7 @@ MUTANTS = (
         why="An owner could turn a member's call on the member's private files.",
     ),
     Mutant(
-        name="an-requester-edits-by-another-right",
+        name="a-requester-edits-by-another-right",
         file="app/khala/store/tools/approvals.py",
         old='access.authorizations(driver, [(run["thread_id"], requester)])',
         new='access.authorizations(driver, [(run["thread_id"], caller)])',

@@ -86,7 +86,7 @@ MUTANTS = (
             "tests/integration/test_runs.py::test_claims_are_fair_between_owners",
             "tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",
         ),
-        why="Whoever has many threads would get all places.",
+        why="An owner of many threads would get all slots.",
     ),
     Mutant(
         name="ones-own-message-is-unread",
@@ -94,7 +94,7 @@ MUTANTS = (
         old="unread=True, author_id=caller.user_id)",
         new="unread=True)",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_has_its_pending_items_for_its_reader",),
-        why="Whoever sends would see their own message as unread.",
+        why="A sender would see their own message as unread.",
     ),
     Mutant(
         name="an-answer-id-of-another-question",
@@ -188,7 +188,7 @@ MUTANTS = (
         old="          AND id <> ALL($4::uuid[])\n",
         new="          AND $4::uuid[] IS NOT NULL\n",
         tests=("tests/integration/test_runs.py::test_an_executor_does_not_claim_a_run_that_it_executes_already",),
-        why="An executor whose heartbeat was late would run a run twice.",
+        why="An executor with a late heartbeat would execute a run twice.",
     ),
     Mutant(
         name="one-guest-too-many",
@@ -220,7 +220,7 @@ MUTANTS = (
         old='cut_off=ending.unheld_status == "running")',
         new="cut_off=False)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
-        why="Whoever cancels in time would pay for no call.",
+        why="A user who cancels in time would pay for no call.",
     ),
     Mutant(
         name="viewers-may-cancel",
@@ -236,7 +236,7 @@ MUTANTS = (
         old="(PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place",
         new="(PARTITION BY fairness_key ORDER BY id) AS place",
         tests=("tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",),
-        why="Whoever has all places would get the next one, too.",
+        why="An owner of all slots would get the next one, too.",
     ),
     Mutant(
         name="a-take-over-crosses-an-append",
@@ -244,7 +244,7 @@ MUTANTS = (
         old="FOR NO KEY UPDATE OF runs, threads SKIP LOCKED",
         new="FOR NO KEY UPDATE OF runs SKIP LOCKED",
         tests=("tests/integration/test_leases.py::test_a_run_is_not_taken_over_while_its_thread_is_written_to",),
-        why="A zombie's append could commit after the take-over has read what is stored.",
+        why="A stale executor's append could commit after the take-over has read the parts.",
     ),
     Mutant(
         name="a-run-that-was-taken-over-is-not-called-off",

@@ -1,4 +1,4 @@
-"""Mutants of threads, their readers and who may open them in `app/khala/store`."""
+"""Mutants of threads, their readers and access to them in `app/khala/store`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -19,7 +19,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
-        why="Whoever follows by a link or because the thread was public would follow on.",
+        why="Observers by a link or by public access would continue to follow.",
     ),
     Mutant(
         name="an-expired-link-lists-its-thread",
@@ -27,7 +27,7 @@ MUTANTS = (
         old="(share_links.c.key_hash == caller.share_key_hash) & ~ended",
         new="share_links.c.key_hash == caller.share_key_hash",
         tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_until_it_expires",),
-        why="The title of a thread would be told to whoever has an ended link.",
+        why="A holder of an expired link would get the title of the thread.",
     ),
     Mutant(
         name="a-change-tells-nobody",
@@ -35,7 +35,7 @@ MUTANTS = (
         old=("    await notify(connection, THREADS_CHANNEL, str(thread_id))\n    return revision"),
         new="    return revision",
         tests=("tests/integration/test_notifications.py::test_observers_are_notified",),
-        why="Observers would hear of a new title at the next poll only.",
+        why="Observers would get a new title only at the next poll.",
     ),
     Mutant(
         name="a-reset-is-a-delta",
@@ -88,7 +88,7 @@ MUTANTS = (
         old=('THREADS_CHANNEL, thread_ids)\n    await notify(connection, RUNS_CHANNEL, "")\n'),
         new="THREADS_CHANNEL, thread_ids)\n",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
-        why="A model would be paid for an answer that nobody can read, until the next sweep.",
+        why="Until the next sweep, a model would be paid for an answer that cannot be read.",
     ),
     Mutant(
         name="a-hundred-messages-are-too-many",
@@ -147,7 +147,7 @@ MUTANTS = (
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
             "tests/integration/test_cursors.py::test_a_cursor_at_a_reset_continues_from_it",
         ),
-        why="Whoever has seen the reset would get it again.",
+        why="A reader who has received the reset would get it again.",
     ),
     Mutant(
         name="a-snapshot-after-the-reset-says-reset",
@@ -155,7 +155,7 @@ MUTANTS = (
         old='reset=first["reset_revision"] > after)',
         new='reset=first["reset_revision"] >= after)',
         tests=("tests/integration/test_cursors.py::test_a_cursor_at_a_reset_continues_from_it",),
-        why="A client would throw away what it holds though nothing was reset since.",
+        why="A client would discard its state although nothing was reset since.",
     ),
     Mutant(
         name="there-is-always-more",

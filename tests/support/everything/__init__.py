@@ -1,4 +1,4 @@
-"""The protocol's reference server, which has a bit of everything: installed once by the lock file, run by our node."""
+"""The reference server of MCP, `server-everything`: installed once by its lock file, run by the bundled Node."""
 
 import fcntl
 import os
@@ -16,12 +16,12 @@ PROGRAM = Path("node_modules", "@modelcontextprotocol", "server-everything", "di
 
 
 def command(transport: str) -> list[str]:
-    """What starts it: with `stdio`, or with `streamableHttp` on the port that the variable PORT says."""
+    """The command that starts it, with `stdio`, or with `streamableHttp` on the port of the variable PORT."""
     return [str(NODE), str(_installed() / PROGRAM), transport]
 
 
 def _installed() -> Path:
-    """Where it is. Many processes may ask at once: one installs, all or nothing."""
+    """The folder of the server. Of concurrent processes, one installs it, atomically."""
     folder = CACHE / sha256(b"".join((HERE / name).read_bytes() for name in PACKAGES)).hexdigest()[:16]
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:

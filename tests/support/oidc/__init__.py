@@ -1,1 +1,1 @@
-"""OpenID Providers for tests: a real one as a process, and a forger's in this one."""
+"""OpenID Providers for tests: a real one in another process, and a forged one in this process."""

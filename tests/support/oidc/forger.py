@@ -1,4 +1,4 @@
-"""An issuer that signs and answers whatever a test wants: the providers that a careful client must not believe.
+"""An issuer with scripted tokens and responses, for providers that a client must reject.
 
 async with forging() as forger:
     forger.id_token = forger.signed(aud="somebody else")
@@ -22,7 +22,7 @@ CLIENT = "khala"
 
 @dataclass
 class Answer:
-    """What is said to one path. `hold`: fall silent until this is set."""
+    """The response of one path. With `hold`, it is delayed until this event is set."""
 
     body: object = field(default_factory=dict)
     status: int = 200
@@ -33,7 +33,7 @@ class Answer:
         body = self.body if isinstance(self.body, bytes) else msgspec.json.encode(self.body)
         headers = {"content-type": "application/json", "connection": "close", **self.headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"HTTP/1.1 {self.status} Said\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
+        return f"HTTP/1.1 {self.status} Scripted\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 class Forger:
@@ -43,25 +43,25 @@ class Forger:
         self.url = ""
         self.key: Key = RSAKey.generate_key(2048, {"kid": "first", "use": "sig"})
         self.others: list[Key] = []
-        self.asked: Counter[str] = Counter()
-        self.heard: dict[str, str] = {}
+        self.request_counts: Counter[str] = Counter()
+        self.request_bodies: dict[str, str] = {}
         self.answers: dict[str, Answer] = {}
         self._arrived = asyncio.Condition()
         self.id_token: object = None
 
     @property
     def settings(self) -> OidcSettings:
-        """What a server has to be told to ask here."""
+        """The settings of a server that uses this issuer."""
         return OidcSettings(issuer=self.url, client_id=CLIENT, client_secret="secret", name="Example")
 
     @property
     def discovery(self) -> dict[str, object]:
-        """What an honest issuer would say of itself."""
+        """The discovery document of an honest issuer."""
         paths = {"authorization_endpoint": "/auth", "token_endpoint": "/token", "jwks_uri": "/jwks"}
         return {"issuer": self.url, **{name: self.url + path for name, path in paths.items()}}
 
     def claims(self, **changed: object) -> dict[str, object]:
-        """What an honest token says; a claim changed to None is left out."""
+        """The claims of an honest token with changes; a claim that is None is left out."""
         now = int(time.time())
         honest = {"iss": self.url, "sub": "alice", "aud": CLIENT, "exp": now + 300, "iat": now, "nonce": "nonce"}
         return {name: value for name, value in (honest | changed).items() if value is not None}
@@ -74,7 +74,7 @@ class Forger:
         return jwt.encode(head, self.claims(**changed), key, algorithms=[str(head["alg"])])
 
     def answer(self, path: str) -> Answer:
-        """What is said to this path: as a test has set it, or else honestly."""
+        """The response of this path: the scripted one, or an honest one."""
         if path in self.answers:
             return self.answers[path]
         keys = [key.as_dict(private=False) for key in (self.key, *self.others)]
@@ -85,10 +85,10 @@ class Forger:
         }
         return Answer(honest[path]) if path in honest else Answer(status=404)
 
-    async def heard_of(self, path: str, timeout: float = 5.0) -> None:
-        """Once somebody has asked for this path."""
+    async def wait_for_request(self, path: str, timeout: float = 5.0) -> None:
+        """Wait until this path has been requested."""
         async with asyncio.timeout(timeout), self._arrived:
-            await self._arrived.wait_for(lambda: self.asked[path] > 0)
+            await self._arrived.wait_for(lambda: self.request_counts[path] > 0)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
@@ -96,9 +96,9 @@ class Forger:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             path = head.split(" ")[1]
             _, _, length = head.partition("content-length: ")
-            self.heard[path] = (await reader.readexactly(int(length.split()[0]))).decode() if length else ""
+            self.request_bodies[path] = (await reader.readexactly(int(length.split()[0]))).decode() if length else ""
             async with self._arrived:
-                self.asked[path] += 1
+                self.request_counts[path] += 1
                 self._arrived.notify_all()
             answer = self.answer(path)
             if answer.hold is not None:
@@ -113,7 +113,7 @@ class Forger:
 
 @asynccontextmanager
 async def forging() -> AsyncIterator[Forger]:
-    """A forger that listens until the context ends."""
+    """A forger that listens for as long as this is open."""
     forger = Forger()
     server = await asyncio.start_server(forger.serve, "127.0.0.1", 0)
     forger.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

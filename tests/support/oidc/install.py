@@ -1,4 +1,4 @@
-"""The real provider's packages, installed once by the lock file. The node that runs them comes with ours."""
+"""Installs the packages of the real provider by their lock file, once, and runs them with the bundled Node."""
 
 import fcntl
 import os
@@ -20,14 +20,14 @@ PACKAGES = ("package.json", "package-lock.json")
 
 
 def installed() -> Path:
-    """The provider's program, beside its packages. Many processes may ask at once: one installs."""
+    """The provider's program beside its packages. Of concurrent processes, one installs them."""
     program = HERE / "provider.mjs"
     CACHE.mkdir(parents=True, exist_ok=True)
     with _locked(CACHE / "lock"):
         folder = CACHE / _digest(*(HERE / name for name in PACKAGES))
         if not folder.exists():
             _install(folder)
-        # Beside the packages, for that is where node looks for them.
+        # Beside the packages, where Node looks for them.
         copy = folder / f"provider-{_digest(program)}.mjs"
         if not copy.exists():
             shutil.copy(program, copy)
@@ -35,7 +35,7 @@ def installed() -> Path:
 
 
 def _install(folder: Path) -> None:
-    """All or nothing: an installation that was killed halfway is never taken for a whole one."""
+    """Install atomically: an interrupted installation is never used."""
     shutil.rmtree(partial := folder.with_suffix(".partial"), ignore_errors=True)
     partial.mkdir()
     for name in PACKAGES:

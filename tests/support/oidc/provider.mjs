@@ -1,7 +1,7 @@
-// An OpenID Provider for tests: everybody is signed in as the request's `login_hint` says (or as the first account), and consents to everything.
+// An OpenID Provider for tests: it signs users in as the request's `login_hint` (or as the first account), with consent to everything.
 //
-// Its settings are JSON in the first argument: { clients, accounts, audience, conform }. It says {"issuer": …} on one line
-// once it listens, answers each line that it is told with one line, and ends when its input does.
+// Its settings are JSON in the first argument: { clients, accounts, audience, conform }. It prints {"issuer": …} on one line
+// once it listens, answers each line of its input with one line, and ends with its input.
 import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
@@ -67,7 +67,7 @@ async function interact(request, response) {
   return provider.interactionFinished(request, response, { consent }, { mergeWithLastSubmission: true });
 }
 
-const orders = {
+const commands = {
   rotate: () => { keys = freshKeys(); open(provider.issuer); return {}; },
   answered: () => answered,
 };
@@ -84,5 +84,5 @@ server.listen(0, "127.0.0.1", () => {
   console.log(JSON.stringify({ issuer: provider.issuer }));
 });
 const lines = createInterface({ input: process.stdin });
-lines.on("line", (order) => console.log(JSON.stringify(orders[order]())));
+lines.on("line", (command) => console.log(JSON.stringify(commands[command]())));
 lines.on("close", () => process.exit());

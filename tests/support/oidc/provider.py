@@ -1,4 +1,4 @@
-"""A real OpenID Provider as a process of its own, where everybody signs in by name alone.
+"""A real OpenID Provider as a process, where users sign in by name without a password.
 
 with running() as provider:
     begun = await Provider(provider.settings()).begin(CALLBACK)
@@ -21,11 +21,11 @@ from khala.identity.oidc import OidcSettings
 from tests.support.oidc.install import NODE, installed
 
 CALLBACK = "http://127.0.0.1:1/auth/callback"
-"""Nobody listens there; `authorize` stops before it."""
+"""No server listens there; `authorize` stops before it."""
 SIGNED_OUT = "http://127.0.0.1:1/"
 AUDIENCE = "https://khala.example/api"
-"""Whom the provider's access tokens are for, when one is asked for."""
-SECRET = "a+b%2F:c/d&e=f~g"  # with everything that a form encodes
+"""The audience of the provider's access tokens, if one is requested."""
+SECRET = "a+b%2F:c/d&e=f~g"  # with all characters that a form encodes
 ACCOUNTS: Mapping[str, Mapping[str, object]] = {
     "alice": {"name": "Alice Example", "email": "Alice@Example.org", "email_verified": True},
     "bob": {"name": "Bob Example", "email": "bob@example.org", "email_verified": False},
@@ -41,25 +41,25 @@ class RealProvider:
     def __init__(self, settings: Mapping[str, object]) -> None:
         command = [str(NODE), str(installed()), json.dumps(settings)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.issuer = str(self._heard()["issuer"])
+        self.issuer = str(self._read_answer()["issuer"])
 
     def settings(self, client: str = "khala", audience: str | None = None) -> OidcSettings:
-        """What Khala has to be told to be this client."""
+        """The settings of Khala as this client."""
         secret = SECRET if client == "khala" else None
         return OidcSettings(
             issuer=self.issuer, client_id=client, client_secret=secret, audience=audience, name="Example"
         )
 
     def rotate_keys(self) -> None:
-        """From now on sign with new keys, and forget the old."""
-        self._told("rotate")
+        """Replace the signing keys."""
+        self._call("rotate")
 
     def answered(self, path: str) -> int:
-        """How many requests for this path there were."""
-        return int(self._told("answered").get(path, 0))
+        """The number of requests for this path."""
+        return int(self._call("answered").get(path, 0))
 
     async def authorize(self, url: str, *, login: str = "alice", **parameters: str) -> str:
-        """Follow the way of a new browser from `url` until it leaves the provider, and return where it goes."""
+        """Follow the redirects from `url` as a new browser until they leave the provider; returns the last target."""
         async with httpx.AsyncClient() as browser:
             target = str(httpx.URL(url).copy_merge_params({"login_hint": login, **parameters}))
             while target.startswith(self.issuer):
@@ -69,15 +69,20 @@ class RealProvider:
             return target
 
     async def code(self, url: str, *, login: str = "alice") -> str:
-        """The code that such a browser comes back with."""
+        """The authorization code at the end of these redirects."""
         return parameter(await self.authorize(url, login=login), "code")
 
     async def access_token(self, *, login: str = "alice", resource: str = AUDIENCE) -> str:
-        """A JWT for `resource`, as another program gets it for its user."""
+        """A JWT for `resource`, as another application gets it for its user."""
         verifier = generate_token(48)
-        asked = {"client_id": "khala-public", "redirect_uri": CALLBACK, "response_type": "code", "scope": "openid api"}
-        asked |= {"code_challenge": create_s256_code_challenge(verifier), "code_challenge_method": "S256"}
-        url = await self.authorize(f"{self.issuer}/auth", login=login, resource=resource, **asked)
+        request = {
+            "client_id": "khala-public",
+            "redirect_uri": CALLBACK,
+            "response_type": "code",
+            "scope": "openid api",
+        }
+        request |= {"code_challenge": create_s256_code_challenge(verifier), "code_challenge_method": "S256"}
+        url = await self.authorize(f"{self.issuer}/auth", login=login, resource=resource, **request)
         form = {"grant_type": "authorization_code", "code": parameter(url, "code"), "code_verifier": verifier}
         form |= {"client_id": "khala-public", "redirect_uri": CALLBACK, "resource": resource}
         async with httpx.AsyncClient() as program:
@@ -85,32 +90,32 @@ class RealProvider:
         return str(answer.raise_for_status().json()["access_token"])
 
     def kill(self) -> None:
-        """End it, this very process; it would end too with the one that started it."""
+        """Kill the process. It also ends with its parent."""
         self._process.kill()
         self._process.communicate()
 
-    def _told(self, order: str) -> dict[str, Any]:
+    def _call(self, command: str) -> dict[str, Any]:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
-        return self._heard()
+        return self._read_answer()
 
-    def _heard(self) -> dict[str, Any]:
+    def _read_answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], 30)
         line = self._process.stdout.readline() if readable else ""
         if not line:
             self.kill()
-        assert line, "the provider says nothing"
-        said: dict[str, Any] = json.loads(line)
-        return said
+        assert line, "the provider sent no answer"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 @contextmanager
 def running(
     *, callbacks: tuple[str, ...] = (CALLBACK,), signed_out: tuple[str, ...] = (SIGNED_OUT,), conform: bool = True
 ) -> Iterator[RealProvider]:
-    """A provider which redirects only to these URIs. `conform`: names and addresses stand not in the ID token."""
+    """A provider that redirects only to these URIs. With `conform`, the ID token has no names and addresses."""
     clients = [_client(client, callbacks, signed_out) for client in CLIENTS]
     settings = {"clients": clients, "accounts": ACCOUNTS, "audience": AUDIENCE, "conform": conform}
     provider = RealProvider(settings)
@@ -128,7 +133,7 @@ def parameter(url: str, name: str) -> str:
 
 
 def _client(client: str, callbacks: tuple[str, ...], signed_out: tuple[str, ...]) -> dict[str, object]:
-    told: dict[str, object] = {"client_id": client, "id_token_signed_response_alg": CLIENTS[client]}
-    told |= {"redirect_uris": callbacks, "post_logout_redirect_uris": signed_out}
+    description: dict[str, object] = {"client_id": client, "id_token_signed_response_alg": CLIENTS[client]}
+    description |= {"redirect_uris": callbacks, "post_logout_redirect_uris": signed_out}
     secret = {"client_secret": SECRET} if client == "khala" else {"token_endpoint_auth_method": "none"}
-    return told | secret
+    return description | secret

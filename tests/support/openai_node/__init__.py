@@ -1,4 +1,4 @@
-"""OpenAI's client for node, installed once by the lock file, run by our node."""
+"""OpenAI's client for Node: installed once by its lock file, run by the bundled Node."""
 
 import asyncio
 import fcntl
@@ -19,19 +19,19 @@ PROGRAM = "talk.mjs"
 
 
 async def talk(base_url: str, key: str) -> dict[str, Any]:
-    """What the program has heard from this server."""
+    """Run the program against this server; returns the results that it prints."""
     program = await asyncio.to_thread(_installed)
     env = {**os.environ, "OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(str(NODE), str(program), env=env, stdout=pipe, stderr=pipe)
     async with asyncio.timeout(60):
-        told, complaints = await process.communicate()
-    assert process.returncode == 0, complaints.decode()
-    return dict(json.loads(told))
+        output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return dict(json.loads(output))
 
 
 def _installed() -> Path:
-    """The program, beside its packages. Many processes may ask at once: one installs, all or nothing."""
+    """The program beside its packages. Of concurrent processes, one installs them, atomically."""
     folder = CACHE / sha256(b"".join((HERE / name).read_bytes() for name in (*PACKAGES, PROGRAM))).hexdigest()[:16]
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:

@@ -1,7 +1,7 @@
 """Makes the demo model obey directives that harm the process it runs in.
 
-Python imports this file at its start where its folder is in PYTHONPATH: so the processes under test have it, and the
-ones that they start for single runs.
+Python imports this file at its start if its folder is in PYTHONPATH. So it affects the processes under test, and those
+that they start for isolated runs.
 
     /hold      C code that holds the GIL for ever
     /sleep     a call that blocks the event loop for ever, without the GIL
@@ -23,9 +23,9 @@ HARMS = ("/hold", "/sleep", "/die", "/eat")
 demo_stream = model.DemoModel.stream
 
 
-def harm(asked: str) -> None:
+def harm(message: str) -> None:
     """Follow the directives of the message."""
-    for word in asked.split():
+    for word in message.split():
         if word in HARMS:
             os.write(2, f"poison: {word}\n".encode())
         match word:
@@ -45,4 +45,4 @@ def stream(self: model.DemoModel, prompt: Prompt) -> "AbstractAsyncContextManage
     return demo_stream(self, prompt)
 
 
-model.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # what this file is for
+model.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # the purpose of this file

@@ -1,4 +1,4 @@
-"""Files of lines that another process still writes."""
+"""Reads JSON lines from a file that another process is still writing."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Its lines, without one that isn't all there yet; none if there is no file."""
+    """The complete lines of a file; none if there is no file."""
     text = path.read_text() if path.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()
 
 
 def objects(path: Path) -> list[dict[str, Any]]:
-    """Those of them that are JSON objects, read; others are somebody else's."""
+    """The lines that are JSON objects, parsed. Other lines are ignored."""
     return [json.loads(line) for line in whole_lines(path) if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""A proxy between Khala and Postgres that loses connections at the worst of moments."""
+"""A proxy between Khala and Postgres that aborts connections, for example just after a commit."""
 
 import asyncio
 import contextlib
@@ -10,29 +10,29 @@ from sqlalchemy.engine import URL
 from khala.store.postgres.database import asyncpg_url
 
 ENCRYPTION_REQUESTS = (80877103, 80877104)
-"""Asked before the start-up message, for SSL and for GSS; answered with N for no."""
+"""Requests for SSL and GSS before the start-up message; the proxy refuses both with N."""
 TOP = struct.Struct("!ci")
 LENGTH = struct.Struct("!i")
 
 
 class Proxy:
-    """Passes Postgres' protocol on, message by message.
+    """Forwards Postgres' protocol, message by message.
 
-    `swallow` counts commits whose news is still to be lost: the transaction is committed, the client never hears of it.
+    `commits_to_lose` counts commits whose confirmation is to be lost: the transaction commits, but the connection ends.
     """
 
     def __init__(self, upstream: URL) -> None:
         self.url = ""
-        self.swallow = 0
-        self.swallowed = 0
+        self.commits_to_lose = 0
+        self.lost_commits = 0
         self.mark = b"text-delta"
-        """Bytes in a statement's arguments, or in what is copied, that make its transaction's commit one to swallow."""
+        """The confirmation is lost if these bytes occur in an argument or in copied data of the transaction."""
         self._upstream = upstream
         self._refusing = False
         self._links: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client until either side hangs up."""
+        """Serve one client until either side disconnects."""
         task = asyncio.current_task()
         assert task is not None
         self._links.add(task)
@@ -46,7 +46,7 @@ class Proxy:
             writer.transport.abort()
 
     async def cut(self) -> None:
-        """Lose all connections, without a word to either side."""
+        """Abort all connections on both sides."""
         links = list(self._links)
         for link in links:
             link.cancel()
@@ -55,7 +55,7 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def outage(self) -> AsyncIterator[None]:
-        """For as long as this is open, the database is out of reach."""
+        """Make the database unreachable for as long as this is open."""
         self._refusing = True
         await self.cut()
         try:
@@ -65,13 +65,13 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         start = await _start(reader, writer)
-        there_reader, there_writer = await self._connect()
+        server_reader, server_writer = await self._connect()
         try:
-            there_writer.write(start)
+            server_writer.write(start)
             link = Link(self)
             pumps = {
-                asyncio.create_task(link.requests(reader, there_writer)),
-                asyncio.create_task(link.responses(there_reader, writer)),
+                asyncio.create_task(link.requests(reader, server_writer)),
+                asyncio.create_task(link.responses(server_reader, writer)),
             }
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -80,7 +80,7 @@ class Proxy:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
         finally:
-            there_writer.transport.abort()
+            server_writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host = self._upstream.query.get("host", self._upstream.host or "127.0.0.1")
@@ -92,32 +92,32 @@ class Proxy:
 
 
 class Link:
-    """One client's connection, and whether its transaction is one whose commit is to be swallowed."""
+    """One client's connection; it knows whether to lose the confirmation of the current transaction."""
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._marked = False
-        self._doomed = False
+        self._loses_commit = False
 
     async def requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what the client says."""
+        """Forward the messages of the client."""
         while True:
             kind, message = await _message(reader)
             if kind in (b"B", b"d") and self._proxy.mark in message:
                 self._marked = True
             if kind == b"Q" and message[TOP.size :].startswith(b"COMMIT"):
-                self._doomed = self._marked and self._proxy.swallow > 0
-                self._proxy.swallow -= self._doomed
+                self._loses_commit = self._marked and self._proxy.commits_to_lose > 0
+                self._proxy.commits_to_lose -= self._loses_commit
                 self._marked = False
             writer.write(message)
             await writer.drain()
 
     async def responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what the server says, but the word that a doomed transaction is committed."""
+        """Forward the messages of the server, except for a confirmation that is to be lost."""
         while True:
             kind, message = await _message(reader)
-            if self._doomed and kind == b"C" and message[TOP.size :].startswith(b"COMMIT"):
-                self._proxy.swallowed += 1
+            if self._loses_commit and kind == b"C" and message[TOP.size :].startswith(b"COMMIT"):
+                self._proxy.lost_commits += 1
                 return
             writer.write(message)
             await writer.drain()
@@ -125,19 +125,19 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def proxy(database_url: str) -> AsyncIterator[Proxy]:
-    """A proxy for this database; `url` is how to reach it through the proxy."""
+    """Run a proxy for this database; `url` is the database through the proxy."""
     upstream = asyncpg_url(database_url)
-    between = Proxy(upstream)
-    server = await asyncio.start_server(between.accept, "127.0.0.1", 0)
+    running = Proxy(upstream)
+    server = await asyncio.start_server(running.accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     query = {name: value for name, value in upstream.query.items() if name != "host"}
-    here = upstream.set(drivername="postgresql", host="127.0.0.1", port=port, query=query)
-    between.url = here.render_as_string(hide_password=False)
+    url = upstream.set(drivername="postgresql", host="127.0.0.1", port=port, query=query)
+    running.url = url.render_as_string(hide_password=False)
     try:
-        yield between
+        yield running
     finally:
         server.close()
-        await between.cut()
+        await running.cut()
 
 
 async def _start(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:

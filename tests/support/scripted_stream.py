@@ -25,7 +25,7 @@ class Script:
         self._pieces = pieces
         self._close = close
         self._reads = reads
-        self.heads: list[str] = []
+        self.request_heads: list[str] = []
         self.written = asyncio.Event()
         self.left = asyncio.Event()
         self.over = asyncio.Event()
@@ -36,7 +36,7 @@ class Script:
             ConnectionError, asyncio.IncompleteReadError
         ):  # a client that leaves with unread bytes resets the connection
             head = await reader.readuntil(b"\r\n\r\n")
-            self.heads.append(head.decode())
+            self.request_heads.append(head.decode())
             if self._reads:
                 await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
             for piece in self._pieces:
@@ -65,8 +65,8 @@ async def scripted(
 ) -> AsyncIterator[tuple[LanguageModel, Script]]:
     """A model whose server writes these bytes, and then closes the connection or waits until it is closed.
 
-    Events among the bytes are waited for. `reads` is whether it takes the body. `url` may name another host, where a
-    proxy is meant.
+    The server waits for events among the bytes. `reads` is whether it reads the body. `url` may name another host, for
+    a proxy.
     """
     script = Script(*pieces, close=close, reads=reads)
     server = await asyncio.start_server(script.answer, "127.0.0.1", 0, ssl=tls)

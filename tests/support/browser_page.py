@@ -1,4 +1,4 @@
-"""A page in a real browser on a thread whose run is written by hand, as fast as one likes."""
+"""Opens a thread in a real browser, with a run whose parts the test writes itself."""
 
 import contextlib
 import json
@@ -10,8 +10,8 @@ from playwright.async_api import Page, async_playwright
 
 from khala.store.postgres.database import Database
 from tests.support.client import Thread
-from tests.support.flight import Served
-from tests.support.storm import Storm
+from tests.support.observed_run import Served
+from tests.support.update_storm import Storm
 from tests.system.browser import ARGUMENTS, PATIENCE_MS
 
 RECORD_FRAMES = """() => {
@@ -28,11 +28,11 @@ RECORD_FRAMES = """() => {
 
 @contextlib.asynccontextmanager
 async def opened(server: Served, thread: Thread, *arguments: str) -> AsyncIterator[Page]:
-    """The thread on a page, in a browser with these arguments besides the usual ones."""
+    """Open the thread in a browser with these additional arguments."""
     key = json.dumps({"id": thread.id, "title": None, "created": True, "key": thread.key, "usedAt": 1})
     async with async_playwright() as playwright:
-        found = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = await playwright.chromium.launch(executable_path=found, args=[*ARGUMENTS, *arguments])
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+        browser = await playwright.chromium.launch(executable_path=chromium, args=[*ARGUMENTS, *arguments])
         context = await browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
         context.set_default_timeout(PATIENCE_MS)
         await context.add_init_script(f"localStorage.setItem('khala.chat.{thread.id}', {json.dumps(key)})")
@@ -44,6 +44,6 @@ async def opened(server: Served, thread: Thread, *arguments: str) -> AsyncIterat
 
 
 async def storm_on(db: Database, thread: Thread, *, tasks: int) -> Storm:
-    """A run of the thread that nobody works on but the storm."""
+    """Send a message, and let a storm execute its run."""
     sent = await thread.send("Do it all", options={"autopilot": True})
     return await Storm.of(db, UUID(sent["runId"]), tasks=tasks)

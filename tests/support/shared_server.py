@@ -1,15 +1,17 @@
-"""One server for all tests of a module, on a database of its own, because starting one takes longer than most tests."""
+"""One server for all tests of a module, with a new database: a start takes longer than most tests."""
 
 import contextlib
 from collections.abc import AsyncIterator
 
 from khala.domain import ids
 from tests.support import postgres
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 
 
 @contextlib.asynccontextmanager
-async def shared(postgres_url: str, template: str, *, with_executor: bool = True, **env: str) -> AsyncIterator[Inside]:
+async def shared(
+    postgres_url: str, template: str, *, with_executor: bool = True, **env: str
+) -> AsyncIterator[InProcessServer]:
     """Serve on a new database, which is dropped at the end."""
     name = f"khala_test_{ids.new().hex}"
     await postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')

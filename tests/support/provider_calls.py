@@ -53,21 +53,21 @@ async def ask(model: LanguageModel, prompt: Prompt = PROMPT) -> list[ModelEvent]
         return [event async for event in events]
 
 
-async def listen(model: LanguageModel, heard: asyncio.Queue[ModelEvent]) -> None:
+async def collect_events(model: LanguageModel, events_queue: asyncio.Queue[ModelEvent]) -> None:
     async with model.stream(PROMPT) as events:
         async for event in events:
-            heard.put_nowait(event)
+            events_queue.put_nowait(event)
 
 
-async def failing(model: LanguageModel) -> tuple[ModelFailed, str]:
+async def call_failure(model: LanguageModel) -> tuple[ModelFailed, str]:
     """The failure of a call, and the text that came before it."""
-    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
+    events_queue: asyncio.Queue[ModelEvent] = asyncio.Queue()
     with pytest.raises(ModelFailed) as caught:
-        await listen(model, heard)
-    return caught.value, said([heard.get_nowait() for _ in range(heard.qsize())])
+        await collect_events(model, events_queue)
+    return caught.value, event_text([events_queue.get_nowait() for _ in range(events_queue.qsize())])
 
 
-def said(events: list[ModelEvent]) -> str:
+def event_text(events: list[ModelEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextChunk))
 
 

@@ -1,4 +1,4 @@
-"""Runs programs in the sandbox, and finds processes that are left of them."""
+"""Runs programs in the sandbox, and finds processes that outlive them."""
 
 import asyncio
 import time
@@ -13,19 +13,19 @@ from khala.tools.sandbox import Language, Program, ProgramExit, Sandbox, Sandbox
 
 
 class BoundedProgramSink:
-    """A sink that keeps output up to a limit, or only counts it."""
+    """A sink that stores output up to a limit, or only counts its bytes."""
 
-    def __init__(self, most: int = 1_000_000, *, keep: bool = True) -> None:
+    def __init__(self, max_bytes: int = 1_000_000, *, store: bool = True) -> None:
         self.data = bytearray()
         self.size = 0
-        self.most = most
-        self.keep = keep
+        self.max_bytes = max_bytes
+        self.store = store
 
     async def write(self, data: bytes) -> None:
-        if self.size + len(data) > self.most:
-            raise PayloadTooLarge("Too much.")
+        if self.size + len(data) > self.max_bytes:
+            raise PayloadTooLarge("The output is too large.")
         self.size += len(data)
-        if self.keep:
+        if self.store:
             self.data += data
 
     @property
@@ -36,9 +36,9 @@ class BoundedProgramSink:
 class ProgramRun:
     """How a program ended, and its output."""
 
-    def __init__(self, end: ProgramExit, heard: BoundedProgramSink) -> None:
+    def __init__(self, end: ProgramExit, sink: BoundedProgramSink) -> None:
         self.end = end
-        self.out = heard.text
+        self.out = sink.text
         self.err = end.stderr.decode(errors="replace")
 
     def __repr__(self) -> str:
@@ -46,25 +46,25 @@ class ProgramRun:
 
 
 async def sandbox(options: SandboxOptions | None = None) -> Sandbox:
-    """The sandbox. Without one the test fails with the missing requirement."""
-    found = await Sandbox.find(options)
-    if found is None:
-        pytest.fail(missing_requirement() or "There is no sandbox, for an unknown reason.")
-    return found
+    """The sandbox. If it is not available, the test fails and names the missing requirement."""
+    available = await Sandbox.find(options)
+    if available is None:
+        pytest.fail(missing_requirement() or "The sandbox is not available for an unknown reason.")
+    return available
 
 
 async def run_program(
-    inside: Sandbox,
+    sandbox: Sandbox,
     code: str,
     language: Language = "python",
     *,
     stdin: bytes = b"",
     seconds: float = 10.0,
-    heard: BoundedProgramSink | None = None,
+    sink: BoundedProgramSink | None = None,
 ) -> ProgramRun:
-    heard = heard or BoundedProgramSink()
+    sink = sink or BoundedProgramSink()
     program = Program(language=language, code=code, stdin=stdin, seconds=seconds)
-    return ProgramRun(await inside.run(program, heard), heard)
+    return ProgramRun(await sandbox.run(program, sink), sink)
 
 
 def running(marker: str) -> list[int]:
@@ -90,17 +90,17 @@ async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 @asynccontextmanager
-async def pulse() -> AsyncIterator[list[float]]:
-    """Measures in seconds how often a task runs that should run every 5 milliseconds."""
-    beats: list[float] = []
+async def event_loop_delays() -> AsyncIterator[list[float]]:
+    """Measure the intervals in seconds of a task that should run every 5 milliseconds."""
+    delays: list[float] = []
 
-    async def beat() -> None:
+    async def measure() -> None:
         while True:
             began = time.monotonic()
             await asyncio.sleep(0.005)
-            beats.append(time.monotonic() - began)
+            delays.append(time.monotonic() - began)
 
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(beat())
-        yield beats
+        task = tasks.create_task(measure())
+        yield delays
         task.cancel()

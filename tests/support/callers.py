@@ -1,4 +1,4 @@
-"""Everybody who may come to a thread: its owner, members, holders of links and keys, and those who may not."""
+"""Every kind of caller of a thread: its owner, members, holders of links and keys, and callers without access."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
@@ -19,7 +19,7 @@ ANONYMOUS = Caller()
 
 
 class Person(msgspec.Struct, frozen=True):
-    """A user with a token that may do everything."""
+    """A user with a token of all scopes."""
 
     id: UUID
     token: str
@@ -27,12 +27,12 @@ class Person(msgspec.Struct, frozen=True):
 
     @property
     def caller(self) -> Caller:
-        """The user as the store knows them."""
+        """The user as a caller of the store."""
         return Caller(user_id=self.id)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What their requests bear."""
+        """The headers of their requests."""
         return {"Authorization": f"Bearer {self.token}"}
 
 
@@ -50,13 +50,13 @@ async def owned_thread(db: Database, owner: Person, *, welcome: str = "") -> UUI
 
 
 async def expire_link(db: Database, link_id: UUID) -> None:
-    """The link has ended a second ago."""
+    """Let the link expire."""
     async with db.driver() as driver:
         await driver.execute("UPDATE share_links SET expires_at = now() - interval '1 second' WHERE id = $1", link_id)
 
 
-class Cast(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread with an owner, a thread with a key, and what each who comes to them shows."""
+class CallerSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread with an owner, a thread with a key, and the headers of every caller by name."""
 
     thread_id: UUID
     keyed_id: UUID
@@ -66,13 +66,13 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
     link_id: UUID
     share_key: str
 
-    def thread_of(self, who: str) -> UUID:
-        """The thread that this one comes to."""
-        return self.keyed_id if who == "right key" else self.thread_id
+    def thread_of(self, caller: str) -> UUID:
+        """The thread that this caller opens."""
+        return self.keyed_id if caller == "right key" else self.thread_id
 
 
-async def cast(db: Database) -> Cast:
-    """Everybody, and their threads."""
+async def create_callers(db: Database) -> CallerSet:
+    """Create all callers and both threads."""
     names = ("owner", "editor", "viewer", "invited", "other user", "revoked token")
     people = {name: await person(db, name) for name in names}
     owner = people["owner"]
@@ -85,12 +85,12 @@ async def cast(db: Database) -> Cast:
     await api_tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
     link, viewer_key = await sharing.create_link(db, thread_id, "viewer", None, owner.caller)
     _, editor_key = await sharing.create_link(db, thread_id, "editor", None, owner.caller)
-    soon = datetime.now(UTC) + timedelta(hours=1)
-    expired, expired_key = await sharing.create_link(db, thread_id, "editor", soon, owner.caller)
+    expiry = datetime.now(UTC) + timedelta(hours=1)
+    expired, expired_key = await sharing.create_link(db, thread_id, "editor", expiry, owner.caller)
     await expire_link(db, expired.id)
     key = ids.new_secret()
     keyed, _ = await threads.create(db, ids.new(), Caller(anon_key_hash=key_hash(key)), title=None, welcome="Hello.")
-    headers: dict[str, dict[str, str]] = {name: one.headers for name, one in people.items()} | {
+    headers: dict[str, dict[str, str]] = {name: user.headers for name, user in people.items()} | {
         "no one": {},
         "wrong key": {"X-Anon-Key": ids.new_secret()},
         "right key": {"X-Anon-Key": key},
@@ -98,7 +98,7 @@ async def cast(db: Database) -> Cast:
         "editor link": {"X-Share-Key": editor_key},
         "expired link": {"X-Share-Key": expired_key},
     }
-    return Cast(
+    return CallerSet(
         thread_id=thread_id,
         keyed_id=keyed.id,
         key=key,
@@ -110,6 +110,6 @@ async def cast(db: Database) -> Cast:
 
 
 def secrets_of(headers: dict[str, str]) -> dict[str, Any]:
-    """The same as fields of a `subscribe` frame."""
+    """The secrets in these headers, as fields of a `subscribe` frame."""
     names = {"X-Anon-Key": "anonKey", "X-Share-Key": "shareKey"}
     return {names[name]: value for name, value in headers.items() if name in names}

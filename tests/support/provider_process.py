@@ -18,13 +18,13 @@ async def serve(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Read the flags; end quietly on an interrupt."""
+    """Parse the command line and serve; end quietly on an interrupt."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.providers")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=100, help="tokens of an answer")
-    parser.add_argument("--pace", type=float, default=50.0, help="tokens a second; 0 is at once")
-    parser.add_argument("--stamp", action="store_true", help="every token tells when it was sent")
+    parser.add_argument("--pace", type=float, default=50.0, help="tokens a second; 0 is as fast as possible")
+    parser.add_argument("--stamp", action="store_true", help="send the current time as each token")
     try:
         uvloop.run(serve(parser.parse_args()))
     except KeyboardInterrupt:

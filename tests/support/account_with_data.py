@@ -1,4 +1,4 @@
-"""An account with something of everything that an export has."""
+"""Accounts with data of every kind that an export contains."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -14,17 +14,17 @@ from khala.blobs.blob_service import BlobService
 from khala.blobs.store_url import open_store
 from khala.store.postgres.database import Database
 from tests.support.client import Thread, client
-from tests.support.inside import Inside, khala
+from tests.support.in_process import InProcessServer, khala
 
 PASSWORD = "en taro adun"
 FILE = b"kept beside the database\n" * 500
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 LONG = "a line of a file\n" * 500
-"""More than a part holds."""
+"""More than one part may contain."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is signed in, by an address and the password `PASSWORD`."""
+    """A user who is signed in, with an address and the password `PASSWORD`."""
 
     http: httpx.AsyncClient
     id: str
@@ -32,7 +32,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def account(server: Inside, name: str = "Tassadar") -> AsyncIterator[Account]:
+async def account(server: InProcessServer, name: str = "Tassadar") -> AsyncIterator[Account]:
     """A new account."""
     async with client(server.url) as http:
         email = f"{uuid4().hex}@example.com"
@@ -41,25 +41,25 @@ async def account(server: Inside, name: str = "Tassadar") -> AsyncIterator[Accou
         yield Account(http=http, id=made["id"], email=email)
 
 
-async def own_thread(who: Account, title: str | None = None) -> Thread:
-    """A new thread of theirs."""
+async def own_thread(account: Account, title: str | None = None) -> Thread:
+    """A new thread of this account."""
     body = {} if title is None else {"title": title}
-    made = (await who.http.post("/api/threads", json=body)).raise_for_status().json()
-    thread = Thread(who.http, made["thread"]["id"], "")
+    made = (await account.http.post("/api/threads", json=body)).raise_for_status().json()
+    thread = Thread(account.http, made["thread"]["id"], "")
     thread.headers = {}
     return thread
 
 
 async def upload(thread: Thread, content: bytes, media_type: str, name: str) -> str:
-    """The id of an upload in the thread."""
+    """Upload a file to the thread; returns its blob id."""
     path, headers = f"/api/threads/{thread.id}/blobs", {"Content-Type": media_type}
     made = await thread.http.post(path, content=content, headers=headers, params={"name": name})
     return str(made.raise_for_status().json()["blobId"])
 
 
-async def filled(who: Account, member: Account) -> Thread:
-    """Something of everything; the thread that has most of it."""
-    thread, other = await own_thread(who, "Shakuras"), await own_thread(who)
+async def fill_account(account: Account, member: Account) -> Thread:
+    """Create data of every kind; returns the thread that has most of it."""
+    thread, other = await own_thread(account, "Shakuras"), await own_thread(account)
     files = [await upload(thread, FILE, "text/plain", "notes.txt"), await upload(thread, IMAGE, "image/png", "a.png")]
     sent = await thread.send("/words=7", attachments=files)
     assert (await thread.ended(sent["runId"]))["status"] == "final"
@@ -81,21 +81,23 @@ async def filled(who: Account, member: Account) -> Thread:
         ("POST", "/api/tools/shout/decision", {"approved": True}),
         ("POST", "/api/tokens", {"name": "CI"}),
     ):
-        (await who.http.request(verb, path, json=body)).raise_for_status()
-    await joined(who, thread, member)
+        (await account.http.request(verb, path, json=body)).raise_for_status()
+    await join_by_link(account, thread, member)
     return thread
 
 
-async def joined(who: Account, thread: Thread, member: Account) -> None:
+async def join_by_link(account: Account, thread: Thread, member: Account) -> None:
     """The member joins the thread by a link."""
-    link = (await who.http.post(f"/api/threads/{thread.id}/links", json={"role": "editor"})).raise_for_status().json()
+    link = (
+        (await account.http.post(f"/api/threads/{thread.id}/links", json={"role": "editor"})).raise_for_status().json()
+    )
     headers = {"X-Share-Key": link["shareKey"]}
     (await member.http.post(f"/api/threads/{thread.id}/join", headers=headers)).raise_for_status()
 
 
-async def archive_of(who: Account) -> bytes:
-    """Their export."""
-    answer = (await who.http.get("/api/me/export")).raise_for_status()
+async def archive_of(account: Account) -> bytes:
+    """The export of this account."""
+    answer = (await account.http.get("/api/me/export")).raise_for_status()
     assert answer.headers["content-type"] == "application/zip"
     return answer.content
 
@@ -113,20 +115,20 @@ async def store_of(url: str | None, home: Path, database_url: str) -> AsyncItera
         await db.close()
 
 
-async def into(db: Database, blob_service: BlobService, path: Path, **options: object) -> ArchiveImportResult:
+async def import_into(db: Database, blob_service: BlobService, path: Path, **options: object) -> ArchiveImportResult:
     """Import the archive at this path."""
     with ArchiveReader(path, max_bytes=1 << 30) as reader:
         return await import_archive(db, blob_service, reader, ImportOptions(**options))  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
-async def deployment(database_url: str, home: Path, url: str | None = None) -> AsyncIterator[Inside]:
-    """A server with blobs of its own."""
+async def deployment(database_url: str, home: Path, url: str | None = None) -> AsyncIterator[InProcessServer]:
+    """A server with its own blob storage."""
     env = {"KHALA_HOME": str(home)} | ({"BLOB_URL": url} if url else {})
     async with khala(database_url, with_executor=True, **env) as server:
         yield server
 
 
-def user_id(who: Account) -> UUID:
-    """Their id."""
-    return UUID(who.id)
+def user_id(account: Account) -> UUID:
+    """The id of this account's user."""
+    return UUID(account.id)

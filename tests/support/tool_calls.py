@@ -13,15 +13,15 @@ from khala.tools.port import CallContext, CallResult, Tool
 
 
 class BoundedSink:
-    """A sink that keeps what is written to it, up to a limit."""
+    """A sink that stores its content, up to a limit."""
 
-    def __init__(self, most: int = 128 << 20) -> None:
+    def __init__(self, max_bytes: int = 128 << 20) -> None:
         self.content = bytearray()
-        self.most = most
+        self.max_bytes = max_bytes
 
     async def write(self, data: bytes) -> None:
-        if len(self.content) + len(data) > self.most:
-            raise PayloadTooLarge("That is too much.")
+        if len(self.content) + len(data) > self.max_bytes:
+            raise PayloadTooLarge("The content is too large.")
         self.content += data
 
 

@@ -1,4 +1,4 @@
-"""Khala inside the test's own event loop, on a real socket and a real database."""
+"""Runs Khala in the event loop of the test, on a real socket and a real database."""
 
 import contextlib
 import os
@@ -14,8 +14,8 @@ from tests.support.client import Observer, Thread, client
 from tests.support.homes import home
 
 
-class Inside:
-    """A server at work and an HTTP client for it."""
+class InProcessServer:
+    """A running server and an HTTP client for it."""
 
     def __init__(self, url: str, http: httpx.AsyncClient, database_url: str) -> None:
         self.url = url
@@ -33,27 +33,27 @@ class Inside:
 
 
 @contextlib.asynccontextmanager
-async def khala(database_url: str, *, with_executor: bool = True, **env: str) -> AsyncIterator[Inside]:
+async def khala(database_url: str, *, with_executor: bool = True, **env: str) -> AsyncIterator[InProcessServer]:
     """Serve for as long as this is open, configured by these environment variables."""
     defaults = {"DATABASE_URL": database_url, "PORT": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
     defaults["KHALA_HOME"] = str(home())
     chosen = settings.from_environment(defaults | env)
-    with mock.patch.object(components, "Sandbox", _Known):
+    with mock.patch.object(components, "Sandbox", _CachedSandbox):
         async with (
             main.running(chosen, with_executor=with_executor, environment={**os.environ, **defaults, **env}) as running,
             client(running.address) as http,
         ):
-            yield Inside(running.address, http, database_url)
+            yield InProcessServer(running.address, http, database_url)
 
 
-class _Known:
-    """Stands for `Sandbox`, and tries every interpreter only once: what works here does so for all these servers."""
+class _CachedSandbox:
+    """Replaces `Sandbox`, and checks the interpreters of this machine only once for all servers."""
 
     found: ClassVar[list[Sandbox | None]] = []
 
     @classmethod
     async def find(cls) -> Sandbox | None:
-        """A new one like that which was found."""
+        """A new sandbox with the results of the first check."""
         if not cls.found:
             cls.found.append(await Sandbox.find())
         found = cls.found[0]
