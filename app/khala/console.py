@@ -1,4 +1,4 @@
-"""Shared parts of all commands: settings, an event loop, and failures that a person reads in one line."""
+"""Shared parts of all commands: settings, an event loop, and errors in one line."""
 
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -14,7 +14,7 @@ EPILOG = "Settings come from environment variables, .env and khala.toml: see doc
 
 
 class KnownFailure(click.ClickException):
-    """A failure whose message is all that a person needs."""
+    """A failure with a message that needs no traceback."""
 
     exit_code = 1
 
@@ -33,7 +33,7 @@ def load_settings() -> "Settings":
 
 
 def run(command: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run the command to its end; None if it was cancelled. Raises `KnownFailure` for what a person can fix."""
+    """Run the command to its end; None if it was cancelled. Raises `KnownFailure` for expected errors."""
     import asyncio
 
     import asyncpg

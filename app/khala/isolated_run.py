@@ -1,4 +1,4 @@
-"""The composition root of a process that executes a single run, which its parent has claimed."""
+"""The composition root of a process that executes a single run, which its parent process has claimed."""
 
 import asyncio
 import ctypes
@@ -23,21 +23,21 @@ PR_SET_PDEATHSIG = 1
 MAX_DATA_BYTES = 768 << 20
 """The most memory that the process may take for data (RLIMIT_DATA), and each program that it starts."""
 NICENESS = 5
-"""Other runs have the processor first."""
+"""Gives other processes precedence for the CPU."""
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 MAX_CLAIM_BYTES = 64 << 20
 
 
 def confine() -> None:
-    """Bound what this process takes, and have it end with its parent."""
+    """Limit the memory and CPU of this process, and end it when its parent ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = MAX_DATA_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_DATA_BYTES)
-    if soft == resource.RLIM_INFINITY or soft > wanted:
-        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    limit = MAX_DATA_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_DATA_BYTES)
+    if soft == resource.RLIM_INFINITY or soft > limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
     os.nice(NICENESS)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        with suppress(OSError):  # some containers have it read-only
+        with suppress(OSError):  # read-only in some containers
             OOM_SCORE.write_text("1000")
 
 
@@ -45,11 +45,11 @@ def claim() -> ClaimedRun:
     """The claim that the parent wrote to standard input. Raises `EOFError` if the parent ended before."""
     text = b""
     while not text.endswith(b"\n"):
-        # Not by `sys.stdin`, whose lock would be held by the thread that waits for its end.
-        more = os.read(0, 65_536)
-        if not more or len(text) > MAX_CLAIM_BYTES:
+        # Not `sys.stdin`, whose lock the thread of `end_with_parent` would hold.
+        chunk = os.read(0, 65_536)
+        if not chunk or len(text) > MAX_CLAIM_BYTES:
             raise EOFError("The parent wrote no claim.")
-        text += more
+        text += chunk
     return msgspec.json.decode(text, type=ClaimedRun)
 
 

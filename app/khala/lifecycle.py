@@ -12,8 +12,8 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Run these for as long as this is open; one that fails is logged and begun again."""
-    tasks = [asyncio.create_task(_for_ever(name, loop), name=name) for name, loop in loops.items()]
+    """Run these loops while the context is open. A loop that fails is logged and restarted."""
+    tasks = [asyncio.create_task(_run_for_ever(name, loop), name=name) for name, loop in loops.items()]
     try:
         yield
     finally:
@@ -22,7 +22,7 @@ async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> Asyn
         await asyncio.wait(tasks)
 
 
-async def _for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+async def _run_for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await loop()

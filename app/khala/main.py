@@ -1,4 +1,4 @@
-"""The composition root of `khala serve` and `khala work`: joins the components and takes them down in order."""
+"""The composition root of `khala serve` and `khala work`: opens the components, and closes them in reverse order."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ from khala.store.postgres.notifications import (
     THREADS_CHANNEL,
 )
 from khala.store.threads.sends import SendLimits
-from khala.telemetry.endpoint import watched
+from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
 from khala.version import KHALA_VERSION
@@ -68,7 +68,7 @@ Loops: TypeAlias = dict[str, Callable[[], Awaitable[None]]]
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server at work: its address, and a task that ends only if serving fails."""
+    """A running server: its address, and a task that ends only if the server fails."""
 
     address: str
     serving: "asyncio.Task[None]"
@@ -97,10 +97,10 @@ async def running(
     environment: Mapping[str, str] = os.environ,
     started: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Running]:
-    """Serve for as long as this is open; then end or hand over the active runs.
+    """Serve while the context is open; then end or hand over the active runs.
 
-    `environment` is what the settings were read from, for the child processes of single runs. `started` is called when
-    the components are open and runs are about to be executed.
+    `environment`: the variables of the settings, for child processes of single runs. `started`: called when the
+    components are open and before runs are executed.
     """
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(
@@ -146,7 +146,7 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
 
 @asynccontextmanager
 async def _open_inner_pool(db: Database) -> AsyncIterator[Database]:
-    """Connections that no flood of requests can take from the writer, the heartbeat and the feed."""
+    """A pool for the writer, the heartbeat and the feed, so that many requests cannot exhaust their connections."""
     inner = Database(db.url, direct_url=db.direct_url, pool_size=INNER_POOL_SIZE)
     try:
         yield inner
@@ -175,15 +175,15 @@ async def _open_services(
     pools: Mapping[str, Database],
     stopping: asyncio.Event,
 ) -> tuple[ReadinessService, Loops]:
-    """Open readiness and the endpoint of metrics; returns the first, and the loops of every process.
+    """Open the readiness service and the monitoring endpoint. Returns the service and the background loops.
 
-    `handlers` are called with the payloads of their channels. `pools` are shown in the metrics.
+    `handlers`: called with the payloads of their channels. `pools`: the pools in the metrics.
     """
     settings = components.settings
     listener = Listener(components.db.direct_url, handlers)
     readiness = ReadinessService(components.db, listener, components.blob_service)
     stack.push_async_callback(readiness.aclose)
-    endpoint = watched(
+    endpoint = serve_monitoring(
         settings.process.metrics,
         Gauges(pools, settings.runs.lease_seconds),
         lambda: readiness.examine(stopping=stopping.is_set()),
@@ -195,7 +195,7 @@ async def _open_services(
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:
-        # The listener continues to receive what comes by Postgres.
+        # The listener continues to receive notifications of Postgres.
         received = {channel: handlers[channel] for channel in (THREADS_CHANNEL, RUNS_CHANNEL) if channel in handlers}
         loops["wake"] = lambda: bus.run(received)
     return readiness, loops

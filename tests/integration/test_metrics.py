@@ -145,7 +145,7 @@ async def test_streaming_a_token_updates_no_metric(database_url: str, monkeypatc
 async def test_the_queue_metrics_are_queried_less_often_than_scraped(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Gauges({"inner": db}, lease=10)
+    own = Gauges({"inner": db}, lease_seconds=10)
     threads = [await new_thread(db) for _ in range(3)]
     for thread_id in threads:
         await ask(db, thread_id)
@@ -164,10 +164,10 @@ async def test_the_queue_metrics_are_queried_less_often_than_scraped(
             "UPDATE runs SET status = 'running', epoch = 1, lease_expires_at = now() - interval '20 seconds'"
             " WHERE id = (SELECT min(id::text)::uuid FROM runs)"
         )
-    monkeypatch.setattr(gauges, "FRESH", 3600.0)
+    monkeypatch.setattr(gauges, "MIN_REFRESH_INTERVAL_SECONDS", 3600.0)
     await own.refresh()
     assert _samples(own) == samples
-    monkeypatch.setattr(gauges, "FRESH", 0.0)
+    monkeypatch.setattr(gauges, "MIN_REFRESH_INTERVAL_SECONDS", 0.0)
     await own.refresh()
     samples = _samples(own)
     assert value(samples, "khala_queue_runs", status="queued") == 2
@@ -176,7 +176,7 @@ async def test_the_queue_metrics_are_queried_less_often_than_scraped(
 
 
 async def test_runs_behind_another_answer_or_already_started_do_not_count_as_oldest(db: Database) -> None:
-    own = Gauges({"inner": db}, lease=10)
+    own = Gauges({"inner": db}, lease_seconds=10)
     thread_id = await new_thread(db)
     await ask(db, thread_id)
     await ask(db, thread_id)
@@ -191,7 +191,7 @@ async def test_runs_behind_another_answer_or_already_started_do_not_count_as_old
 
 async def test_unknown_values_are_left_out() -> None:
     away = Database(NOBODY_THERE)
-    own = Gauges({"inner": away}, lease=10)
+    own = Gauges({"inner": away}, lease_seconds=10)
     await own.refresh()
     await away.close()
     samples = _samples(own)

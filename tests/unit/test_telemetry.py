@@ -11,7 +11,7 @@ from litestar.types import Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 
 from khala.api.http.request_telemetry import RequestTelemetry
-from khala.telemetry.logs import HIDDEN, Redacting, configure, redacted
+from khala.telemetry.logs import HIDDEN, RedactingFilter, configure, redact
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ0YXNzYWRhciJ9.c2lnbmF0dXJl"
 
@@ -23,13 +23,13 @@ TEXTS = ("khala_" + "a" * 43, "Bearer abcdefgh1234", JWT, "postgresql://khala:en
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_secret_names_are_not_logged(name: str) -> None:
-    assert redacted(None, "info", {"event": "x", name: "whatever"}) == {"event": "x", name: HIDDEN}
+    assert redact(None, "info", {"event": "x", name: "whatever"}) == {"event": "x", name: HIDDEN}
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_value_that_looks_like_a_secret_is_redacted_at_any_place(text: str) -> None:
     secret = text.split()[-1] if "://" not in text else "khala:en-taro"
-    shown: dict[str, Any] = dict(redacted(None, "info", {"event": f"failed: {text}", "detail": {"more": [text]}}))
+    shown: dict[str, Any] = dict(redact(None, "info", {"event": f"failed: {text}", "detail": {"more": [text]}}))
     assert secret not in str(shown)
     assert HIDDEN in shown["event"]
 
@@ -37,12 +37,12 @@ def test_a_value_that_looks_like_a_secret_is_redacted_at_any_place(text: str) ->
 def test_ordinary_values_are_logged_unchanged() -> None:
     facts = {"event": "request", "path": "/api/threads/0190a3c4-7b2e-7c1a-9f00-000000000001", "status": 200, "ms": 1.5,
              "input_tokens": 12, "model": "demo"}  # fmt: skip
-    assert redacted(None, "info", facts) == facts
+    assert redact(None, "info", facts) == facts
 
 
 def test_logs_of_libraries_are_redacted_too() -> None:
     record = logging.LogRecord("any", logging.WARNING, "", 0, "sent %s", ("Bearer " + JWT,), None)
-    assert Redacting().filter(record)
+    assert RedactingFilter().filter(record)
     assert JWT not in record.getMessage()
 
 
@@ -52,7 +52,7 @@ def unconfigured() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     for handler in logging.getLogger().handlers:
-        handler.filters[:] = [one for one in handler.filters if not isinstance(one, Redacting)]
+        handler.filters[:] = [one for one in handler.filters if not isinstance(one, RedactingFilter)]
 
 
 ROW = "Key (email)=(adun\n@example.com) is there."

@@ -32,9 +32,9 @@ def test_a_watchdog_process_that_died_is_replaced_as_soon_as_processes_can_be_st
         began[0].wait(10)
         monkeypatch.setattr(subprocess, "Popen", _none_can_start)
         for _ in range(3):
-            process.beat()
+            process.send_heartbeat()
         monkeypatch.setattr(subprocess, "Popen", begin)
-        process.beat()
+        process.send_heartbeat()
         assert len(began) == 2
         assert began[1].poll() is None
     assert began[1].wait(10) == 0

@@ -1,6 +1,7 @@
-"""The endpoint for whoever watches this process: /metrics and /health, on a listener of its own.
+"""The monitoring endpoint: serves /metrics and /health on a listener of its own.
 
-It is not for the internet, so it is not where people are served: it names models, and answers whoever can reach it.
+It requires no authentication and its metrics name models, so it is separate from the public server and must not be
+reachable from the internet.
 """
 
 import asyncio
@@ -23,31 +24,31 @@ from khala.version import KHALA_VERSION
 log = structlog.get_logger()
 
 MAX_CONNECTIONS = 16
-"""Connections at once; who comes after that is answered 503."""
-KEPT_OPEN = 5
-"""Seconds that a connection may be idle."""
-CLOSING = 1
-"""Seconds that open requests have to end when the process stops."""
+"""Connections at the same time. Requests on further ones get status 503."""
+IDLE_TIMEOUT_SECONDS = 5
+"""Time that a connection may be idle."""
+CLOSE_TIMEOUT_SECONDS = 1
+"""Time that open requests have to end when the process stops."""
 JSON = b"application/json"
 
 
 class Endpoint:
-    """The ASGI application. `health` says what works now."""
+    """The ASGI application. `health`: returns the health report."""
 
     def __init__(self, gauges: Gauges, health: Callable[[], Awaitable[HealthReport]]) -> None:
         self._gauges = gauges
         self._health = health
-        self._own = CollectorRegistry()
-        self._own.register(gauges)
-        self._scraping = asyncio.Lock()
+        self._registry = CollectorRegistry()
+        self._registry.register(gauges)
+        self._scrape_lock = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
-        status, kind, body = await self._answer(scope["method"], scope["path"], dict(scope["headers"]))
+        status, media_type, body = await self._answer(scope["method"], scope["path"], dict(scope["headers"]))
         length = str(len(body)).encode()
-        headers = [(b"content-type", kind), (b"content-length", length), (b"cache-control", b"no-store")]
+        headers = [(b"content-type", media_type), (b"content-length", length), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
@@ -66,28 +67,28 @@ class Endpoint:
                 return 404, JSON, b'{"ok":false}'
 
     async def _metrics(self, accept: str) -> tuple[int, bytes, bytes]:
-        encode, kind = choose_encoder(accept)
-        async with self._scraping:
+        encode, media_type = choose_encoder(accept)
+        async with self._scrape_lock:
             await self._gauges.refresh()
-            # In a thread: it takes milliseconds, in which no token would be passed on.
-            body = await asyncio.to_thread(lambda: _joined(encode(REGISTRY), encode(self._own)))
-        return 200, kind.encode(), body
+            # In a thread, because encoding takes milliseconds in which the event loop would deliver nothing.
+            body = await asyncio.to_thread(lambda: _join(encode(REGISTRY), encode(self._registry)))
+        return 200, media_type.encode(), body
 
 
-def _joined(first: bytes, second: bytes) -> bytes:
-    """Two expositions as one; OpenMetrics has an end, which may be there once."""
+def _join(first: bytes, second: bytes) -> bytes:
+    """Join two expositions. The end marker of OpenMetrics may occur only once."""
     return first.removesuffix(b"# EOF\n") + second
 
 
 @asynccontextmanager
-async def watched(
-    at: tuple[str, int] | None, gauges: Gauges, health: Callable[[], Awaitable[HealthReport]]
+async def serve_monitoring(
+    address: tuple[str, int] | None, gauges: Gauges, health: Callable[[], Awaitable[HealthReport]]
 ) -> AsyncIterator[None]:
-    """Answer at this host and port for as long as this is open; nowhere if it is None."""
-    if at is None:
+    """Serve at this host and port while the context is open. None: do not serve."""
+    if address is None:
         yield
         return
-    with open_listening_socket(*at, backlog=MAX_CONNECTIONS) as bound:
+    with open_listening_socket(*address, backlog=MAX_CONNECTIONS) as bound:
         config = uvicorn.Config(
             Endpoint(gauges, health),
             lifespan="off",
@@ -98,8 +99,8 @@ async def watched(
             server_header=False,
             proxy_headers=False,
             limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=KEPT_OPEN,
-            timeout_graceful_shutdown=CLOSING,
+            timeout_keep_alive=IDLE_TIMEOUT_SECONDS,
+            timeout_graceful_shutdown=CLOSE_TIMEOUT_SECONDS,
         )
         BUILD.labels(KHALA_VERSION).set(1)
         server = UnsignalledServer(config)
@@ -109,4 +110,4 @@ async def watched(
             yield
         finally:
             server.should_exit = True
-            await asyncio.wait({serving}, timeout=2 * CLOSING + 1)
+            await asyncio.wait({serving}, timeout=2 * CLOSE_TIMEOUT_SECONDS + 1)

@@ -1,4 +1,4 @@
-"""Traces on their way out: to an OTLP collector over HTTP, set up by OpenTelemetry's own environment variables."""
+"""Exports traces to an OTLP collector over HTTP, configured by OpenTelemetry's own environment variables."""
 
 import asyncio
 import threading
@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from khala.signals import traces
 from khala.version import KHALA_VERSION
 
-LAST_WORDS = 5.0
-"""Seconds that the last spans have to get out when the process ends."""
+SHUTDOWN_TIMEOUT_SECONDS = 5.0
+"""Time to export the last spans when the process ends."""
 
 
 @asynccontextmanager
 async def tracing(*, on: bool) -> AsyncIterator[None]:
-    """Traces go out for as long as this is open. A collector that is away costs spans, and nobody waits for it."""
+    """Export traces while the context is open. If the collector is unavailable, spans are lost and nothing waits."""
     if not on:
         yield
         return
-    # Half a second of imports, for those who have traces.
+    # These imports take half a second, so they run only if traces are on.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -34,7 +34,7 @@ async def tracing(*, on: bool) -> AsyncIterator[None]:
         yield
     finally:
         traces.stop()
-        # A thread that the end of the process does not wait for, whatever the collector does.
-        last = threading.Thread(target=provider.shutdown, daemon=True)
-        last.start()
-        await asyncio.to_thread(last.join, LAST_WORDS)
+        # A daemon thread, so that a slow collector does not delay the end of the process.
+        shutdown = threading.Thread(target=provider.shutdown, daemon=True)
+        shutdown.start()
+        await asyncio.to_thread(shutdown.join, SHUTDOWN_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Ends a process whose event loop hangs, so that whatever started it starts it again."""
+"""Ends a process whose event loop hangs, so that its supervisor restarts it."""
 
 from khala.watchdog.watchdog import EXIT_CODE, watched_loop
 

@@ -40,9 +40,9 @@ class ReportTooSlowError(Exception):
 def main(parent: int, seconds: float, log: str, folder: str) -> None:
     """Return when the parent has ended, or after ending it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # These are the parent's to answer. A handler, as this process must outlive it by the end of the pipe.
+        # The parent handles these signals. This process ignores them, because it must run until the pipe closes.
         signal.signal(number, lambda *_: None)
-    limit = _silence(parent, seconds)
+    limit = _wait_for_silence(parent, seconds)
     if limit is None:
         return
     os.kill(parent, signal.SIGUSR1)
@@ -51,7 +51,7 @@ def main(parent: int, seconds: float, log: str, folder: str) -> None:
     _end(parent)
 
 
-def _silence(parent: int, seconds: float) -> "float | None":
+def _wait_for_silence(parent: int, seconds: float) -> "float | None":
     """Wait until the parent was silent for too long, and return how long; None if it ended before."""
     silent, limit = 0.0, max(seconds, STARTING_SECONDS)
     while silent < limit:
@@ -92,57 +92,57 @@ def _state(pid: int) -> str:
 
 def _dump() -> str:
     """The stacks that the parent writes, without the heartbeats before them."""
-    found = b""
+    data = b""
     deadline = time.monotonic() + DUMP_SECONDS
-    while len(found) < MAX_DUMP_BYTES and (left := deadline - time.monotonic()) > 0:
-        if not _readable(min(left, QUIET_SECONDS) if _stack(found) else left):
+    while len(data) < MAX_DUMP_BYTES and (remaining := deadline - time.monotonic()) > 0:
+        if not _readable(min(remaining, QUIET_SECONDS) if _stack(data) else remaining):
             break
-        if not (more := os.read(0, 65_536)):
+        if not (chunk := os.read(0, 65_536)):
             break
-        found += more
-    return _stack(found).decode(errors="replace")
+        data += chunk
+    return _stack(data).decode(errors="replace")
 
 
-def _stack(found: bytes) -> bytes:
+def _stack(data: bytes) -> bytes:
     """The bytes without the heartbeats before them."""
-    return found.lstrip(b"." + STARTED)
+    return data.lstrip(b"." + STARTED)
 
 
 def _report(parent: int, seconds: float, stack: str, log: str, folder: str) -> None:
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGALRM, _raise_too_slow)
     signal.setitimer(signal.ITIMER_REAL, REPORT_SECONDS)
     try:
-        said = {"pid": parent, "silent_seconds": seconds, "stack": stack or "(no stack was written)"}
+        fields = {"pid": parent, "silent_seconds": seconds, "stack": stack or "(no stack was written)"}
         try:
-            _leave_mark(folder, stack)
+            _write_mark(folder, stack)
         except OSError as error:
-            said["not_counted"] = str(error)
-        _write(_line(said, log))
+            fields["not_counted"] = str(error)
+        _write(_line(fields, log))
     except (ReportTooSlowError, OSError):
         pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _too_slow(*_: object) -> None:
+def _raise_too_slow(*_: object) -> None:
     raise ReportTooSlowError
 
 
-def _leave_mark(folder: str, stack: str) -> None:
-    """A file that the next process counts."""
+def _write_mark(folder: str, stack: str) -> None:
+    """Write a file, which the next process counts."""
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103  # as above
     name = os.path.join(folder, f"{time.time_ns()}.txt")  # noqa: PTH118
     with open(name, "x", encoding="utf-8") as file:  # noqa: PTH123
         file.write(stack)
 
 
-def _line(said: "dict[str, object]", log: str) -> bytes:
+def _line(fields: "dict[str, object]", log: str) -> bytes:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if log == "json":
-        return json.dumps({**said, "event": EVENT, "level": "critical", "timestamp": now}).encode() + b"\n"
-    stack = said.pop("stack")
-    facts = " ".join(f"{name}={value}" for name, value in said.items())
-    return f"{now} [critical ] {EVENT} {facts}\n{stack}\n".encode()
+        return json.dumps({**fields, "event": EVENT, "level": "critical", "timestamp": now}).encode() + b"\n"
+    stack = fields.pop("stack")
+    pairs = " ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{now} [critical ] {EVENT} {pairs}\n{stack}\n".encode()
 
 
 def _write(line: bytes) -> None:
@@ -151,7 +151,7 @@ def _write(line: bytes) -> None:
 
 
 def _end(parent: int) -> None:
-    """Have the parent exit by itself, with its exit code; kill it if it can't."""
+    """Make the parent exit with the watchdog's exit code, and kill it if it does not."""
     for number in (signal.SIGALRM, signal.SIGKILL):
         if os.getppid() != parent:
             return

@@ -1,9 +1,9 @@
 """The parent's side of the watchdog: a heartbeat of the event loop, and signals that work without the GIL.
 
-A process whose loop hangs can't be trusted to end itself: C code may hold the GIL for ever, and then no Python code of
-any thread runs. So a small process of its own counts the heartbeats, and ends this one by two signals whose handlers
-are C functions: SIGUSR1 dumps all stacks (`faulthandler`), SIGALRM calls `_exit(EXIT_CODE)`. A handler works where this
-process is the first of a container, too, on which the kernel spends no default action and no kill from inside.
+A process whose event loop hangs cannot end itself reliably: C code may hold the GIL for ever, and then no thread runs
+Python code. So a small separate process counts the heartbeats, and ends this process by two signals whose handlers
+are C functions: SIGUSR1 dumps all stacks (`faulthandler`), SIGALRM calls `_exit(EXIT_CODE)`. Handlers also work if this
+process is PID 1 of a container, for which the kernel ignores the default actions of signals from inside.
 """
 
 import asyncio
@@ -27,50 +27,51 @@ from khala.watchdog.process import STARTED
 log = structlog.get_logger()
 
 EXIT_CODE = int(signal.SIGALRM)
-"""The exit code of a process that the watchdog ended: 14. libc's `_exit` is the handler, and gets the signal."""
+"""The exit code of a process that the watchdog ended: 14. The handler is libc's `_exit`, called with the signal."""
 PROCESS = Path(__file__).with_name("process.py")
-BEAT_SECONDS = 1.0
-"""Time between two heartbeats, at most."""
-BEATS = 5
-"""Heartbeats within the time after which the process is ended, at least."""
-LAGS = 60
-"""Heartbeats of which the longest lag is told."""
-CLOSING_SECONDS = 2.0
-LOADER = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""All that the watchdog process gets of the environment: it may hold secrets."""
+MAX_HEARTBEAT_INTERVAL_SECONDS = 1.0
+MIN_HEARTBEATS = 5
+"""Heartbeats within the time limit, at least."""
+MAX_LAGS = 60
+"""Heartbeats over which the longest lag is measured."""
+CLOSE_TIMEOUT_SECONDS = 2.0
+LOADER_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""The only environment variables of the watchdog process, because others may hold secrets."""
 
 
 @asynccontextmanager
 async def watched_loop(
     seconds: float, *, log_format: str, folder: Path, counts_marks: bool = True
 ) -> AsyncIterator[Callable[[], None]]:
-    """While this is open, the process exits with `EXIT_CODE` when its event loop does not turn for so many seconds.
+    """While the context is open, the process exits with `EXIT_CODE` if its event loop hangs for this many seconds.
 
-    The caller calls what this yields when it has started; until then a minute is allowed. With 0 seconds the lag of the
-    loop is measured, and nothing more. `folder` keeps marks of the processes that were ended; the next process that
-    `counts_marks` counts them.
+    Yields a function that the caller calls when the process has started; until then the limit is at least a minute.
+    With 0 seconds the lag of the loop is only measured. `folder`: holds a file for each process that the watchdog
+    ended. `counts_marks`: whether this process counts and deletes these files.
     """
     if counts_marks:
         _count_marks(folder)
-    interval = min(BEAT_SECONDS, seconds / BEATS) if seconds else BEAT_SECONDS
+    interval = (
+        min(MAX_HEARTBEAT_INTERVAL_SECONDS, seconds / MIN_HEARTBEATS) if seconds else MAX_HEARTBEAT_INTERVAL_SECONDS
+    )
     with _process(seconds, log_format, folder) as process:
-        beating = asyncio.create_task(_beat(process, interval), name="watchdog")
+        heartbeat = asyncio.create_task(_run_heartbeat(process, interval), name="watchdog")
         try:
-            yield process.started if process is not None else _nothing
+            yield process.started if process is not None else _do_nothing
         finally:
-            beating.cancel()
-            await asyncio.wait({beating})
+            heartbeat.cancel()
+            await asyncio.wait({heartbeat})
 
 
-def _nothing() -> None:
-    """Is called when the process has started, where no watchdog wants to know."""
+def _do_nothing() -> None:
+    """Called when the process has started, if there is no watchdog."""
 
 
-async def _beat(process: "_WatchdogProcess | None", interval: float) -> None:
-    lags: deque[float] = deque(maxlen=LAGS)
+async def _run_heartbeat(process: "_WatchdogProcess | None", interval: float) -> None:
+    lags: deque[float] = deque(maxlen=MAX_LAGS)
     while True:
         if process is not None:
-            process.beat()
+            process.send_heartbeat()
         began = time.monotonic()
         await asyncio.sleep(interval)
         lags.append(max(0.0, time.monotonic() - began - interval))
@@ -91,7 +92,7 @@ def _process(seconds: float, log_format: str, folder: Path) -> "Iterator[_Watchd
 
 
 class _WatchdogProcess:
-    """The process that counts the heartbeats. Started again if it dies."""
+    """The process that counts the heartbeats. It is restarted if it ends."""
 
     def __init__(self, seconds: float, log_format: str, folder: Path) -> None:
         self._arguments = [str(os.getpid()), str(seconds), log_format, str(folder)]
@@ -100,37 +101,37 @@ class _WatchdogProcess:
         _exit_on_alarm()
 
     def started(self) -> None:
-        """From now on the loop may hang for as long as it was said, and not for as long as a start may take."""
+        """Apply the configured time limit, instead of the longer one for starting."""
         self._started = True
-        self.beat()
+        self.send_heartbeat()
 
-    def beat(self) -> None:
-        """Tell the watchdog process that the loop has turned."""
+    def send_heartbeat(self) -> None:
+        """Report to the watchdog process that the event loop runs."""
         try:
-            self._tell()
+            self._write()
         except BlockingIOError:
             pass  # The pipe is full of heartbeats: the watchdog process is stopped, and will read them.
         except OSError:
             self._replace()
 
     def _replace(self) -> None:
-        """Start another watchdog process. Where that is impossible now, the next heartbeat tries again."""
+        """Start another watchdog process. If that fails, the next heartbeat tries again."""
         log.warning("watchdog_process_lost", exit_code=self._process.poll())
         self._close()
         try:
             self._start()
-            # It must know at once that no start is under way: the loop may hang before the next heartbeat.
-            self._tell()
+            # Report at once that this process has started: the loop may hang before the next heartbeat.
+            self._write()
         except BrokenPipeError:
-            pass  # It has died already, which the next heartbeat finds.
+            pass  # It has already ended; the next heartbeat restarts it.
         except OSError as error:
             log.error("watchdog_process_not_started", error=str(error))
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         os.write(self._pipe, STARTED if self._started else b".")
 
     def close(self) -> None:
-        """End the watchdog process; the signals have their default actions again."""
+        """End the watchdog process and restore the default actions of the signals."""
         self._close()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
@@ -142,7 +143,7 @@ class _WatchdogProcess:
                 [sys.executable, "-I", "-S", str(PROCESS), *self._arguments],
                 stdin=read,
                 stdout=subprocess.DEVNULL,
-                env={name: os.environ[name] for name in LOADER if name in os.environ},
+                env={name: os.environ[name] for name in LOADER_VARIABLES if name in os.environ},
                 # Ctrl-C on a terminal goes to this process alone.
                 start_new_session=True,
             )
@@ -156,14 +157,14 @@ class _WatchdogProcess:
             os.close(self._pipe)
         self._pipe = -1
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSING_SECONDS)
+            self._process.wait(CLOSE_TIMEOUT_SECONDS)
             return
         self._process.kill()
         self._process.wait()
 
 
 def _exit_on_alarm() -> None:
-    """Have SIGALRM end this process at once, whatever holds the GIL."""
+    """Make SIGALRM end this process at once, even if the GIL is held."""
     libc = ctypes.CDLL(None)
     libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
     libc.signal.restype = ctypes.c_void_p
@@ -171,7 +172,7 @@ def _exit_on_alarm() -> None:
 
 
 def _count_marks(folder: Path) -> None:
-    """Count the processes that the watchdog ended since some process of this home looked last; each is counted once."""
+    """Count the files of processes that the watchdog ended, and delete them, so that each is counted once."""
     counted = 0
     for mark in folder.glob("*.txt"):
         with suppress(FileNotFoundError):  # another process has just counted it
