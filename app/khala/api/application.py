@@ -28,7 +28,7 @@ from khala.api.http.allow_header import allow_header_hook
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.problem_details import EXAMPLES, HANDLERS
 from khala.api.http.rate_limits import PAGE_FILE_COST
-from khala.api.http.request_origin import SAFE, refuse_cross_site
+from khala.api.http.request_origin import SAFE_METHODS, refuse_cross_site
 from khala.api.http.request_telemetry import PROBES, count_response, route_of
 from khala.api.http.strict_fields import check_body, check_query
 from khala.api.mcp.routes import McpController
@@ -87,7 +87,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         )
         if not request.scope["path"].startswith(PROBES):
             context.limits.requests.check(request, context.origins)
-        if request.method not in SAFE:
+        if request.method not in SAFE_METHODS:
             has_cookie = session_cookie.session_secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=has_cookie)
         if not request.scope["path"].startswith(PROBES):

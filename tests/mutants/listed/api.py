@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         name="a-token-to-read-may-write",
         file="app/khala/api/accounts/authentication.py",
-        old='default_scope = "read" if request.method in SAFE else "write"',
+        old='default_scope = "read" if request.method in SAFE_METHODS else "write"',
         new='default_scope = "read"',
         tests=("tests/integration/test_accounts.py::test_a_token_grants_its_scopes_only",),
         why="A token that may only read could send and delete.",

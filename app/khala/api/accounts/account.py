@@ -44,13 +44,13 @@ Connection = Request[Any, Any, Any]
 
 @dataclass
 class ExportOperation(Operation):
-    """An operation with two media types in its response. Litestar documents one."""
+    """An operation whose response has one of two media types. Litestar documents only one of them."""
 
     def __post_init__(self) -> None:
-        """Add the other."""
-        answer = (self.responses or {}).get("200")
-        if isinstance(answer, OpenAPIResponse) and answer.content is not None:
-            answer.content[JSON_LINES] = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
+        """Document the second media type."""
+        response = (self.responses or {}).get("200")
+        if isinstance(response, OpenAPIResponse) and response.content is not None:
+            response.content[JSON_LINES] = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
 
 
 def _attachment(name: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Authenticates requests and sockets by cookie and headers. Each command checks what the caller may do."""
+"""Authenticates requests and sockets by cookie and headers. Each route then checks the caller's permissions."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from litestar.params import HeaderParameter
 
 from khala.api.accounts import session_cookie
 from khala.api.context import Context
-from khala.api.http.request_origin import SAFE, Connection, client_network, is_trusted_origin
+from khala.api.http.request_origin import SAFE_METHODS, Connection, client_network, is_trusted_origin
 from khala.domain.access import Caller, key_hash, require_scope
 from khala.domain.errors import Unauthorized
 from khala.store.accounts import accounts, api_tokens, sessions
@@ -47,7 +47,9 @@ ShareKey = Annotated[str | None, HeaderParameter(name="X-Share-Key", include_in_
 
 MAX_TOKEN_CHARACTERS = 16 * 1024
 RETURNS_FROM_PROVIDER = "returns_from_provider"
-"""The option of a route to which another site redirects. The route itself checks that the browser is the same."""
+"""Route option: another site redirects browsers to this route, so that its cookie counts in cross-site requests, too.
+
+The route itself must check that the same browser started the login."""
 
 
 async def caller(
@@ -58,7 +60,7 @@ async def caller(
 ) -> Caller:
     """Return the caller of this request, who may be anonymous. A token must have the scope that the route requires."""
     account = await _account(request, context, returning=bool(request.route_handler.opt.get(RETURNS_FROM_PROVIDER)))
-    default_scope = "read" if request.method in SAFE else "write"
+    default_scope = "read" if request.method in SAFE_METHODS else "write"
     require_scope(account, request.route_handler.opt.get("scope", default_scope))
     return with_keys(account, anon_key, share_key)
 
@@ -96,7 +98,7 @@ async def _account(connection: Connection, context: Context, *, returning: bool 
 def _bearer(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthorized("Send Authorization: Bearer, and a token.")
+        raise Unauthorized("Send the header Authorization: Bearer, followed by a token.")
     return token.strip()
 
 

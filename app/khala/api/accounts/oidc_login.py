@@ -130,7 +130,7 @@ def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:
 
 
 async def _take_pending(context: Context, request: Connection, state: str | None) -> oidc_logins.PendingLogin:
-    """Return the login that this browser started, against login CSRF."""
+    """Return the login that this browser started. Raises `InvalidInput` for any other, to prevent login CSRF."""
     own_state = request.cookies.get(STATE_COOKIE, "")
     if not state or not hmac.compare_digest(own_state.encode(), state.encode()):
         raise InvalidInput("This login was not started in this browser. Start again.")

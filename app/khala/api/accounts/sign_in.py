@@ -55,7 +55,7 @@ class SignInController(Controller):
         responses=documented_errors("rate_limited"),
     )
     async def methods(self, context: NamedDependency[Context]) -> SignInMethods:
-        """Whether accounts can be made here, and the OpenID SignInProvider if there is one."""
+        """Read whether users can register on this server, and the name of its OpenID Provider, if it has one."""
         oidc = None if context.sign_in.provider is None else SignInProvider(name=context.sign_in.provider_name)
         return SignInMethods(registration=context.sign_in.allow_registration, oidc=oidc)
 
@@ -172,27 +172,27 @@ def _normalized_or_empty(given: str) -> str:
 async def _verify_password(context: Context, caller: Caller, email: str, password: str) -> PasswordRecord:
     """Return the account of a correct password, and its hash. An unknown address takes the same time."""
     async with context.db.driver() as driver:
-        secret = await accounts.password_record(driver, email)
-    is_correct = await passwords.verify_password(password, None if secret is None else secret.hash)
-    if secret is None or not is_correct:
-        if secret is not None:
-            await accounts.record_failure(context.db, secret.user_id, caller)
+        record = await accounts.password_record(driver, email)
+    is_correct = await passwords.verify_password(password, None if record is None else record.hash)
+    if record is None or not is_correct:
+        if record is not None:
+            await accounts.record_failure(context.db, record.user_id, caller)
         raise Unauthorized(WRONG_CREDENTIALS)
-    if not passwords.needs_rehash(secret.hash):
-        return secret
-    fresh = PasswordRecord(user_id=secret.user_id, hash=await passwords.hash_password(password))
-    await accounts.rehash(context.db, secret.user_id, secret.hash, fresh.hash)
-    return fresh
+    if not passwords.needs_rehash(record.hash):
+        return record
+    rehashed = PasswordRecord(user_id=record.user_id, hash=await passwords.hash_password(password))
+    await accounts.rehash(context.db, record.user_id, record.hash, rehashed.hash)
+    return rehashed
 
 
 async def check_current_password(context: Context, caller: Caller, user_id: UUID, password: str | None) -> bool:
-    """Return whether the account has a password. Raises `Forbidden` if it has another one."""
+    """Check the account's password. Returns whether it has one. Raises `Forbidden` if the given one is wrong."""
     async with context.db.driver() as driver:
-        secret = await accounts.password_record_of_user(driver, user_id)
-    if secret is None:
+        record = await accounts.password_record_of_user(driver, user_id)
+    if record is None:
         return False
     await sign_in_throttle.count_attempt(context.db, str(user_id), caller.network)
-    if not await passwords.verify_password(password or "", secret.hash):
+    if not await passwords.verify_password(password or "", record.hash):
         raise Forbidden("The current password is wrong.")
     await sign_in_throttle.discount_attempt(context.db, str(user_id), caller.network)
     return True
@@ -233,5 +233,5 @@ async def start_session(
 
 
 def _truncated_user_agent(agent: str | None) -> str | None:
-    """Return the beginning of the browser's name, without characters that cannot be stored."""
+    """Return the beginning of the `User-Agent` header, without characters that cannot be stored."""
     return None if agent is None else agent.replace("\0", "")[:MAX_USER_AGENT_CHARACTERS]

@@ -7,20 +7,20 @@ from khala.store.postgres.database import Database
 
 WINDOW_SECONDS = 15 * 60
 MAX_FAILURES = {"pair": 10, "address": 100, "network": 60}
-"""Wrong passwords in a window: for one account from one network, for one account, and from one network."""
+"""Wrong passwords in a window: for an account from one network, for an account, and from one network."""
 MAX_REGISTRATIONS = {WINDOW_SECONDS: 10, 24 * 3600: 30}
 """Accounts that one network may create, by window in seconds."""
 
 
 async def count_attempt(db: Database, email: str, network: str | None) -> None:
     """Count an attempt as a failure, before its password is checked. Raises `RateLimited` if there were too many."""
-    for scope, key in _counts(email, network).items():
+    for scope, key in _keys(email, network).items():
         await _count(db, f"login {scope}", key, MAX_FAILURES[scope])
 
 
 async def discount_attempt(db: Database, email: str, network: str | None) -> None:
     """Undo the count of an attempt that succeeded."""
-    for scope, key in _counts(email, network).items():
+    for scope, key in _keys(email, network).items():
         await counters.discount(db, f"login {scope}", key, "tries", window_seconds=WINDOW_SECONDS)
 
 
@@ -31,15 +31,15 @@ async def count_registration(db: Database, network: str | None) -> None:
             await _count(db, f"registration {window}", key_hash(network), maximum, window)
 
 
-def _counts(email: str, network: str | None) -> dict[str, bytes]:
-    """Return the keys, the narrowest first: an attempt that one key refuses does not count for the later keys.
+def _keys(email: str, network: str | None) -> dict[str, bytes]:
+    """Return the keys by scope, the narrowest first. An attempt that one key refuses does not count for later keys.
 
     So a single network cannot use up the limit of an account.
     """
-    counts = {"pair": key_hash(f"{email} {network}")}
+    keys = {"pair": key_hash(f"{email} {network}")}
     if network is not None:
-        counts["network"] = key_hash(network)
-    return counts | {"address": key_hash(email)}
+        keys["network"] = key_hash(network)
+    return keys | {"address": key_hash(email)}
 
 
 async def _count(db: Database, scope: str, key: bytes, maximum: int, window: int = WINDOW_SECONDS) -> None:

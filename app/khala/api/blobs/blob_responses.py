@@ -42,7 +42,7 @@ def content_type(blob: Blob) -> str:
 
 
 def disposition(blob: Blob) -> str:
-    """Return whether a browser displays or saves the blob, and its file name."""
+    """Return the `Content-Disposition`: whether a browser displays or saves the blob, and its file name."""
     inline = blob.media_type.partition(";")[0].strip() in INLINE_MEDIA_TYPES
     kind = "inline" if inline else "attachment"
     if blob.name is None:
@@ -132,7 +132,7 @@ def _tag(blob: Blob) -> str:
 
 
 def _content_type_header(blob: Blob) -> dict[str, str]:
-    # As a header: Litestar would add another charset to a text media type.
+    # Set as a header, because Litestar would add another charset to a text media type.
     return {"Content-Type": content_type(blob)}
 
 

@@ -23,9 +23,9 @@ from khala.store.sharing import access
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "blob_not_found", "rate_limited", "unavailable")
 MIN_REDIRECT_BYTES = 256 * 1024
-"""From this size on, clients are redirected to a store that signs URLs. Below, the extra round trip costs more."""
+"""Reads of larger blobs redirect to a store that can sign URLs. For smaller ones, the extra round trip costs more."""
 SIGNED_URL_SECONDS = 300
-"""The lifetime of such a URL."""
+"""The lifetime of a signed URL."""
 RESPONSES = {
     200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
     206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
@@ -37,13 +37,13 @@ CONTEXT_LINES = QueryParameter(
     name="context",
     ge=0,
     le=MAX_CONTEXT_LINES,
-    schema_extra={"minimum": 0},  # Litestar ignores a bound of 0
+    schema_extra={"minimum": 0},  # Litestar omits a bound of 0
     description="The number of lines before and after each match.",
 )
 
 
 async def find_readable_blob(context: Context, caller: Caller, blob_id: UUID) -> Blob:
-    """The blob, if the caller may read its thread. Raises `BlobNotFound` and as `access.require` does."""
+    """Return the blob if the caller may read its thread. Raises `BlobNotFound`, or `Forbidden`."""
     blob = await context.blobs.service.find(blob_id)
     async with context.db.driver() as driver:
         (authorization,) = await access.authorizations(driver, [(blob.thread_id, caller)])

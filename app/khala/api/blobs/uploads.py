@@ -24,7 +24,7 @@ from khala.store.sharing import access
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type", "request_timeout")
 FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
-ACCEPTED_TYPES = "PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken."
+ACCEPTED_TYPES = "PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are accepted."
 
 
 @dataclass
@@ -48,7 +48,7 @@ class FileBody(Operation):
     security=BY_KEY,
     response_description="The blob, which can be attached to a message.",
     responses=documented_errors(*DENIED, *BODY),
-    # The spool enforces the operator's limit.
+    # No limit here: the spool enforces the operator's limit.
     request_max_body_size=None,
     raw_body=True,
 )
@@ -62,9 +62,9 @@ async def upload(
     """Store a file to be sent with a message within a day. Its content determines its media type."""
     claimed_type, max_bytes = request.content_type[0], context.blobs.max_upload_bytes
     if claimed_type.lower() in FORMS:
-        raise HTTPException(status_code=415, detail=f"The body is the file itself, not a form. {ACCEPTED_TYPES}")
-    announced = request.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > max_bytes:
+        raise HTTPException(status_code=415, detail=f"Send the file itself as the body, not a form. {ACCEPTED_TYPES}")
+    content_length = request.headers.get("content-length", "0")
+    if content_length.isdigit() and int(content_length) > max_bytes:
         raise size_limit_error(max_bytes)
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)

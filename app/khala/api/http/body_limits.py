@@ -1,4 +1,4 @@
-"""Limits of request bodies: their size, and the time that they may take (else 408)."""
+"""Limits of request bodies: their size, and the time in which they must arrive. A slow body is refused with 408."""
 
 import asyncio
 import time
@@ -17,36 +17,36 @@ NO_BODY = (b"0", b"")
 
 
 class BodyDeadline:
-    """ASGI middleware. Reading a body that is slower than `pace` raises `RequestTimeout` in the application."""
+    """ASGI middleware. Reading a body that is slower than `rate` raises `RequestTimeout` in the application."""
 
-    def __init__(self, app: ASGIApp, pace: TransferRatePolicy) -> None:
+    def __init__(self, app: ASGIApp, rate: TransferRatePolicy) -> None:
         self._app = app
-        self._pace = pace
+        self._rate = rate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request. A request without a body has no deadline."""
         if scope["type"] == ScopeType.HTTP and _has_body(scope):
-            receive = _TimedBody(receive, self._pace).receive
+            receive = _TimedBody(receive, self._rate).receive
         await self._app(scope, receive, send)
 
 
 class _TimedBody:
     """The body of one request, and how long the server has waited for it."""
 
-    def __init__(self, receive: Receive, pace: TransferRatePolicy) -> None:
+    def __init__(self, receive: Receive, rate: TransferRatePolicy) -> None:
         self._receive = receive
-        self._pace = pace
+        self._rate = rate
         self._waited = 0.0
         self._received = 0
         self._complete = False
 
     async def receive(self) -> ReceiveMessage:
-        """Return the next message. A complete body has no deadline: only the client's disconnect is still awaited."""
+        """Return the next message. After a complete body there is no deadline: only a disconnect can follow."""
         if self._complete:
             return await self._receive()
         started_at = time.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, self._pace.seconds_left(self._waited, self._received))):
+            async with asyncio.timeout(max(0.0, self._rate.seconds_left(self._waited, self._received))):
                 message = await self._receive()
         except TimeoutError as error:
             raise RequestTimeout("The request's body arrived too slowly, or not at all.") from error
@@ -63,7 +63,7 @@ class _TimedBody:
 async def read_ahead(receive: Receive, max_bytes: int) -> Receive:
     """Read the body until it is complete or exceeds `max_bytes`, and return a `receive` that replays it.
 
-    For an application that would handle `RequestTimeout` as an error of its own.
+    For an application that would treat `RequestTimeout` as its own error.
     """
     messages: deque[ReceiveMessage] = deque()
     size, more = 0, True

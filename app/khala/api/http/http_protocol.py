@@ -25,7 +25,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _deadline: asyncio.TimerHandle | None = None
-    """For the end of the headers, or of a WebSocket handshake."""
+    """The deadline for the end of the headers, or of a WebSocket handshake."""
     _body_deadline: asyncio.TimerHandle | None = None
     _in_body = False
 
@@ -111,21 +111,21 @@ class UnsignalledServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
+        """Install no signal handlers."""
         yield
 
 
 def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socket:
-    """A open_listening_socket socket; made first, so that a port that is taken is said before anything is started."""
+    """Open a listening socket. It is opened first, so that a port in use is reported before anything is started."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.create_server((host, port), family=family, backlog=backlog)
-    # Accepted sockets inherit it. asyncio sets it only on sockets whose protocol number is TCP; without it, a response
-    # waits 40 ms for the acknowledgement of its own headers.
+    # Accepted sockets inherit this option. asyncio sets it only on sockets whose protocol number is TCP. Without it, a
+    # response waits 40 ms for the acknowledgement of its own headers.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
 
 def socket_url(bound: socket.socket) -> str:
-    """The URL at which a open_listening_socket socket is."""
+    """Return the URL of a listening socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

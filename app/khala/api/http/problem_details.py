@@ -149,14 +149,14 @@ def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Prob
     errors = [FieldError(path, message) for path, message in places]
     headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, RequestTimeout):
-        # The rest of the body cannot be told from the next request.
+        # The rest of the body cannot be distinguished from the next request.
         headers["Connection"] = "close"
     return problem_response(error.code, error.message, errors=errors, headers=headers)
 
 
 def _validation_error(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else [{"message": error.detail}]
-    errors = [_field_error(one.get("key", ""), one.get("message", "")) for one in extra if isinstance(one, dict)]
+    errors = [_field_error(item.get("key", ""), item.get("message", "")) for item in extra if isinstance(item, dict)]
     return problem_response("invalid_input", EXAMPLES["invalid_input"], errors=errors)
 
 

@@ -13,13 +13,13 @@ from khala.domain.errors import Forbidden
 Address: TypeAlias = IPv4Address | IPv6Address
 Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 
-SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 OWN_SITE = ("same-origin", "none")
 """Values of `Sec-Fetch-Site` for the server's own page, and for a URL that the user typed or opened."""
 IPV4_PREFIX, IPV6_PREFIX = 24, 56
 """Bits of an address that a client cannot easily change: about what a provider assigns to one customer."""
-IPV6_HOST = 64
-"""Bits of an address that identify one home or machine. The machine chooses the other bits itself."""
+IPV6_HOST_PREFIX = 64
+"""Bits of an IPv6 address that identify a home or a machine. The machine chooses the other bits itself."""
 
 
 class AddressRange(Protocol):
@@ -131,7 +131,7 @@ def client_machine(connection: Connection, origins: OriginPolicy) -> str | None:
     """Return the client's machine, for limits: an IPv4 address, or the prefix of an IPv6 address."""
     address = client_address(connection, origins)
     if isinstance(address, IPv6Address):
-        return str(IPv6Network((address, IPV6_HOST), strict=False))
+        return str(IPv6Network((address, IPV6_HOST_PREFIX), strict=False))
     return None if address is None else str(address)
 
 
@@ -142,7 +142,7 @@ def is_local(connection: Connection, origins: OriginPolicy) -> bool:
 
 
 def parse_networks(words: Iterable[str]) -> tuple[AddressRange, ...]:
-    """Addresses and parse_networks as the operator names them. Raises `ValueError`."""
+    """Parse the operator's addresses and networks. Raises `ValueError`."""
     return tuple(ip_network(word, strict=False) for word in words)
 
 

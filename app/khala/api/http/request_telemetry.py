@@ -36,7 +36,7 @@ class RequestTelemetry:
             await self._app(scope, receive, send)
 
     async def _detached(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a socket. Litestar's object lives until the garbage collector runs, so its references must be cut."""
+        """Serve a socket. Litestar's object lives until the garbage collector runs, so its references are dropped."""
         channel = DetachableChannel(receive, send)
         try:
             await self._app(scope, channel.receive, channel.send)

@@ -46,8 +46,8 @@ async def serve_file(request: Request[Any, Any, Any], folder: Path, name: str, *
     headers = {"ETag": f'"{sha256(file.data).hexdigest()[:32]}"', "Cache-Control": cache}
     if file.varies:
         headers["Vary"] = "Accept-Encoding"
-    named = request.headers.get("if-none-match", "").replace("W/", "").split(",")
-    if headers["ETag"] in map(str.strip, named):
+    tags = request.headers.get("if-none-match", "").replace("W/", "").split(",")
+    if headers["ETag"] in map(str.strip, tags):
         return EmptyResponse(None, status_code=304, headers=headers)
     if file.coding:
         headers["Content-Encoding"] = file.coding
@@ -63,10 +63,10 @@ def _codings(accepted: str) -> set[str]:
 
 def _read(folder: Path, name: str, codings: set[str]) -> StaticFile:
     """Read a file. Raises `OSError` or `ValueError` if it does not exist, is hidden or is outside of the folder."""
-    wanted = Path(name.lstrip("/"))
-    path = (folder / wanted).resolve(strict=True)
+    relative = Path(name.lstrip("/"))
+    path = (folder / relative).resolve(strict=True)
     # Check the name and the target of links: "assets/../x" would be cached like an asset that never changes.
-    if any(part.startswith(".") for part in (*wanted.parts, *path.relative_to(folder.resolve()).parts)):
+    if any(part.startswith(".") for part in (*relative.parts, *path.relative_to(folder.resolve()).parts)):
         raise FileNotFoundError(name)
     compressed = {
         coding: copy for coding, end in COMPRESSED_SUFFIXES.items() if (copy := Path(f"{path}{end}")).is_file()

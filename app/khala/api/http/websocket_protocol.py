@@ -7,7 +7,7 @@ from websockets.protocol import State
 
 from khala.live.heartbeat import Heartbeat
 
-PROTOCOL_KEY = "line"
+PROTOCOL_KEY = "websocket_protocol"
 """The key of the connection's state under which the application finds the protocol."""
 PING_PAYLOAD = b"here"
 BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"

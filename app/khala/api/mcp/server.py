@@ -45,9 +45,9 @@ Context = ServerRequestContext[Any, Any]
 _running_calls: dict[UUID, int] = {}
 
 
-async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve(catalog: McpToolCatalog, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one request."""
-    handler = _RequestHandler(offering)
+    handler = _RequestHandler(catalog)
     server = Server(
         "khala",
         version=KHALA_VERSION,
@@ -63,19 +63,21 @@ async def serve(offering: McpToolCatalog, scope: Scope, receive: Receive, send: 
 
 
 class _RequestHandler:
-    def __init__(self, offering: McpToolCatalog) -> None:
-        self._offering = offering
+    def __init__(self, catalog: McpToolCatalog) -> None:
+        self._catalog = catalog
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         if params is not None and params.cursor:
             raise MCPError(types.INVALID_PARAMS, "There are no more pages.")
         tools = await self._tools()
-        return types.ListToolsResult(tools=[_described(tool) for tool in tools.values()])
+        return types.ListToolsResult(tools=[_describe(tool) for tool in tools.values()])
 
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        user_id = self._offering.actor.user_id
+        user_id = self._catalog.actor.user_id
         if user_id is None:
-            message = "Calling tools needs an account: send Authorization: Bearer, and an API token."
+            message = (
+                "Calling tools requires an account. Send the header Authorization: Bearer, followed by an API token."
+            )
             raise MCPError(NEEDS_ACCOUNT, message, {"code": "unauthorized"})
         tool = (await self._tools()).get(params.name)
         if tool is None:
@@ -92,7 +94,7 @@ class _RequestHandler:
 
     async def _tools(self) -> dict[str, Tool]:
         try:
-            return await self._offering.tools()
+            return await self._catalog.tools()
         except KhalaError as error:
             raise MCPError(types.INTERNAL_ERROR, error.message, {"code": error.code}) from error
 
@@ -102,8 +104,8 @@ class _RequestHandler:
         sink = _TruncatingSink()
         call = CallContext(
             id=str(ids.new()),
-            idempotency_key=self._key(params),
-            actor=self._offering.actor,
+            idempotency_key=self._idempotency_key(params),
+            actor=self._catalog.actor,
             sink=sink,
             progress=lambda text: _add(updates, text),
         )
@@ -113,15 +115,15 @@ class _RequestHandler:
         finally:
             reporter.cancel()
             await asyncio.wait({reporter})
-        took = round((time.monotonic() - started_at) * 1000, 1)
-        log.info("mcp_call", tool=tool.spec.name, ok=result.ok, code=result.code, ms=took)
+        duration_ms = round((time.monotonic() - started_at) * 1000, 1)
+        log.info("mcp_call", tool=tool.spec.name, ok=result.ok, code=result.code, ms=duration_ms)
         return _result(result, sink)
 
-    def _key(self, params: types.CallToolRequestParams) -> str:
+    def _idempotency_key(self, params: types.CallToolRequestParams) -> str:
         """Return the call's idempotency key, within its account. An invalid key counts as absent."""
         given = (params.meta or {}).get(IDEMPOTENCY_KEY_FIELD)
         key = given if isinstance(given, str) and VALID_KEY.fullmatch(given) else str(ids.new())
-        return f"mcp:{self._offering.actor.owner_id}:{key}"
+        return f"mcp:{self._catalog.actor.owner_id}:{key}"
 
 
 class _TruncatingSink:
@@ -139,7 +141,7 @@ class _TruncatingSink:
         self.content += data[: max(0, MAX_RESULT_BYTES - len(self.content))]
 
 
-def _described(tool: Tool) -> types.Tool:
+def _describe(tool: Tool) -> types.Tool:
     spec = tool.spec
     annotations = types.ToolAnnotations(
         read_only_hint=is_read_only(tool),

@@ -1,4 +1,7 @@
-"""Builds a chat completion of OpenAI's protocol from the parts of a run: chunks, and the whole. Only loads blobs."""
+"""Builds a chat completion of OpenAI's protocol from the parts of a run, as chunks or as a whole.
+
+Its only I/O is loading the arguments of tool calls from blobs.
+"""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime

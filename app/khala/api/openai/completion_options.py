@@ -129,13 +129,15 @@ def _patterns(headers: Mapping[str, str], *, autopilot: bool) -> tuple[str, ...]
         return None if autopilot else ()
     patterns = tuple(word.strip() for word in value.split(",") if word.strip())
     if len(patterns) > MAX_TOOL_PATTERNS or any(len(word) > 200 for word in patterns):
-        raise InvalidInput(f"At most {MAX_TOOL_PATTERNS} patterns, of at most 200 characters.", path="x-khala-tools")
+        raise InvalidInput(
+            f"Send at most {MAX_TOOL_PATTERNS} patterns of at most 200 characters each.", path="x-khala-tools"
+        )
     return patterns
 
 
 def _functions(tools: list[FunctionTool]) -> tuple[ClientFunction, ...]:
     if len(tools) > MAX_FUNCTIONS:
-        raise InvalidInput(f"At most {MAX_FUNCTIONS} tools.", path="tools")
+        raise InvalidInput(f"Send at most {MAX_FUNCTIONS} tools.", path="tools")
     return tuple(_function(index, tool) for index, tool in enumerate(tools))
 
 
@@ -168,7 +170,7 @@ def _lifetime(headers: Mapping[str, str], *, is_new: bool) -> timedelta | None:
     lifetime = int(seconds) if WHOLE_NUMBER.fullmatch(seconds) else None if seconds else DEFAULT_EPHEMERAL_SECONDS
     if lifetime is None or not MIN_EPHEMERAL_SECONDS <= lifetime <= MAX_EPHEMERAL_SECONDS:
         bounds = f"{MIN_EPHEMERAL_SECONDS} to {MAX_EPHEMERAL_SECONDS:,}"
-        raise InvalidInput(f"A thread may last {bounds} seconds.", path="x-thread-ttl")
+        raise InvalidInput(f"An ephemeral thread may last {bounds} seconds.", path="x-thread-ttl")
     return timedelta(seconds=lifetime)
 
 

@@ -145,8 +145,8 @@ def _operation(
     name: str, summary: str, contents: dict[str, JsonObject], parameters: list[JsonObject] | None = None
 ) -> JsonObject:
     failure = {"description": "An error.", "content": {"application/json": {"schema": _ref("ErrorResponse")}}}
-    good = {"description": summary, "content": {kind: {"schema": schema} for kind, schema in contents.items()}}
-    responses = {"200": good} | {str(status): failure for status in ERRORS}
+    success = {"description": summary, "content": {kind: {"schema": schema} for kind, schema in contents.items()}}
+    responses = {"200": success} | {str(status): failure for status in ERRORS}
     return {"operationId": name, "summary": summary, "parameters": parameters or [], "responses": responses}
 
 

@@ -89,7 +89,7 @@ def read_history(messages: Sequence[RequestMessage]) -> History:
         if not isinstance(message, SystemMessage | DeveloperMessage)
     ]
     if not dialog or isinstance(dialog[-1][1], AssistantMessage):
-        raise InvalidInput("The last message must be of a user, or the result of a tool.", path="messages")
+        raise InvalidInput("The last message must be a user's, or the result of a tool.", path="messages")
     builder = _TurnBuilder()
     for index, message in dialog:
         builder.add(f"messages[{index}]", message)
@@ -158,7 +158,7 @@ class _TurnBuilder:
             call_path = f"{path}.tool_calls[{index}]"
             if not 0 < len(call.id) <= MAX_ID_CHARACTERS or call.id in self._open_calls:
                 raise InvalidInput(
-                    f"Each call has an id of its own, of at most {MAX_ID_CHARACTERS} characters.", path=call_path
+                    f"Each call needs a unique id of at most {MAX_ID_CHARACTERS} characters.", path=call_path
                 )
             self._open_calls[check_text(call.id, call_path)] = len(self._blocks)
             self._blocks.append(
@@ -180,7 +180,7 @@ class _TurnBuilder:
     def _add_result(self, path: str, message: ToolMessage) -> None:
         index = self._open_calls.pop(message.tool_call_id, None)
         if index is None:
-            raise InvalidInput("No call before this has this id.", path=f"{path}.tool_call_id")
+            raise InvalidInput("No earlier call has this id.", path=f"{path}.tool_call_id")
         block = self._blocks[index]
         assert isinstance(block, ToolBlock)
         self._blocks[index] = complete_call(block, text_of(message.content, f"{path}.content"))

@@ -23,14 +23,14 @@ from khala.domain import unknown_fields
 from khala.domain.errors import InvalidInput, PayloadTooLarge
 
 MAX_COMPLETION_BODY_BYTES = 8 << 20
-"""Includes images, which are written out in the body."""
+"""Includes files, which the body contains as data URLs."""
 MAX_TEXT_BYTES = 1 << 20
-"""Without files: the same limit as for other requests."""
+"""Without files. The same limit as for other requests."""
 MAX_MESSAGES = 1000
 MAX_IGNORED_PATHS = 64
 """Paths that one response lists."""
 EMPTY: tuple[Any, ...] = (None, "", [], {})
-"""Values that ask for nothing."""
+"""Values that request nothing."""
 
 decoder = msgspec.json.Decoder(CompletionBody)
 
@@ -80,8 +80,11 @@ def _refuse_unsupported(request: CompletionBody) -> None:
         "functions": (bool(request.functions), "Send functions as tools."),
         "function_call": (request.function_call not in (None, "auto"), "Send functions as tools."),
         "tool_choice": (request.tool_choice not in (None, "auto", "none"), "tool_choice may be auto or none."),
-        "max_tokens": (request.max_output_tokens is not None and request.max_output_tokens < 1, "At least one token."),
-        "messages": (not 1 <= len(request.messages) <= MAX_MESSAGES, f"From 1 to {MAX_MESSAGES:,} messages."),
+        "max_tokens": (
+            request.max_output_tokens is not None and request.max_output_tokens < 1,
+            "max_tokens must be at least 1.",
+        ),
+        "messages": (not 1 <= len(request.messages) <= MAX_MESSAGES, f"Send 1 to {MAX_MESSAGES:,} messages."),
     }
     for name, (is_refused, message) in refused.items():
         if is_refused:
@@ -108,11 +111,11 @@ def ignored_paths(body: Any, request: CompletionBody, thread_id: UUID | None) ->
     Instructions are ignored in a thread that continues. Clients learn from the list that an option is not honoured.
     """
     unknown = unknown_fields.find(body, CompletionBody)
-    found = list(islice((field.path for field in unknown if field.value not in EMPTY), MAX_IGNORED_PATHS))
+    ignored = list(islice((field.path for field in unknown if field.value not in EMPTY), MAX_IGNORED_PATHS))
     if request.max_tokens is not None and request.max_completion_tokens is not None:
-        found.append("max_tokens")
+        ignored.append("max_tokens")
     instructions = SystemMessage | DeveloperMessage
     if thread_id is not None:
         messages = enumerate(request.messages)
-        found += [f"messages[{index}]" for index, message in messages if isinstance(message, instructions)]
-    return tuple(found[:MAX_IGNORED_PATHS])
+        ignored += [f"messages[{index}]" for index, message in messages if isinstance(message, instructions)]
+    return tuple(ignored[:MAX_IGNORED_PATHS])

@@ -179,7 +179,7 @@ async def _paused_event(request: CompletionRequest, pending: frozenset[str]) -> 
 
 @asynccontextmanager
 async def _cancel_on_disconnect(request: CompletionRequest, ended: Callable[[], bool]) -> AsyncIterator[None]:
-    """Cancel the run if the client leaves before it has ended and has asked for that. Otherwise the run continues."""
+    """Cancel the run if the client disconnects before its end and has requested this. Otherwise the run continues."""
     try:
         yield
     finally:
@@ -200,7 +200,7 @@ async def _cancel_run(request: CompletionRequest) -> None:
 
 
 async def _release(request: CompletionRequest) -> bool:
-    """Return whether no retry has joined the run. After that, a retry starts another run."""
+    """Return whether the run can be cancelled: no retry has joined it. A later retry starts another run."""
     return request.options.identity is None or await completion_requests.release(request.context.db, request.accepted)
 
 

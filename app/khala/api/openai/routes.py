@@ -41,7 +41,7 @@ async def complete(
     body = await request.body()
     parsed = request_body.parse(body)
     options = completion_options.read_options(parsed, request.headers, context)
-    await client_functions.check(options.run.functions, every="tools", each="tools[{}].function")
+    await client_functions.check(options.run.functions, list_path="tools", item_path="tools[{}].function")
     options = msgspec.structs.replace(
         options,
         identity=_identity(request, body, caller),

@@ -1,4 +1,4 @@
-"""The events of an autopilot run: its steps as groups of tasks, its text, and its end. Pure."""
+"""The events of an autopilot run: its steps as groups of tasks, its text, and its end. Without I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -139,10 +139,10 @@ class ToolCallGroup:
         return self.is_complete and all(state in ENDED_STATES for state in self.states.values())
 
     @property
-    def waits(self) -> frozenset[str]:
+    def awaiting_approval(self) -> frozenset[str]:
         """The calls that wait for an approval, if all other calls have ended."""
-        left = {call: state for call, state in self.states.items() if state not in ENDED_STATES}
-        return frozenset(left) if self.is_complete and set(left.values()) == {"blocked"} else frozenset()
+        unended = {call: state for call, state in self.states.items() if state not in ENDED_STATES}
+        return frozenset(unended) if self.is_complete and set(unended.values()) == {"blocked"} else frozenset()
 
 
 class EventEncoder:
@@ -155,7 +155,7 @@ class EventEncoder:
         self._sent = sent
         self._group: ToolCallGroup | None = None
         self._failure: RunFailure | None = None
-        self._reported_waits: frozenset[str] = frozenset()
+        self._reported_waiting: frozenset[str] = frozenset()
         self.steps = 0
         self.ended = False
 
@@ -214,11 +214,11 @@ class EventEncoder:
 
     def take_pending_approvals(self) -> frozenset[str]:
         """Return the calls that the run waits for, once: empty if they are the same as at the last call."""
-        waits = self._group.waits if self._group is not None and not self.ended else frozenset()
-        if waits == self._reported_waits:
+        waiting = self._group.awaiting_approval if self._group is not None and not self.ended else frozenset()
+        if waiting == self._reported_waiting:
             return frozenset()
-        self._reported_waits = waits
-        return waits
+        self._reported_waiting = waiting
+        return waiting
 
     def _update(
         self, task_id: str, state: str, at: datetime, summary: str | None = None, duration_ms: int | None = None

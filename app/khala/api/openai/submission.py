@@ -68,7 +68,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         thread_id, db = ids.new(), self.context.db
         if not any(isinstance(turn, UserTurn) and turn.files for turn in self.history.turns):
             return await self._import_conversation(thread_id)
-        # Files need an existing thread. If the import fails, the thread is removed before anybody learns its id.
+        # Files need an existing thread. If the import fails, the thread is removed before any client gets its id.
         title, lifetime = self.history.title, self.options.lifetime
         await threads.create(db, thread_id, self.caller, title=title, welcome="", lifetime=lifetime)
         try:
@@ -137,7 +137,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         sniffer.feed(file.data)
         media_type = sniffer.media_type(file.claimed_type)
         if media_type is None:
-            raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are taken.", path=file.path)
+            raise InvalidInput("PNG, JPEG, GIF and WebP images, PDF, and text in UTF-8 are accepted.", path=file.path)
         blobs = self.context.blobs
         async with blobs.service.spool(blobs.max_upload_bytes) as spool:
             await spool.write(file.data)

@@ -1,7 +1,7 @@
 """Adds the constraints to the OpenAPI document that Litestar cannot read from the types of requests.
 
-The server accepts a request that is valid by the document, except if the stored state forbids it, or a rule that JSON
-Schema cannot express. The descriptions name these rules.
+The server accepts a request that is valid by the document, unless the stored state or a rule that JSON Schema cannot
+express forbids it. The descriptions name these rules.
 """
 
 import copy
@@ -138,7 +138,7 @@ def _complete_component(name: str, component: Schema) -> None:
 
 
 def _complete_parameter(operation: str, parameter: Schema) -> None:
-    """Remove null from the schema: a URL cannot contain it, and an absent parameter is left out."""
+    """Remove null from the schema: a URL cannot contain it. Clients omit an absent parameter."""
     schema = parameter["schema"]
     types = [option for option in schema.pop("oneOf", []) if option != {"type": "null"}]
     schema.update(*types)

@@ -34,5 +34,5 @@ class HealthController(Controller):
 
 @get("/health", operation_id="health", summary="Is the process up?", response_description="It is up.", tags=["Health"])
 async def health() -> Liveness:
-    """A short answer. `/api/health/ready` also checks what the process depends on."""
+    """Respond as long as the process is up. `/api/health/ready` also checks its dependencies."""
     return Liveness(ok=True)

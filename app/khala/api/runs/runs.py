@@ -72,9 +72,9 @@ class RunController(Controller):
         """Read the run's parts after a seq, in order."""
         async with context.db.snapshot() as driver:
             run = await runs.read_authorized(driver, run_id, caller)
-            found = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
-        done = run.status not in ACTIVE and len(found) < limit
-        return PartPage(items=found, next_after=found[-1].seq if found else after, done=done)
+            page = await parts.of_run(driver, run.thread_id, run_id, after=after, limit=limit)
+        done = run.status not in ACTIVE and len(page) < limit
+        return PartPage(items=page, next_after=page[-1].seq if page else after, done=done)
 
     @get(
         "/receipts",
@@ -98,16 +98,18 @@ class RunController(Controller):
         response_description="Approvals, in the order in which they were requested.",
         responses=documented_errors(*DENIED),
     )
-    async def asked(
+    async def approvals(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
     ) -> Items[Approval]:
         """Read the tool calls of the run that require an approval, and the decisions."""
         async with context.db.snapshot() as driver:
             run = await runs.read_authorized(driver, run_id, caller)
-            found = await approvals.of_run(driver, run.thread_id, run_id)
+            by_call = await approvals.of_run(driver, run.thread_id, run_id)
             may_edit = await approvals.may_edit(driver, run_id, caller)
-        asked = sorted(found.values(), key=lambda one: (one.created_at, one.tool_call_id))
-        return Items(items=[replace(one, may_edit=may_edit and one.state == "pending") for one in asked])
+        ordered = sorted(by_call.values(), key=lambda approval: (approval.created_at, approval.tool_call_id))
+        return Items(
+            items=[replace(approval, may_edit=may_edit and approval.state == "pending") for approval in ordered]
+        )
 
     @post(
         "/approvals/{call_id:str}",
@@ -127,20 +129,20 @@ class RunController(Controller):
         call_id: CallId,
         data: Annotated[DecisionRequest, BodyKwarg(examples=example("Yes", approved=True))],
     ) -> Approval:
-        """Decide a pending call. The first decision is final: a repetition changes nothing, another one returns 409.
+        """Decide a pending call. The first decision is final: repeating it changes nothing, another one fails (409).
 
         Only the user on whose behalf the call acts may send `editedArgs`.
         """
         question = await approvals.get_question(context.db, run_id, check_text(call_id, "call_id"), caller)
         if data.edited_args is not None:
             await _check_edited_args(question, data.edited_args)
-        answer = ApprovalDecision(
+        decision = ApprovalDecision(
             approved=data.approved,
             reason=None if data.reason is None else check_text(data.reason, "reason"),
             edited_args=data.edited_args if data.approved else None,
             digest=data.digest,
         )
-        decided = await approvals.decide(context.db, run_id, call_id, caller, answer)
+        decided = await approvals.decide(context.db, run_id, call_id, caller, decision)
         log.info("approval_decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
         return decided
 
@@ -172,7 +174,7 @@ class RunController(Controller):
 async def _check_edited_args(question: ApprovalQuestion, args: dict[str, Any]) -> None:
     check_json(args, "editedArgs")
     if len(msgspec.json.encode(args)) > arguments.MAX_ARGS_BYTES:
-        raise PayloadTooLarge(f"editedArgs may have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
+        raise PayloadTooLarge(f"editedArgs can have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
     try:
         await arguments.check(ToolSpec(name=question.tool, description="", parameters=question.parameters), args)
     except ToolError as problem:

@@ -29,7 +29,7 @@ After = Annotated[
     QueryParameter(
         ge=0,
         le=MAX_REVISION,
-        schema_extra={"minimum": 0},  # Litestar takes a bound of 0 for none
+        schema_extra={"minimum": 0},  # Litestar omits a bound of 0
         description="The revision that you have. `Last-Event-ID` takes precedence.",
     ),
 ]
@@ -70,7 +70,10 @@ async def events(
 
 
 def _revision(last_event_id: str) -> int | None:
-    """Return the revision, or None if the header is not one: a browser cannot correct it, and gives up on an error."""
+    """Return the revision; None if the header is not one.
+
+    An error would not help: the browser cannot correct the header, and would stop reconnecting.
+    """
     valid = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= len(str(MAX_REVISION))
     return min(int(last_event_id), MAX_REVISION) if valid else None
 
@@ -78,7 +81,7 @@ def _revision(last_event_id: str) -> int | None:
 async def _events(
     live: LiveService, thread_id: UUID, after: int | None, authorization: Authorization
 ) -> AsyncIterator[str]:
-    """Encode frames and keep-alives until the thread is gone: only that frame has no revision."""
+    """Encode frames and keep-alives, up to the `gone` frame: the only frame without a revision."""
     EVENT_STREAMS.inc()
     try:
         async with aclosing(read_frames(live, thread_id, after, authorization)) as frames:

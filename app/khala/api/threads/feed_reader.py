@@ -9,7 +9,7 @@ from khala.live.observer import OutgoingFrame
 from khala.live.service import LiveService
 
 KEEP_ALIVE_INTERVAL_SECONDS = 15.0
-"""After so long without a frame, the reader yields None: the response should send a sign of life."""
+"""After so long without a frame, the reader yields None, so that the response sends a keep-alive."""
 
 
 async def read_frames(

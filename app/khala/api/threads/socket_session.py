@@ -69,7 +69,7 @@ class SocketSession:
             case frames.Unsubscribe():
                 self._live.threads.unsubscribe(self._client, frame.thread_id)
             case frames.SetPresence():
-                self._announce(frame)
+                self._set_presence(frame)
             case frames.Watch():
                 await self._watch(frame.after)
             case frames.Unwatch():
@@ -91,7 +91,7 @@ class SocketSession:
         authorization = await hub.authorize(self._context.db, frame.thread_id, caller)
         self._live.presence.add_watcher(hub.subscribe(client, frame.thread_id, frame.after, authorization))
 
-    def _announce(self, frame: frames.SetPresence) -> None:
+    def _set_presence(self, frame: frames.SetPresence) -> None:
         subscription = self._live.threads.find_subscription(self._client, frame.thread_id)
         if not self._presence.take(time.monotonic()):
             raise RateLimited("Too many presence frames. Send changes only, at most five times a second.")

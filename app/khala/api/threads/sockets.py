@@ -61,6 +61,6 @@ async def _listen(socket: Socket, protocol: WebSocketProtocol, session: SocketSe
             return True
         reply = await session.handle(message)
         if reply is not None:
-            # Bypasses the outbox: a client that does not read its replies is not read from.
+            # Not through the outbox: while a client does not read its replies, the server reads none of its frames.
             await protocol.deliver(EncodedFrame.encode(reply).websocket_message)
     return False

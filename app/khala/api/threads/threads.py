@@ -97,11 +97,11 @@ class ThreadController(Controller):
         limit: Limit = 50,
     ) -> Page[Thread]:
         """List the threads of the account and those in which it has a role, or the thread of the key, newest first."""
-        found = await threads.list_page(
+        page = await threads.list_page(
             context.db, require_credentials(caller), before=_decode_cursor(cursor), limit=limit + 1
         )
-        items = found[:limit]
-        return Page(items=items, next_cursor=_encode_cursor(items[-1]) if len(found) > limit else None)
+        items = page[:limit]
+        return Page(items=items, next_cursor=_encode_cursor(items[-1]) if len(page) > limit else None)
 
     @get(
         "/{thread_id:uuid}",
@@ -118,7 +118,7 @@ class ThreadController(Controller):
         thread_id: ThreadId,
         limit: Limit = 100,
     ) -> Snapshot:
-        """Read the thread and its newest messages, in order. Answers of active runs are included as far as written."""
+        """Read the thread and its newest messages, in order. Answers of active runs have the text written so far."""
         async with context.db.snapshot() as driver:
             await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
             return await thread_feed.read_snapshot(driver, thread_id, limit=limit)
@@ -218,7 +218,7 @@ class ThreadController(Controller):
     ) -> Response[SendResult]:
         """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
         await _check_options(data.options, context)
-        question = SendRequest(
+        request = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
             text=check_message_text(data.text, may_be_empty=bool(data.attachments)),
@@ -226,7 +226,7 @@ class ThreadController(Controller):
             parent_id=data.parent_id,
             options=data.options,
         )
-        sent, new = await sends.send(context.db, question, caller, context.limits.sends)
+        sent, new = await sends.send(context.db, request, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
@@ -249,9 +249,9 @@ class ThreadController(Controller):
     ) -> Response[SendResult]:
         """Queue another answer to a user's message. A repeated request with the same `answerId` adds nothing."""
         await _check_options(data.options, context)
-        question = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
+        request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
         answer_id = data.answer_id or ids.new()
-        sent, new = await sends.regenerate(context.db, question, answer_id, caller, context.limits.sends)
+        sent, new = await sends.regenerate(context.db, request, answer_id, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
@@ -261,7 +261,7 @@ async def _check_options(options: RunOptions, context: Context) -> None:
     if options.model is not None and not context.models.is_allowed(options.model):
         raise InvalidInput("This model is not offered by this server.", path="options.model")
     check_json(options, "options")
-    await client_functions.check(options.functions, every="options.functions", each="options.functions.{}")
+    await client_functions.check(options.functions, list_path="options.functions", item_path="options.functions.{}")
 
 
 def _anon_key(data: NewThread) -> str:

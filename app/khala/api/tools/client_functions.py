@@ -19,49 +19,49 @@ MAX_SCHEMA_OBJECTS = 2_000
 """JSON objects in the parameters of all functions together."""
 
 MAX_WAITING = 64
-"""Requests in this process whose functions are being checked or wait for it."""
+"""Requests in this process whose functions are being checked, or wait for the check."""
 
-# One thread: however much there is to check, the event loop gets half of the time.
+# A single thread, so that the event loop gets half of the processor time however much there is to check.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="functions")
 _QUEUE_SLOTS = threading.BoundedSemaphore(MAX_WAITING)
 
 
-async def check(functions: Sequence[ClientFunction], *, every: str, each: str) -> None:
+async def check(functions: Sequence[ClientFunction], *, list_path: str, item_path: str) -> None:
     """Raise `InvalidInput` for functions that cannot be offered to a model.
 
-    `every` is the path of all functions in the request, and `each` that of one, with `{}` for its index. Raises
-    `Unavailable` if too many requests wait for the check.
+    `list_path` is the path of the functions in the request, and `item_path` that of one function, with `{}` for its
+    index. Raises `Unavailable` if too many requests wait for the check.
     """
     if not functions:
         return
     if not _QUEUE_SLOTS.acquire(blocking=False):
         raise Unavailable("Too many functions are being checked. Try again in a moment.", retry_after=1)
-    checking = _THREAD.submit(_check, functions, every, each)
+    checking = _THREAD.submit(_check, functions, list_path, item_path)
     checking.add_done_callback(lambda _: _QUEUE_SLOTS.release())
     await asyncio.wrap_future(checking)
 
 
-def _check(functions: Sequence[ClientFunction], every: str, each: str) -> None:
+def _check(functions: Sequence[ClientFunction], list_path: str, item_path: str) -> None:
     if len({function.name for function in functions}) < len(functions):
-        raise InvalidInput("Two functions have the same name.", path=every)
+        raise InvalidInput("Two functions have the same name.", path=list_path)
     schemas = [msgspec.json.encode(function.parameters) for function in functions]
     if sum(map(len, schemas)) > MAX_PARAMETERS_BYTES:
         raise InvalidInput(
-            f"The functions' parameters have at most {MAX_PARAMETERS_BYTES:,} bytes together.", path=every
+            f"The functions' parameters have at most {MAX_PARAMETERS_BYTES:,} bytes together.", path=list_path
         )
     for index, schema in enumerate(schemas):
         if len(schema) > MAX_SCHEMA_BYTES:
             raise InvalidInput(
-                f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes.", path=f"{each.format(index)}.parameters"
+                f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes.", path=f"{item_path.format(index)}.parameters"
             )
     if _count_objects([function.parameters for function in functions]) > MAX_SCHEMA_OBJECTS:
         raise InvalidInput(
-            f"The functions' parameters have at most {MAX_SCHEMA_OBJECTS:,} objects together.", path=every
+            f"The functions' parameters have at most {MAX_SCHEMA_OBJECTS:,} objects together.", path=list_path
         )
     for index, schema in enumerate(schemas):
         problem = _problem(schema)
         if problem is not None:
-            raise InvalidInput(problem, path=f"{each.format(index)}.parameters")
+            raise InvalidInput(problem, path=f"{item_path.format(index)}.parameters")
 
 
 def _count_objects(value: Any) -> int:
