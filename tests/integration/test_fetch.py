@@ -15,12 +15,12 @@ import pytest_asyncio
 from khala.domain import ids
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.readable import extract_text
-from khala.tools.ssrf_guard import is_public, networks
+from khala.tools.ssrf_guard import is_public, parse_networks
 from tests.support.certificates import certificate
 from tests.support.pages import Pages, pages
 from tests.support.tool_calls import ToolCallOutput, call, guest, user
 
-HERE = networks(["127.0.0.1"])
+HERE = parse_networks(["127.0.0.1"])
 LINK_LOCAL = "http://169.254.169.254/latest/meta-data/"
 
 

@@ -12,7 +12,7 @@ from khala.domain.json_schemas import MAX_COST, MAX_SCHEMA_PARTS, SchemaGraph
 from khala.tools.port import ToolError
 from khala.tools.validation import arguments, process_pool
 from khala.tools.validation.arguments import ToolSchema
-from khala.tools.validation.validator import problems, validator
+from khala.tools.validation.validator import compile_schema, problems
 
 
 def of(schema: object, **more: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_references_resolve_to_schemas_at_any_place(path: str) -> None:
         "$defs": {"a": {"$anchor": "named", "type": "string"}},
     })  # fmt: skip
     graph = weighed(schema | {"additionalProperties": {"$ref": path}})
-    assert validator(graph.root).is_valid({"other": "text"})
+    assert compile_schema(graph.root).is_valid({"other": "text"})
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ async def test_the_number_of_checks_that_wait_for_a_process_is_limited(monkeypat
 @pytest.mark.parametrize("bad", [{"type": "bogus"}, {"pattern": "(?=a)"}, {"$ref": "http://127.0.0.1:1/"}])
 def test_the_validator_fetches_no_references_and_runs_no_slow_patterns(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        validator(bad)
+        compile_schema(bad)
 
 
 def test_the_process_reports_the_same_as_the_event_loop() -> None:
     schema = of({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
     args = {"x": [1, "2", None], "z": 1}
-    assert asyncio.run(process_pool.problems(schema, args)) == problems(validator(schema), args)
+    assert asyncio.run(process_pool.problems(schema, args)) == problems(compile_schema(schema), args)

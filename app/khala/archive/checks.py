@@ -95,7 +95,7 @@ def _member(data: Any) -> None:
 
 def _file(data: Any) -> None:
     try:
-        if paths.normal(data.path) != data.path:
+        if paths.normalize(data.path) != data.path:
             raise ValueError(f"{data.path!r} is not a normalized path.")
     except ToolError as error:
         raise ValueError(str(error)) from error

@@ -1,1 +1,1 @@
-"""Tools: what agents can do, and where they do it."""
+"""Tools that models can call: built-in tools, users' own programs, tools of MCP servers, and the sandbox."""

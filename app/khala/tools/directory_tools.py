@@ -28,7 +28,7 @@ class ListDirectory:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """List the folder."""
-        folder = paths.folder(args.get("path", ""))
+        folder = paths.folder_prefix(args.get("path", ""))
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, call.actor.owner_id)
         lines = _list(entries, folder)
@@ -71,7 +71,7 @@ class GlobFiles:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """List the matching paths."""
-        pattern = paths.glob(args["pattern"])
+        pattern = paths.compile_glob(args["pattern"])
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, call.actor.owner_id)
         matching = [entry.path for entry in entries if pattern.search(entry.path)]

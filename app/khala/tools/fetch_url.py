@@ -55,7 +55,7 @@ def _trust() -> ssl.SSLContext:
 
 
 class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response whose body is still to be read."""
+    """A response whose body has not been read yet."""
 
     url: httpx.URL
     status: int
@@ -76,7 +76,7 @@ class FetchResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchUrl:
-    """`fetch_url`: get the content of a web address. Only public addresses are connected to, also after redirects."""
+    """`fetch_url`: get the content of a web address. It connects to public addresses only, also after redirects."""
 
     spec = ToolSpec(
         name="fetch_url",
@@ -133,7 +133,7 @@ class FetchUrl:
 
     @asynccontextmanager
     async def _follow(self, url: httpx.URL) -> AsyncIterator[FetchResponse]:
-        """The response after all redirects; each of them passes the same checks as the first address."""
+        """The response after all redirects. Each redirect passes the same checks as the first address."""
         for _ in range(MAX_REDIRECTS + 1):
             async with self._request(url) as response:
                 location = response.headers.get("location")
@@ -148,7 +148,7 @@ class FetchUrl:
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         headers = [(b"Host", url.netloc), *HEADERS]
         context = await asyncio.to_thread(_trust) if self._ssl is None else self._ssl
-        # One connection for each request: none is shared with another caller, and no proxy is used.
+        # One connection for each request, so that callers share no connection. No proxy is used.
         pool = httpcore.AsyncConnectionPool(
             ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=self._backend
         )
@@ -176,9 +176,9 @@ def _parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
 
 def _check(response: FetchResponse, max_bytes: int) -> None:
     if response.status != HTTPStatus.OK:
-        fault = "unavailable" if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "failed"
+        default_code = "unavailable" if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "failed"
         message = f"{response.url.host} answered {response.status} {_phrase(response.status)}".rstrip()
-        raise ToolError(f"{message}.", code=CODES.get(response.status, fault))
+        raise ToolError(f"{message}.", code=CODES.get(response.status, default_code))
     length = response.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and int(length[:20]) > max_bytes:
         raise _too_large(max_bytes)
@@ -228,34 +228,34 @@ async def _raw(response: FetchResponse, max_bytes: int, call: CallContext) -> Ca
 
 
 async def _decompressed(response: FetchResponse, max_bytes: int) -> AsyncIterator[bytes]:
-    """The decompressed body. Raises `ToolError` past so many bytes, compressed or decompressed."""
-    unpack = _Decompressor(response.headers.get("content-encoding", ""))
-    packed = size = 0
+    """The decompressed body. Raises `ToolError` past `max_bytes`, compressed or decompressed."""
+    decompressor = _Decompressor(response.headers.get("content-encoding", ""))
+    compressed_size = size = 0
     async for chunk in response.body:
-        packed += len(chunk)
-        for piece in unpack.feed(chunk):
+        compressed_size += len(chunk)
+        for piece in decompressor.feed(chunk):
             size += len(piece)
-            if max(size, packed) > max_bytes:
+            if max(size, compressed_size) > max_bytes:
                 raise _too_large(max_bytes)
             yield piece
-    if packed > max_bytes:
+    if compressed_size > max_bytes:
         raise _too_large(max_bytes)
-    unpack.finish()
+    decompressor.finish()
 
 
 class _Decompressor:
-    """Decompresses a little at a time, so that a small body can't become a large one in memory."""
+    """Decompresses in small pieces, so that a small body can't become a large one in memory."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding.strip().lower()
         if self._encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise ToolError("The body has a content encoding that was not requested.")
-        self._packed = self._encoding not in ("", "identity")
+        self._is_compressed = self._encoding not in ("", "identity")
         self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        self._begun = False
+        self._has_begun = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        if not self._packed:
+        if not self._is_compressed:
             yield chunk
             return
         try:
@@ -266,10 +266,10 @@ class _Decompressor:
     def _inflated(self, chunk: bytes) -> Iterator[bytes]:
         if self._inflate.eof:
             chunk = self._next_member(chunk)
-        if not self._begun and self._encoding == "deflate" and chunk and chunk[0] & 0x0F != zlib.DEFLATED:
+        if not self._has_begun and self._encoding == "deflate" and chunk and chunk[0] & 0x0F != zlib.DEFLATED:
             # Many servers send deflate without the zlib header.
             self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        self._begun = self._begun or bool(chunk)
+        self._has_begun = self._has_begun or bool(chunk)
         while chunk and not self._inflate.eof:
             yield self._inflate.decompress(chunk, CHUNK_BYTES)
             chunk = self._rest()
@@ -279,12 +279,12 @@ class _Decompressor:
         return self._next_member(self._inflate.unused_data) if ended else self._inflate.unconsumed_tail
 
     def _next_member(self, rest: bytes) -> bytes:
-        """The data after the end of a gzip stream, if it is another gzip stream; anything else is ignored."""
+        """The data after the end of a gzip stream, if it is another gzip stream. Other data is ignored."""
         if not rest.startswith(b"\x1f") or not self._encoding.endswith("gzip"):
             return b""
         self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
         return rest
 
     def finish(self) -> None:
-        if self._packed and self._begun and not self._inflate.eof:
+        if self._is_compressed and self._has_begun and not self._inflate.eof:
             raise ToolError("The body is incomplete.", code="unavailable")

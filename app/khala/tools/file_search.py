@@ -34,7 +34,7 @@ CHECK_INTERVAL_LINES = 256
 """Lines between two checks of whether the search is cancelled or out of time."""
 SEARCH_TIMEOUT_SECONDS = 20.0
 SEARCH_THREADS = 2
-"""Threads of their own for searches, so that nothing else waits for them."""
+"""Threads that only run searches, so that no other work waits for a search."""
 
 PIECE_BORDER = BORDER.decode()
 
@@ -53,7 +53,7 @@ class MatchPosition(msgspec.Struct, frozen=True, order=True):
         path, _, line = cursor.rpartition(":")
         if not path or not line.isascii() or not line.isdigit() or len(line) > 9:
             raise ToolError(
-                "after: must be the position from the page before, for example notes.md:12.", code="bad_arguments"
+                "after: must be the position from the previous page, for example notes.md:12.", code="bad_arguments"
             )
         return cls(path, int(line))
 
@@ -99,7 +99,7 @@ class GrepFiles:
                 "maximum": MAX_CONTEXT_LINES,
                 "description": "Lines to show before and after each match.",
             },
-            after={"type": "string", "description": "Where the page before ended, for example notes.md:12."},
+            after={"type": "string", "description": "Where the previous page ended, for example notes.md:12."},
         ),
         permissions=FS,
         idempotent=True,
@@ -132,8 +132,8 @@ class GrepFiles:
             await _threads.run(page.search, [(path, contents[path]) for path in batch if path in contents])
 
     async def _select(self, args: dict[str, Any], owner_id: UUID) -> list[WorkspaceEntry]:
-        folder = paths.folder(args.get("path", ""))
-        pattern = paths.glob(args["glob"], names=True) if "glob" in args else None
+        folder = paths.folder_prefix(args.get("path", ""))
+        pattern = paths.compile_glob(args["glob"], names=True) if "glob" in args else None
         async with self._db.driver() as driver:
             entries = await workspace_files.entries(driver, owner_id)
         chosen = [entry for entry in entries if not folder or f"{entry.path}/".startswith(folder)]
@@ -166,7 +166,7 @@ class _Page:
         self._query = query
         self._deadline = deadline
         self.stopped = False
-        """Whether the search is cancelled. It may be set by another thread."""
+        """Whether the search is cancelled. Another thread sets it."""
         self._lines: list[str] = []
         self._characters = 0
         self._shown = 0
@@ -199,7 +199,7 @@ class _Page:
                 shown = self._show(path, lines, number, shown, matches)
 
     def _match(self, number: int, line: str) -> int | None:
-        """The place of the first match in the line; None without a match."""
+        """The offset of the first match in the line; None if it does not match."""
         if number % CHECK_INTERVAL_LINES == 1:
             self._check_time()
         if len(line) <= PIECE_CHARACTERS:
@@ -221,17 +221,17 @@ class _Page:
 
     def _check_time(self) -> None:
         if self.stopped or time.monotonic() > self._deadline:
-            message = "The search takes too long. Give a simpler pattern, or fewer files with path or glob."
+            message = "The search takes too long. Use a simpler pattern, or limit the files with path or glob."
             raise ToolError(message, code="timeout")
 
     def _show(self, path: str, lines: list[str], number: int, shown: int, matches: set[int]) -> int:
         """Add the match and the lines around it that are not shown yet. Returns the last line that is shown."""
-        around = self._query.context
-        first, last = max(1, shown + 1, number - around), min(len(lines), number + around)
-        # A line of the context that matches is shown as a match of its own, perhaps on the next page.
-        until = next((line - 1 for line in range(number + 1, last + 1) if line in matches), last)
-        new_lines = [self._line(path, line, lines[line - 1], line == number) for line in range(first, until + 1)]
-        if around and self._lines and (first > shown + 1 or not shown):
+        context = self._query.context
+        first, last = max(1, shown + 1, number - context), min(len(lines), number + context)
+        # A context line that matches is shown as a match of its own, perhaps on the next page.
+        last_shown = next((line - 1 for line in range(number + 1, last + 1) if line in matches), last)
+        new_lines = [self._line(path, line, lines[line - 1], line == number) for line in range(first, last_shown + 1)]
+        if context and self._lines and (first > shown + 1 or not shown):
             new_lines.insert(0, "--")
         size = sum(map(len, new_lines))
         if self._shown and (self._shown >= MAX_PAGE_MATCHES or self._characters + size > MAX_PAGE_CHARACTERS):
@@ -241,17 +241,17 @@ class _Page:
         self._characters += size
         self._shown += 1
         self._last = MatchPosition(path, number)
-        return until
+        return last_shown
 
-    def _line(self, path: str, number: int, text: str, match: bool) -> str:  # noqa: FBT001  # private, and read at once
+    def _line(self, path: str, number: int, text: str, match: bool) -> str:  # noqa: FBT001
         sign = ":" if match else "-"
         return f"{path}{sign}{number}{sign}{self._shorten(text, match)}"
 
     def _shorten(self, text: str, match: bool) -> str:  # noqa: FBT001
         if len(text) <= MAX_LINE_CHARACTERS:
             return text
-        place = self._match(0, text) if match else None
-        start = 0 if place is None else max(0, min(place - MAX_LINE_CHARACTERS // 4, len(text) - MAX_LINE_CHARACTERS))
+        offset = self._match(0, text) if match else None
+        start = 0 if offset is None else max(0, min(offset - MAX_LINE_CHARACTERS // 4, len(text) - MAX_LINE_CHARACTERS))
         end = start + MAX_LINE_CHARACTERS
         return f"{text[start:end]} [{MAX_LINE_CHARACTERS} of {len(text):,} characters, from {start:,}]"
 

@@ -19,7 +19,7 @@ CODES = {
     "thread_not_found": "not_found", "run_not_found": "not_found", "payload_too_large": "too_large",
     "invalid_input": "bad_arguments", "unavailable": "unavailable", "rate_limited": "unavailable",
 }  # fmt: skip
-"""Codes of failures by codes of errors; all other errors are `failed`."""
+"""The code of a failed result by the code of the error. All other errors are `failed`."""
 
 _abandoned: set["asyncio.Task[CallResult]"] = set()
 
@@ -72,7 +72,7 @@ def _failed(message: str, code: str) -> CallResult:
 
 async def _end(task: "asyncio.Task[CallResult]", spec: ToolSpec) -> None:
     """Cancel the task, and wait until it has cleaned up or the timeout has passed."""
-    # A reference until the task ends, since there may be no other; and its exception is always retrieved.
+    # Keep a reference until the task ends, because there may be no other. `_forget` retrieves its exception.
     _abandoned.add(task)
     task.add_done_callback(_forget)
     task.cancel()

@@ -9,12 +9,12 @@ from khala.tools.port import ToolError
 MAX_PATH_CHARACTERS = 512
 MAX_PATH_SEGMENTS = 16
 EXISTING_PATH_FACTOR = 3
-"""Existing paths may be so much longer: files of a claimed thread are moved into folders."""
+"""Existing paths may be longer by this factor, because claiming a thread moves its files into folders."""
 MAX_GLOB_CHARACTERS = 256
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def normal(path: str, *, new: bool = False) -> str:
+def normalize(path: str, *, new: bool = False) -> str:
     """The path as it is stored: relative, without `.` and empty segments. Raises `ToolError` for an invalid path.
 
     `new`: the path of a file to create, which must be shorter.
@@ -22,18 +22,18 @@ def normal(path: str, *, new: bool = False) -> str:
     segments = _segments(path)
     if not segments:
         raise ToolError("path: must name a file.", code="bad_arguments")
-    normalised = "/".join(segments)
+    normalized = "/".join(segments)
     factor = 1 if new else EXISTING_PATH_FACTOR
-    if len(normalised) > MAX_PATH_CHARACTERS * factor or len(segments) > MAX_PATH_SEGMENTS * factor:
+    if len(normalized) > MAX_PATH_CHARACTERS * factor or len(segments) > MAX_PATH_SEGMENTS * factor:
         raise ToolError(
             f"path: at most {MAX_PATH_CHARACTERS} characters and {MAX_PATH_SEGMENTS} segments are allowed.",
             code="bad_arguments",
         )
-    return normalised
+    return normalized
 
 
-def folder(path: str) -> str:
-    """The prefix of the paths of all files in this folder; it is empty for the whole workspace."""
+def folder_prefix(path: str) -> str:
+    """The prefix of the paths of all files in this folder. It is empty for the whole workspace."""
     segments = _segments(path)
     return "/".join(segments) + "/" if segments else ""
 
@@ -49,18 +49,18 @@ def _segments(path: str) -> list[str]:
     return segments
 
 
-def glob(pattern: str, *, names: bool = False) -> LinePattern:
-    """A compiled glob pattern: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
+def compile_glob(pattern: str, *, names: bool = False) -> LinePattern:
+    """Compile a glob pattern: `*`, `?`, `[a-z]`, `{a,b}`, and `**` for any number of folders.
 
-    With `names` a pattern without `/` matches files of that name in any folder. Raises `ToolError` for an invalid one.
+    With `names`, a pattern without `/` matches names of files in any folder. Raises `ToolError` for an invalid pattern.
     """
     if not pattern or len(pattern) > MAX_GLOB_CHARACTERS or CONTROL.search(pattern):
         message = f"A glob has 1 to {MAX_GLOB_CHARACTERS} characters, and no control characters."
         raise ToolError(message, code="bad_arguments")
-    wanted = unicodedata.normalize("NFC", pattern.removeprefix("./"))
-    if names and "/" not in wanted:
-        wanted = f"**/{wanted}"
-    return compile_pattern(f"^(?:{_expression(wanted)})$")
+    normalized = unicodedata.normalize("NFC", pattern.removeprefix("./"))
+    if names and "/" not in normalized:
+        normalized = f"**/{normalized}"
+    return compile_pattern(f"^(?:{_expression(normalized)})$")
 
 
 TOKENS = re.compile(r"(?P<folders>(?:^|(?<=/))\*\*/)|(?P<rest>\*\*)|(?P<star>\*)|(?P<one>\?)|(?P<set>\[[!^]?\]?[^\]/]*\])|(?P<open>\{)|(?P<close>\})|(?P<comma>,)|(?P<plain>.)")  # fmt: skip  # noqa: E501
@@ -68,25 +68,25 @@ WILD = {"folders": "(?:[^/]+/)*", "rest": ".*", "star": "[^/]*", "one": "[^/]", 
 
 
 def _expression(pattern: str) -> str:
-    braces = pattern.count("{") == pattern.count("}")
-    depth, built = 0, []
+    is_balanced = pattern.count("{") == pattern.count("}")
+    depth, parts = 0, []
     for token in TOKENS.finditer(pattern):
         kind, text = token.lastgroup or "plain", token[0]
-        if kind in ("open", "close", "comma") and not braces:
+        if kind in ("open", "close", "comma") and not is_balanced:
             kind = "plain"
         depth += (kind == "open") - (kind == "close")
         if kind == "comma":
-            built.append("|" if depth > 0 else ",")
+            parts.append("|" if depth > 0 else ",")
         elif kind == "set":
-            built.append(_set(text))
+            parts.append(_set(text))
         else:
-            built.append(WILD.get(kind) or re.escape(text))
-    return "".join(built)
+            parts.append(WILD.get(kind) or re.escape(text))
+    return "".join(parts)
 
 
 def _set(text: str) -> str:
-    """A set of characters; only `-` between two of them is special."""
+    """The expression for a set of characters. Only `-` between two characters is special."""
     inner = text[1:-1]
-    out = inner[:1] in ("!", "^")
-    chosen = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[1:] if out else inner)
-    return f"[^/{chosen}]" if out else f"[{chosen}]"
+    is_negated = inner[:1] in ("!", "^")
+    chosen = re.sub(r"([\\\[\]^&~|])", r"\\\1", inner[1:] if is_negated else inner)
+    return f"[^/{chosen}]" if is_negated else f"[{chosen}]"

@@ -48,7 +48,7 @@ SPEC = ToolSpec(
                 "maximum": MAX_CONTEXT_LINES,
                 "description": "grep: lines around a match.",
             },
-            "after": {"type": "string", "description": "The `after` of the result before."},
+            "after": {"type": "string", "description": "The `after` of the previous result."},
         },
         "required": ["blobId", "mode"],
         "additionalProperties": False,

@@ -18,14 +18,14 @@ INVISIBLE = ("script", "style", "template", "noscript", "svg", "iframe", "textar
 TAG = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})[^>\"']*(?:\"[^\"]*\"[^>\"']*|'[^']*'[^>\"']*)*>")
 LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 MARKUP = re.compile(r"<[a-zA-Z/!?]")
-NAMED = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})")
+TAG_NAME = re.compile(r"</?([a-zA-Z][a-zA-Z0-9-]{0,30})")
 MAX_TAG_CHARACTERS = 2048
 """Characters of a tag in which quoted values are recognised; a longer tag ends at its first `>`."""
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 SAFE_CODECS = re.compile(
     r"utf-?8|utf-?16|ascii|iso8859-\d+|cp\d+|gb\w+|big5\w*|euc\w+|shift\w+|koi8-\w|mac-\w+|iso2022\w+"
 )
-"""Allowed codecs, by Python's names: text codecs that take linear time."""
+"""Allowed codecs, by Python's names: text codecs that decode in linear time."""
 
 
 def decode(content: bytes, charset: str | None) -> str:
@@ -55,17 +55,17 @@ def extract_text(page: str) -> tuple[str, str]:
             title = " ".join(piece.split())
         else:
             line.append(piece)
-    tidied = (" ".join(one.split()) for one in [*lines, "".join(line)])
-    return title, "\n".join(one for one in tidied if one not in ("", "#", "-"))
+    stripped = (" ".join(text.split()) for text in [*lines, "".join(line)])
+    return title, "\n".join(text for text in stripped if text not in ("", "#", "-"))
 
 
 def _pieces(page: str) -> Iterator[tuple[str, str | None]]:
-    """The texts of the page, and the names of blocks where they begin, or `/` where they end."""
+    """The pieces of text in the page; for a tag of a block, its name, or `/` where the block ends."""
     lower = page.translate(LOWER)
     at = 0
     while at < len(page):
-        begun = MARKUP.search(page, at)
-        tag = len(page) if begun is None else begun.start()
+        markup = MARKUP.search(page, at)
+        tag = len(page) if markup is None else markup.start()
         if tag > at:
             yield _unescaped(page[at:tag]), None
         if tag == len(page):
@@ -89,10 +89,10 @@ def _read_tag(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
     if match is not None:
         name, end = match[1].lower(), match.end()
     else:
-        begun = NAMED.match(page, tag)
-        if begun is None:
+        start = TAG_NAME.match(page, tag)
+        if start is None:
             return tag + 1, "", False
-        name, end = begun[1].lower(), _end_of(page, ">", tag)
+        name, end = start[1].lower(), _end_of(page, ">", tag)
     closing = page.startswith("</", tag)
     if name in INVISIBLE and not closing and not page.startswith("/>", end - 2):
         end = _end_of(page, ">", _end_of(lower, f"</{name}", end) - 1)
@@ -100,9 +100,9 @@ def _read_tag(page: str, lower: str, tag: int) -> tuple[int, str, bool]:
 
 
 def _end_of(page: str, marker: str, start: int) -> int:
-    """The place after the next marker; the page's end if there is none."""
-    place = page.find(marker, start)
-    return len(page) if place < 0 else place + len(marker)
+    """The position after the next marker, or the page's end if there is none."""
+    position = page.find(marker, start)
+    return len(page) if position < 0 else position + len(marker)
 
 
 def _unescaped(piece: str) -> str:

@@ -10,7 +10,7 @@ from khala.tools.sandbox.program import MIB
 
 PROGRAM_TIMEOUT_SECONDS = 30.0
 MARGIN_SECONDS = 15.0
-"""Time of a call beyond the program's: to wait for a free sandbox, and to write the rest of the output."""
+"""Time of a call beyond its program's: to wait for a free sandbox, and to write the rest of the output."""
 MAX_CODE_CHARACTERS = 100_000
 MAX_STDIN_CHARACTERS = 1_000_000
 MAX_TAIL_CHARACTERS = 4_000
@@ -41,7 +41,7 @@ class RunCode:
         )
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Run the program. A failed program is a result for the model; `ToolError` means that none can run."""
+        """Run the program. A failed program is a result for the model. `ToolError` means that no program can run."""
         program = Program(
             language=args["language"],
             code=args["code"],
@@ -54,7 +54,7 @@ class RunCode:
 
 
 class _RecordingSink:
-    """Passes output on to the sink, and keeps its end."""
+    """Passes output on to a sink, and keeps the end of it."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

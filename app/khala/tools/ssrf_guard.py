@@ -19,7 +19,7 @@ PORTS = frozenset({80, 443})
 MAX_ADDRESSES = 4
 """Addresses of one host that are tried."""
 MAX_LOOKUPS = 8
-"""Lookups of names at once; each takes a thread until the name server responds."""
+"""Concurrent lookups of names. Each occupies a thread until the name server responds."""
 IPV6_UNICAST = IPv6Network("2000::/3")
 NOT_PUBLIC: tuple[IPNetwork, ...] = (
     # The metadata service of a cloud, at an address that looks public.
@@ -37,16 +37,16 @@ class HostResolver:
     """Looks up the addresses of hosts with the name servers of this machine."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MAX_LOOKUPS)
+        self._lookup_slots = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """Look up the addresses. Raises `OSError`."""
-        async with self._places:
+        async with self._lookup_slots:
             addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [str(address[0]) for *_, address in addresses]
 
 
-def networks(words: Iterable[str]) -> tuple[IPNetwork, ...]:
+def parse_networks(words: Iterable[str]) -> tuple[IPNetwork, ...]:
     """Parse the operator's addresses and networks. Raises `ValueError`."""
     return tuple(ip_network(word, strict=False) for word in words)
 
@@ -74,8 +74,8 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     """Connects to public addresses, and to addresses in the networks that the operator allows.
 
-    A name is looked up once for each connection, and only a checked address is connected to, so that a name with
-    changing addresses (DNS rebinding) gains nothing. All addresses of a name must be allowed.
+    It looks a name up once for each connection, and connects to a checked address. So a name with changing addresses
+    (DNS rebinding) gains nothing. All addresses of a name must be allowed.
     """
 
     def __init__(self, allow: Sequence[IPNetwork], resolve: ResolveHost) -> None:
@@ -92,13 +92,13 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         """Connect to one of the host's addresses. Raises `ToolError` (`forbidden`) for a host that is not allowed."""
-        refused: Exception | None = None
+        last_error: Exception | None = None
         for address in (await self._addresses(host, port))[:MAX_ADDRESSES]:
             try:
                 return await self._inner.connect_tcp(str(address), port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                refused = error
-        raise ToolError(f"{host} does not accept connections.", code="unavailable") from refused
+                last_error = error
+        raise ToolError(f"{host} does not accept connections.", code="unavailable") from last_error
 
     async def _addresses(self, host: str, port: int) -> list[IPAddress]:
         try:
@@ -125,9 +125,9 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Refuse: sockets of this machine are not public."""
-        raise ToolError("Only hosts can be fetched from.", code="forbidden")
+        """Raise `ToolError`: Unix sockets belong to this machine, and are not public."""
+        raise ToolError("Unix sockets can't be fetched from.", code="forbidden")
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so many seconds."""
+        """Wait for `seconds`."""
         await asyncio.sleep(seconds)

@@ -7,7 +7,7 @@ from khala.store.postgres.database import Database
 from khala.store.tools import todos
 from khala.tools import tool_output
 from khala.tools.port import CallContext, CallResult, ToolError
-from khala.tools.workspace_tools import encoded, schema
+from khala.tools.workspace_tools import encode_text, schema
 
 
 class TodoAdd:
@@ -34,7 +34,7 @@ class TodoAdd:
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Add the todo. The same call again adds nothing."""
         text = args["text"]
-        encoded(text, "text")
+        encode_text(text, "text")
         if "\0" in text:
             raise ToolError("text: NUL characters are not allowed.", code="bad_arguments")
         number = await todos.add(self._db, call.actor.owner_id, text, key=call.idempotency_key)

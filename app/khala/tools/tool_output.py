@@ -7,7 +7,7 @@ import msgspec
 from khala.tools.port import CallResult, Sink
 
 MAX_INLINE_BYTES = 2048
-"""Bytes of output that a result holds itself. Longer output goes to the sink, and becomes a blob where it has to."""
+"""Bytes of output that a result itself holds. Longer output goes to the sink, and becomes a blob if necessary."""
 CHUNK_BYTES = 64 * 1024
 
 
@@ -32,7 +32,7 @@ async def json_result(
 
 
 async def bytes_result(sink: Sink, content: bytes, media_type: str, summary: str | None = None) -> CallResult:
-    """A result whose output is these bytes; they go to the sink, however few they are."""
+    """A result whose output is these bytes. They go to the sink, whatever their number."""
     for start in range(0, len(content), CHUNK_BYTES):
         await sink.write(content[start : start + CHUNK_BYTES])
     return CallResult(media_type=media_type, summary=summary)

@@ -36,11 +36,14 @@ from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFil
 log = structlog.get_logger()
 
 MAX_LOGGED_TOOLS = 100
-"""Tools that the log names because they can't be offered."""
+"""The number of tools that the log names because they can't be offered."""
 
 
 class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's settings: patterns of offered tools, rules that nobody can loosen, and networks to fetch from."""
+    """The operator's settings: offered tools, rules that no user can loosen, and networks that `fetch_url` may reach.
+
+    `offered` are patterns of names. Public addresses need no entry in `fetch_allow`.
+    """
 
     offered: tuple[str, ...] = ("*",)
     rules: tuple[ToolRule, ...] = ()
@@ -105,8 +108,8 @@ class ToolRegistry:
         that the operator does not offer, that `patterns` do not match, that need more permissions than the actor has,
         and that are denied.
         """
-        rules, own = await self._read(actor)
-        tools = self._builtins | self._other_tools(own)
+        rules, own_tools = await self._read_own(actor)
+        tools = self._builtins | self._other_tools(own_tools)
         actions = {
             name: self._action(tool.spec, rules)
             for name, tool in tools.items()
@@ -115,7 +118,8 @@ class ToolRegistry:
         allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
 
-    async def _read(self, actor: ToolActor) -> tuple[StoredToolRules, list[Tool]]:
+    async def _read_own(self, actor: ToolActor) -> tuple[StoredToolRules, list[Tool]]:
+        """Read the stored rules for the actor, and its user's own tools."""
         if actor.thread_id is None and actor.user_id is None:
             return StoredToolRules(), []
         async with self._db.driver() as driver:
@@ -123,11 +127,13 @@ class ToolRegistry:
             if actor.user_id is None or self._sandbox is None:
                 return rules, []
             definitions = await user_tools.approved(driver, actor.user_id)
-        programs = [one for one in definitions if one.language in self._sandbox.languages]
-        return rules, [UserProgramTool(self._db, self._sandbox, actor.user_id, one) for one in programs]
+        supported = [definition for definition in definitions if definition.language in self._sandbox.languages]
+        return rules, [UserProgramTool(self._db, self._sandbox, actor.user_id, definition) for definition in supported]
 
-    def _other_tools(self, own: Iterable[Tool]) -> dict[str, Tool]:
-        others: dict[str, Tool] = {tool.spec.name: tool for tool in own if tool.spec.name not in self.reserved_names}
+    def _other_tools(self, own_tools: Iterable[Tool]) -> dict[str, Tool]:
+        others: dict[str, Tool] = {
+            tool.spec.name: tool for tool in own_tools if tool.spec.name not in self.reserved_names
+        }
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
         for name, tool in served.items():
             if TOOL_NAME.fullmatch(name) is None or name in self._builtins:
@@ -153,10 +159,10 @@ class ToolRegistry:
         action = decide_action(spec, operator, (rules.user, rules.thread))
         if not rules.foreign:
             return action
-        # In another owner's thread its rules may only make the action stricter.
+        # In a thread of another owner, the thread's rules can only make the action stricter.
         return max(action, decide_action(spec, operator, (rules.user,)), key=lambda action: STRICTNESS[action])
 
 
 def _matches(name: str, patterns: Sequence[Any]) -> bool:
-    """Whether one of a caller's patterns matches; an invalid pattern matches nothing."""
+    """Whether one of a caller's patterns matches. An invalid pattern matches nothing."""
     return matches_any(name, [pattern for pattern in patterns if 1 <= len(pattern) <= 200])

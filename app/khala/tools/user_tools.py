@@ -25,7 +25,7 @@ MAX_ERROR_CHARACTERS = 2000
 MARGIN_SECONDS = 15.0
 """Time of a call beyond its program's: to wait for a free sandbox, and to set it up."""
 ALLOWED_PERMISSIONS: frozenset[ToolPermission] = frozenset({"code"})
-"""A program in the sandbox has no network, no workspace and no access to the person's screen."""
+"""A program in the sandbox has no network, no workspace and no access to the user's screen."""
 
 
 def check_definition(definition: UserToolDefinition, code: str, *, taken: frozenset[str]) -> None:
@@ -49,9 +49,9 @@ def _check_program(definition: UserToolDefinition, code: str) -> None:
         raise InvalidInput(f"Code has 1 to {MAX_CODE_BYTES:,} bytes.", path="code")
     if definition.timeout not in TIMEOUT_SECONDS:
         raise InvalidInput(f"A timeout is {TIMEOUT_SECONDS[0]} to {TIMEOUT_SECONDS[-1]} seconds.", path="timeout")
-    beyond = sorted(set(definition.permissions) - ALLOWED_PERMISSIONS)
-    if beyond:
-        message = f"The sandbox does not allow {', '.join(beyond)}: it has no network, no workspace and no screen."
+    disallowed = sorted(set(definition.permissions) - ALLOWED_PERMISSIONS)
+    if disallowed:
+        message = f"The sandbox does not allow {', '.join(disallowed)}: it has no network, no workspace and no screen."
         raise InvalidInput(message, path="permissions")
 
 
@@ -82,34 +82,36 @@ class UserProgramTool:
             language=self._definition.language, code=code, stdin=msgspec.json.encode(args), seconds=float(seconds)
         )
         output = _BufferedOutput(call.sink)
-        ended = await self._sandbox.run(program, output)
-        if ended.code != 0:
-            raise ToolError(_error_message(ended, seconds), code="timeout" if ended.reason == "timeout" else "failed")
+        program_exit = await self._sandbox.run(program, output)
+        if program_exit.code != 0:
+            raise ToolError(
+                _error_message(program_exit, seconds), code="timeout" if program_exit.reason == "timeout" else "failed"
+            )
         return output.result()
 
 
 class _BufferedOutput:
-    """The program's output: kept while it is short, else passed on to the sink."""
+    """Holds the program's output while it is short. Longer output goes to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._buffer = bytearray()
-        self._passed = False
+        self._has_overflowed = False
 
     async def write(self, data: bytes) -> None:
         """Add output."""
-        if not self._passed and len(self._buffer) + len(data) <= MAX_JSON_BYTES:
+        if not self._has_overflowed and len(self._buffer) + len(data) <= MAX_JSON_BYTES:
             self._buffer += data
             return
-        if not self._passed:
-            self._passed = True
+        if not self._has_overflowed:
+            self._has_overflowed = True
             await self._sink.write(bytes(self._buffer))
             self._buffer.clear()
         await self._sink.write(data)
 
     def result(self) -> CallResult:
         """The whole output: as JSON if it is valid JSON, else as text."""
-        if self._passed:
+        if self._has_overflowed:
             return CallResult()
         try:
             return CallResult(output=msgspec.json.decode(bytes(self._buffer)), media_type="application/json")
@@ -117,13 +119,13 @@ class _BufferedOutput:
             return CallResult(output=self._buffer.decode(errors="replace"))
 
 
-def _error_message(ended: ProgramExit, seconds: int) -> str:
+def _error_message(program_exit: ProgramExit, seconds: int) -> str:
     """The reason of the failure, and the end of the program's standard error."""
     reasons = {
         "timeout": f"Timed out after {seconds} s.",
-        "memory": "The program exceeded its memory, processes or files.",
+        "memory": "The program exceeded its limit of memory, processes or files.",
         "output": "The program exceeded its limit of output.",
     }
-    line = reasons.get(ended.reason) or f"The program ended with exit code {ended.code}."
-    stderr = ended.stderr.decode(errors="replace").strip()[-MAX_ERROR_CHARACTERS:]
+    line = reasons.get(program_exit.reason) or f"The program ended with exit code {program_exit.code}."
+    stderr = program_exit.stderr.decode(errors="replace").strip()[-MAX_ERROR_CHARACTERS:]
     return f"{line}\n{stderr}" if stderr else line

@@ -10,7 +10,7 @@ from khala.tools.port import CallContext, CallResult, ToolError
 
 FS: frozenset[Any] = frozenset({"fs"})
 DEFAULT_LINES = 2000
-"""Lines that one call reads unless it requests another number."""
+"""Lines that one call reads by default."""
 PATH = {"type": "string", "minLength": 1, "description": "A path relative to the workspace, for example notes/plan.md."}
 
 
@@ -64,7 +64,7 @@ class ReadFile:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Read the requested lines."""
-        path = paths.normal(args["path"])
+        path = paths.normalize(args["path"])
         async with self._db.driver() as driver:
             content = await workspace_files.read(driver, call.actor.owner_id, path)
         text = text_of(content, path)
@@ -77,10 +77,10 @@ class ReadFile:
         if not chosen:
             raise ToolError(f"{path} has {tool_output.pluralize(len(lines), 'line')}; there is no line {first}.")
         last = first + len(chosen) - 1
-        where = f"Lines {first} to {last} of {len(lines)}"
+        line_range = f"Lines {first} to {last} of {len(lines)}"
         more = f"; continue with from={last + 1}" if last < len(lines) else ""
         return await tool_output.text_result(
-            call.sink, f"[{where}{more}]\n" + "\n".join(chosen), f"{path}: {where.lower()}"
+            call.sink, f"[{line_range}{more}]\n" + "\n".join(chosen), f"{path}: {line_range.lower()}"
         )
 
 
@@ -102,7 +102,7 @@ class WriteFile:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Write the file."""
-        path, content = paths.normal(args["path"], new=True), encoded(args["content"], "content")
+        path, content = paths.normalize(args["path"], new=True), encode_text(args["content"], "content")
         await workspace_files.write(self._db, call.actor.owner_id, path, content)
         return CallResult(output=f"Wrote {tool_output.pluralize(len(content), 'byte')} to {path}.")
 
@@ -134,9 +134,9 @@ class EditFile:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Replace the text."""
-        path, times = paths.normal(args["path"]), 0
+        path, times = paths.normalize(args["path"]), 0
         old, new = args["old"], args["new"]
-        encoded(new, "new")
+        encode_text(new, "new")
 
         def edit(content: bytes) -> bytes:
             nonlocal times
@@ -171,12 +171,12 @@ class DeleteFile:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Delete the file."""
-        path = paths.normal(args["path"])
+        path = paths.normalize(args["path"])
         await workspace_files.delete(self._db, call.actor.owner_id, path)
         return CallResult(output=f"Deleted {path}.")
 
 
-def encoded(text: str, name: str) -> bytes:
+def encode_text(text: str, name: str) -> bytes:
     """The text as UTF-8. Raises `ToolError` for lone surrogates."""
     try:
         return text.encode()

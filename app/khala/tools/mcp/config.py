@@ -1,4 +1,4 @@
-"""The configuration of MCP servers and tool groups: read from one JSON file, with an error message for each place."""
+"""The configuration of MCP servers and tool groups, from one JSON file. Error messages name the place in the file."""
 
 import os
 import re
@@ -36,9 +36,9 @@ class McpConfigError(ValueError):
 class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """An MCP server: a program to start (`command`), or an address (`url`).
 
-    `timeout` bounds one call, in seconds. `idempotent` and `read_only` are patterns of the names, as the server has
-    them, of tools whose calls may be repeated, and of tools that change nothing. `anonymous` lets people without an
-    account use the server.
+    `timeout` bounds one call, in seconds. `idempotent` and `read_only` are patterns of tool names, as the server lists
+    them. Calls of an idempotent tool may be repeated. A read-only tool changes nothing. `anonymous` lets people
+    without an account use the server.
     """
 
     name: str = ""
@@ -91,16 +91,18 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, path: Path | None, env: Mapping[str, str] = os.environ) -> "McpConfig":
-        """Read the file and add it to the built-in groups; None is no file. Raises `McpConfigError`.
+        """Read the file, and apply it to the built-in groups. Without a path there are no servers.
+
+        Raises `McpConfigError`.
 
         `${NAME}` and `${NAME:-default}` are replaced by variables of `env`, in a server's command, arguments,
         environment, folder, address and headers.
         """
-        built_in = _groups(_object(_decoded(BUILT_IN_GROUPS), str(BUILT_IN_GROUPS.name)), {})
+        built_in = _groups(_require_object(_read_json(BUILT_IN_GROUPS), str(BUILT_IN_GROUPS.name)), {})
         if path is None:
             return cls(groups=built_in)
         try:
-            return cls._parsed(_object(_decoded(path), "the file"), built_in, env)
+            return cls._parsed(_require_object(_read_json(path), "the file"), built_in, env)
         except McpConfigError as error:
             raise McpConfigError(f"{path}: {error}") from error
 
@@ -108,15 +110,15 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
     def _parsed(cls, content: dict[str, Any], built_in: dict[str, ToolGroup], env: Mapping[str, str]) -> "McpConfig":
         if unknown := sorted(set(content) - {"mcpServers", "groups"}):
             raise McpConfigError(f"{unknown[0]}: unknown setting. Use mcpServers and groups.")
-        servers = _object(content.get("mcpServers", {}), "mcpServers")
+        servers = _require_object(content.get("mcpServers", {}), "mcpServers")
         if len(servers) > MAX_SERVERS:
             raise McpConfigError(f"mcpServers: at most {MAX_SERVERS} servers are allowed.")
-        read = [_server(name, one, env) for name, one in servers.items()]
-        groups = _groups(_object(content.get("groups", {}), "groups"), built_in)
-        return cls(servers={one.name: one for one in read if not one.disabled}, groups=groups)
+        parsed = [_server(name, value, env) for name, value in servers.items()]
+        groups = _groups(_require_object(content.get("groups", {}), "groups"), built_in)
+        return cls(servers={server.name: server for server in parsed if not server.disabled}, groups=groups)
 
 
-def _decoded(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -130,7 +132,7 @@ def _decoded(path: Path) -> Any:
         raise McpConfigError(f"the file is not valid JSON: {error}.") from error
 
 
-def _object(value: Any, place: str) -> dict[str, Any]:
+def _require_object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise McpConfigError(f"{place}: must be an object.")
     return value
@@ -142,12 +144,12 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServerConfig:
         raise McpConfigError(f"{place}: a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores.")
     if name.lower() in RESERVED:
         raise McpConfigError(f"{place}: this name is reserved for Khala's own tools.")
-    if "name" in _object(value, place):
+    if "name" in _require_object(value, place):
         raise McpConfigError(f"{place}.name: remove it. The key of the server is its name.")
-    server = _converted(value, McpServerConfig, place)
+    server = _convert(value, McpServerConfig, place)
     if server.disabled:
         return msgspec.structs.replace(server, name=name)
-    server = _expanded(msgspec.structs.replace(server, name=name), place, env)
+    server = _expand(msgspec.structs.replace(server, name=name), place, env)
     _check(server, place)
     return server
 
@@ -156,7 +158,7 @@ def _check(server: McpServerConfig, place: str) -> None:
     if (server.command is None) == (server.url is None):
         raise McpConfigError(f"{place}: set either command (a program to start) or url (an address), not both.")
     if server.type is not None and (server.type == "stdio") != (server.transport == "stdio"):
-        raise McpConfigError(f"{place}.type: {server.type} does not go with {'command' if server.command else 'url'}.")
+        raise McpConfigError(f"{place}.type: {server.type} does not match {'command' if server.command else 'url'}.")
     if server.url is not None:
         _check_http(server, server.url, place)
         return
@@ -187,7 +189,7 @@ def _check_http(server: McpServerConfig, url: str, place: str) -> None:
             raise McpConfigError(f"{place}.headers.{name}: not a valid header.")
 
 
-def _expanded(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
+def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
     def expand(text: str, key: str) -> str:
         return REFERENCE.sub(lambda match: _variable(match, f"{place}.{key}", env), text)
 
@@ -211,7 +213,7 @@ def _variable(match: re.Match[str], place: str, env: Mapping[str, str]) -> str:
 
 
 def _groups(changes_by_name: dict[str, Any], built_in: dict[str, ToolGroup]) -> dict[str, ToolGroup]:
-    """The built-in groups with the changes of the file: a list replaces a group's patterns, null removes a group."""
+    """The built-in groups with the changes of the file. A list replaces a group's patterns, null removes the group."""
     groups = dict(built_in)
     for name, change in changes_by_name.items():
         place = f"groups.{name}"
@@ -220,17 +222,17 @@ def _groups(changes_by_name: dict[str, Any], built_in: dict[str, ToolGroup]) -> 
         if change is None:
             groups.pop(name, None)
             continue
-        changes = {"tools": change} if isinstance(change, list) else _object(change, place)
+        changes = {"tools": change} if isinstance(change, list) else _require_object(change, place)
         if "name" in changes:
             raise McpConfigError(f"{place}.name: remove it. The key of the group is its name.")
-        before = msgspec.to_builtins(groups.get(name, ToolGroup(title=name.capitalize())))
-        groups[name] = _converted(before | changes | {"name": name}, ToolGroup, place)
+        current = msgspec.to_builtins(groups.get(name, ToolGroup(title=name.capitalize())))
+        groups[name] = _convert(current | changes | {"name": name}, ToolGroup, place)
     if len(groups) > MAX_GROUPS:
         raise McpConfigError(f"groups: at most {MAX_GROUPS} groups are allowed.")
     return groups
 
 
-def _converted(value: Any, kind: type[T], place: str) -> T:
+def _convert(value: Any, kind: type[T], place: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""A connection to one MCP server, which is restored whenever it is lost, and the calls over it."""
+"""A connection to one MCP server, and the calls over it. A lost connection is restored."""
 
 import asyncio
 import importlib
@@ -26,31 +26,31 @@ log = structlog.get_logger()
 
 RECONNECT = Backoff(first_seconds=0.2, max_seconds=30.0, min_factor=0.5, max_factor=1.0)
 STABLE_SECONDS = 30.0
-"""A connection that lasted this long resets the delays before the next ones."""
+"""A connection that lasted this long resets the reconnect delay."""
 OPEN_TIMEOUT_SECONDS = 20.0
 """Time for a server to start and to list its tools."""
 LIST_TIMEOUT_SECONDS = 10.0
 CHECK_INTERVAL_SECONDS = 60.0
 """Time between two checks of a server that sends no notification."""
 MIN_CHECK_INTERVAL_SECONDS = 0.25
-"""Least time between two checks."""
+"""Minimum time between two checks."""
 CONNECT_WAIT_SECONDS = 2.0
 """Time that a call waits for a connection."""
 REPEAT_WAIT_SECONDS = 10.0
 """Time that an idempotent call waits for the connection over which it is repeated."""
 CLOSE_TIMEOUTS_SECONDS = (4.0, 0.5)
-"""Time for a connection to close after each cancellation."""
+"""Time for a connection to close after the first and the second cancellation."""
 MAX_CALLS = 200
 """Calls of one server at once."""
 MAX_LOGGED_CHARACTERS = 500
 MAX_MESSAGE_CHARACTERS = 2000
 """Characters of a server's error message."""
 MAX_FAILED_CHECKS = 2
-"""Failed checks in a row after which the connection is given up."""
+"""Consecutive failed checks after which the connection is closed."""
 
 
 class ServerState(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """The state of a server. `attempts` counts tries to connect since it was last ready; `tools` counts its tools."""
+    """The state of a server. `attempts` counts tries to connect since it was last ready, and `tools` its tools."""
 
     name: str
     transport: Literal["stdio", "http"]
@@ -77,7 +77,7 @@ class McpConnection:
         self._signal = ConnectionSignal()
         self._responses = 0
         self._responded = asyncio.Event()
-        self._short_lives = 0
+        self._short_connections = 0
         self._active_calls = 0
         self._attempts = 0
         self._error: str | None = None
@@ -98,13 +98,13 @@ class McpConnection:
         )
 
     async def run(self) -> None:
-        """Maintain the connection until cancelled. Tries to reach a server are repeated with increasing delays."""
+        """Maintain the connection until cancelled. Reconnects with increasing delays."""
         await asyncio.to_thread(importlib.import_module, "khala.tools.mcp.session")
         while True:
             began = time.monotonic()
             await self._connect_once()
-            self._short_lives = 1 if time.monotonic() - began >= STABLE_SECONDS else self._short_lives + 1
-            wait = RECONNECT.delay(self._short_lives, random.random())
+            self._short_connections = 1 if time.monotonic() - began >= STABLE_SECONDS else self._short_connections + 1
+            wait = RECONNECT.delay(self._short_connections, random.random())
             log.info("mcp_server_disconnected", server=self.server.name, error=self._error, retry_in=round(wait, 2))
             await asyncio.sleep(wait)
 
@@ -115,7 +115,7 @@ class McpConnection:
         try:
             await asyncio.wait({task})
         finally:
-            # Also when this is cancelled. It takes as long as the server takes to end.
+            # Also on cancellation. Closing takes as long as the server takes to end.
             for seconds in CLOSE_TIMEOUTS_SECONDS:
                 if not task.done():
                     task.cancel()
@@ -126,7 +126,7 @@ class McpConnection:
         self.settled.set()
         if error is not None:
             log.debug(
-                "mcp_connection_ended", server=self.server.name, error=repr(_first(error))[:MAX_LOGGED_CHARACTERS]
+                "mcp_connection_ended", server=self.server.name, error=repr(_first_cause(error))[:MAX_LOGGED_CHARACTERS]
             )
 
     async def _run_connection(self) -> None:
@@ -164,12 +164,12 @@ class McpConnection:
             await signal.wait(CHECK_INTERVAL_SECONDS if not failures else MIN_CHECK_INTERVAL_SECONDS)
             if signal.ended:
                 return
-            over = await self._check(session)
-            failures = 0 if over is None else MAX_FAILED_CHECKS if over else failures + 1
+            session_ended = await self._check(session)
+            failures = 0 if session_ended is None else MAX_FAILED_CHECKS if session_ended else failures + 1
             await asyncio.sleep(MIN_CHECK_INTERVAL_SECONDS)
 
     async def _check(self, session: "McpSession") -> bool | None:
-        """List the tools. Returns None on success, else whether the session is over."""
+        """List the tools. Returns None on success, else whether the session has ended."""
         from khala.tools.mcp.session import McpRequestError
 
         try:
@@ -179,7 +179,7 @@ class McpConnection:
             return False
         except McpRequestError as error:
             log.debug("mcp_check_failed", server=self.server.name, error=error.message)
-            return error.over
+            return error.session_ended
         self._record_response()
         return None
 
@@ -209,20 +209,20 @@ class McpConnection:
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
         except McpRequestError as error:
-            if not error.over:
+            if not error.session_ended:
                 raise ToolError(_bounded(error.message), code=error.code) from error
             self._signal.request_check()
             if error.sent and not idempotent:
                 raise self._unknown(error) from error
             first = error
-        # Repeat the call: nothing was done, or the tool is idempotent.
+        # Repeat the call: it was not executed, or the tool is idempotent.
         session = await self._wait_for_session(
             REPEAT_WAIT_SECONDS if first.sent else CONNECT_WAIT_SECONDS, after=responses
         )
         try:
             return await session.call(tool, args, call.idempotency_key, call.progress)
         except McpRequestError as error:
-            if not error.over:
+            if not error.session_ended:
                 raise ToolError(_bounded(error.message), code=error.code) from error
             raise (self._unknown(error) if error.sent or first.sent else self._unavailable()) from error
 
@@ -251,18 +251,18 @@ def _bounded(message: str) -> str:
 
 
 def _public_message(error: BaseException | None) -> str:
-    """A message for callers. It never contains text of a server or a library, which may contain secrets."""
+    """A message for callers. It never contains text of a server or a library, because that may contain secrets."""
     from khala.tools.mcp.session import McpRequestError
     from khala.tools.mcp.stdio import ProgramNotFoundError
 
-    match _first(error):
+    match _first_cause(error):
         case None:
             return "The connection was lost."
         case ProgramNotFoundError():
             return "The program was not found."
         case TimeoutError():
             return f"The server was not ready within {OPEN_TIMEOUT_SECONDS:g} seconds."
-        case McpRequestError() as broken if not broken.sent or broken.over:
+        case McpRequestError() as broken if not broken.sent or broken.session_ended:
             return broken.message
         case OSError():
             return "The server could not be started."
@@ -270,7 +270,7 @@ def _public_message(error: BaseException | None) -> str:
             return "The server does not follow the protocol."
 
 
-def _first(error: BaseException | None) -> BaseException | None:
+def _first_cause(error: BaseException | None) -> BaseException | None:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -29,7 +29,7 @@ class ConnectionSignal:
         self._woken.set()
 
     def end(self) -> None:
-        """Report that the transport has ended."""
+        """Record that the transport has ended."""
         self.ended = True
         self._woken.set()
 

@@ -17,11 +17,11 @@ class McpConnections:
     def __init__(self, config: McpConfig) -> None:
         prefixes = tool_names.prefixes(config.servers)
         self._connections = [
-            McpConnection(one, McpToolAdapter(one, prefixes[name])) for name, one in config.servers.items()
+            McpConnection(server, McpToolAdapter(server, prefixes[name])) for name, server in config.servers.items()
         ]
 
     async def run(self) -> None:
-        """Keep all connections until cancelled, which ends all started servers within 5 seconds."""
+        """Maintain all connections until cancelled. Cancellation ends all started servers within 5 seconds."""
         async with asyncio.TaskGroup() as group:
             for connection in self._connections:
                 group.create_task(connection.run(), name=f"mcp {connection.server.name}")

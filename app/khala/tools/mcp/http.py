@@ -27,7 +27,7 @@ NOTIFY_TIMEOUT_SECONDS = 5.0
 CLOSE_TIMEOUT_SECONDS = 1.0
 """Time for each step of closing a session."""
 READ_SLACK_SECONDS = 10.0
-"""Silence beyond a call's own timeout after which its connection is closed."""
+"""Time without data, beyond a call's own timeout, after which its connection is closed."""
 MAX_CONNECTIONS = 300
 MAX_IDLE_CONNECTIONS = 20
 NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
@@ -38,7 +38,7 @@ async def connect(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIte
     """The message streams of a session with the server."""
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
     inner = httpx2.AsyncHTTPTransport(limits=limits)
-    # Uncompressed, so that the bound on bytes is one on memory.
+    # Without compression, so that the limit of bytes also limits memory.
     headers = {"User-Agent": "khala", **server.headers, "Accept-Encoding": "identity"}
     async with (
         httpx2.AsyncClient(
@@ -66,21 +66,21 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
             return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):
             return self._failed(LOST, "The connection to the server was lost.")
-        return await self._checked(request, response)
+        return await self._check(request, response)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._inner.aclose()
 
     def _timeouts(self, request: httpx2.Request) -> dict[str, float | None]:
-        usual: dict[str, float | None] = dict.fromkeys(("connect", "write", "pool"), CONNECT_TIMEOUT_SECONDS)
+        timeouts: dict[str, float | None] = dict.fromkeys(("connect", "write", "pool"), CONNECT_TIMEOUT_SECONDS)
         if request.method == "GET":
             # The stream of notifications may be silent for any time.
-            return usual | {"read": None}
+            return timeouts | {"read": None}
         if request.method == "DELETE":
             return dict.fromkeys(("connect", "write", "pool", "read"), CLOSE_TIMEOUT_SECONDS)
         is_notification = NOTIFICATION.search(request.content[:200]) is not None
-        return usual | {"read": NOTIFY_TIMEOUT_SECONDS if is_notification else self._timeout + READ_SLACK_SECONDS}
+        return timeouts | {"read": NOTIFY_TIMEOUT_SECONDS if is_notification else self._timeout + READ_SLACK_SECONDS}
 
     def _failed(self, code: int, message: str) -> httpx2.Response:
         """An error response. The reader adds the id of its request."""
@@ -88,7 +88,7 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
         return httpx2.Response(503, headers={"content-type": "application/json"}, content=msgspec.json.encode(body))
 
-    async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    async def _check(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return self._failed(TOO_LARGE, "The server compresses responses, which Khala does not accept.")
@@ -101,7 +101,7 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             stream = _MonitoredStream(response.stream, self._signal)
-            return _with_body(response, stream)
+            return _replace_body(response, stream)
         return await self._read(response, response.stream)
 
     async def _read(self, response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
@@ -115,10 +115,10 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
             return self._failed(LOST, "The connection to the server was lost.")
         finally:
             await stream.aclose()
-        return _with_body(response, httpx2.ByteStream(bytes(body)))
+        return _replace_body(response, httpx2.ByteStream(bytes(body)))
 
 
-def _with_body(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
+def _replace_body(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
     return httpx2.Response(
         response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
     )

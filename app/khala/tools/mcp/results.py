@@ -1,4 +1,4 @@
-"""Translates a server's answer to a call into a result: text, JSON, or the bytes of an image, a sound or a file."""
+"""Converts a server's answer to a call to a result: text, JSON, or the bytes of an image, audio or a file."""
 
 import base64
 import binascii
@@ -15,13 +15,13 @@ MAX_INLINE_BYTES = 32 * 1024
 MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}")
 
 
-async def result(answer: types.CallToolResult, sink: Sink) -> CallResult:
-    """The answer as a result. Raises `ToolError` for invalid base64."""
+async def convert_result(answer: types.CallToolResult, sink: Sink) -> CallResult:
+    """Convert the answer to a result. Raises `ToolError` for invalid base64."""
     text = _text(answer.content)
     if answer.is_error:
         output = text[:MAX_INLINE_BYTES] or "The tool reported a failure without a message."
         return CallResult(ok=False, output=output, code="failed")
-    if answer.structured_content is not None and all(isinstance(one, types.TextContent) for one in answer.content):
+    if answer.structured_content is not None and all(isinstance(block, types.TextContent) for block in answer.content):
         return await json_result(sink, answer.structured_content, max_inline_bytes=MAX_INLINE_BYTES)
     if len(answer.content) == 1 and (binary := _binary(answer.content[0])) is not None:
         return await _binary_result(*binary, sink)
@@ -62,15 +62,15 @@ def _block_text(block: types.ContentBlock) -> str:
         case types.EmbeddedResource(resource=resource):
             if isinstance(resource, types.TextResourceContents):
                 return resource.text
-            return _omitted(resource.blob, resource.mime_type)
+            return _describe_omitted(resource.blob, resource.mime_type)
         case types.ImageContent() | types.AudioContent():
-            return _omitted(block.data, block.mime_type)
+            return _describe_omitted(block.data, block.mime_type)
         case types.ResourceLink():
             return f"[resource {block.name}: {block.uri}]"
         case _:
             assert_never(block)
 
 
-def _omitted(data: str, media_type: str | None) -> str:
+def _describe_omitted(data: str, media_type: str | None) -> str:
     size = len(data) * 3 // 4 - data[-2:].count("=")
     return f"[{media_type or 'data'}, {size:,} bytes, left out]"

@@ -1,4 +1,4 @@
-"""One session with a server, from its handshake to its end. It is the only user of the SDK's client."""
+"""One session with a server, from its handshake to its end. Only this module uses the SDK's client."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,19 +19,19 @@ MAX_PAGES = 100
 MAX_TOOLS = 500
 """Tools of one server; further tools are left out."""
 TOO_LARGE_EVENT = "SSE stream failed"
-"""The SDK's message for a response over its limit; such a request is not repeated."""
+"""The SDK's message for a response over its limit. Such a request is not repeated."""
 IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
 """The field of a call's `_meta` with its idempotency key."""
 
 
 class McpRequestError(Exception):
-    """A request failed. `sent` says whether the server may have executed it nevertheless."""
+    """A request failed. `sent`: the server may have executed it nevertheless."""
 
-    def __init__(self, message: str, *, sent: bool, over: bool, code: str = "failed") -> None:
+    def __init__(self, message: str, *, sent: bool, session_ended: bool, code: str = "failed") -> None:
         super().__init__(message)
         self.message = message
         self.sent = sent
-        self.over = over
+        self.session_ended = session_ended
         """Whether the session has ended."""
         self.code = code
         """As in `ToolError`, if the session continues."""
@@ -94,7 +94,7 @@ class McpSession:
     ) -> types.CallToolResult:
         """Call a tool with this idempotency key. Cancelling the task cancels the call at the server."""
 
-        # The parameters are named as the SDK names them.
+        # The parameters have the names that the SDK's protocol for this callback requires.
         async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             report(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
@@ -108,7 +108,7 @@ class McpSession:
             raise _request_error(error) from error
         except (ValidationError, ValueError) as error:
             raise McpRequestError(
-                "The server's response is not a valid result of a tool.", sent=True, over=False
+                "The server's response is not a valid result of a tool.", sent=True, session_ended=False
             ) from error
 
     async def _page(self, cursor: str | None) -> types.ListToolsResult:
@@ -118,22 +118,24 @@ class McpSession:
         except MCPError as error:
             raise _request_error(error) from error
         except (ValidationError, ValueError) as error:
-            raise McpRequestError("The server's list of tools is invalid.", sent=True, over=False) from error
+            raise McpRequestError("The server's list of tools is invalid.", sent=True, session_ended=False) from error
 
 
 def _request_error(error: MCPError) -> McpRequestError:
     match error.code:
         case code if code == CONNECTION_CLOSED and error.message.startswith(TOO_LARGE_EVENT):
-            return McpRequestError("The server's response is too large.", sent=True, over=False, code="too_large")
+            return McpRequestError(
+                "The server's response is too large.", sent=True, session_ended=False, code="too_large"
+            )
         case code if code == UNREACHABLE:
-            return McpRequestError(error.message, sent=False, over=True)
+            return McpRequestError(error.message, sent=False, session_ended=True)
         case code if code in (FORGOTTEN, REFUSED):
-            return McpRequestError(error.message, sent=False, over=True)
+            return McpRequestError(error.message, sent=False, session_ended=True)
         case code if code in (LOST, CONNECTION_CLOSED):
-            return McpRequestError("The connection to the server was lost.", sent=True, over=True)
+            return McpRequestError("The connection to the server was lost.", sent=True, session_ended=True)
         case code if code == TOO_LARGE:
-            return McpRequestError(error.message, sent=True, over=False, code="too_large")
+            return McpRequestError(error.message, sent=True, session_ended=False, code="too_large")
         case code if code == types.INVALID_PARAMS:
-            return McpRequestError(error.message, sent=True, over=False, code="bad_arguments")
+            return McpRequestError(error.message, sent=True, session_ended=False, code="bad_arguments")
         case _:
-            return McpRequestError(error.message, sent=True, over=False)
+            return McpRequestError(error.message, sent=True, session_ended=False)

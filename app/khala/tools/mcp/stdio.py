@@ -48,9 +48,9 @@ class ProgramNotFoundError(Exception):
     """The command is not an executable program."""
 
 
-def environment(server: McpServerConfig, ours: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The whole environment of the server."""
-    return {name: ours[name] for name in INHERITED if name in ours} | server.env
+def environment(server: McpServerConfig, own: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The complete environment of the server's process. `own` is the environment of this process."""
+    return {name: own[name] for name in INHERITED if name in own} | server.env
 
 
 @asynccontextmanager
@@ -135,14 +135,14 @@ class _OutputReader:
             pass
 
     async def _receive(self, chunk: bytes) -> None:
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
+        *ended_lines, rest = chunk.split(b"\n")
+        for line in ended_lines:
             self._add(line)
             await self._pass_on()
         self._add(rest)
 
     def _add(self, more: bytes) -> None:
-        """Add to the current line. Of a line that is too long only both ends are kept."""
+        """Add to the current line. If a line is too long, only both of its ends are kept."""
         self._line += more
         if len(self._line) > MAX_MESSAGE_BYTES:
             self._dropped_bytes += len(self._line) - 2 * KEPT_END_BYTES
@@ -193,8 +193,8 @@ async def _log(process: Process, name: str) -> None:
     assert process.stderr is not None
     logged, line = 0, b""
     while chunk := await process.stderr.read(CHUNK_BYTES):
-        *whole, line = (line + chunk).split(b"\n")
+        *ended_lines, line = (line + chunk).split(b"\n")
         line = line[:MAX_LOGGED_CHARACTERS]
-        for one in whole[: MAX_LOGGED_LINES - logged]:
-            log.debug("mcp_stderr", server=name, line=one[:MAX_LOGGED_CHARACTERS].decode(errors="replace"))
+        for ended_line in ended_lines[: MAX_LOGGED_LINES - logged]:
+            log.debug("mcp_stderr", server=name, line=ended_line[:MAX_LOGGED_CHARACTERS].decode(errors="replace"))
             logged += 1

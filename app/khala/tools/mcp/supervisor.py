@@ -18,7 +18,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_INTERVAL_SECONDS = 1.0
-"""Time between two checks of whether the parent lives, where the kernel sends no signal."""
+"""Time between two checks of whether the parent lives, for kernels that send no signal when it ends."""
 GRACE_SECONDS = 1.0
 """Time for a server to end after SIGTERM."""
 
@@ -28,12 +28,12 @@ def main(parent: int, command: list[str]) -> int:
     wake_fd, received = _install_signal_handlers()
     prctl = _prctl()
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    # Orphans among the server's descendants become children of this process, where it finds them.
+    # Orphaned descendants of the server become children of this process, so that it can end them.
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
         return 1
     try:
-        server = subprocess.Popen(  # noqa: S603  # what the operator configured
+        server = subprocess.Popen(  # noqa: S603  # the operator configured the command
             command, start_new_session=True, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         )
     except OSError as error:
@@ -89,8 +89,8 @@ def _end(server: "subprocess.Popen[bytes]") -> None:
         time.sleep(0.01)
     _signal_group(server.pid, signal.SIGKILL)
     server.wait()
-    while (left := _children()) and time.monotonic() < deadline + GRACE_SECONDS:
-        for pid in left:
+    while (remaining := _children()) and time.monotonic() < deadline + GRACE_SECONDS:
+        for pid in remaining:
             _kill(pid)
         time.sleep(0.01)
 
@@ -103,7 +103,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _children() -> list[int]:
-    """Ids of all child processes, adopted orphans included; empty where there is no /proc."""
+    """Ids of all child processes, including adopted orphans. Empty if there is no /proc."""
     path = Path(f"/proc/self/task/{os.getpid()}/children")
     try:
         return [int(pid) for pid in path.read_text().split()]

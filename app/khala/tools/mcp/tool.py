@@ -21,7 +21,7 @@ MAX_DESCRIPTION_CHARACTERS = 2000
 MAX_NAME_CHARACTERS = 256
 MAX_REMEMBERED_REFUSALS = 1000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
-"""Characters that would make a text look different from what it is."""
+"""Control characters, which can make a text look different from its content."""
 
 
 class McpTool:
@@ -35,10 +35,10 @@ class McpTool:
 
     async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
         """Call the tool at the server."""
-        from khala.tools.mcp.results import result
+        from khala.tools.mcp.results import convert_result
 
         answer = await self._connection.call(self._name, args, call, idempotent=self.spec.idempotent)
-        return await result(answer, call.sink)
+        return await convert_result(answer, call.sink)
 
 
 class McpToolAdapter:
@@ -51,9 +51,12 @@ class McpToolAdapter:
 
     def __call__(self, connection: "McpConnection", listed: "list[types.Tool]") -> dict[str, Tool]:
         """The valid tools by full name, in the server's order."""
-        valid = {one.name: one for one in listed if self._is_valid(one)}
-        full = tool_names.full_names(self._prefix, valid)
-        return {full[name]: McpTool(connection, name, self._spec(full[name], one)) for name, one in valid.items()}
+        valid = {tool.name: tool for tool in listed if self._is_valid(tool)}
+        full_names = tool_names.full_names(self._prefix, valid)
+        return {
+            full_names[name]: McpTool(connection, name, self._spec(full_names[name], tool))
+            for name, tool in valid.items()
+        }
 
     def _is_valid(self, tool: "types.Tool") -> bool:
         problem = _problem(tool)

@@ -60,7 +60,7 @@ class ToolListFilter:
         return message
 
     def _is_valid(self, tool: Any) -> bool:
-        """Whether this is a valid tool. A missing type of the arguments means an object."""
+        """Whether this is a valid tool. A missing type of the arguments' schema means `object`."""
         problem = _problem(tool)
         if problem is not None:
             name = str(tool.get("name") if isinstance(tool, dict) else tool)[:MAX_LOGGED_NAME_CHARACTERS]

@@ -50,7 +50,7 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def exceeded(self) -> bool:
-        """Whether the kernel has killed a process of the group for its memory."""
+        """Whether the kernel has killed a process because the group exceeded its memory."""
         with suppress(OSError):
             for line in (self._path / self._layout.events).read_text().splitlines():
                 name, _, count = line.partition(" ")
@@ -59,7 +59,7 @@ class MemoryGroup:
         return False
 
     def remove(self) -> None:
-        """Remove the group, whose processes have ended or are about to. A group that is left is removed by `find`."""
+        """Remove the group, whose processes have ended or are about to. `find` removes groups that remain."""
         deadline = time.monotonic() + REMOVE_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -95,7 +95,7 @@ class MemoryGroupFactory:
 
 
 def find(proc: Path = Path("/proc")) -> MemoryGroupFactory | None:
-    """A factory of groups, found by creating a group; None if this process may create none."""
+    """A factory that could create a trial group; None if this process may create no groups."""
     for base, layout in candidates(proc):
         groups = MemoryGroupFactory(base, layout)
         try:
@@ -104,7 +104,7 @@ def find(proc: Path = Path("/proc")) -> MemoryGroupFactory | None:
             groups.create(TRIAL_BYTES, 1).remove()
         except OSError:
             continue
-        _clear(base, proc)
+        _remove_abandoned(base, proc)
         return groups
     return None
 
@@ -120,11 +120,11 @@ def candidates(proc: Path) -> Iterator[tuple[Path, CgroupLayout]]:
         kind, options = fields[fields.index("-") + 1], fields[-1].split(",")
         root, mounted = fields[3], Path(fields[4])
         for _, controllers, path in own:
-            below = Path(path.removeprefix(root.rstrip("/")).lstrip("/"))
+            relative = Path(path.removeprefix(root.rstrip("/")).lstrip("/"))
             if kind == "cgroup2" and not controllers:
-                yield from ((mounted / part, V2) for part in (below, *below.parents))
+                yield from ((mounted / part, V2) for part in (relative, *relative.parents))
             elif kind == "cgroup" and "memory" in options and "memory" in controllers.split(","):
-                yield mounted / below, V1
+                yield mounted / relative, V1
 
 
 def _enable(base: Path) -> None:
@@ -137,8 +137,8 @@ def _enable(base: Path) -> None:
             (base / "cgroup.subtree_control").write_text("+pids")
 
 
-def _clear(base: Path, proc: Path) -> None:
-    """Remove groups that ended processes have left."""
+def _remove_abandoned(base: Path, proc: Path) -> None:
+    """Remove groups of processes that have ended."""
     for path in base.glob(f"{PREFIX}*"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdigit() and not (proc / pid).exists():

@@ -1,4 +1,4 @@
-"""Builds the command line of a sandbox: what the program sees, and the limits with which it starts."""
+"""Builds the command line of a sandbox: the files that the program sees, and the limits with which it starts."""
 
 import os
 import platform
@@ -19,8 +19,8 @@ DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 """Not /dev/zero: a program could map memory of it that is not counted. /dev/full reads the same."""
 CODE, STDIN = "/run/code", "/run/stdin"
 READY = b"ready\n"
-"""Output of the sandbox when it is set up; then it waits for the signal to start."""
-SCRATCH = "/tmp"  # noqa: S108  # the sandbox's own
+"""Output of the sandbox when it is set up. It then waits for a line on its input before it starts the program."""
+SCRATCH = "/tmp"  # noqa: S108  # a folder of the sandbox
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": SCRATCH,
@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "USER": "nobody",
 }
 LINKS = ("/etc/alternatives", "/etc/ld.so.cache")
-"""The only files of the machine's /etc: they say where commands and libraries are."""
+"""The only files of the machine's /etc that a sandbox sees. They locate commands and libraries."""
 
 # The first process of the sandbox: when it ends, all processes of the sandbox end. It starts the program only when the
 # server sends a line, not if the server is gone, and not if a limit can't be set. It has no more privileges than the
@@ -54,7 +54,7 @@ exit $?
 
 
 class SandboxCommand(msgspec.Struct):
-    """A command line, and the descriptors that it refers to. The caller closes them after starting it."""
+    """A command line and the descriptors that it refers to. The caller closes them after it starts the command."""
 
     arguments: list[str]
     descriptors: list[int]
@@ -110,14 +110,14 @@ def _add_system(command: SandboxCommand) -> None:
 
 
 def _add_own_files(command: SandboxCommand, options: SandboxOptions) -> None:
-    """Add files and folders of the sandbox itself. They follow the system's, so that none of those covers them."""
+    """Add the sandbox's own files and folders, after those of the system, so that none of these hides them."""
     command.arguments += ["--proc", "/proc", "--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
     for path in DEVICES:
         command.arguments += ["--dev-bind", path, path]
     for number, path in enumerate(("/dev/stdin", "/dev/stdout", "/dev/stderr")):
         command.arguments += ["--symlink", f"/proc/self/fd/{number}", path]
     command.arguments += ["--symlink", "/proc/self/fd", "/dev/fd"]
-    for path in ("/dev/shm", SCRATCH):  # noqa: S108  # its own
+    for path in ("/dev/shm", SCRATCH):  # noqa: S108  # folders of the sandbox
         command.arguments += ["--perms", "1777", "--size", str(options.disk), "--tmpfs", path]
 
 

@@ -11,10 +11,10 @@ FOLDERS = ("tmp", "dev/shm")
 MAX_PROCESSES = 1000
 OWN_MEMORY_FIELDS = ("RssAnon:", "VmSwap:", "VmPTE:")
 ENDED_STATM = b"0 0 0 0 0 0 0\n"
-"""Content of statm of a thread that has ended."""
+"""The content of `statm` of a thread that has ended."""
 FDINFO_BYTES = 16 * 1024
 LOCK_LINE = b"\nlock:"
-"""The beginning of each line about a lock in fdinfo; it is never the first line."""
+"""The beginning of each line about a lock in fdinfo. Such a line is never the first one."""
 
 
 class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +40,10 @@ def measure(first: int, max_maps: int, max_locks: int) -> SandboxUsage | None:
     """
     try:
         file_bytes, files = _files(first)
-        tree = _tree(first)
+        tree = _process_tree(first)
         folders = [_living_thread(pid) for pid in tree]
         return SandboxUsage(
-            memory=file_bytes + sum(map(_resident, folders)),
+            memory=file_bytes + sum(map(_own_memory, folders)),
             files=files,
             maps=_count_maps(folders, max_maps),
             locks=_count_locks(folders, max_locks),
@@ -52,7 +52,7 @@ def measure(first: int, max_maps: int, max_locks: int) -> SandboxUsage | None:
         return None
 
 
-def _tree(first: int) -> list[int]:
+def _process_tree(first: int) -> list[int]:
     tree = [first]
     for pid in tree:
         if len(tree) > MAX_PROCESSES:
@@ -64,7 +64,7 @@ def _tree(first: int) -> list[int]:
     return tree
 
 
-def _resident(folder: str) -> int:
+def _own_memory(folder: str) -> int:
     """Bytes of the process's own memory and page tables, without mapped files."""
     try:
         lines = Path(folder, "status").read_text().splitlines()
@@ -83,7 +83,7 @@ def _count_maps(folders: list[str], limit: int) -> int:
             with Path(folder, "maps").open("rb") as file:
                 count += sum(1 for _ in itertools.islice(file, limit + 1 - count))
         except PermissionError:
-            # The process has made itself unreadable, which only a program does that hides something.
+            # The process has made itself unreadable. Only a program that hides something does so.
             return limit + 1
         except (FileNotFoundError, ProcessLookupError):
             continue
@@ -108,7 +108,7 @@ def _count_locks(folders: list[str], limit: int) -> int:
     """Count the record locks of the processes; stop shortly after `limit`.
 
     The kernel lists a lock below the descriptor that took it, and releases it when that descriptor is closed. Unlike
-    /proc/locks, this reads nothing of other processes, and keeps none of them waiting for a lock.
+    /proc/locks, this reads nothing of other processes, and does not make them wait for a lock.
     """
     count = 0
     for folder in folders:

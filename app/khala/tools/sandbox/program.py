@@ -37,12 +37,12 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of each sandbox, and how many sandboxes this process runs at once. Sizes are in bytes.
 
     `memory` applies to each process, and to all together with their files; `disk` to `/tmp` and to `/dev/shm`; `file`
-    to one file. Of standard error the last `stderr` bytes are kept, and `max_stderr` may be written.
+    to one file. A program may write `max_stderr` bytes of standard error, of which the last `stderr` bytes are kept.
     """
 
     max_sandboxes: int = 4
     wait_seconds: float = 10.0
-    """Time to wait for a free place."""
+    """Time to wait for a free sandbox."""
     memory: int = 512 * MIB
     kernel: int = 64 * MIB
     """Memory that the kernel may allocate for the sandbox beyond `memory`, where a control group counts it."""

@@ -30,8 +30,8 @@ class LanguageRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """A way to run a language: `command`, followed by the path of the code.
 
     `shown` are folders and files that it needs beyond the system's, `hidden` folders among them that appear empty.
-    `reserved_bytes`: memory that it reserves and hardly uses. If there is any, the limit of a process's memory is so
-    much higher, and applies to private writable memory only, not to addresses.
+    `reserved_bytes`: memory that the runtime reserves and hardly uses. It is added to the memory limit of a process,
+    which then applies to private writable memory only, not to the address space.
     """
 
     command: tuple[str, ...]
@@ -55,7 +55,7 @@ def candidates(language: Language, memory: int) -> Iterator[LanguageRuntime]:
 
 
 def _pythons() -> Iterator[LanguageRuntime]:
-    """Khala's own interpreter, then the system's, if the sandbox's user has no access to the folder of the first."""
+    """Khala's own interpreter, then the system's, because the sandbox's user may have no access to the first."""
     yield _python(Path(sys.executable).resolve(), Path(sys.base_prefix).resolve())
     for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
         if Path(path).exists():
@@ -93,7 +93,7 @@ def _nodes() -> Iterator[Path]:
 
 def _node(path: Path, memory: int) -> LanguageRuntime:
     system = any(path.is_relative_to(folder) for folder in SYSTEM)
-    # V8 reserves far more addresses than it uses.
+    # V8 reserves far more of the address space than it uses.
     heap = f"--max-old-space-size={max(64, memory * 3 // 4 // MIB)}"
     return LanguageRuntime(
         command=(str(path), heap), suffix=".js", shown=() if system else (str(path),), reserved_bytes=V8_RESERVED_BYTES

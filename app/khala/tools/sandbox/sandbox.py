@@ -22,9 +22,9 @@ from khala.tools.sandbox.sandbox_process import SandboxProcess, SandboxSetupErro
 MIN_CHECK_INTERVAL_SECONDS = 0.02
 """Time between two measurements of the memory; ten times a measurement's duration if that is longer."""
 MAX_CHECK_INTERVAL_SECONDS = 0.1
-"""Bounds the interval: a program must not delay the next measurement by making measurements slow."""
+"""Bounds the interval, so that a program can't delay the next measurement by making measurements slow."""
 DRAIN_TIMEOUT_SECONDS = 10.0
-"""Time for the sink to take the output that is left when a program has ended."""
+"""Time for the sink to take the rest of the output when a program has ended."""
 SIGNAL_CODES = range(129, 193)
 CPU_LIMIT_CODE = 128 + 24
 """Exit code after SIGXCPU."""
@@ -41,7 +41,7 @@ class _LimitExceeded(Exception):
 
 
 class Sandbox:
-    """Runs programs in isolation; `docs/sandbox.md` says how."""
+    """Runs programs in isolation, as described in `docs/sandbox.md`."""
 
     def __init__(
         self,
@@ -51,18 +51,18 @@ class Sandbox:
         *,
         groups: MemoryGroupFactory | None = None,
     ) -> None:
-        """`tool` is the path of bubblewrap; `groups` creates a control group for each sandbox, if possible here."""
+        """`tool` is the path of bubblewrap. `groups` creates a control group for each sandbox, if that is possible."""
         self.tool = tool
         self.groups = groups
         self.runtimes = runtimes
         self.options = options
-        self._places = asyncio.Semaphore(options.max_sandboxes)
-        # One thread for all measurements, so that they never wait for a slow name server.
-        self._measuring = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
+        self._slots = asyncio.Semaphore(options.max_sandboxes)
+        # A thread of its own for all measurements, because calls in the default pool may wait for a slow name server.
+        self._measure_pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox")
 
     @classmethod
     async def find(cls, options: SandboxOptions | None = None) -> "Sandbox | None":
-        """A sandbox with the languages that work here; None if `missing_requirement` says why there can be none."""
+        """A sandbox with the languages that work here; None if `missing_requirement` reports a problem."""
         options = options or SandboxOptions()
         tool = self_test.find_tool()
         if tool is None or await asyncio.to_thread(self_test.missing_requirement) is not None:
@@ -80,15 +80,15 @@ class Sandbox:
         return frozenset(self.runtimes)
 
     async def run(self, program: Program, sink: Sink) -> ProgramExit:
-        """Run the program; its standard output goes to the sink as it arrives.
+        """Run the program. Its standard output goes to the sink as it arrives.
 
-        When this returns, raises or is cancelled, no process of the program is left. Raises what the sink raises,
-        except `PayloadTooLarge`, which ends the program, and `ToolError` if no sandbox is available.
+        When this returns, raises or is cancelled, no process of the program is left. Raises the errors of the sink, and
+        `ToolError` if no sandbox is available. If the sink raises `PayloadTooLarge`, the reason is `output`.
         """
         runtime = self.runtimes.get(program.language)
         if runtime is None:
             raise ToolError(f"This server can't run programs in {program.language}.", code="unavailable")
-        async with self._place():
+        async with self._reserve_slot():
             try:
                 return await self._run(runtime, program, sink)
             except SandboxSetupError as error:
@@ -97,10 +97,10 @@ class Sandbox:
 
     async def _run(self, runtime: LanguageRuntime, program: Program, sink: Sink) -> ProgramExit:
         async with start(build(self.tool, runtime, program, self.options), self._create_group()) as process:
-            return await self._attend(process, program, sink)
+            return await self._supervise(process, program, sink)
 
     def _create_group(self) -> MemoryGroup | None:
-        """A new control group. Raises `SandboxSetupError`: on a machine with groups no sandbox runs without one."""
+        """A new control group, if this machine supports them. Raises `SandboxSetupError` if none can be created."""
         if self.groups is None:
             return None
         try:
@@ -109,7 +109,7 @@ class Sandbox:
             raise SandboxSetupError(f"No control group could be created: {error}") from error
 
     async def _find_runtime(self, language: Language) -> LanguageRuntime | None:
-        """The first runtime of the language that works; if none does, the reasons are logged."""
+        """The first runtime of the language that works. If none works, logs the reasons."""
         failures: dict[str, str] = {}
         for runtime in candidates(language, self.options.memory):
             output = _MemorySink()
@@ -117,27 +117,27 @@ class Sandbox:
                 end = await self._run(runtime, Program(language=language, code=TEST_PROGRAMS[language]), output)
                 if output.data == TEST_OUTPUT:
                     return runtime
-                why = end.stderr.decode(errors="replace")
+                failure = end.stderr.decode(errors="replace")
             except SandboxSetupError as error:
-                why = str(error)
-            failures[runtime.command[0]] = why.strip()
+                failure = str(error)
+            failures[runtime.command[0]] = failure.strip()
         if failures:
             log.warning("sandbox_language_missing", language=language, failures=failures)
         return None
 
     @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
+    async def _reserve_slot(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self.options.wait_seconds):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError as error:
             raise ToolError("Too many programs are running. Try again later.", code="unavailable") from error
         try:
             yield
         finally:
-            self._places.release()
+            self._slots.release()
 
-    async def _attend(self, process: SandboxProcess, program: Program, sink: Sink) -> ProgramExit:
+    async def _supervise(self, process: SandboxProcess, program: Program, sink: Sink) -> ProgramExit:
         started = time.perf_counter()
         stderr = _Tail(self.options.stderr, self.options.max_stderr)
         code: int | None = None
@@ -151,7 +151,7 @@ class Sandbox:
         return ProgramExit(code=code, reason=reason, seconds=time.perf_counter() - started, stderr=bytes(stderr.end))
 
     async def _wait(self, process: SandboxProcess, seconds: float, sink: Sink, stderr: "_Tail") -> int:
-        """The exit code. Raises `_LimitExceeded` if the program has to be ended, and what the sink raises."""
+        """Wait for the exit code. Raises `_LimitExceeded` if the program must be ended, and the errors of the sink."""
         try:
             async with asyncio.timeout(seconds) as timeout, asyncio.TaskGroup() as tasks:
                 tasks.create_task(pump(process.stdout, sink.write))
@@ -170,16 +170,16 @@ class Sandbox:
         """Measure the usage while the process lives. Raises `_LimitExceeded`."""
         loop = asyncio.get_running_loop()
         while True:
-            began = time.perf_counter()
+            started = time.perf_counter()
             usage = await loop.run_in_executor(
-                self._measuring, process.usage, self.options.max_maps, self.options.max_locks
+                self._measure_pool, process.usage, self.options.max_maps, self.options.max_locks
             )
             if usage is None:
                 return
             if self._exceeds(usage) or process.exceeded():
                 raise _LimitExceeded("memory")
             await asyncio.sleep(
-                min(MAX_CHECK_INTERVAL_SECONDS, max(MIN_CHECK_INTERVAL_SECONDS, 10 * (time.perf_counter() - began)))
+                min(MAX_CHECK_INTERVAL_SECONDS, max(MIN_CHECK_INTERVAL_SECONDS, 10 * (time.perf_counter() - started)))
             )
 
     def _exceeds(self, usage: SandboxUsage) -> bool:
@@ -193,7 +193,7 @@ class Sandbox:
 
 
 class _Tail:
-    """Keeps the end of the output; raises `_LimitExceeded` past `limit` bytes."""
+    """Keeps the last `size` bytes of the output. Raises `_LimitExceeded` past `limit` bytes."""
 
     def __init__(self, size: int, limit: int) -> None:
         self.end = bytearray()
@@ -215,7 +215,7 @@ def _reason(code: int) -> ExitReason:
 
 
 def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of one of the tasks; the others follow from it."""
+    """The first error of one of the tasks. The other errors follow from it."""
     cause: BaseException = group
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]

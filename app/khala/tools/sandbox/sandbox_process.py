@@ -25,25 +25,26 @@ log = structlog.get_logger()
 
 
 class SandboxSetupError(Exception):
-    """No sandbox could be set up. The message is the one of the component that failed."""
+    """No sandbox could be set up. The message is that of the component that failed."""
 
 
 class SandboxProcess:
     """A running sandbox. `stdout` and `stderr` are non-blocking descriptors."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", monitor: int, first: int, pid: int, group: MemoryGroup | None
+        self, process: "subprocess.Popen[bytes]", monitor: int, first_process: int, pid: int, group: MemoryGroup | None
     ) -> None:
+        """`monitor` and `first_process` are descriptors of processes. `pid` is the id of the first process."""
         self._process = process
         self._monitor = monitor
-        self._first = first
+        self._first_process = first_process
         self._pid = pid
         self._group = group
         self.stdout = _descriptor(process.stdout)
         self.stderr = _descriptor(process.stderr)
 
     def usage(self, max_maps: int, max_locks: int) -> SandboxUsage | None:
-        """The current usage of the tree; None if it is gone. Mappings and locks are counted up to these limits."""
+        """The current usage of the tree; None if it has ended. Mappings and locks are counted up to these limits."""
         return memory_usage.measure(self._pid, max_maps, max_locks)
 
     def exceeded(self) -> bool:
@@ -51,19 +52,22 @@ class SandboxProcess:
         return self._group is not None and self._group.exceeded()
 
     async def ended(self) -> int:
-        """Return the exit code when no process of the tree is left."""
+        """Wait until no process of the tree is left, and return the exit code."""
         await _readable(self._monitor)
         return self._process.wait()
 
     def kill(self) -> None:
         """Kill the tree. The kernel ends all processes with the first one."""
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            signal.pidfd_send_signal(self._first_process, signal.SIGKILL)
 
 
 @asynccontextmanager
 async def start(command: SandboxCommand, group: MemoryGroup | None = None) -> AsyncIterator[SandboxProcess]:
-    """A running sandbox, in the group if one is given. Leaving the block ends both. Raises `SandboxSetupError`."""
+    """A running sandbox, in the control group if one is given. The end of the context ends both.
+
+    Raises `SandboxSetupError`.
+    """
     async with AsyncExitStack() as stack:
         if group is not None:
             stack.push_async_callback(asyncio.to_thread, group.remove)
@@ -75,7 +79,7 @@ async def start(command: SandboxCommand, group: MemoryGroup | None = None) -> As
             if stream is not None:
                 stack.callback(stream.close)
                 os.set_blocking(stream.fileno(), False)
-        # On exit the first process is killed before anything is closed: see below.
+        # On exit, `_begin`'s callbacks run first: the first process is killed before anything is closed.
         yield await _begin(process, monitor, group, stack)
 
 
@@ -83,13 +87,13 @@ async def _begin(
     process: "subprocess.Popen[bytes]", monitor: int, group: MemoryGroup | None, stack: AsyncExitStack
 ) -> SandboxProcess:
     await _wait_ready(process)
-    pid, first = _first_process(process)
-    stack.callback(os.close, first)
+    pid, first_process = _open_first_process(process)
+    stack.callback(os.close, first_process)
     if group is not None:
         _join(group, pid)
-    sandbox = SandboxProcess(process, monitor, first, pid, group)
+    sandbox = SandboxProcess(process, monitor, first_process, pid, group)
     stack.callback(sandbox.kill)
-    # Only now does it start the program, so the program can't outlive a server that is killed before it watches it.
+    # The sandbox starts the program when it reads this line. A server that is killed earlier leaves no program behind.
     with suppress(BrokenPipeError):
         os.write(_descriptor(process.stdin), b"\n")
     return sandbox
@@ -102,7 +106,7 @@ def _join(group: MemoryGroup, pid: int) -> None:
         raise SandboxSetupError(f"The sandbox could not be added to its control group: {error}") from error
 
 
-def _first_process(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
+def _open_first_process(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
     """The first process of the sandbox: its id on this machine, and a descriptor of it."""
     try:
         [pid] = memory_usage.children(process.pid)
@@ -112,10 +116,10 @@ def _first_process(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
 
 
 def spawn(command: SandboxCommand) -> "subprocess.Popen[bytes]":
-    """Start the command, in the current thread: the kernel ends it with that thread. Raises `SandboxSetupError`."""
+    """Start the command in the current thread. The kernel ends it with that thread. Raises `SandboxSetupError`."""
     root = os.geteuid() == 0
     try:
-        return subprocess.Popen(  # noqa: S603  # Khala's own command; the program is a file for it
+        return subprocess.Popen(  # noqa: S603  # Khala's own command, which reads the program from a file
             command.arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -141,10 +145,10 @@ async def _wait_ready(process: "subprocess.Popen[bytes]") -> None:
     try:
         async with asyncio.timeout(START_TIMEOUT_SECONDS):
             while len(output) < len(READY):
-                more = await _read(_descriptor(process.stdout), len(READY) - len(output))
-                if not more:
+                data = await _read(_descriptor(process.stdout), len(READY) - len(output))
+                if not data:
                     raise SandboxSetupError(await _error_output(process))
-                output += more
+                output += data
     except TimeoutError as error:
         raise SandboxSetupError(f"The sandbox was not set up within {START_TIMEOUT_SECONDS:.0f} seconds.") from error
 
@@ -155,7 +159,7 @@ async def _error_output(process: "subprocess.Popen[bytes]") -> str:
 
 
 async def _wait_gone(process: "subprocess.Popen[bytes]", monitor: int) -> None:
-    """Wait until the tree is gone, and kill it if it is not after a timeout."""
+    """Wait until the tree has ended. Kill it after a timeout."""
     try:
         if process.poll() is None:
             async with asyncio.timeout(END_TIMEOUT_SECONDS):
@@ -163,7 +167,7 @@ async def _wait_gone(process: "subprocess.Popen[bytes]", monitor: int) -> None:
     except TimeoutError:
         log.warning("sandbox_killed_after_timeout", pid=process.pid)
     finally:
-        # Also on cancellation, which does not wait for the kernel.
+        # Also on cancellation, when the tree may not have ended yet.
         if process.poll() is None:
             process.kill()
 

@@ -22,7 +22,7 @@ AF_UNIX = 1
 PR_SET_PDEATHSIG = 1
 CLONE_FILES, CLONE_THREAD = 0x400, 0x10000
 OFD_LOCKS = (37, 38)
-"""F_OFD_SETLK and F_OFD_SETLKW: these locks belong to an open file, and those of a file in a socket are not counted."""
+"""F_OFD_SETLK and F_OFD_SETLKW. Their locks belong to an open file. The locks of a file in a socket are not counted."""
 SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS."""
 
@@ -122,78 +122,80 @@ def compile_filter(machine: str) -> bytes:
     """The filter: an array of `struct sock_filter`. Raises `KeyError` for an unsupported architecture."""
     target = MACHINES[machine]
     column = target.column
-    lines = _only(target)
+    instructions = _require_architecture(target)
     for number in (calls[column] for calls in REFUSED.values()):
         if number is not None:
-            lines += _refuse(number, errno.EPERM)
+            instructions += _refuse(number, errno.EPERM)
     for calls in UNSUPPORTED.values():
-        lines += _refuse(calls[column], errno.ENOSYS)
-    lines += _unless_equal(SOCKET[column], AF_UNIX, errno.EAFNOSUPPORT)
-    lines += _unless_equal(SOCKETPAIR[column], AF_UNIX, errno.EAFNOSUPPORT)
-    lines += _if_any_bit(CLONE[column], NEW_NAMESPACES)
-    # The whole tree ends with the server, which no process may revert.
-    lines += _if_equal(PRCTL[column], PR_SET_PDEATHSIG)
+        instructions += _refuse(calls[column], errno.ENOSYS)
+    instructions += _refuse_unless_equal(SOCKET[column], AF_UNIX, errno.EAFNOSUPPORT)
+    instructions += _refuse_unless_equal(SOCKETPAIR[column], AF_UNIX, errno.EAFNOSUPPORT)
+    instructions += _refuse_if_any_bit(CLONE[column], NEW_NAMESPACES)
+    # The whole tree ends with the server. No process may change that.
+    instructions += _refuse_if_equal(PRCTL[column], PR_SET_PDEATHSIG)
     # The server counts record locks by a process's table of descriptors, so no thread may have a table of its own.
-    lines += _if_bits(CLONE[column], CLONE_THREAD | CLONE_FILES, CLONE_THREAD, offset=FIRST_ARGUMENT)
+    instructions += _refuse_if_bits(CLONE[column], CLONE_THREAD | CLONE_FILES, CLONE_THREAD, offset=FIRST_ARGUMENT)
     for command in OFD_LOCKS:
-        lines += _by_argument(FCNTL[column], _line(EQUAL, command, otherwise=1), errno.ENOLCK, offset=SECOND_ARGUMENT)
-    # Shared memory without a file remains when it is partly unmapped, and nothing says how much.
-    lines += _if_bits(MMAP[column], SHARED_ANONYMOUS, SHARED_ANONYMOUS, offset=FOURTH_ARGUMENT)
-    return b"".join([*lines, _line(RETURN, ALLOW)])
+        instructions += _refuse_by_argument(
+            FCNTL[column], _instruction(EQUAL, command, otherwise=1), errno.ENOLCK, offset=SECOND_ARGUMENT
+        )
+    # Shared memory without a file remains when it is partly unmapped, and the kernel does not report how much.
+    instructions += _refuse_if_bits(MMAP[column], SHARED_ANONYMOUS, SHARED_ANONYMOUS, offset=FOURTH_ARGUMENT)
+    return b"".join([*instructions, _instruction(RETURN, ALLOW)])
 
 
-def _line(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """One instruction. Jumps are numbers of instructions to skip."""
+def _instruction(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    """Encode one instruction. `then` and `otherwise` are numbers of instructions to skip."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
-def _only(target: Machine) -> list[bytes]:
-    """Kill processes that use the system calls of another architecture; leave the call's number loaded."""
-    lines = [
-        _line(LOAD, ARCHITECTURE),
-        _line(EQUAL, target.audit, then=1),
-        _line(RETURN, KILL),
-        _line(LOAD, NUMBER),
+def _require_architecture(target: Machine) -> list[bytes]:
+    """Kill processes that use the system calls of another architecture. Leaves the call's number loaded."""
+    instructions = [
+        _instruction(LOAD, ARCHITECTURE),
+        _instruction(EQUAL, target.audit, then=1),
+        _instruction(RETURN, KILL),
+        _instruction(LOAD, NUMBER),
     ]
     if target.column == 0:
-        lines += [_line(AT_LEAST, X32, otherwise=1), _line(RETURN, KILL)]
-    return lines
+        instructions += [_instruction(AT_LEAST, X32, otherwise=1), _instruction(RETURN, KILL)]
+    return instructions
 
 
 def _refuse(number: int, error: int) -> list[bytes]:
-    return [_line(EQUAL, number, otherwise=1), _line(RETURN, REFUSE | error)]
+    return [_instruction(EQUAL, number, otherwise=1), _instruction(RETURN, REFUSE | error)]
 
 
-def _unless_equal(number: int, value: int, error: int) -> list[bytes]:
-    return _by_argument(number, _line(EQUAL, value, then=1), error)
+def _refuse_unless_equal(number: int, value: int, error: int) -> list[bytes]:
+    return _refuse_by_argument(number, _instruction(EQUAL, value, then=1), error)
 
 
-def _if_equal(number: int, value: int) -> list[bytes]:
-    return _by_argument(number, _line(EQUAL, value, otherwise=1), errno.EPERM)
+def _refuse_if_equal(number: int, value: int) -> list[bytes]:
+    return _refuse_by_argument(number, _instruction(EQUAL, value, otherwise=1), errno.EPERM)
 
 
-def _if_any_bit(number: int, bits: int) -> list[bytes]:
-    return _by_argument(number, _line(ANY_BIT, bits, otherwise=1), errno.EPERM)
+def _refuse_if_any_bit(number: int, bits: int) -> list[bytes]:
+    return _refuse_by_argument(number, _instruction(ANY_BIT, bits, otherwise=1), errno.EPERM)
 
 
-def _if_bits(number: int, mask: int, bits: int, *, offset: int) -> list[bytes]:
+def _refuse_if_bits(number: int, mask: int, bits: int, *, offset: int) -> list[bytes]:
     """Refuse the call if an argument has exactly these of the mask's bits."""
     return [
-        _line(EQUAL, number, otherwise=5),
-        _line(LOAD, offset),
-        _line(AND, mask),
-        _line(EQUAL, bits, otherwise=1),
-        _line(RETURN, REFUSE | errno.EPERM),
-        _line(LOAD, NUMBER),
+        _instruction(EQUAL, number, otherwise=5),
+        _instruction(LOAD, offset),
+        _instruction(AND, mask),
+        _instruction(EQUAL, bits, otherwise=1),
+        _instruction(RETURN, REFUSE | errno.EPERM),
+        _instruction(LOAD, NUMBER),
     ]
 
 
-def _by_argument(number: int, test: bytes, error: int, *, offset: int = FIRST_ARGUMENT) -> list[bytes]:
-    """Refuse the call unless the test of the low half of an argument skips the refusal."""
+def _refuse_by_argument(number: int, test: bytes, error: int, *, offset: int = FIRST_ARGUMENT) -> list[bytes]:
+    """Refuse the call, unless `test` of the low half of an argument skips the next instruction."""
     return [
-        _line(EQUAL, number, otherwise=4),
-        _line(LOAD, offset),
+        _instruction(EQUAL, number, otherwise=4),
+        _instruction(LOAD, offset),
         test,
-        _line(RETURN, REFUSE | error),
-        _line(LOAD, NUMBER),
+        _instruction(RETURN, REFUSE | error),
+        _instruction(LOAD, NUMBER),
     ]

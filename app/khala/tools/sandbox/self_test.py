@@ -30,7 +30,7 @@ def missing_requirement() -> str | None:
         name = SYSTEMS.get(sys.platform, sys.platform)
         return f"The sandbox needs Linux; this is {name}. Run the server in a Linux VM or container."
     if not seccomp.supports(platform.machine()):
-        return f"The sandbox needs a processor of x86_64 or aarch64; this is {platform.machine()}."
+        return f"The sandbox needs an x86_64 or aarch64 processor; this is {platform.machine()}."
     tool = find_tool()
     if tool is None:
         return f"The sandbox needs bubblewrap, which is not installed. {INSTALL_ADVICE}"
@@ -49,7 +49,7 @@ def _lists_children() -> bool:
 
 
 def _test(tool: str) -> str | None:
-    """Run a trivial program in a sandbox; return advice if that fails."""
+    """Run a trivial program in a sandbox. Returns advice if that fails."""
     runtime = next(candidates("shell", 0))
     program = Program(language="shell", code=TEST_PROGRAMS["shell"])
     try:

@@ -1,4 +1,4 @@
-"""Checks the arguments of a call against the tool's schema. It names every mismatch, and fills in nothing."""
+"""Checks the arguments of a call against the tool's schema. It reports every mismatch, and fills in no defaults."""
 
 import asyncio
 from functools import lru_cache
@@ -12,7 +12,7 @@ from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, has_large_integ
 from khala.domain.tools import ToolSpec
 from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
-from khala.tools.validation.validator import PATTERN_SIZES, explain, problems, validator
+from khala.tools.validation.validator import PATTERN_SIZES, compile_schema, explain, problems
 
 MAX_SCHEMA_BYTES = 64 * 1024
 """Bytes of a schema, as JSON."""
@@ -27,17 +27,17 @@ MAX_ARGS_BYTES = 256 * 1024
 MAX_ARGS_DEPTH = 128
 """Levels of nesting in a call's arguments."""
 EXACT_INTEGER = 2**53
-"""From this size on integers may have the same hash, so that comparing a list's items takes quadratic time."""
+"""Integers from this size on may have equal hashes, so that comparing a list's items takes quadratic time."""
 
-MAX_VISITS = 200_000
-"""Applications of a keyword to a value in a check on the event loop. Each takes 10 to 100 ns."""
-MAX_REPORTED = 5_000
-"""The same, if all mismatches are collected. Each takes up to 4 µs."""
+MAX_EVALUATIONS = 200_000
+"""Evaluations of a keyword for a value in a check on the event loop. Each takes 10 to 100 ns."""
+MAX_REPORTED_EVALUATIONS = 5_000
+"""Evaluations in a check on the event loop that collects all mismatches. Each takes up to 4 µs."""
 MAX_COMPARED_BYTES = 50_000_000
 """Bytes of arguments times the keywords that may read each, in a check on the event loop. Each takes under 1 ns."""
 MAX_COPIED_BYTES = 5_000_000
-"""The same, if all mismatches are collected and copied. Each takes 3 ns."""
-MAX_SEARCHED = 50_000_000
+"""The same product in a check that collects and copies all mismatches. Each takes 3 ns."""
+MAX_SEARCHED_BYTES = 50_000_000
 """Bytes of arguments times bytes of patterns' programs, in a check on the event loop. Each takes up to 1 ns."""
 
 
@@ -66,7 +66,7 @@ class ToolSchema:
         self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
         self.parameters: dict[str, Any] = parameters
         try:
-            self.validator: Draft202012Validator = validator(parameters)
+            self.validator: Draft202012Validator = compile_schema(parameters)
         except ValueError as error:
             raise InvalidInput(f"The schema is invalid: {explain(error)}.") from error
 
@@ -77,10 +77,10 @@ class ToolSchema:
         work = self._graph.cost(size.depth)
         compared = size.values**2 if size.inexact else size.values * size.depth
         return (
-            work.weight * size.values <= MAX_VISITS
+            work.weight * size.values <= MAX_EVALUATIONS
             and work.weight * size.bytes * size.depth <= MAX_COMPARED_BYTES
-            and work.search * size.bytes <= MAX_SEARCHED
-            and work.unique * compared <= MAX_VISITS
+            and work.search * size.bytes <= MAX_SEARCHED_BYTES
+            and work.unique * compared <= MAX_EVALUATIONS
         )
 
     def reports_fast(self, size: ArgumentsSize) -> bool:
@@ -88,15 +88,18 @@ class ToolSchema:
         work = self._graph.cost(size.depth)
         # Each invalid name is reported with a copy of the object that has it.
         copies = size.values if self._checks_names else size.depth
-        return work.weight * size.values <= MAX_REPORTED and work.weight * size.bytes * copies <= MAX_COPIED_BYTES
+        return (
+            work.weight * size.values <= MAX_REPORTED_EVALUATIONS
+            and work.weight * size.bytes * copies <= MAX_COPIED_BYTES
+        )
 
 
 async def check(spec: ToolSpec, args: dict[str, Any]) -> None:
     """Check the arguments. Raises `ToolError` (`bad_arguments`) that names each mismatch with the tool's schema.
 
-    More than `MAX_ARGS_BYTES` of arguments are `too_large`. Formats are not asserted, nor are patterns that can't be
-    matched in linear time. A long check runs in a process of its own, which is killed if it takes too long
-    (`bad_arguments`); too many of these processes at once are `unavailable`.
+    The code is `too_large` for more than `MAX_ARGS_BYTES` of arguments. Formats are not checked, nor are patterns that
+    can't be matched in linear time. A long check runs in a process of its own. If it takes too long, the process is
+    killed, and the code is `bad_arguments`. If too many of these processes run, the code is `unavailable`.
     """
     size = measure(args)
     try:
@@ -120,7 +123,7 @@ async def _problems(schema: ToolSchema, args: dict[str, Any], size: ArgumentsSiz
 
 
 def schema_problem(parameters: dict[str, Any]) -> str | None:
-    """Why this is not a usable JSON Schema (2020-12) of an object; None if it is one.
+    """The reason why this is not a usable JSON Schema (2020-12) of an object; None if it is one.
 
     This takes up to a tenth of a second, so the event loop should not wait for it.
     """
@@ -172,9 +175,9 @@ def _children(values: list[Any]) -> list[Any]:
 
 
 def _sizes(graph: SchemaGraph) -> dict[str, int]:
-    """The sizes of all patterns' programs. Removes patterns of values without a linear-time program from the schema.
+    """The sizes of all patterns' programs. Removes `pattern` keywords without a linear-time program from the schema.
 
-    Raises `InvalidInput` for too many patterns, and for a pattern of names without such a program.
+    Raises `InvalidInput` for too many patterns, and for `patternProperties` without such a program.
     """
     patterns = {pattern for node in graph.nodes for pattern in node.patterns}
     if len(patterns) > MAX_PATTERNS:
@@ -194,12 +197,12 @@ def _sizes(graph: SchemaGraph) -> dict[str, int]:
 
 @lru_cache(maxsize=1024)
 def _program_bytes(pattern: str) -> int | None:
-    """About how large the pattern's program is; None if it is too large, or none runs in linear time."""
+    """The approximate size of the pattern's program; None if it is too large, or can't run in linear time."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         return None
     for size in PATTERN_SIZES:
         try:
-            validator({"pattern": pattern}, pattern_bytes=size)
+            compile_schema({"pattern": pattern}, pattern_bytes=size)
         except ValueError:
             continue
         return size

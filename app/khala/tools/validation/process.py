@@ -17,7 +17,7 @@ COMMAND = (sys.executable, "-s", "-P", "-m", "khala.tools.validation.process")
 
 
 def environment() -> dict[str, str]:
-    """The environment that the program needs; it has no secrets."""
+    """The environment variables that the program needs. They contain no secrets."""
     return {"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": os.defpath}
 
 
@@ -27,17 +27,17 @@ def main() -> None:
 
     import msgspec
 
-    from khala.tools.validation.validator import problems, validator
+    from khala.tools.validation.validator import compile_schema, problems
 
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICENESS)
     with suppress(OSError):  # on Linux this process is killed first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
-    with suppress(ValueError, OSError):  # not every system can bound it
+    with suppress(ValueError, OSError):  # not every system supports this limit
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     schema, args = msgspec.json.decode(sys.stdin.buffer.read())
-    compiled = validator(schema)
+    compiled = compile_schema(schema)
     mismatches = [] if compiled.is_valid(args) else problems(compiled, args)
     sys.stdout.buffer.write(msgspec.json.encode(mismatches))
 

@@ -21,27 +21,27 @@ CHECK_TIMEOUT_SECONDS = 10.0
 """Time of one check with the start of its process. The processor time has a lower limit of its own."""
 
 _THREADS = ThreadPoolExecutor(MAX_PROCESSES, thread_name_prefix="heavy_checks")
-_PLACES = threading.BoundedSemaphore(MAX_WAITING)
+_SLOTS = threading.BoundedSemaphore(MAX_WAITING)
 
 
 async def problems(schema: Any, args: Any) -> list[str]:
     """The mismatches of the arguments with the schema.
 
-    Raises `ToolError`: `bad_arguments` if the check takes too long or too much memory; `unavailable` if too many checks
+    Raises `ToolError`: `bad_arguments` if the check takes too much time or memory, and `unavailable` if too many checks
     wait.
     """
     request = msgspec.json.encode([schema, args])
-    if not _PLACES.acquire(blocking=False):
+    if not _SLOTS.acquire(blocking=False):
         raise ToolError("Too many arguments are being checked at once. Try again later.", code="unavailable")
     checking = _THREADS.submit(_check, request)
-    # The place is freed when the check ends, which may be after this task is cancelled.
-    checking.add_done_callback(lambda _: _PLACES.release())
+    # The slot is freed when the check ends, which may be after this task is cancelled.
+    checking.add_done_callback(lambda _: _SLOTS.release())
     return await asyncio.wrap_future(checking)
 
 
 def _check(request: bytes) -> list[str]:
     try:
-        ended = subprocess.run(  # noqa: S603  # our own program
+        process_result = subprocess.run(  # noqa: S603  # our own program
             process.COMMAND,
             input=request,
             capture_output=True,
@@ -51,17 +51,19 @@ def _check(request: bytes) -> list[str]:
         )
     except subprocess.TimeoutExpired as error:
         log.warning("arguments_check_timed_out", seconds=CHECK_TIMEOUT_SECONDS)
-        raise _too_long() from error
+        raise _too_long_error() from error
     except OSError as error:
         log.exception("arguments_check_not_started")
         raise ToolError("The arguments can't be checked now. Try again later.", code="unavailable") from error
-    if ended.returncode != 0:
+    if process_result.returncode != 0:
         log.warning(
-            "arguments_check_failed", code=ended.returncode, error=ended.stderr[-1000:].decode(errors="replace")
+            "arguments_check_failed",
+            code=process_result.returncode,
+            error=process_result.stderr[-1000:].decode(errors="replace"),
         )
-        raise _too_long()
-    return msgspec.json.decode(ended.stdout, type=list[str])
+        raise _too_long_error()
+    return msgspec.json.decode(process_result.stdout, type=list[str])
 
 
-def _too_long() -> ToolError:
+def _too_long_error() -> ToolError:
     return ToolError("The arguments take too long to check.", code="bad_arguments")

@@ -1,4 +1,7 @@
-"""Validates with JSON Schema, by a validator in Rust that has no access to network or files, and words its messages."""
+"""Validates values with JSON Schema, and formats the messages.
+
+The validator is written in Rust, and has no access to the network or to files.
+"""
 
 from itertools import islice
 from typing import Any
@@ -9,15 +12,15 @@ MAX_PROBLEMS = 10
 MAX_PROBLEM_LENGTH = 200
 """Characters of the path, and of the message, of one mismatch."""
 PATTERN_SIZES = (1 << 9, 1 << 11, 1 << 13, 1 << 15, 1 << 17)
-"""Tried limits of a pattern's program in bytes. At worst a search takes time in proportion to the program."""
+"""Limits of a pattern's program in bytes, to be tried in order. A search takes time in proportion to the program."""
 MAX_AUTOMATON_BYTES = 1 << 18
 """Bytes of the states of one pattern during a search."""
 
 Kind = ValidationErrorKind
 
 
-def validator(schema: Any, *, pattern_bytes: int = PATTERN_SIZES[-1]) -> Draft202012Validator:
-    """A validator that fetches nothing, and matches patterns in linear time.
+def compile_schema(schema: Any, *, pattern_bytes: int = PATTERN_SIZES[-1]) -> Draft202012Validator:
+    """Compile a schema to a validator that fetches nothing, and matches patterns in linear time.
 
     Raises `ValueError` (`ValidationError` is one) for an invalid schema, and for a pattern that has no such program.
     """
@@ -26,7 +29,7 @@ def validator(schema: Any, *, pattern_bytes: int = PATTERN_SIZES[-1]) -> Draft20
 
 
 def problems(compiled: Draft202012Validator, args: Any) -> list[str]:
-    """The mismatches with their places: up to `MAX_PROBLEMS`, and then whether there are more."""
+    """The mismatches with their paths: up to `MAX_PROBLEMS`, and then whether there are more."""
     mismatches: list[str] = []
     for error in islice(compiled.iter_errors(args), MAX_PROBLEMS + 1):
         mismatches += _messages(error)
@@ -34,14 +37,14 @@ def problems(compiled: Draft202012Validator, args: Any) -> list[str]:
 
 
 def explain(error: ValueError) -> str:
-    """Why the schema is invalid."""
+    """The reason why the schema is invalid."""
     if not isinstance(error, ValidationError):
         return abbreviate(str(error))
     return _line(error.instance_path or ["schema"], error.message)
 
 
 def abbreviate(text: str) -> str:
-    """The text; a long text without its middle, since validators name the problem at the end."""
+    """The text. A long text loses its middle, because validators name the problem at the end."""
     half = MAX_PROBLEM_LENGTH // 2
     return text if len(text) <= MAX_PROBLEM_LENGTH else f"{text[: half - 1]}…{text[-half:]}"
 
