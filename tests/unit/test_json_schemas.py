@@ -124,7 +124,7 @@ def test_an_ordinary_check_runs_on_the_event_loop() -> None:
 
 
 async def test_the_number_of_checks_that_wait_for_a_process_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "_PLACES", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(process_pool, "_SLOTS", threading.BoundedSemaphore(1))
     first = asyncio.create_task(process_pool.problems({"required": ["a"]}, {}))
     await asyncio.sleep(0)  # it occupies the only place
     with pytest.raises(ToolError, match="Too many arguments") as refused:
