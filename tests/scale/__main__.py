@@ -32,7 +32,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.scale", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--threads", type=int, default=DEFAULT_THREADS, help="threads to fill in (%(default)s)")
-    size.add_argument("--large", action="store_true", help=f"{LARGE_THREADS:,} threads, 30 million parts, 20 GB")
+    size.add_argument(
+        "--large", action="store_true", help=f"{LARGE_THREADS:,} threads, 40 million parts, 20 GB: use --folder"
+    )
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS), help="measure these")
     parser.add_argument("--without", nargs="+", choices=MEASUREMENTS, default=[], help="don't measure these")
     parser.add_argument("--json", type=Path, metavar="PATH", help="save the report there, too")

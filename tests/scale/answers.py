@@ -16,7 +16,7 @@ from khala.domain.fold import TextBlock, fold
 from khala.domain.parts import Finish, PartData, Step, TextDelta, TokenUsage, ToolCall, ToolResult, encode, json_text
 
 ANSWERS = 16
-TEXT_CHARACTERS = 75
+TEXT_CHARACTERS = 85
 """Characters of one text delta: 350 ms of an answer."""
 QUESTION_CHARACTERS = 200
 TEXT = (
@@ -58,7 +58,7 @@ def _answer(number: int, chance: random.Random) -> AnswerTemplate:
     calls_tool = number % 4 == 3
     status, reason = {5: ("canceled", "canceled"), 10: ("error", "error")}.get(number, ("final", "stop"))
     usage = TokenUsage(input_tokens=900 + number, output_tokens=250 + number)
-    texts: list[PartData] = [TextDelta(text=_text(chance, TEXT_CHARACTERS)) for _ in range(6 + number % 11)]
+    texts: list[PartData] = [TextDelta(text=_text(chance, TEXT_CHARACTERS)) for _ in range(7 + number % 11)]
     finish = Finish(
         reason=reason, usage=usage, cost_usd="0.0042", model="gpt-5-mini", provider="openai",
         time_to_first_token_ms=612, total_ms=350 * len(texts),
