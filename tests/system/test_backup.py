@@ -254,7 +254,7 @@ async def test_backups_overwrite_nothing_report_missing_blobs_and_old_ones_are_d
     assert [path.read_bytes() for path in (folder / "blobs").rglob("*") if path.is_file()] == [LATE_FILE]
     (folder / "lock").mkdir()
     (folder / "lock" / "pid").write_text(str(os.getpid()))
-    assert "under way" in refused(env, "backup", "dump", folder)
+    assert "is running" in refused(env, "backup", "dump", folder)
 
 
 async def noted(url: str, content: bytes) -> str:

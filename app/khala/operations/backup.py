@@ -1,4 +1,4 @@
-"""`khala backup`: a dump or a base backup of a server at work, whole or not at all, with the bytes of all blobs."""
+"""`khala backup`: makes a dump or a base backup of a running server, with all blobs. A partial backup is deleted."""
 
 import os
 import shutil
@@ -30,31 +30,31 @@ BASE = ("--format=plain", "--wal-method=stream", "--checkpoint=fast")
 async def back_up(settings: Settings, kind: BackupKind, folder: Path, *, keep: int | None) -> None:
     """Make FOLDER/<time>-<kind>, and add blobs to FOLDER/blobs, which all backups share.
 
-    `keep`: after a dump, delete all dumps but so many, and without base backups also the blobs that none of them names.
-    Raises `OperationFailed` and `DamagedBlob`; half a backup is none.
+    `keep`: after a dump, delete all but this number of dumps, and if there are no base backups also the blobs that no
+    dump names. Raises `OperationFailed` and `DamagedBlob`; then there is no new backup.
     """
-    made = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{kind}"
-    with _private(), _alone(folder), _part_of(made) as part:
+    final = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{kind}"
+    with _private_files(), _locked(folder), _temporary_folder(final) as part:
         async with postgres(settings) as server:
-            # Blobs, database, blobs: bytes are there before a row names them, so the second look has what the rows
-            # name that came since the first; and bytes go only after their last row, so the first look has what was
-            # collected before the second.
+            # Blobs are copied before and after the database. Bytes are stored before a row names them, so the second
+            # copy has the blobs of rows that were added since the first. Bytes are deleted only after their last row,
+            # so the first copy has the blobs that were garbage-collected before the second.
             await save_blobs(settings, folder / "blobs")
             await (_dump(server, part) if kind == "dump" else _base(server, part))
             await save_blobs(settings, folder / "blobs")
         if kind == "dump":
             blob_copies.check(folder / "blobs", blob_copies.names(part / "blobs"))
-        part.rename(made)
+        part.rename(final)
         if kind == "dump" and keep is not None:
-            _forget(folder, keep)
-    click.echo(made)
+            _delete_old_dumps(folder, keep)
+    click.echo(final)
 
 
 async def save_blobs(settings: Settings, folder: Path) -> None:
-    """Copy the blobs that the folder has not yet."""
+    """Copy the blobs that the folder does not have yet."""
     async with blob_store(settings) as store:
-        kept = None if settings.blobs.url else settings.process.home / FOLDER
-        click.echo(await blob_copies.save(store, kept, folder))
+        source = None if settings.blobs.url else settings.process.home / FOLDER
+        click.echo(await blob_copies.save(store, source, folder))
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def blob_store(settings: Settings) -> AsyncIterator[BlobStore]:
 
 
 async def _dump(server: Postgres, part: Path) -> None:
-    """A dump, and the names of the blobs as the dump has them: those of now may be others."""
+    """Make a dump, and a list of the blobs in the dump, which may differ from those in the database now."""
     dump, script = part / "database.dump", part / "objects.sql"
     await server.run("pg_dump", *DUMP, f"--file={dump}")
     await server.run("pg_restore", "--data-only", "--table=objects", f"--file={script}", str(dump))
@@ -92,35 +92,35 @@ def stored_names(script: Iterator[str]) -> Iterator[str]:
 
 
 async def _base(server: Postgres, part: Path) -> None:
-    """The whole cluster, and names of now: more than the backup has, because those of a later moment may be wanted."""
+    """Back up the whole cluster, and list the blobs of now, because it may be restored to a later moment."""
     await server.run("pg_basebackup", f"--pgdata={part / 'base'}", *BASE)
     async with server.connected() as connection:
-        found = await connection.fetch(STORED)
-    (part / "blobs").write_text("".join(f"{row['name']}\n" for row in found))
+        rows = await connection.fetch(STORED)
+    (part / "blobs").write_text("".join(f"{row['name']}\n" for row in rows))
 
 
-def _forget(folder: Path, keep: int) -> None:
-    """Delete all dumps but the newest, and without base backups the blobs that none of them names."""
+def _delete_old_dumps(folder: Path, keep: int) -> None:
+    """Delete all but the newest dumps. If there are no base backups, delete the blobs that no dump names."""
     dumps = sorted(folder.glob("*-dump"), reverse=True)
     for old in dumps[keep:]:
         shutil.rmtree(old)
     if any(folder.glob("*-base")):
         return
-    named = {name for dump in dumps[:keep] for name in blob_copies.names(dump / "blobs")}
+    used = {name for dump in dumps[:keep] for name in blob_copies.names(dump / "blobs")}
     for blob in (folder / "blobs").rglob("*"):
-        if blob.is_file() and blob.name not in named:
+        if blob.is_file() and blob.name not in used:
             blob.unlink()
 
 
 @contextmanager
-def _private() -> Iterator[None]:
-    """A backup has what people wrote: nobody else may read what is made here. Signals end it in order."""
-    before = os.umask(0o077)
+def _private_files() -> Iterator[None]:
+    """Make new files readable by this user only, because they hold conversations. Signals exit with clean-up."""
+    previous = os.umask(0o077)
     handlers = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(previous)
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -130,18 +130,18 @@ def _stop(number: int, _: FrameType | None) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One backup to a folder at a time. What one left behind that was killed is removed."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Allow one backup to a folder at a time, and remove the files of one that was killed."""
     (folder / "blobs").mkdir(parents=True, exist_ok=True)
     lock = folder / "lock"
     try:
         lock.mkdir()
     except FileExistsError:
-        if _runs(lock / "pid"):
-            raise OperationFailed(f"Another backup to {folder} is under way.") from None
-        click.echo(f"A backup to {folder} was interrupted; what it left is removed.", err=True)
-        for left in folder.glob("*.part"):
-            shutil.rmtree(left)
+        if _is_running(lock / "pid"):
+            raise OperationFailed(f"Another backup to {folder} is running. Wait until it ends.") from None
+        click.echo(f"An earlier backup to {folder} was interrupted. Removing its files.", err=True)
+        for incomplete in folder.glob("*.part"):
+            shutil.rmtree(incomplete)
     (lock / "pid").write_text(f"{os.getpid()}\n")
     try:
         yield
@@ -149,8 +149,8 @@ def _alone(folder: Path) -> Iterator[None]:
         shutil.rmtree(lock, ignore_errors=True)
 
 
-def _runs(path: Path) -> bool:
-    """Whether the process runs whose id is in the file."""
+def _is_running(path: Path) -> bool:
+    """Whether the process with the id in the file is running."""
     try:
         os.kill(int(path.read_text()), 0)
     except (FileNotFoundError, ProcessLookupError, ValueError):
@@ -161,9 +161,9 @@ def _runs(path: Path) -> bool:
 
 
 @contextmanager
-def _part_of(made: Path) -> Iterator[Path]:
+def _temporary_folder(final: Path) -> Iterator[Path]:
     """A temporary folder for the backup, deleted at the end unless it was renamed to its final name."""
-    part = made.with_name(f"{made.name}.part")
+    part = final.with_name(f"{final.name}.part")
     part.mkdir()
     try:
         yield part

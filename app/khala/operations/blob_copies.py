@@ -1,4 +1,4 @@
-"""Copies blobs between where Khala keeps them and a folder of backups. What is copied is checked by its own name.
+"""Copies blobs between Khala's blob store and a folder of backups, and checks their hashes.
 
 A blob is named by the SHA-256 of its bytes and never changes, so one folder serves any number of backups.
 """
@@ -16,50 +16,50 @@ from khala.blobs.port import BlobStore
 from khala.domain.errors import BlobNotFound
 
 KEY = re.compile(r"[0-9a-f]{64}")
-AT_ONCE = 8
-"""Blobs that are copied at once."""
+MAX_PARALLEL_COPIES = 8
 CHUNK = 1 << 20
 ANY_AGE = -24 * 3600.0
-"""Seconds: also what a bucket with another clock than ours takes for written in the future."""
+"""Seconds. Negative, so that objects whose time is in the future by a bucket's clock are listed too."""
 
 
 class DamagedBlob(RuntimeError):
-    """Bytes that are not what their name says."""
+    """A blob is missing, or its bytes do not match its hash."""
 
 
-async def save(store: BlobStore, kept: Path | None, folder: Path) -> str:
-    """Copy what is not in the folder yet. What is deleted meanwhile was deleted from the database before.
+async def save(store: BlobStore, source: Path | None, folder: Path) -> str:
+    """Copy the blobs that the folder does not have. Returns a message with their number.
 
-    `kept`: the folder of the store, where it is no bucket.
+    A blob that is deleted during the copy is skipped, because its rows were deleted before. `source`: the folder of the
+    store; None for a bucket.
     """
     copied = 0
     batch: list[tuple[str, int]] = []
 
     async def flush() -> int:
-        done = sum(await asyncio.gather(*(_save(store, key, size, folder) for key, size in batch)))
+        count = sum(await asyncio.gather(*(_save(store, key, size, folder) for key, size in batch)))
         batch.clear()
-        return done
+        return count
 
-    async for key, size in _listed(store, kept):
+    async for key, size in _list_blobs(store, source):
         if KEY.fullmatch(key) and not _path(folder, key).exists():
             batch.append((key, size))
-        if len(batch) == AT_ONCE:
+        if len(batch) == MAX_PARALLEL_COPIES:
             copied += await flush()
     return f"{copied + await flush()} blobs copied"
 
 
 async def load(store: BlobStore, folder: Path, wanted: Iterator[str]) -> tuple[int, list[str]]:
-    """Put these blobs back. Returns how many, and those that are to be found nowhere."""
+    """Restore these blobs into the store. Returns their number, and the names that are in neither place."""
     count, missing = 0, []
-    while batch := list(islice(wanted, AT_ONCE)):
-        there = await asyncio.gather(*(_load(store, key, folder) for key in batch))
-        missing += [key for key, found in zip(batch, there, strict=True) if not found]
-        count += sum(there)
+    while batch := list(islice(wanted, MAX_PARALLEL_COPIES)):
+        results = await asyncio.gather(*(_load(store, key, folder) for key in batch))
+        missing += [key for key, is_present in zip(batch, results, strict=True) if not is_present]
+        count += sum(results)
     return count, missing
 
 
 def check(folder: Path, names: Iterator[str]) -> str:
-    """Say how many there are. Raises `DamagedBlob` where some are missing."""
+    """Check that the folder has these blobs. Returns a message. Raises `DamagedBlob` if some are missing."""
     count, missing = 0, []
     for key in names:
         count += 1
@@ -67,17 +67,17 @@ def check(folder: Path, names: Iterator[str]) -> str:
             missing.append(key)
     if missing:
         raise DamagedBlob(f"{len(missing)} of {count} blobs are missing in {folder}, among them {missing[0]}")
-    return f"all {count} blobs are there"
+    return f"all {count} blobs are present"
 
 
-async def _listed(store: BlobStore, kept: Path | None) -> AsyncIterator[tuple[str, int]]:
-    """The names and sizes of what is kept now. A folder is read as it is: asked for its objects, it tidies up."""
-    if kept is None:
-        async for found in store.list_older(ANY_AGE):
-            yield found
+async def _list_blobs(store: BlobStore, source: Path | None) -> AsyncIterator[tuple[str, int]]:
+    """The names and sizes of all blobs in the store. A folder is read directly, because `list_older` cleans it up."""
+    if source is None:
+        async for blob in store.list_older(ANY_AGE):
+            yield blob
         return
     for shard in range(256):
-        folder = kept / f"{shard:02x}"
+        folder = source / f"{shard:02x}"
         for path in list(folder.iterdir()) if folder.is_dir() else ():
             size = _size(path)
             if size is not None:
@@ -94,23 +94,23 @@ def _size(path: Path) -> int | None:
 async def _save(store: BlobStore, key: str, size: int, folder: Path) -> bool:
     target = _path(folder, key)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = target.with_name(f"{uuid4().hex}.part")
-    hashed = hashlib.sha256()
+    part = target.with_name(f"{uuid4().hex}.part")
+    digest = hashlib.sha256()
     try:
-        with made.open("wb") as file:
+        with part.open("wb") as file:
             async with store.read(key, 0, size) as chunks:
                 async for chunk in chunks:
-                    hashed.update(chunk)
+                    digest.update(chunk)
                     await asyncio.to_thread(file.write, chunk)
             file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
-        if hashed.hexdigest() != key:
-            raise DamagedBlob(f"blob {key} is damaged where Khala keeps it")
-        made.replace(target)
+        if digest.hexdigest() != key:
+            raise DamagedBlob(f"blob {key} is damaged in Khala's store")
+        part.replace(target)
     except BlobNotFound:
         return False
     finally:
-        made.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     return True
 
 
@@ -142,9 +142,9 @@ def _path(folder: Path, key: str) -> Path:
 
 
 def names(path: Path) -> Iterator[str]:
-    """The names in a list, one a line. Raises `DamagedBlob` for a line that names none."""
+    """The blob names in a file, one per line. Raises `DamagedBlob` for an invalid line."""
     with path.open() as lines:
         for line in lines:
             if not KEY.fullmatch(line.strip()):
-                raise DamagedBlob(f"{path} names no blob by {line.strip()[:80]!r}")
+                raise DamagedBlob(f"{path} has an invalid blob name: {line.strip()[:80]!r}")
             yield line.strip()

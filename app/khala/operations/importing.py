@@ -19,7 +19,7 @@ from khala.store.postgres.database import Database
 async def import_account(
     settings: Settings, path: Path, *, email: str | None, password: str | None, trusted: bool, max_bytes: int
 ) -> None:
-    """Import the archive, and say what came of it. Raises `KnownFailure`; nothing has been imported then."""
+    """Import the archive, and print the result. Raises `KnownFailure`; then nothing was imported."""
     try:
         options = ImportOptions(
             email=None if email is None else passwords.normalized_email(email),
@@ -29,27 +29,27 @@ async def import_account(
             trusted=trusted,
         )
         with ArchiveReader(path, max_bytes=max_bytes) as reader:
-            done = await _imported(settings, reader, options)
+            result = await _import(settings, reader, options)
     except (ArchiveRefusedError, KhalaError) as error:
         raise KnownFailure(str(error)) from error
-    _tell(done)
+    _print_result(result)
 
 
-async def _imported(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
+async def _import(settings: Settings, reader: ArchiveReader, options: ImportOptions) -> ArchiveImportResult:
     async with open_database(settings) as db, open_blobs(settings, db) as blob_service:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
-        # Without a limit on statements, which check all rows at once; past a pooler, because it is one long session.
-        long = Database(db.direct_url, pool_size=2, timeout=None)
+        # Without a statement timeout, because statements check all rows; without a pooler, for one long session.
+        direct = Database(db.direct_url, pool_size=2, timeout=None)
         try:
-            return await import_archive(long, blob_service, reader, options)
+            return await import_archive(direct, blob_service, reader, options)
         finally:
-            await long.close()
+            await direct.close()
 
 
-def _tell(done: ArchiveImportResult) -> None:
-    for kind, count in done.counts.items():
+def _print_result(result: ArchiveImportResult) -> None:
+    for kind, count in result.counts.items():
         click.echo(f"{count:>9,} {kind}")
-    for note in done.notes:
+    for note in result.notes:
         click.echo(f"Note: {note}")
-    click.echo(f"Account {done.user_id} {'is imported' if done.added else 'was there already'}.")
+    click.echo(f"Account {result.user_id} {'was imported' if result.added else 'had been imported before'}.")

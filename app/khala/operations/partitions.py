@@ -1,4 +1,4 @@
-"""`khala partition-parts`: splits the table of parts, as it is or not at all."""
+"""`khala partition-parts`: partitions the table of parts in one transaction."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,16 +15,16 @@ FOLDER = Path(__file__).parent / "sql"
 
 
 def script(by: Literal["hash", "month"]) -> str:
-    """The SQL that splits the table: one transaction, and an ANALYZE."""
+    """The SQL that partitions the table: one transaction, and an ANALYZE."""
     return (FOLDER / SCRIPTS[by]).read_text()
 
 
 async def split(settings: Settings, by: Literal["hash", "month"]) -> None:
-    """Split the table; it is locked for as long as that takes."""
+    """Partition the table, which is locked meanwhile."""
     async with open_database(settings) as db:
         connection = await asyncpg.connect(driver_url(db.direct_url))
         try:
             await connection.execute(script(by))
         finally:
             await connection.close()
-    click.echo("The table of parts is split.")
+    click.echo("The table of parts is partitioned.")

@@ -1,7 +1,7 @@
 """Postgres' own programs, of the server's major version, and the database that Khala uses in their environment.
 
-A dump by a newer `pg_dump` may hold commands that an older server does not know, and an older one refuses a newer
-server: so no other major version than the server's is used.
+Only programs of the server's major version are used: a dump by a newer `pg_dump` may have commands that the server does
+not know, and an older `pg_dump` refuses a newer server.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, find_b
 from khala.store.postgres.database import asyncpg_url, driver_url
 
 PROGRAMS = ("pg_dump", "pg_restore", "pg_basebackup", "psql")
-INSTALLED = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin", "/opt/homebrew/opt/postgresql@{}/bin")
-"""Where Debian, Red Hat and Homebrew have the programs of a major version."""
+SYSTEM_FOLDERS = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin", "/opt/homebrew/opt/postgresql@{}/bin")
+"""Folders of the programs of a major version on Debian, Red Hat and Homebrew."""
 VERSION = re.compile(r"(\d+)[.\d]*(?:devel|beta\d+|rc\d+)?(?:\s|$)")
-NAMES = {
+LIBPQ_VARIABLES = {
     "host": "PGHOST",
     "port": "PGPORT",
     "user": "PGUSER",
@@ -39,11 +39,11 @@ NAMES = {
     "target_session_attrs": "PGTARGETSESSIONATTRS",
     "passfile": "PGPASSFILE",
 }
-"""Where libpq looks for each part of an URL."""
+"""The variable of libpq for each part of a URL."""
 
 
 class OperationFailed(RuntimeError):
-    """The command failed; the message says why, and what to do."""
+    """The command failed. The message says why, and what to do."""
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,18 +55,18 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of a program. No password gets into a list of processes: it goes by the environment."""
+        """The environment of a program. It holds the password, which would be visible in an argument."""
         path = f"{self.programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return os.environ | libpq_environment(self.url) | {"PATH": path}
 
     async def run(self, program: str, *arguments: str) -> None:
-        """Run one of Postgres' programs. Raises `OperationFailed` where it fails; it has said why."""
+        """Run one of Postgres' programs. Raises `OperationFailed` if it fails; it prints the reason itself."""
         code = await self.call([str(self.programs / program), *arguments])
         if code != 0:
             raise OperationFailed(f"{program} failed with exit code {code}.")
 
     async def call(self, command: Sequence[str]) -> int:
-        """Run any command in this environment; its exit code. It is ended where this is cancelled."""
+        """Run a command in this environment. Returns its exit code. Cancellation terminates it."""
         process = await asyncio.create_subprocess_exec(*command, env=self.env)
         try:
             return await process.wait()
@@ -77,7 +77,7 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-        """A connection without a limit on statements."""
+        """A connection without a statement timeout."""
         connection = await asyncpg.connect(driver_url(self.url))
         try:
             yield connection
@@ -87,9 +87,9 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def postgres(settings: Settings) -> AsyncIterator[Postgres]:
-    """The database, reached past a pooler; the embedded Postgres runs for as long as this is open.
+    """The database, without a pooler. The embedded Postgres runs while the context is open.
 
-    Raises `OperationFailed` where there are no programs of the server's major version.
+    Raises `OperationFailed` if there are no programs of the server's major version.
     """
     url = settings.database.direct_url or settings.database.url
     embedded = None
@@ -115,15 +115,15 @@ async def _major_version(url: str) -> int:
 def find_programs(major: int, env: Mapping[str, str] = os.environ) -> Path:
     """The folder of Postgres' client programs of this major version: KHALA_PG_BIN, the wheel's, the system's, PATH's.
 
-    Raises `OperationFailed`, with what was found instead.
+    Raises `OperationFailed`, which lists the versions that were found.
     """
     others = []
     for folder in _folders(major, env):
-        found = programs_version(folder)
-        if found == major:
+        version = programs_version(folder)
+        if version == major:
             return folder
-        if found is not None:
-            others.append(f"{found} in {folder}")
+        if version is not None:
+            others.append(f"{version} in {folder}")
     found_instead = f"; found: {', '.join(dict.fromkeys(others))}" if others else ""
     raise OperationFailed(
         f"The server is Postgres {major}, and there is no {', '.join(PROGRAMS)} of that version{found_instead}."
@@ -137,34 +137,34 @@ def _folders(major: int, env: Mapping[str, str]) -> Iterator[Path]:
         return
     with suppress(EmbeddedPostgresError):
         yield find_binaries()
-    yield from (Path(place.format(major)) for place in INSTALLED)
+    yield from (Path(folder.format(major)) for folder in SYSTEM_FOLDERS)
     in_path = shutil.which("pg_dump", path=env.get("PATH"))
     if in_path is not None:
         yield Path(in_path).parent
 
 
 def programs_version(folder: Path) -> int | None:
-    """The major version of the programs in this folder, if they are all there."""
+    """The major version of the programs in this folder, if all of them are present."""
     if not all(os.access(folder / program, os.X_OK) for program in PROGRAMS):
         return None
     command = [str(folder / "pg_dump"), "--version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603  # Postgres' own
-    match = VERSION.search(said)
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603  # Postgres' own
+    match = VERSION.search(output)
     return int(match[1]) if match else None
 
 
 def libpq_environment(url: str) -> dict[str, str]:
-    """The variables by which libpq reaches what the URL leads to. Raises `OperationFailed`."""
-    known = asyncpg_url(driver_url(url))
+    """The variables with which libpq connects to the URL. Raises `OperationFailed`."""
+    parsed = asyncpg_url(driver_url(url))
     parts: dict[str, object] = {
-        "host": known.host,
-        "port": known.port,
-        "user": known.username,
-        "password": known.password,
-        "dbname": known.database,
-        **known.query,
+        "host": parsed.host,
+        "port": parsed.port,
+        "user": parsed.username,
+        "password": parsed.password,
+        "dbname": parsed.database,
+        **parsed.query,
     }
-    strange = sorted(set(parts) - set(NAMES))
-    if strange:
-        raise OperationFailed(f"DATABASE_URL has parameters that are not known here: {', '.join(strange)}.")
-    return {NAMES[name]: str(value) for name, value in parts.items() if value is not None}
+    unknown = sorted(set(parts) - set(LIBPQ_VARIABLES))
+    if unknown:
+        raise OperationFailed(f"DATABASE_URL has parameters that Khala does not support: {', '.join(unknown)}.")
+    return {LIBPQ_VARIABLES[name]: str(value) for name, value in parts.items() if value is not None}
