@@ -42,7 +42,7 @@ def figures(postgres_url: str, template: str) -> tuple[Figures, Figures]:
 
 
 def fails(reason: str) -> Any:
-    """Marks a figure that grows too fast with today's statements. Whoever corrects a statement removes its mark."""
+    """Marks a figure that grows too fast with today's statements. A statement's correction removes its mark."""
     return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
 

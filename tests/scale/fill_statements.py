@@ -221,7 +221,7 @@ STATEMENTS = {
 }
 """The statements in the order of their execution, by what each inserts."""
 
-FORGET_PLAN = "DROP TABLE scale.threads, scale.runs, scale.answers, scale.answer_parts, scale.answer_receipts"
+DROP_PLAN = "DROP TABLE scale.threads, scale.runs, scale.answers, scale.answer_parts, scale.answer_receipts"
 
 BEGIN_RUNS = """
     WITH chosen AS (

@@ -41,7 +41,7 @@ async def fill(url: str, size: DeploymentSize, progress: Callable[[str], None] =
         # Later than the statistics: the active runs of a large table are too few for another ANALYZE.
         chosen = f"SELECT * FROM threads WHERE id IN ({_active_threads(size)})"
         await connection.execute(_begin_runs(chosen, "running", FIRST_ACTIVE))
-        await connection.execute(fill_statements.FORGET_PLAN)
+        await connection.execute(fill_statements.DROP_PLAN)
         await connection.execute("CHECKPOINT")
     finally:
         await connection.close()

@@ -32,7 +32,7 @@ MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
     "sends": measure_sends,
 }
 """By the name that selects a measurement."""
-NEEDED_BEFORE = {"status": ("claim",)}
+NEEDED_BEFORE = {"status": ("claim",), "wal": ("purge",)}
 """Measurements that prepare the database for another one."""
 
 

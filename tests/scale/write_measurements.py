@@ -53,6 +53,11 @@ HELD = """
     SELECT id AS run_id, thread_id, message_id, epoch FROM runs WHERE status = 'running' ORDER BY id OFFSET $1 LIMIT $2
 """
 REVISIONS = "SELECT id, revision FROM threads WHERE id = ANY($1::uuid[])"
+TABLE_BYTES = """
+    SELECT sum(pg_total_relation_size(relid))
+    FROM (SELECT relid FROM pg_partition_tree($1::text::regclass) UNION SELECT $1::text::regclass) AS parts
+"""
+"""A table that is not partitioned has no partition tree."""
 WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
 MESSAGES_COVERED = {
     "messages": "count(*)",
@@ -73,7 +78,7 @@ async def measure_message_bytes(stage: ScaleStage) -> list[Figure]:
     figures = []
     async with stage.connection() as driver:
         for name, covered in MESSAGES_COVERED.items():
-            size = await driver.fetchval("SELECT pg_total_relation_size($1::text::regclass)", name)
+            size = int(await driver.fetchval(TABLE_BYTES, name))
             count = await driver.fetchval(f"SELECT {covered} FROM {name}")
             figures.append(Figure(name=f"bytes a message, {name}", size=ANSWER_SIZE, value=size / count, unit="bytes"))
     whole = sum(figure.value for figure in figures)
