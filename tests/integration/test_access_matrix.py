@@ -320,8 +320,8 @@ async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
     sent = await ask(store, thread_id, caller=requester, key=everybody.key)
     blob = await create_blob(store, thread_id)
     async with store.driver() as driver:
-        about: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
-        tokens = await detail_tokens.create(driver, **about, lifetime=timedelta(hours=1))
+        facts: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
+        tokens = await detail_tokens.create(driver, **facts, lifetime=timedelta(hours=1))
     return Scene(
         callers=everybody,
         who=who,
@@ -391,13 +391,13 @@ async def _answer(feed: Socket, frame: str, everybody: CallerSet, who: str) -> s
         await feed.send(subscribe)
         await feed.next()
     token = everybody.headers[who].get("Authorization", "Bearer none").removeprefix("Bearer ")
-    said: dict[str, dict[str, Any]] = {
+    frames: dict[str, dict[str, Any]] = {
         "subscribe": subscribe,
         "unsubscribe": {"threadId": thread_id},
         "presence": {"threadId": thread_id, "state": {"typing": True}},
         "authenticate": {"token": token},
     }
-    await feed.send({"type": frame} | said.get(frame, {}))
+    await feed.send({"type": frame} | frames.get(frame, {}))
     await feed.send({"type": "ping"})
     while True:
         answer = await feed.next()

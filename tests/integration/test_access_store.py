@@ -14,14 +14,14 @@ from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
 from khala.store.sharing import access
 from khala.store.threads import threads
-from tests.integration.test_leases import CALL, asking
+from tests.integration.test_leases import CALL, request_approval
 from tests.support.callers import person
 from tests.support.in_process import khala
 from tests.support.people import add_link, add_member, new_user, signed_in
 from tests.support.store import CALLER, lease_of, new_thread
 
 
-async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
+async def role_of(db: Database, thread_id: UUID, caller: Caller) -> str | None:
     """The caller's role in the thread; None if there is none."""
     async with db.driver() as driver:
         (found,) = await access.authorizations(driver, [(thread_id, caller)])
@@ -29,13 +29,13 @@ async def admitted(db: Database, thread_id: UUID, caller: Caller) -> str | None:
     return found.role
 
 
-async def standing(db: Database, caller: Caller) -> bool:
+async def is_valid(db: Database, caller: Caller) -> bool:
     async with db.driver() as driver:
         (stands,) = await account_feed.valid_credentials(driver, [caller])
     return stands
 
 
-async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
+async def caller_with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
     """A caller for this user with a new token."""
     token, secret = await api_tokens.create(db, Caller(user_id=user_id), "test", SCOPES, None)
     async with db.driver() as driver:
@@ -52,10 +52,10 @@ async def with_token(db: Database, user_id: UUID, *, lasts: float) -> Caller:
 async def test_an_account_has_access_for_as_long_as_its_credential_is_valid(db: Database, kind: str) -> None:
     thread_id, user_id = await new_thread(db), await new_user(db)
     await add_member(db, thread_id, user_id, "editor")
-    show = signed_in if kind == "session" else with_token
+    show = signed_in if kind == "session" else caller_with_token
     good, ended = await show(db, user_id, lasts=60), await show(db, user_id, lasts=-1)
-    assert [await admitted(db, thread_id, one) for one in (good, ended)] == ["editor", None]
-    assert [await standing(db, one) for one in (good, ended)] == [True, False]
+    assert [await role_of(db, thread_id, caller) for caller in (good, ended)] == ["editor", None]
+    assert [await is_valid(db, caller) for caller in (good, ended)] == [True, False]
 
 
 async def test_a_signed_token_of_a_deleted_account_grants_no_access(db: Database) -> None:
@@ -64,20 +64,20 @@ async def test_a_signed_token_of_a_deleted_account_grants_no_access(db: Database
         await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)
     signed = Caller(user_id=user_id)
     stranger = Caller(user_id=ids.new())
-    assert [await admitted(db, thread_id, one) for one in (signed, stranger)] == ["owner", None]
+    assert [await role_of(db, thread_id, caller) for caller in (signed, stranger)] == ["owner", None]
     async with db.driver() as driver:  # as for a moment while another process deletes the account
         await driver.execute("ALTER TABLE threads DROP CONSTRAINT IF EXISTS threads_owner_id_fkey")
         await driver.execute("DELETE FROM users WHERE id = $1", user_id)
         await driver.execute("UPDATE threads SET owner_id = $2 WHERE id = $1", thread_id, user_id)
-    assert await admitted(db, thread_id, signed) is None
-    assert not await standing(db, signed)
+    assert await role_of(db, thread_id, signed) is None
+    assert not await is_valid(db, signed)
 
 
 async def test_a_link_grants_access_to_its_own_thread_until_it_expires(db: Database) -> None:
     thread_id, other_id = await new_thread(db), await new_thread(db)
     good, ended = await add_link(db, thread_id, lasts=60), await add_link(db, thread_id, lasts=-1)
-    assert [await admitted(db, thread_id, one) for one in (good, ended)] == ["viewer", None]
-    assert [await admitted(db, other_id, one) for one in (good, ended)] == [None, None]
+    assert [await role_of(db, thread_id, caller) for caller in (good, ended)] == ["viewer", None]
+    assert [await role_of(db, other_id, caller) for caller in (good, ended)] == [None, None]
 
 
 async def test_a_link_lists_its_thread_until_it_expires(db: Database) -> None:
@@ -93,7 +93,7 @@ async def test_a_link_lists_its_thread_until_it_expires(db: Database) -> None:
 
 async def test_a_detail_token_works_until_it_expires_for_readers_of_the_thread(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     place: dict[str, Any] = {"thread_id": lease.thread_id, "run_id": lease.run_id, "calls": [CALL]}
     async with db.driver() as driver:
         good, ended = [
@@ -108,7 +108,7 @@ async def test_a_detail_token_works_until_it_expires_for_readers_of_the_thread(d
 
 async def test_a_deleted_thread_is_not_found(db: Database) -> None:
     thread_id = await new_thread(db)
-    assert await admitted(db, thread_id, CALLER) == "owner"
+    assert await role_of(db, thread_id, CALLER) == "owner"
     await threads.remove(db, thread_id, CALLER)
     async with db.driver() as driver:
         assert await access.authorizations(driver, [(thread_id, CALLER)]) == [None]
@@ -130,7 +130,7 @@ async def test_with_more_than_fifty_sessions_the_oldest_ends(db: Database) -> No
     secrets = [await sessions.begin(db, user_id, Caller(), user_agent=None) for _ in range(sessions.MAX_SESSIONS + 2)]
     async with db.driver() as driver:
         found = [await sessions.find(driver, secret) for secret in secrets]
-    assert [one is not None for one in found] == [False] * 2 + [True] * sessions.MAX_SESSIONS
+    assert [result is not None for result in found] == [False] * 2 + [True] * sessions.MAX_SESSIONS
 
 
 async def test_an_account_has_a_hundred_tokens_and_not_one_more(db: Database) -> None:

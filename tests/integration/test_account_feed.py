@@ -29,7 +29,7 @@ async def user(db: Database) -> Caller:
     return await signed_in(db, await new_user(db))
 
 
-def named(caller: Caller) -> UUID:
+def user_id_of(caller: Caller) -> UUID:
     assert caller.user_id is not None
     return caller.user_id
 
@@ -55,7 +55,7 @@ async def up_to_date(db: Database, recorder: FrameRecorder, user_id: UUID) -> di
     return await recorder.until(await revision_of(db, user_id))
 
 
-class List:
+class FoldedThreadList:
     """A user's thread list, folded as a client does it."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class List:
         self.threads: dict[str, dict[str, Any]] = {}
         self.wholes = 0
 
-    def apply(self, frames: list[dict[str, Any]]) -> "List":
+    def apply(self, frames: list[dict[str, Any]]) -> "FoldedThreadList":
         for frame in frames:
             assert frame["type"] == "account"
             if frame.get("whole"):
@@ -73,7 +73,7 @@ class List:
                 assert frame["from"] == self.revision
                 assert frame["revision"] > frame["from"]
             self.revision = frame["revision"]
-            self.threads |= {one["thread"]["id"]: one for one in frame["threads"]}
+            self.threads |= {entry["thread"]["id"]: entry for entry in frame["threads"]}
             for thread_id in frame.get("removed", []):
                 self.threads.pop(thread_id, None)
         return self
@@ -82,7 +82,7 @@ class List:
 async def watch(
     live: LiveService, db: Database, recorder: FrameRecorder, caller: Caller, after: int | None = None
 ) -> Hub:
-    await follow(live.accounts, db, recorder.client, named(caller), caller, after=after)
+    await follow(live.accounts, db, recorder.client, user_id_of(caller), caller, after=after)
     return live.accounts
 
 
@@ -98,25 +98,25 @@ async def test_a_watch_begins_with_the_whole_list_even_if_it_is_empty(db: Databa
         }
         ids_ = [str(await own_thread(db, user)) for _ in range(3)]
         await watch(live, db, full, user)
-        whole = await up_to_date(db, full, named(user))
-        await up_to_date(db, empty, named(user))
-    assert [one["thread"]["id"] for one in whole["threads"]] == ids_[::-1]
-    assert set(List().apply(empty.frames).threads) == set(ids_)
+        whole = await up_to_date(db, full, user_id_of(user))
+        await up_to_date(db, empty, user_id_of(user))
+    assert [entry["thread"]["id"] for entry in whole["threads"]] == ids_[::-1]
+    assert set(FoldedThreadList().apply(empty.frames).threads) == set(ids_)
 
 
 async def test_each_listed_thread_has_its_pending_items_for_its_reader(db: Database, user: Caller) -> None:
     thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
-    await add_member(db, thread_id, named(other), "editor")
+    await add_member(db, thread_id, user_id_of(other), "editor")
     async with process(db, 2) as (live, (mine, theirs)):
         await watch(live, db, mine, user)
         await watch(live, db, theirs, other)
 
         async def look(role: str, recorder: FrameRecorder) -> tuple[bool, bool, bool]:
             caller = user if recorder is mine else other
-            (one,) = (await up_to_date(db, recorder, named(caller)))["threads"]
-            assert (one["thread"]["id"], one["role"]) == (str(thread_id), role)
-            assert set(one) == {"thread", "role", "unread", "running", "needsApproval", "changedAt"}
-            return one["unread"], one["running"], one["needsApproval"]
+            (entry,) = (await up_to_date(db, recorder, user_id_of(caller)))["threads"]
+            assert (entry["thread"]["id"], entry["role"]) == (str(thread_id), role)
+            assert set(entry) == {"thread", "role", "unread", "running", "needsApproval", "changedAt"}
+            return entry["unread"], entry["running"], entry["needsApproval"]
 
         assert await look("owner", mine) == (False, False, False)
         assert await look("editor", theirs) == (False, False, False)
@@ -134,46 +134,46 @@ async def test_each_listed_thread_has_its_pending_items_for_its_reader(db: Datab
         await write(db, ending(claimed.lease, 1, ()))
         assert await look("owner", mine) == (True, False, False)
         await rename(db, thread_id, "Aiur")
-        titled = await up_to_date(db, mine, named(user))
+        titled = await up_to_date(db, mine, user_id_of(user))
         assert titled["threads"][0]["thread"]["title"] == "Aiur"
-    assert List().apply(mine.frames).wholes == 1
-    assert List().apply(theirs.frames).wholes == 1
+    assert FoldedThreadList().apply(mine.frames).wholes == 1
+    assert FoldedThreadList().apply(theirs.frames).wholes == 1
 
 
 async def test_what_leaves_the_list_is_removed(db: Database, user: Caller) -> None:
     first, second = await own_thread(db, user), await own_thread(db, user)
     guest = await signed_in(db, await new_user(db, "Zeratul"))
-    await add_member(db, first, named(guest))
+    await add_member(db, first, user_id_of(guest))
     async with process(db, 2) as (live, (mine, theirs)):
         await watch(live, db, mine, user)
         await watch(live, db, theirs, guest)
-        await up_to_date(db, mine, named(user))
-        await up_to_date(db, theirs, named(guest))
+        await up_to_date(db, mine, user_id_of(user))
+        await up_to_date(db, theirs, user_id_of(guest))
         await threads.remove(db, second, user)
-        gone = await up_to_date(db, mine, named(user))
+        gone = await up_to_date(db, mine, user_id_of(user))
         assert (gone["threads"], gone["removed"]) == ([], [str(second)])
-        await sharing.remove_member(db, first, named(guest), user)
-        gone = await up_to_date(db, theirs, named(guest))
+        await sharing.remove_member(db, first, user_id_of(guest), user)
+        gone = await up_to_date(db, theirs, user_id_of(guest))
         assert (gone["threads"], gone["removed"]) == ([], [str(first)])
         await change_access(db, first)
-    assert set(List().apply(mine.frames).threads) == {str(first)}
-    assert not List().apply(theirs.frames).threads
+    assert set(FoldedThreadList().apply(mine.frames).threads) == {str(first)}
+    assert not FoldedThreadList().apply(theirs.frames).threads
 
 
 async def test_a_watch_resumes_after_the_revision_that_is_known(db: Database, user: Caller) -> None:
     thread_ids = [await own_thread(db, user) for _ in range(3)]
-    known = await revision_of(db, named(user))
+    known = await revision_of(db, user_id_of(user))
     for thread_id in thread_ids[:2]:
         await rename(db, thread_id, "New")
     async with process(db, 2) as (live, (recorder, still)):
         await watch(live, db, recorder, user, after=known)
-        delta = await up_to_date(db, recorder, named(user))
+        delta = await up_to_date(db, recorder, user_id_of(user))
         assert delta["from"] == known
-        assert {one["thread"]["id"] for one in delta["threads"]} == set(map(str, thread_ids[:2]))
+        assert {entry["thread"]["id"] for entry in delta["threads"]} == set(map(str, thread_ids[:2]))
         assert delta["removed"] == []
-        await watch(live, db, still, user, after=await revision_of(db, named(user)))
+        await watch(live, db, still, user, after=await revision_of(db, user_id_of(user)))
         await rename(db, thread_ids[2], "Newer")
-        await up_to_date(db, still, named(user))
+        await up_to_date(db, still, user_id_of(user))
     assert [frame["type"] for frame in still.frames] == ["account"], "a watch without changes begins without a frame"
     assert not still.frames[0].get("whole")
 
@@ -195,11 +195,11 @@ async def test_a_cursor_that_cannot_be_served_gets_the_whole_list(
             monkeypatch.setattr(account_feed, "MAX_LISTED_THREADS", 5)
     async with process(db, 1) as (live, (recorder,)):
         await watch(live, db, recorder, user, after=after)
-        whole = await up_to_date(db, recorder, named(user))
+        whole = await up_to_date(db, recorder, user_id_of(user))
     assert whole["whole"]
     assert whole["hasMore"] is (reason == "many")
     expected = thread_ids[:0:-1] if reason == "many" else thread_ids[::-1]
-    assert [one["thread"]["id"] for one in whole["threads"]] == list(map(str, expected))
+    assert [entry["thread"]["id"] for entry in whole["threads"]] == list(map(str, expected))
 
 
 async def test_a_watcher_misses_no_change_of_two_processes(db: Database, user: Caller) -> None:
@@ -219,16 +219,16 @@ async def test_a_watcher_misses_no_change_of_two_processes(db: Database, user: C
                 await watch(live, db, recorder, user)
         await asyncio.gather(*(change(number) for number in range(4)))
         for recorder in (*here, *there):
-            await up_to_date(db, recorder, named(user))
+            await up_to_date(db, recorder, user_id_of(user))
         fresh = FrameRecorder(one)
         pumping = asyncio.create_task(fresh.client.pump(fresh.send))
         await watch(one, db, fresh, user)
-        await up_to_date(db, fresh, named(user))
+        await up_to_date(db, fresh, user_id_of(user))
         pumping.cancel()
-    truth = List().apply(fresh.frames).threads
+    truth = FoldedThreadList().apply(fresh.frames).threads
     for recorder in (*here, *there):
-        assert List().apply(recorder.frames).threads == truth
-        assert List().apply(recorder.frames).wholes == 1
+        assert FoldedThreadList().apply(recorder.frames).threads == truth
+        assert FoldedThreadList().apply(recorder.frames).wholes == 1
         revisions = [frame["revision"] for frame in recorder.frames]
         assert all(before < after for before, after in pairwise(revisions))
 
@@ -237,11 +237,11 @@ async def test_watchers_of_many_accounts_share_one_read(db: Database) -> None:
     callers = [await signed_in(db, await new_user(db, f"user {number}")) for number in range(10)]
     thread_id = await own_thread(db, callers[0])
     for caller in callers[1:]:
-        await add_member(db, thread_id, named(caller))
+        await add_member(db, thread_id, user_id_of(caller))
     async with process(db, 10) as (live, recorders):
         for recorder, caller in zip(recorders, callers, strict=True):
             await watch(live, db, recorder, caller)
-            await up_to_date(db, recorder, named(caller))
+            await up_to_date(db, recorder, user_id_of(caller))
         reads: list[int] = []
         since = live.accounts._feed.read_changes
 
@@ -252,7 +252,7 @@ async def test_watchers_of_many_accounts_share_one_read(db: Database) -> None:
         live.accounts._feed.read_changes = counted  # type: ignore[method-assign]
         await rename(db, thread_id, "For all")
         for recorder, caller in zip(recorders, callers, strict=True):
-            await up_to_date(db, recorder, named(caller))
+            await up_to_date(db, recorder, user_id_of(caller))
     assert sum(size == 10 for size in reads) == 1
     assert len(reads) <= 2
 
@@ -263,42 +263,45 @@ async def test_a_deleted_user_receives_no_more_frames(db: Database, user: Caller
         await recorder.until(0)
         async with db.driver() as driver:
             await driver.execute("DELETE FROM users")
-        live.accounts.handle_notification(str(named(user)))
+        live.accounts.handle_notification(str(user_id_of(user)))
         error = await recorder.wait_for(lambda frame: frame["type"] == "error")
     assert error["code"] == "unauthorized"
 
 
 async def test_messages_after_a_read_mark_are_unread_whatever_their_content(db: Database, user: Caller) -> None:
     thread_id, other = await own_thread(db, user), await signed_in(db, await new_user(db, "Artanis"))
-    await add_member(db, thread_id, named(other), "editor")
+    await add_member(db, thread_id, user_id_of(other), "editor")
 
     async def unread() -> list[bool]:
         async with db.driver() as driver:
-            found = await account_feed.full_list(driver, named(user))
+            found = await account_feed.full_list(driver, user_id_of(user))
         assert found is not None
-        return [one.unread for one in found.threads]
+        return [entry.unread for entry in found.threads]
 
     await ask(db, thread_id, caller=other)
-    await thread_lists.mark_read(db, thread_id, named(user), 10**9)
+    await thread_lists.mark_read(db, thread_id, user_id_of(user), 10**9)
     assert await unread() == [False]
     await ask(db, thread_id, caller=other)
     assert await unread() == [True]
     async with db.driver() as driver:
         now = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", thread_id)
-    await thread_lists.mark_read(db, thread_id, named(user), now - 1)
+    await thread_lists.mark_read(db, thread_id, user_id_of(user), now - 1)
     assert await unread() == [True]
-    await thread_lists.mark_read(db, thread_id, named(user), now)
+    await thread_lists.mark_read(db, thread_id, user_id_of(user), now)
     assert await unread() == [False]
 
 
 async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) -> None:
     thread_ids = [await own_thread(db, user) for _ in range(2)]
-    floor = await revision_of(db, named(user))
+    floor = await revision_of(db, user_id_of(user))
     async with db.driver() as driver:
-        await driver.execute("UPDATE users SET floor_revision = $2 WHERE id = $1", named(user), floor)
+        await driver.execute("UPDATE users SET floor_revision = $2 WHERE id = $1", user_id_of(user), floor)
     await rename(db, thread_ids[0], "Aiur")
     async with db.snapshot() as driver:
-        found = [(await account_feed.since(driver, {named(user): after}))[named(user)] for after in (floor - 1, floor)]
+        found = [
+            (await account_feed.since(driver, {user_id_of(user): after}))[user_id_of(user)]
+            for after in (floor - 1, floor)
+        ]
     assert isinstance(found[0], SnapshotNeeded)
     assert isinstance(found[1], AccountDeltaFrame)
-    assert [one.thread.id for one in found[1].threads] == [thread_ids[0]]
+    assert [entry.thread.id for entry in found[1].threads] == [thread_ids[0]]

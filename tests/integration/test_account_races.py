@@ -59,7 +59,7 @@ async def test_logins_in_flight_while_the_password_changes_leave_no_session(serv
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as own:
         (await own.post("/api/auth/register", json=account)).raise_for_status()
         clients = [httpx.AsyncClient(base_url=server.url, timeout=60) for _ in range(5)]
-        logins = [one.post("/api/auth/login", json=account) for one in clients]
+        logins = [session.post("/api/auth/login", json=account) for session in clients]
         change = own.post("/api/auth/password", json={"current": PASSWORD, "new": "en taro tassadar"})
         answers = await asyncio.gather(*logins, change)
         assert {answer.status_code for answer in answers} <= {200, 204, 401}

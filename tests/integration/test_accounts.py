@@ -65,7 +65,7 @@ async def token(http: httpx.AsyncClient, *scopes: str, **more: Any) -> dict[str,
     return dict(answer.raise_for_status().json())
 
 
-def bearing(made: dict[str, Any]) -> dict[str, str]:
+def bearer_headers(made: dict[str, Any]) -> dict[str, str]:
     return {"Authorization": f"Bearer {made['token']}"}
 
 
@@ -76,17 +76,17 @@ async def fresh_window() -> None:
         await asyncio.sleep(left)
 
 
-async def own(http: httpx.AsyncClient) -> Thread:
+async def new_thread(http: httpx.AsyncClient) -> Thread:
     """A new thread of the account that is signed in."""
     thread = Thread(http, (await http.post("/api/threads", json={})).raise_for_status().json()["thread"]["id"], "")
     thread.headers = {}
     return thread
 
 
-def morsel(answer: httpx.Response) -> tuple[str, set[str]]:
+def session_cookie(answer: httpx.Response) -> tuple[str, set[str]]:
     """The session cookie's name and attributes."""
     first, *attributes = answer.headers["set-cookie"].split("; ")
-    return first.partition("=")[0], {one.lower() for one in attributes}
+    return first.partition("=")[0], {attribute.lower() for attribute in attributes}
 
 
 async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_sites(server: InProcessServer) -> None:
@@ -95,11 +95,11 @@ async def test_registration_signs_in_by_a_cookie_hidden_from_scripts_and_other_s
         body = {"email": f" {email.upper()} ", "password": PASSWORD, "name": "Tassadar"}
         answer = await http.post("/api/auth/register", json=body)
         assert answer.status_code == 201
-        name, attributes = morsel(answer)
+        name, attributes = session_cookie(answer)
         assert name == "khala_session"
         assert {"httponly", "samesite=lax", "path=/"} <= attributes
         assert "secure" not in attributes
-        assert not any(one.startswith("domain") for one in attributes)
+        assert not any(attribute.startswith("domain") for attribute in attributes)
         user = answer.json()
         assert (user["email"], user["name"], user["password"]) == (email, "Tassadar", True)
         assert (await http.get("/api/me")).json() == {key: user[key] for key in user if key != "claimed"}
@@ -118,7 +118,7 @@ async def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_of_this_
 ) -> None:
     async with browser(server, **{"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}) as http:
         answer = await http.post("/api/auth/register", json={"email": address(), "password": PASSWORD})
-        name, attributes = morsel(answer)
+        name, attributes = session_cookie(answer)
         assert name == "__Host-khala_session"
         assert {"httponly", "samesite=lax", "path=/", "secure"} <= attributes
         secret = answer.headers["set-cookie"].split("; ")[0].partition("=")[2]
@@ -185,13 +185,13 @@ async def test_registration_and_sign_in_claim_each_thread_independently(server: 
         keyed = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
         user = await register(http, email, claim=keyed[:2])
         assert user["claimed"] == [{"threadId": thread.id} for thread in threads[:2]]
-        told = (await login(again, email, claim=[keyed[2], keyed[3] | {"anonKey": "x" * 40}, keyed[4]])).json()
-        assert told["claimed"] == [
+        response = (await login(again, email, claim=[keyed[2], keyed[3] | {"anonKey": "x" * 40}, keyed[4]])).json()
+        assert response["claimed"] == [
             {"threadId": threads[2].id},
             {"threadId": threads[3].id, "code": "forbidden"},
             {"threadId": threads[4].id},
         ]
-        listed = {one["id"] for one in (await http.get("/api/threads")).json()["items"]}
+        listed = {item["id"] for item in (await http.get("/api/threads")).json()["items"]}
         assert listed == {thread.id for thread in threads} - {threads[3].id}
 
 
@@ -214,7 +214,7 @@ async def test_sessions_are_listed_and_an_ended_one_grants_no_access(server: InP
         await login(there, email)
         await register(other)
         sessions = (await here.get("/api/me/sessions")).json()["items"]
-        assert [one["current"] for one in sessions] == [False, True]
+        assert [session["current"] for session in sessions] == [False, True]
         assert sessions[1]["userAgent"] == "Nexus"
         path = f"/api/me/sessions/{sessions[0]['id']}"
         assert (await other.delete(path)).status_code == 404
@@ -295,24 +295,24 @@ async def test_a_deleted_account_loses_its_threads_and_tokens_and_its_messages_e
         email = address()
         user = await register(http, email, name="Zeratul")
         await login(other, email)
-        made, thread, anonymous = await token(http, "read"), await own(http), await server.thread()
+        made, thread, anonymous = await token(http, "read"), await new_thread(http), await server.thread()
         await make_member(store, UUID(shared_id), UUID(user["id"]), "editor", host.caller)
-        said = Thread(http, shared_id, "")
-        said.headers = {}
-        await said.ended((await said.send("/words=1"))["runId"])
+        guest_thread = Thread(http, shared_id, "")
+        guest_thread.headers = {}
+        await guest_thread.ended((await guest_thread.send("/words=1"))["runId"])
         for body in (None, {}, {"password": WRONG}):
             refused = await http.request("DELETE", "/api/me", json=body)
             assert refused.status_code == 403
         gone = await http.request("DELETE", "/api/me", json={"password": PASSWORD})
         assert gone.status_code == 204
         assert "khala_session" not in http.cookies
-        assert [(await one.get("/api/me")).status_code for one in (http, other)] == [401, 401]
-        assert (await server.http.get("/api/threads", headers=bearing(made))).status_code == 401
+        assert [(await signed_in.get("/api/me")).status_code for signed_in in (http, other)] == [401, 401]
+        assert (await server.http.get("/api/threads", headers=bearer_headers(made))).status_code == 401
         assert (await login(http, email)).status_code == 401
         assert (await server.http.get(f"/api/threads/{thread.id}", headers=host.headers)).status_code == 404
     left = (await server.http.get(f"/api/threads/{shared_id}", headers=host.headers)).json()["messages"]
     assert (text_of(left[-2]), left[-2]["authorId"], left[-2].get("authorName")) == ("/words=1", user["id"], None)
-    assert [one["userId"] for one in (await server.http.get(members, headers=host.headers)).json()["items"]] == [
+    assert [item["userId"] for item in (await server.http.get(members, headers=host.headers)).json()["items"]] == [
         str(host.id)
     ]
     assert (await anonymous.snapshot())["thread"]["id"] == anonymous.id
@@ -337,19 +337,19 @@ async def test_a_deleted_accounts_name_is_removed_everywhere_however_it_was_stor
         if not keys:
             await server.http.delete(f"{path}/members/{user['id']}", headers=host.headers)
         assert (await http.request("DELETE", "/api/me", json={"password": PASSWORD})).status_code == 204
-    told = await server.http.get(path, headers=host.headers)
-    assert "/words=1" in told.text
-    assert "Zeratul" not in told.text
+    response = await server.http.get(path, headers=host.headers)
+    assert "/words=1" in response.text
+    assert "Zeratul" not in response.text
 
 
 async def test_an_export_has_everything_of_the_account_and_nothing_of_others(server: InProcessServer) -> None:
     async with browser(server) as http, browser(server) as other:
         user, runs = await register(http, name="Tassadar"), []
         await register(other)
-        for thread in (await own(http), await own(http)):
+        for thread in (await new_thread(http), await new_thread(http)):
             runs.append((await thread.send("/words=3"))["runId"])
             await thread.ended(runs[-1])
-        strange = await own(other)
+        strange = await new_thread(other)
         answer = await http.get("/api/me/export", headers={"Accept": "application/jsonl"})
         assert answer.headers["content-type"].startswith("application/jsonl")
         lines = [json.loads(line) for line in answer.text.splitlines()]
@@ -383,11 +383,11 @@ async def test_the_audit_trail_names_each_action_and_no_secret(server: InProcess
         await http.delete(path)
         answer = await http.get("/api/me/audit")
         items = answer.json()["items"]
-        assert [one["action"] for one in reversed(items)] == [
+        assert [item["action"] for item in reversed(items)] == [
             "registered", "signed_in", "claimed", "token_made", "link_made", "link_revoked", "visibility_set",
             "token_revoked", "password_changed", "sign_in_failed", "signed_in", "thread_deleted",
         ]  # fmt: skip
-        assert {one["network"] for one in items} == {"203.0.113.0/24"}
+        assert {item["network"] for item in items} == {"203.0.113.0/24"}
         secrets = (PASSWORD, ANOTHER, WRONG, thread.key, made["token"], link["shareKey"], http.cookies["khala_session"])
         assert not any(secret in answer.text for secret in secrets)
         page = (await http.get("/api/me/audit", params={"limit": 5})).json()["items"]
@@ -434,18 +434,18 @@ async def test_a_scope_that_is_named_twice_is_refused(server: InProcessServer) -
 async def test_a_token_grants_its_scopes_only(server: InProcessServer) -> None:
     async with browser(server) as http:
         await register(http)
-        thread = await own(http)
-        asked: dict[str, tuple[str, str, Any]] = {
+        thread = await new_thread(http)
+        requests: dict[str, tuple[str, str, Any]] = {
             "read": ("GET", f"/api/threads/{thread.id}", None),
             "write": ("PATCH", f"/api/threads/{thread.id}", {"title": "Aiur"}),
             "account": ("GET", "/api/me/export", None),
         }
-        for scope in asked:
-            headers = bearing(await token(http, scope))
-            for needed, (method, path, body) in asked.items():
+        for scope in requests:
+            headers = bearer_headers(await token(http, scope))
+            for needed, (method, path, body) in requests.items():
                 answer = await server.http.request(method, path, json=body, headers=headers)
                 assert (needed, answer.status_code) == (needed, 200 if needed == scope else 403)
-        reading = bearing(await token(http, "read", "write"))
+        reading = bearer_headers(await token(http, "read", "write"))
         for method, path in (
             ("GET", "/api/tokens"), ("GET", "/api/me/sessions"), ("GET", "/api/me/audit"), ("DELETE", "/api/me"),
         ):  # fmt: skip
@@ -463,7 +463,7 @@ async def test_a_token_cannot_create_one_with_more_scopes(server: InProcessServe
             (narrow, None, 403), (wide, ["read"], 201), (wide, ["write"], 403), (wide, None, 403),
         ):  # fmt: skip
             body = {"name": "more"} | ({} if scopes is None else {"scopes": scopes})
-            assert (await server.http.post("/api/tokens", json=body, headers=bearing(by))).status_code == status
+            assert (await server.http.post("/api/tokens", json=body, headers=bearer_headers(by))).status_code == status
         for bad in ([], ["admin"], ["read", 1]):
             assert (await http.post("/api/tokens", json={"name": "bad", "scopes": bad})).status_code == 400
 
@@ -475,14 +475,14 @@ async def test_an_expired_or_revoked_token_is_refused(server: InProcessServer, s
         soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
         expiring, revoked = await token(http, "read", expiresAt=soon), await token(http, "read")
         for made in (expiring, revoked):
-            assert (await server.http.get("/api/me", headers=bearing(made))).status_code == 200
+            assert (await server.http.get("/api/me", headers=bearer_headers(made))).status_code == 200
         assert (await other.delete(f"/api/tokens/{revoked['id']}")).status_code == 404
-        assert (await server.http.get("/api/me", headers=bearing(revoked))).status_code == 200
+        assert (await server.http.get("/api/me", headers=bearer_headers(revoked))).status_code == 200
         assert (await http.delete(f"/api/tokens/{revoked['id']}")).status_code == 204
         async with store.driver() as driver:
             await driver.execute("UPDATE api_tokens SET expires_at = now() WHERE id = $1", expiring["id"])
         for made in (expiring, revoked):
-            answer = await server.http.get("/api/me", headers=bearing(made))
+            answer = await server.http.get("/api/me", headers=bearer_headers(made))
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
         past = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
         assert (await http.post("/api/tokens", json={"name": "late", "expiresAt": past})).status_code == 400
@@ -492,7 +492,7 @@ async def test_a_token_grants_no_access_to_another_account(server: InProcessServ
     async with browser(server) as http, browser(server) as other:
         await register(http)
         theirs = await register(other)
-        thread, headers = await own(other), bearing(await token(http, "read", "write", "account"))
+        thread, headers = await new_thread(other), bearer_headers(await token(http, "read", "write", "account"))
         assert (await server.http.get("/api/me", headers=headers)).json()["id"] != theirs["id"]
         for method, path in (
             ("GET", f"/api/threads/{thread.id}"), ("DELETE", f"/api/threads/{thread.id}"),

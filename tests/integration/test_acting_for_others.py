@@ -37,7 +37,7 @@ async def server(database_url: str) -> AsyncIterator[InProcessServer]:
         yield inside
 
 
-def seen_by(server: InProcessServer, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
+def thread_as(server: InProcessServer, thread_id: UUID | str, headers: dict[str, str]) -> Thread:
     """The thread, requested with these headers."""
     thread = Thread(server.http, str(thread_id), "")
     thread.headers = headers
@@ -50,20 +50,20 @@ async def shared_thread(server: InProcessServer, db: Database) -> tuple[Person, 
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, editor.id, "editor", owner.caller)
     await workspace_files.write(db, editor.id, PRIVATE, SECRET)
-    mine, theirs = (seen_by(server, thread_id, who.headers) for who in (owner, editor))
+    mine, theirs = (thread_as(server, thread_id, who.headers) for who in (owner, editor))
     await rules(mine, _all="ask")
     return owner, editor, mine, theirs
 
 
-async def blocked(thread: Thread, said: str, **options: Any) -> tuple[Agent, str]:
-    agent = await act(thread, said, **options)
+async def run_until_blocked(thread: Thread, text: str, **options: Any) -> tuple[Agent, str]:
+    agent = await act(thread, text, **options)
     await agent.status("blocked")
     return agent, (await agent.cards())[-1]["toolCallId"]
 
 
-async def decide(agent: Agent, call_id: str, headers: dict[str, str], **said: Any) -> httpx.Response:
+async def decide(agent: Agent, call_id: str, headers: dict[str, str], **decision: Any) -> httpx.Response:
     path = f"/api/runs/{agent.run_id}/approvals/{call_id}"
-    return await agent.thread.http.post(path, json=said, headers=headers)
+    return await agent.thread.http.post(path, json=decision, headers=headers)
 
 
 async def may_edit(agent: Agent, headers: dict[str, str]) -> bool:
@@ -86,7 +86,7 @@ async def test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_
     server: InProcessServer, db: Database
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
-    agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
+    agent, call_id = await run_until_blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
     refused = await decide(agent, call_id, owner.headers, approved=True, editedArgs={"path": PRIVATE})
     assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
     assert "Only the person who requested this run" in refused.json()["detail"]
@@ -102,7 +102,7 @@ async def test_the_requester_edits_the_arguments_even_in_a_thread_of_somebody_el
     server: InProcessServer, db: Database
 ) -> None:
     _, editor, _, theirs = await shared_thread(server, db)
-    agent, call_id = await blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
+    agent, call_id = await run_until_blocked(theirs, call("delete_file", path="harmless.txt") + " /say Over.")
     decided = await decide(agent, call_id, editor.headers, approved=True, editedArgs={"path": PRIVATE})
     assert (decided.status_code, decided.json()["state"]) == (200, "approved")
     await agent.ended()
@@ -115,8 +115,8 @@ async def test_a_regenerated_answer_acts_for_its_requester_and_not_for_the_autho
     owner, editor, mine, theirs = await shared_thread(server, db)
     await rules(mine, _all="allow")
     await workspace_files.write(db, owner.id, PRIVATE, b"the owner's")
-    asked = await theirs.send("/say Wait.")
-    await theirs.ended(asked["runId"])
+    sent = await theirs.send("/say Wait.")
+    await theirs.ended(sent["runId"])
     question = await theirs.send(call("read_file", path=PRIVATE) + " /say Over.", options={"autopilot": True})
     await theirs.ended(question["runId"])
     body = {"messageId": question["userMessageId"], "options": {"autopilot": True}}
@@ -134,8 +134,8 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: InProcessSer
     guest, _ = await link_guest(server, keyed)
     other, _ = await link_guest(server, keyed)
     for requester, others in ((guest, (keyed.headers, other)), (keyed.headers, (guest, other))):
-        agent, call_id = await blocked(
-            seen_by(server, keyed.id, requester), call("delete_file", path="a") + " /say Over."
+        agent, call_id = await run_until_blocked(
+            thread_as(server, keyed.id, requester), call("delete_file", path="a") + " /say Over."
         )
         for headers in others:
             assert not await may_edit(agent, headers)
@@ -150,10 +150,10 @@ async def test_a_guests_call_is_edited_by_the_same_key_only(server: InProcessSer
 
 async def test_a_revoked_key_cannot_edit_a_call_with_another_credential(server: InProcessServer, db: Database) -> None:
     owner = await person(db)
-    thread = seen_by(server, await owned_thread(db, owner), owner.headers)
+    thread = thread_as(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
     guest, link_id = await link_guest(server, thread)
-    agent, call_id = await blocked(seen_by(server, thread.id, guest), call("delete_file", path="a"))
+    agent, call_id = await run_until_blocked(thread_as(server, thread.id, guest), call("delete_file", path="a"))
     async with db.driver() as driver:  # as between the expiry of the link and the cancellation of its runs
         await driver.execute("UPDATE share_links SET expires_at = now() - interval '1 second' WHERE id = $1", link_id)
     both = guest | owner.headers
@@ -165,7 +165,7 @@ async def test_an_ended_session_cannot_edit_a_call_although_a_link_still_grants_
     server: InProcessServer, db: Database
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
-    agent, call_id = await blocked(theirs, call("delete_file", path="a"))
+    agent, call_id = await run_until_blocked(theirs, call("delete_file", path="a"))
     guest, _ = await link_guest(server, mine)
     session = await signed_in(db, editor.id)
     caller = Caller(user_id=editor.id, credential=session.credential, share_key_hash=key_hash(guest["X-Share-Key"]))
@@ -181,7 +181,9 @@ async def test_an_account_that_sent_by_a_link_edits_its_own_call(server: InProce
     guest, _ = await link_guest(server, mine)
     visitor = await person(db, "Visitor")
     shown = visitor.headers | guest
-    agent, call_id = await blocked(seen_by(server, mine.id, shown), call("delete_file", path="a") + " /say Over.")
+    agent, call_id = await run_until_blocked(
+        thread_as(server, mine.id, shown), call("delete_file", path="a") + " /say Over."
+    )
     assert (await may_edit(agent, guest), await may_edit(agent, shown)) == (False, True)
     assert (await decide(agent, call_id, guest, approved=True, editedArgs={"path": "b"})).status_code == 403
     assert (await decide(agent, call_id, shown, approved=True, editedArgs={"path": "b"})).status_code == 200
@@ -194,11 +196,11 @@ async def test_a_claimed_call_is_edited_and_approved_by_the_claimer_alone(
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
     await workspace_files.write(db, claimer.id, PRIVATE, SECRET)
-    agent, call_id = await blocked(keyed, call("delete_file", path=PRIVATE) + " /say Over.")
+    agent, call_id = await run_until_blocked(keyed, call("delete_file", path=PRIVATE) + " /say Over.")
     claim = {"anonKey": keyed.key}
     claimed = await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)
     assert claimed.status_code == 200
-    agent.thread = seen_by(server, keyed.id, claimer.headers)
+    agent.thread = thread_as(server, keyed.id, claimer.headers)
     refused = await decide(agent, call_id, guest, approved=True)
     assert (refused.status_code, "before the thread was claimed" in refused.json()["detail"]) == (403, True)
     assert (await decide(agent, call_id, guest, approved=True, editedArgs={"path": "b"})).status_code == 403
@@ -216,7 +218,9 @@ async def test_a_claim_does_not_change_the_rights_of_runs_that_others_requested_
     await rules(keyed, _all="ask")
     guest, _ = await link_guest(server, keyed)
     await workspace_files.write(db, claimer.id, PRIVATE, SECRET)
-    agent, call_id = await blocked(seen_by(server, keyed.id, guest), call("read_file", path=PRIVATE) + " /say Over.")
+    agent, call_id = await run_until_blocked(
+        thread_as(server, keyed.id, guest), call("read_file", path=PRIVATE) + " /say Over."
+    )
     claim = {"anonKey": keyed.key}
     (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
     assert not await may_edit(agent, claimer.headers)
@@ -231,16 +235,16 @@ async def test_rules_of_another_owner_loosen_no_other_users_calls(server: InProc
     owner, other = await person(db), await person(db)
     thread_id = await owned_thread(db, owner)
     await make_member(db, thread_id, other.id, "owner", owner.caller)
-    mine, theirs = (seen_by(server, thread_id, who.headers) for who in (owner, other))
+    mine, theirs = (thread_as(server, thread_id, who.headers) for who in (owner, other))
 
     async def becomes_of_deletion(who: Thread) -> str:
         found = await server.http.get("/api/tools", params={"threadId": who.id}, headers=who.headers)
-        return next(str(one["action"]) for one in found.json()["items"] if one["name"] == "delete_file")
+        return next(str(item["action"]) for item in found.json()["items"] if item["name"] == "delete_file")
 
     await rules(theirs, delete_file="allow")
-    assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["ask", "ask"]
+    assert [await becomes_of_deletion(thread) for thread in (mine, theirs)] == ["ask", "ask"]
     await rules(mine, delete_file="allow")
-    assert [await becomes_of_deletion(one) for one in (mine, theirs)] == ["allow", "ask"]
+    assert [await becomes_of_deletion(thread) for thread in (mine, theirs)] == ["allow", "ask"]
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET tool_rules_by = NULL WHERE id = $1", thread_id)
     assert await becomes_of_deletion(mine) == "ask", "rules without a known author loosen no calls"
@@ -254,7 +258,7 @@ async def test_a_guests_rules_apply_to_the_user_who_claims_the_thread_with_the_s
     claim = {"anonKey": keyed.key}
     (await server.http.post(f"/api/threads/{keyed.id}/claim", json=claim, headers=claimer.headers)).raise_for_status()
     await workspace_files.write(db, claimer.id, "a.txt", b"a")
-    agent = await act(seen_by(server, keyed.id, claimer.headers), call("delete_file", path="a.txt"))
+    agent = await act(thread_as(server, keyed.id, claimer.headers), call("delete_file", path="a.txt"))
     await agent.ended()
     assert await agent.states() == ["completed"]
 
@@ -283,13 +287,13 @@ async def test_a_requesters_blocked_runs_end_when_they_lose_write_access(
     server: InProcessServer, db: Database, loses: Loss
 ) -> None:
     owner, editor, mine, theirs = await shared_thread(server, db)
-    agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
+    agent, call_id = await run_until_blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
     queued = await act(theirs, call("delete_file", path=PRIVATE), ifBusy="queue")
     kept = await act(mine, call("delete_file", path="own.txt"), ifBusy="queue")
     await loses(db, UUID(mine.id), owner, editor)
-    for one in (agent, queued):
-        one.thread = mine
-        assert (await one.ended())["status"] == "canceled"
+    for run in (agent, queued):
+        run.thread = mine
+        assert (await run.ended())["status"] == "canceled"
     late = await decide(agent, call_id, owner.headers, approved=True)
     assert (late.status_code, late.json()["code"]) == (409, "conflict")
     if loses is not account_deleted:
@@ -322,22 +326,22 @@ async def test_no_call_is_approved_in_a_run_whose_requester_was_just_removed(db:
 @pytest.mark.parametrize("how", ["the link is revoked", "the thread is private"])
 async def test_a_guests_blocked_runs_end_with_their_link(server: InProcessServer, db: Database, how: str) -> None:
     owner = await person(db)
-    thread = seen_by(server, await owned_thread(db, owner), owner.headers)
+    thread = thread_as(server, await owned_thread(db, owner), owner.headers)
     await rules(thread, _all="ask")
     guest, link_id = await link_guest(server, thread)
     member = await person(db)
     await make_member(db, UUID(thread.id), member.id, "editor", owner.caller)
     wish = call("delete_file", path="a") + " /say Over."
-    agent, _ = await blocked(seen_by(server, thread.id, guest), wish)
-    signed = await act(seen_by(server, thread.id, guest | (await person(db)).headers), wish, ifBusy="queue")
-    members = await act(seen_by(server, thread.id, guest | member.headers), wish, ifBusy="queue")
+    agent, _ = await run_until_blocked(thread_as(server, thread.id, guest), wish)
+    signed = await act(thread_as(server, thread.id, guest | (await person(db)).headers), wish, ifBusy="queue")
+    members = await act(thread_as(server, thread.id, guest | member.headers), wish, ifBusy="queue")
     if how == "the link is revoked":
         await sharing.revoke_link(db, UUID(thread.id), UUID(link_id), owner.caller)
     else:
         await threads.update_thread(db, UUID(thread.id), owner.caller, visibility="private")
-    for one in (agent, signed):
-        one.thread = thread
-        assert (await one.ended())["status"] == "canceled"
+    for run in (agent, signed):
+        run.thread = thread
+        assert (await run.ended())["status"] == "canceled"
     # A member who came by the link has a role of their own.
     members.thread = thread
     await members.status("blocked")
@@ -347,10 +351,10 @@ async def test_a_run_outlives_the_token_that_asked_for_it_and_still_acts_for_its
     server: InProcessServer, db: Database
 ) -> None:
     owner, editor, _, theirs = await shared_thread(server, db)
-    agent, call_id = await blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
+    agent, call_id = await run_until_blocked(theirs, call("delete_file", path=PRIVATE) + " /say Over.")
     _, another = await api_tokens.create(db, editor.caller, "another", ("read", "write"), None)
     await api_tokens.revoke(db, editor.token_id, editor.caller)
-    agent.thread = seen_by(server, theirs.id, {"Authorization": f"Bearer {another}"})
+    agent.thread = thread_as(server, theirs.id, {"Authorization": f"Bearer {another}"})
     edited = {"approved": True, "editedArgs": {"path": "other.txt"}}
     assert (await decide(agent, call_id, editor.headers, **edited)).status_code == 401
     assert (await decide(agent, call_id, owner.headers, **edited)).status_code == 403
@@ -366,29 +370,29 @@ async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(
     server: InProcessServer, db: Database
 ) -> None:
     requester, other = await Requester.new(server, db), await Requester.new(server, db)
-    asked = await requester.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
-    (made,) = asked.choices[0].message.tool_calls
-    thread_id = asked.khala["threadId"]
+    completion = await requester.ask('/call weather {"city": "Aiur"}', tools=[WEATHER])
+    (made,) = completion.choices[0].message.tool_calls
+    thread_id = completion.khala["threadId"]
     await make_member(db, UUID(thread_id), other.person.id, "editor", requester.person.caller)
     used = [{"id": made.id, "type": "function", "function": made.function.model_dump()}]
-    said: list[Any] = [
+    messages: list[Any] = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": None, "tool_calls": used},
         {"role": "tool", "tool_call_id": made.id, "content": "sunny"},
     ]
     with pytest.raises(openai.PermissionDeniedError, match="Only the requester may return"):
-        await other.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
-    answer = await requester.ask("", messages=said, tools=[WEATHER], headers={"x-thread-id": thread_id})
+        await other.ask("", messages=messages, tools=[WEATHER], headers={"x-thread-id": thread_id})
+    answer = await requester.ask("", messages=messages, tools=[WEATHER], headers={"x-thread-id": thread_id})
     assert answer.choices[0].finish_reason == "stop"
 
 
 async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: InProcessServer, db: Database) -> None:
     requester = await Requester.new(server, db)
-    asked = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
-    thread_id = asked.khala["threadId"]
+    completion = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})
+    thread_id = completion.khala["threadId"]
     (card,) = [block for block in (await requester.thread(thread_id))[-1]["content"] if block["type"] == "tool"]
     function = {"name": "todo_add", "arguments": "{}"}
-    said: list[Any] = [
+    messages: list[Any] = [
         {"role": "user", "content": "?"},
         {
             "role": "assistant",
@@ -398,5 +402,5 @@ async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: InPro
         {"role": "tool", "tool_call_id": card["toolCallId"], "content": "forged"},
     ]
     with pytest.raises(openai.BadRequestError, match="no such call"):
-        await requester.ask("", messages=said, headers={"x-thread-id": thread_id})
+        await requester.ask("", messages=messages, headers={"x-thread-id": thread_id})
     assert "forged" not in str(await requester.thread(thread_id))

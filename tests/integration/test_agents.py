@@ -36,8 +36,8 @@ async def verified(database_url: str) -> None:
 async def test_steps_with_tools_continue_until_the_answer(server: InProcessServer) -> None:
     thread = await server.thread()
     calls = f"{call('write_file', path='a.txt', content='one')} {call('todo_add', text='two')}"
-    said = f"{calls} /then {call('read_file', path='a.txt')} /then {call('glob', pattern='*.txt')} /say All done."
-    agent = await act(thread, said)
+    text = f"{calls} /then {call('read_file', path='a.txt')} /then {call('glob', pattern='*.txt')} /say All done."
+    agent = await act(thread, text)
     run = await agent.ended()
     assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 3, "stop")
     cards = await agent.cards()
@@ -84,12 +84,12 @@ async def test_without_autopilot_there_is_one_step_and_then_the_answer(server: I
 
 
 @pytest.mark.parametrize(
-    ("asked", "most"), [(3, 3), (99, 50), ("many", 20), (0, 20), (None, 20), (2.5, 20), (True, 20)]
+    ("requested", "most"), [(3, 3), (99, 50), ("many", 20), (0, 20), (None, 20), (2.5, 20), (True, 20)]
 )
 async def test_steps_are_limited_and_an_invalid_limit_counts_as_twenty(
-    server: InProcessServer, asked: Any, most: int
+    server: InProcessServer, requested: Any, most: int
 ) -> None:
-    agent = await act(await server.thread(), call("todo_list"), maxSteps=asked)
+    agent = await act(await server.thread(), call("todo_list"), maxSteps=requested)
     await agent.ended()
     assert [step["maxSteps"] for step in await agent.parts("step")] == [most]
 
@@ -116,8 +116,8 @@ async def test_steps_in_which_every_call_fails_stop_the_run(server: InProcessSer
 
 
 async def test_a_budget_of_calls_stops_the_run_with_a_summary(server: InProcessServer) -> None:
-    said = "/times=3 " + call("todo_add", text="{i}") + " /loop"
-    agent = await act(await server.thread(), said, budget={"toolCalls": 5})
+    text = "/times=3 " + call("todo_add", text="{i}") + " /loop"
+    agent = await act(await server.thread(), text, budget={"toolCalls": 5})
     run = await agent.ended()
     assert run["finish"]["reason"] == "budget"
     assert len(await agent.cards()) == 5
@@ -135,8 +135,8 @@ async def test_a_budget_of_tokens_stops_the_loop_and_says_why(server: InProcessS
 
 
 async def test_a_reply_that_only_asks_or_plans_is_followed_by_a_request_to_continue(server: InProcessServer) -> None:
-    said = f"/ask Shall I look at the list? /plan I will now look at the list. {call('todo_list')} /say Nothing to do."
-    agent = await act(await server.thread(), said)
+    text = f"/ask Shall I look at the list? /plan I will now look at the list. {call('todo_list')} /say Nothing to do."
+    agent = await act(await server.thread(), text)
     run = await agent.ended()
     assert [part["code"] for part in await agent.parts("notice")] == ["reprompted", "reprompted"]
     assert run["steps"] == 1
@@ -153,8 +153,8 @@ async def test_an_answer_that_contains_the_word_next_is_the_answer(server: InPro
 async def test_missing_arguments_and_unknown_tools_are_failed_cards_and_the_run_continues(
     server: InProcessServer,
 ) -> None:
-    said = f'{call("read_file")} {call("no_such_tool")} /call todo_add {{"text": }} {call("todo_list")} /say On.'
-    agent = await act(await server.thread(), said)
+    text = f'{call("read_file")} {call("no_such_tool")} /call todo_add {{"text": }} {call("todo_list")} /say On.'
+    agent = await act(await server.thread(), text)
     run = await agent.ended()
     assert run["status"] == "final"
     states = await agent.states()
@@ -208,10 +208,10 @@ async def test_earlier_results_reach_the_next_prompt_without_their_secrets(datab
                 await connection.execute(text(command), kept)
             await (await act(thread, call("read_file", path="env") + " /say Read.")).ended()
             await (await act(thread, "And the colour?", model="openai:gpt-test")).ended()
-    told = json.dumps(provider.calls[-1].body["messages"])
-    assert "colour=green" in told
-    assert "hunter2secret" not in told
-    assert "[redacted]" in told
+    messages = json.dumps(provider.calls[-1].body["messages"])
+    assert "colour=green" in messages
+    assert "hunter2secret" not in messages
+    assert "[redacted]" in messages
     await db.close()
 
 
@@ -220,8 +220,8 @@ async def test_every_call_leaves_a_receipt_and_a_changed_one_is_found(database_u
         agent = await act(await server.thread(), f"{call('todo_add', text='a')} {call('read_file')} /say Done.")
         run = await agent.ended()
         receipts = await agent.receipts()
-    assert [one["type"] for one in receipts].count("model") == 2
-    tools = {one["data"]["tool"]: one["data"] for one in receipts if one["type"] == "tool"}
+    assert [receipt["type"] for receipt in receipts].count("model") == 2
+    tools = {receipt["data"]["tool"]: receipt["data"] for receipt in receipts if receipt["type"] == "tool"}
     assert (tools["todo_add"]["outcome"], tools["read_file"]["outcome"]) == ("ok", "bad_arguments")
     assert receipts[-1]["hash"] == run["finish"]["witness"]
     await verified(database_url)
@@ -235,7 +235,7 @@ async def test_every_call_leaves_a_receipt_and_a_changed_one_is_found(database_u
         async with db.engine.connect() as connection:
             await connection.execute(text(tampering))
             await connection.commit()
-        found = [one.problem async for one in find_differences(db, VerifyProgress())]
+        found = [difference.problem async for difference in find_differences(db, VerifyProgress())]
         assert len(found) == 1, tampering
         assert "receipt" in found[0]
     await db.close()
@@ -247,8 +247,8 @@ async def test_a_call_that_hangs_fails_at_its_timeout_and_the_others_continue(
     async with with_peculiar(database_url, tmp_path, TIMEOUT="1.5") as (server, _):
         thread = await server.thread()
         await rules(thread, _all="allow")
-        said = f"{call(PECULIAR + 'hang')} {call(PECULIAR + 'echo', text='hi')} {call('todo_list')} /say On."
-        agent = await act(thread, said)
+        text = f"{call(PECULIAR + 'hang')} {call(PECULIAR + 'echo', text='hi')} {call('todo_list')} /say On."
+        agent = await act(thread, text)
         await agent.until("running", "completed", "completed", within=3)
         run = await agent.ended(within=10)
         assert run["status"] == "final"
@@ -265,9 +265,9 @@ async def test_the_progress_of_a_call_is_on_its_card(database_url: str, tmp_path
         await rules(thread, _all="allow")
         agent = await act(thread, call(PECULIAR + "slow") + " /say On.")
         assert (await agent.ended())["status"] == "final"
-        told = [part.get("reason") for part in await agent.parts("tool-status")]
-        assert (len(told), told[0]) == (2, None)
-        assert "step 1" in str(told[1])
+        reasons = [part.get("reason") for part in await agent.parts("tool-status")]
+        assert (len(reasons), reasons[0]) == (2, None)
+        assert "step 1" in str(reasons[1])
         assert await agent.states() == ["completed"]
 
 
@@ -353,14 +353,14 @@ async def test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt(data
         async with khala(database_url, with_executor=True, **settings) as server:
             agent = await act(await server.thread(), "What is to do?", model="openai:gpt-test")
             assert (await agent.ended())["status"] == "final"
-    said = [one for one in provider.calls[1].body["messages"] if one.get("tool_calls")]
-    assert [one["content"] for one in said] == ["Let me see."]
+    with_calls = [message for message in provider.calls[1].body["messages"] if message.get("tool_calls")]
+    assert [result["content"] for result in with_calls] == ["Let me see."]
 
 
 async def test_a_step_with_a_call_of_the_callers_function_ends_the_run(server: InProcessServer) -> None:
     function = {"name": "blink", "description": "Blink.", "parameters": {"type": "object"}}
-    said = f"{call('todo_list')} {call('blink', times=2)} /say Never said."
-    agent = await act(await server.thread(), said, functions=[function])
+    text = f"{call('todo_list')} {call('blink', times=2)} /say Never said."
+    agent = await act(await server.thread(), text, functions=[function])
     run = await agent.ended()
     assert (run["status"], run["finish"]["reason"], run["steps"]) == ("final", "tool_calls", 1)
     assert await agent.states() == ["completed", "completed"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.frames import events, socket
 from tests.support.in_process import InProcessServer
@@ -51,7 +51,7 @@ async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(serv
     for number, (method, path, body) in enumerate(doors):
         for headers in wrong if number == 0 else wrong[:2]:
             response = await server.http.request(method, path, json=body, headers=headers)
-            problem = told(response, 403, "forbidden")
+            problem = assert_problem(response, 403, "forbidden")
             assert "secret" not in json.dumps(problem), (method, path)
     assert await thread.snapshot() == before
 
@@ -62,10 +62,10 @@ async def test_an_unknown_id_is_not_found_with_any_key_and_without_one(server: I
     for headers in ({}, thread.headers):
         for method, path, body in THREAD_DOORS:
             url = f"/api/threads/{nowhere}{path.format(message=nowhere)}"
-            told(await server.http.request(method, url, json=body, headers=headers), 404, "thread_not_found")
+            assert_problem(await server.http.request(method, url, json=body, headers=headers), 404, "thread_not_found")
         for method, path, body in RUN_DOORS:
             url = f"/api/runs/{nowhere}{path}"
-            told(await server.http.request(method, url, json=body, headers=headers), 404, "run_not_found")
+            assert_problem(await server.http.request(method, url, json=body, headers=headers), 404, "run_not_found")
 
 
 async def test_a_socket_needs_the_key_for_each_thread(server: InProcessServer) -> None:
@@ -99,14 +99,14 @@ async def test_a_refused_subscribe_keeps_the_earlier_subscription(server: InProc
 @pytest.mark.parametrize("path", ["/api/threads/abc", "/api/threads/%00", "/api/threads/..%2f..", "/api/runs/1",
                                   "/api/threads/" + "a" * 36 + "/events", "/api/threads/%ff/messages"])  # fmt: skip
 async def test_an_invalid_id_is_not_found(server: InProcessServer, path: str) -> None:
-    told(await server.http.get(path), 404, "not_found")
+    assert_problem(await server.http.get(path), 404, "not_found")
 
 
 async def test_the_older_messages_of_a_thread_are_not_reached_through_another(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     sent = await other.send("Elsewhere")
     path = f"/api/threads/{thread.id}/messages?before={sent['userMessageId']}"
-    problem = told(await server.http.get(path, headers=thread.headers), 400, "invalid_input")
+    problem = assert_problem(await server.http.get(path, headers=thread.headers), 400, "invalid_input")
     assert problem["errors"] == [{"path": "before", "message": "This is not a message of the thread."}]
 
 
@@ -121,4 +121,4 @@ async def test_events_need_the_key_in_the_header(server: InProcessServer) -> Non
     thread = await server.thread()
     async with events(Thread(server.http, thread.id, ""), query=f"?anonKey={thread.key}") as feed:
         assert feed.response.status_code == 400
-        assert [one["path"] for one in json.loads(await feed.response.aread())["errors"]] == ["anonKey"]
+        assert [error["path"] for error in json.loads(await feed.response.aread())["errors"]] == ["anonKey"]

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from khala.api.http import http_protocol as heads
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.shared_server import shared
@@ -33,13 +33,13 @@ async def thread(server: InProcessServer) -> Thread:
     return await server.thread()
 
 
-async def sent(thread: Thread, body: bytes, **headers: str) -> httpx.Response:
+async def send_body(thread: Thread, body: bytes, **headers: str) -> httpx.Response:
     """Send these bytes as a message, valid or not."""
     path = f"/api/threads/{thread.id}/send"
     return await thread.http.post(path, content=body, headers=thread.headers | JSON | headers)
 
 
-async def exchanged(server: InProcessServer, request: bytes) -> bytes:
+async def exchange(server: InProcessServer, request: bytes) -> bytes:
     """The server's response to these bytes, until it closes the connection or 5 seconds have passed."""
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -77,7 +77,7 @@ async def exchanged(server: InProcessServer, request: bytes) -> bytes:
     ],
 )
 async def test_a_body_that_is_not_json_is_refused(thread: Thread, body: bytes) -> None:
-    told(await sent(thread, body), 400, "invalid_input")
+    assert_problem(await send_body(thread, body), 400, "invalid_input")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,9 @@ async def test_a_body_that_is_not_json_is_refused(thread: Thread, body: bytes) -
      "application/msgpack", "application/jsonx", ";;;=\"\\", "*/*", "text/plain; application/json"],
 )  # fmt: skip
 async def test_a_body_with_another_media_type_than_json_is_refused(thread: Thread, media_type: str) -> None:
-    told(await sent(thread, b'{"text":"Hello"}', **{"Content-Type": media_type}), 415, "unsupported_media_type")
+    assert_problem(
+        await send_body(thread, b'{"text":"Hello"}', **{"Content-Type": media_type}), 415, "unsupported_media_type"
+    )
 
 
 async def test_a_body_without_a_media_type_is_refused(server: InProcessServer, thread: Thread) -> None:
@@ -94,7 +96,7 @@ async def test_a_body_without_a_media_type_is_refused(server: InProcessServer, t
         path = f"/api/threads/{thread.id}/send"
         content = b'{"text":"Hello"}' if not extra else chunks(b'{"text":"Hello"}')
         response = await server.http.post(path, content=content, headers=thread.headers | extra)
-        told(response, 415, "unsupported_media_type")
+        assert_problem(response, 415, "unsupported_media_type")
 
 
 async def chunks(*pieces: bytes) -> AsyncIterator[bytes]:
@@ -104,21 +106,28 @@ async def chunks(*pieces: bytes) -> AsyncIterator[bytes]:
 
 async def test_a_body_over_a_mebibyte_is_refused_before_and_while_it_is_read(thread: Thread) -> None:
     body = json.dumps({"text": "x", "padding": "x" * (1 << 20)}).encode()
-    told(await sent(thread, body), 413, "payload_too_large")
+    assert_problem(await send_body(thread, body), 413, "payload_too_large")
     path = f"/api/threads/{thread.id}/send"
     streamed = chunks(*[body[start : start + 65536] for start in range(0, len(body), 65536)])
-    told(await thread.http.post(path, content=streamed, headers=thread.headers | JSON), 413, "payload_too_large")
-    told(await sent(thread, b" " * (1 << 20)), 400, "invalid_input")
+    assert_problem(
+        await thread.http.post(path, content=streamed, headers=thread.headers | JSON), 413, "payload_too_large"
+    )
+    assert_problem(await send_body(thread, b" " * (1 << 20)), 400, "invalid_input")
 
 
 async def test_the_last_of_duplicate_json_keys_counts(thread: Thread) -> None:
-    assert told(await sent(thread, b'{"text":"Hello","text":""}'), 400, "invalid_input")["errors"][0]["path"] == "text"
+    assert (
+        assert_problem(await send_body(thread, b'{"text":"Hello","text":""}'), 400, "invalid_input")["errors"][0][
+            "path"
+        ]
+        == "text"
+    )
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/", "/api/nothing", "/api/openapi.yaml", "/api/threads/a/b",
                                   "/schema", "/t/abc", "/api/%00", "/%ff", "/" + "a" * 8000])  # fmt: skip
 async def test_an_unknown_path_is_not_found(server: InProcessServer, path: str) -> None:
-    problem = told(await server.http.get(path), 404, "not_found")
+    problem = assert_problem(await server.http.get(path), 404, "not_found")
     assert problem["detail"] == "There is nothing at this URL."
 
 
@@ -128,7 +137,7 @@ async def test_an_unknown_path_is_not_found(server: InProcessServer, path: str) 
                                   "%c0%ae%c0%ae/settings.py", "..%252fsettings.py"])  # fmt: skip
 async def test_no_path_leads_out_of_the_folder_of_files(server: InProcessServer, path: str) -> None:
     request = f"GET /web/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    head, _, body = (await exchanged(server, request.encode())).partition(b"\r\n\r\n")
+    head, _, body = (await exchange(server, request.encode())).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
     assert json.loads(body)["detail"] == "There is nothing at this URL.", "the detail does not reveal the folder"
 
@@ -145,7 +154,7 @@ async def test_an_unsupported_method_is_answered_with_the_supported_ones(
     server: InProcessServer, method: str, path: str, allowed: set[str]
 ) -> None:
     response = await server.http.request(method, path)
-    told(response, 405, "method_not_allowed")
+    assert_problem(response, 405, "method_not_allowed")
     assert set(response.headers["allow"].split(", ")) == allowed
 
 
@@ -167,7 +176,7 @@ async def test_options_names_every_method_of_a_path(server: InProcessServer, pat
 async def test_the_websocket_path_names_the_method_that_opens_one(server: InProcessServer) -> None:
     for method in ("GET", "POST", "OPTIONS"):
         response = await server.http.request(method, "/api/ws")
-        told(response, 405, "method_not_allowed")
+        assert_problem(response, 405, "method_not_allowed")
         assert response.headers["allow"] == "GET"
 
 
@@ -212,7 +221,7 @@ async def test_the_health_routes_report_a_healthy_server(server: InProcessServer
 @pytest.mark.parametrize("key", [b"\xff", b"a\tb", b"x" * 20_000, "ключ".encode(), b"'; --"])
 async def test_a_key_of_arbitrary_bytes_is_forbidden(thread: Thread, key: bytes) -> None:
     response = await thread.http.get(f"/api/threads/{thread.id}", headers=[(b"X-Anon-Key", key)])
-    told(response, 403, "forbidden")
+    assert_problem(response, 403, "forbidden")
 
 
 @pytest.mark.parametrize("headers", [
@@ -225,7 +234,7 @@ async def test_odd_headers_cause_no_crash(server: InProcessServer, headers: dict
     lines = "".join(f"{name}: {value}\r\n" for name, value in ({"Host": "localhost"} | headers).items())
     for target in ("GET /api/threads", "POST /api/threads", "GET /web/icon.svg"):
         request = f"{target} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode("latin-1")
-        answer = await asyncio.wait_for(exchanged(server, request), 10)
+        answer = await asyncio.wait_for(exchange(server, request), 10)
         assert not answer.startswith(b"HTTP/1.1 5"), answer
 
 
@@ -303,15 +312,18 @@ async def test_an_idle_connection_is_kept_longer_than_by_many_clients(server: In
 
 async def test_only_pages_of_configured_origins_may_send_requests(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_ORIGINS="https://chat.example") as server:
-        asked = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "x-anon-key, content-type"}
-        named = await server.http.options("/api/threads", headers={"Origin": "https://chat.example"} | asked)
+        preflight = {
+            "Access-Control-Request-Method": "PATCH",
+            "Access-Control-Request-Headers": "x-anon-key, content-type",
+        }
+        named = await server.http.options("/api/threads", headers={"Origin": "https://chat.example"} | preflight)
         assert named.headers["access-control-allow-origin"] == "https://chat.example"
         assert set(named.headers["allow"].split(", ")) == {"GET", "POST", "OPTIONS"}
         assert {"x-anon-key", "content-type"} <= set(named.headers["access-control-allow-headers"].lower().split(", "))
-        foreign = await server.http.options("/api/threads", headers={"Origin": "https://evil.example"} | asked)
+        foreign = await server.http.options("/api/threads", headers={"Origin": "https://evil.example"} | preflight)
         assert foreign.headers.get("access-control-allow-origin") not in {"*", "https://evil.example"}
         told_of = await server.http.get("/api/threads", headers={"Origin": "https://chat.example"})
-        told(told_of, 401, "unauthorized")
+        assert_problem(told_of, 401, "unauthorized")
         assert told_of.headers["access-control-allow-origin"] == "https://chat.example"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread, text_of
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
@@ -48,8 +48,8 @@ async def test_a_long_thread_is_read_from_its_newest_messages_page_by_page(serve
         assert 1 <= len(page["items"]) <= 2
         found, more = page["items"] + found, page["hasMore"]
     assert len({message["id"] for message in found}) == len(found) == 105
-    asked = [text_of(message) for message in found if message["role"] == "user"]
-    assert asked == [f"Message {number}" for number in range(52)]
+    questions = [text_of(message) for message in found if message["role"] == "user"]
+    assert questions == [f"Message {number}" for number in range(52)]
     assert (await read(thread, f"{path}/messages?before={found[0]['id']}")) == {"items": [], "hasMore": False}
     assert [len((await read(thread, f"{path}?limit={n}"))["messages"]) for n in (1, 105, 200)] == [1, 105, 105]
     assert (await read(thread, f"{path}?limit=105"))["hasMore"] is False
@@ -101,7 +101,9 @@ async def test_limits_of_a_page_of_parts_are_enforced(server: InProcessServer, q
     thread = await server.thread()
     sent = await thread.send("Hello")
     response = await thread.http.get(f"/api/runs/{sent['runId']}/parts?{query}", headers=thread.headers)
-    assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == [query.partition("=")[0]]
+    assert [error["path"] for error in assert_problem(response, 400, "invalid_input")["errors"]] == [
+        query.partition("=")[0]
+    ]
 
 
 async def test_a_finished_run_has_its_usage_and_a_receipt(working: InProcessServer) -> None:
@@ -126,7 +128,7 @@ async def test_a_reader_during_an_answer_gets_a_prefix_of_the_final_text(working
         await early.until(lambda view: len(view.text(answer)) > 200)
         midst = (await thread.snapshot())["messages"][-1]
         async with working.observer(thread).following() as late:
-            views = [await one.until(lambda view: answer in view.finished) for one in (early, late)]
+            views = [await observer.until(lambda view: answer in view.finished) for observer in (early, late)]
     whole = (await thread.snapshot())["messages"][-1]
     assert midst["status"] == "streaming"
     assert text_of(midst)

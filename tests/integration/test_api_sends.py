@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from khala.domain.access import author_id_of_key, key_hash
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
@@ -34,7 +34,7 @@ def words(count: int) -> str:
     return " ".join(f"word{number}" for number in range(1, count + 1))
 
 
-async def canceled(thread: Thread, run_id: str, **body: Any) -> Any:
+async def cancel(thread: Thread, run_id: str, **body: Any) -> Any:
     return await thread.http.post(f"/api/runs/{run_id}/cancel", json=body or None, headers=thread.headers)
 
 
@@ -46,9 +46,9 @@ async def test_a_send_returns_its_ids_at_once_and_all_its_rows_exist(server: InP
     assert response.status_code == 202
     assert set(sent) == {"threadId", "userMessageId", "assistantMessageId", "runId", "revision"}
     assert (sent["threadId"], sent["revision"]) == (thread.id, 2)
-    _, asked, answer = (await thread.snapshot())["messages"]
-    common = {"threadId": thread.id, "createdAt": asked["createdAt"], "updatedAt": asked["updatedAt"], "seq": 0}
-    assert asked == common | {
+    _, question, answer = (await thread.snapshot())["messages"]
+    common = {"threadId": thread.id, "createdAt": question["createdAt"], "updatedAt": question["updatedAt"], "seq": 0}
+    assert question == common | {
         "id": sent["userMessageId"],
         "parentId": welcome["id"],
         "role": "user",
@@ -105,9 +105,9 @@ async def test_a_message_id_is_refused_with_another_text(server: InProcessServer
     thread = await server.thread()
     sent = await thread.send("Hello")
     other = await thread.post("send", {"text": "Hello!", "messageId": sent["userMessageId"]})
-    told(other, 409, "conflict")
+    assert_problem(other, 409, "conflict")
     of_an_answer = await thread.post("send", {"text": "Hello", "messageId": sent["assistantMessageId"]})
-    told(of_an_answer, 409, "conflict")
+    assert_problem(of_an_answer, 409, "conflict")
     assert len((await thread.snapshot())["messages"]) == 3
 
 
@@ -115,7 +115,9 @@ async def test_a_message_id_of_another_thread_conflicts_without_revealing_more(s
     thread, other = await server.thread(), await server.thread()
     sent = await other.send("A secret")
     for text in ("A secret", "Another text"):
-        problem = told(await thread.post("send", {"text": text, "messageId": sent["userMessageId"]}), 409, "conflict")
+        problem = assert_problem(
+            await thread.post("send", {"text": text, "messageId": sent["userMessageId"]}), 409, "conflict"
+        )
         assert problem["detail"] == "This messageId is taken."
     assert len((await thread.snapshot())["messages"]) == 1
 
@@ -124,22 +126,22 @@ async def test_a_parent_must_be_a_message_of_the_thread(server: InProcessServer)
     thread, other = await server.thread(), await server.thread()
     elsewhere = (await other.send("Elsewhere"))["userMessageId"]
     for parent in (elsewhere, str(uuid.uuid4())):
-        problem = told(await thread.post("send", {"text": "Hello", "parentId": parent}), 400, "invalid_input")
+        problem = assert_problem(await thread.post("send", {"text": "Hello", "parentId": parent}), 400, "invalid_input")
         assert [error["path"] for error in problem["errors"]] == ["parentId"]
     [welcome] = (await thread.snapshot())["messages"]
     sent = await thread.send("Hello", parentId=welcome["id"])
-    asked = (await thread.snapshot())["messages"][1]
-    assert (asked["id"], asked["parentId"]) == (sent["userMessageId"], welcome["id"])
+    question = (await thread.snapshot())["messages"][1]
+    assert (question["id"], question["parentId"]) == (sent["userMessageId"], welcome["id"])
 
 
 async def test_a_second_send_is_refused_unless_it_may_wait_or_interrupt(server: InProcessServer) -> None:
     thread = await server.thread()
     first = await thread.send("One")
     for body in ({"text": "Two"}, {"text": "Two", "options": {}}, {"text": "Two", "options": {"ifBusy": "reject"}}):
-        told(await thread.post("send", body), 409, "run_active")
+        assert_problem(await thread.post("send", body), 409, "run_active")
     waiting = await thread.send("Three", options={"ifBusy": "queue"})
     interrupting = await thread.send("Four", options={"ifBusy": "interrupt"})
-    states = [(await thread.run(one["runId"]))["status"] for one in (first, waiting, interrupting)]
+    states = [(await thread.run(each_sent["runId"]))["status"] for each_sent in (first, waiting, interrupting)]
     assert states == ["canceled", "canceled", "queued"]
     assert [message["status"] for message in (await thread.snapshot())["messages"]] == [
         *("final", "final", "canceled"),
@@ -158,10 +160,10 @@ async def test_only_one_of_sixty_sends_at_once_makes_a_run(server: InProcessServ
 async def test_queued_answers_come_one_after_the_other(working: InProcessServer) -> None:
     thread = await working.thread()
     sent = [await thread.send(f"/words={n} /pace=0", options={"ifBusy": "queue"}) for n in (30, 20, 10)]
-    ended = [await thread.ended(one["runId"]) for one in sent]
+    ended = [await thread.ended(response["runId"]) for response in sent]
     assert [run["status"] for run in ended] == ["final"] * 3
     answers = {message["id"]: text_of(message) for message in (await thread.snapshot())["messages"]}
-    assert [answers[one["assistantMessageId"]] for one in sent] == [words(30), words(20), words(10)]
+    assert [answers[response["assistantMessageId"]] for response in sent] == [words(30), words(20), words(10)]
 
 
 async def test_an_interrupted_answer_keeps_its_text_and_the_next_one_follows(working: InProcessServer) -> None:
@@ -182,7 +184,7 @@ async def test_a_full_queue_says_when_to_try_again(database_url: str) -> None:
         thread = await server.thread()
         first = await thread.send("One")
         full = await thread.post("send", {"text": "Two", "options": {"ifBusy": "queue"}})
-        told(full, 429, "rate_limited")
+        assert_problem(full, 429, "rate_limited")
         assert full.headers["retry-after"] == "5"
         again = await thread.post("send", {"text": "One", "messageId": first["userMessageId"]})
         assert (again.status_code, again.json()) == (200, first)
@@ -192,20 +194,20 @@ async def test_a_full_queue_says_when_to_try_again(database_url: str) -> None:
 async def test_a_full_global_queue_refuses_every_send(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_QUEUE_LIMIT="1") as server:
         await (await server.thread()).send("One")
-        told(await (await server.thread()).post("send", {"text": "Two"}), 429, "rate_limited")
+        assert_problem(await (await server.thread()).post("send", {"text": "Two"}), 429, "rate_limited")
 
 
 async def test_a_queued_run_is_canceled_at_once(server: InProcessServer) -> None:
     thread = await server.thread()
     sent = await thread.send("Hello")
-    response = await canceled(thread, sent["runId"], reason="Changed my mind")
+    response = await cancel(thread, sent["runId"], reason="Changed my mind")
     run = response.json()
     assert (response.status_code, run["status"], run["finish"]["reason"]) == (202, "canceled", "canceled")
     assert run == await thread.run(sent["runId"])
     answer = (await thread.snapshot())["messages"][-1]
     assert (answer["status"], answer["content"], answer["seq"]) == ("canceled", [], 1)
     assert [part["kind"] for part in await thread.parts(sent["runId"])] == ["finish"]
-    again = await canceled(thread, sent["runId"])
+    again = await cancel(thread, sent["runId"])
     assert (again.status_code, again.json()) == (200, run)
     assert (await thread.post("send", {"text": "And again"})).status_code == 202
 
@@ -215,7 +217,7 @@ async def test_a_run_that_has_ended_is_not_changed_by_a_cancel(working: InProces
     sent = await thread.send("/words=3 /pace=0")
     run = await thread.ended(sent["runId"])
     before = await thread.snapshot()
-    response = await canceled(thread, sent["runId"])
+    response = await cancel(thread, sent["runId"])
     assert (response.status_code, response.json()) == (200, run)
     assert run["status"] == "final"
     assert await thread.snapshot() == before
@@ -227,7 +229,7 @@ async def test_a_running_answer_is_canceled_and_keeps_its_text(working: InProces
         sent = await thread.send("/words=5 /pace=0 /hang=2")
         answer = sent["assistantMessageId"]
         await observer.until(lambda view: view.text(answer) == "word1 word2 ")
-        responses = await asyncio.gather(*(canceled(thread, sent["runId"]) for _ in range(3)))
+        responses = await asyncio.gather(*(cancel(thread, sent["runId"]) for _ in range(3)))
         assert {response.status_code for response in responses} <= {200, 202}
         await observer.until(lambda view: answer in view.finished, within=5)
     assert (await thread.ended(sent["runId"]))["finish"]["reason"] == "canceled"
@@ -259,13 +261,13 @@ async def test_a_thread_accepts_a_send_as_soon_as_a_finish_is_visible(working: I
 @pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u2003"])
 async def test_a_message_without_text_is_refused(server: InProcessServer, text: str) -> None:
     thread = await server.thread()
-    problem = told(await thread.post("send", {"text": text}), 400, "invalid_input")
+    problem = assert_problem(await thread.post("send", {"text": text}), 400, "invalid_input")
     assert problem["errors"] == [{"path": "text", "message": "A message needs text."}]
 
 
 async def test_the_longest_text_is_accepted_and_a_longer_one_is_refused(server: InProcessServer) -> None:
     thread = await server.thread()
-    told(await thread.post("send", {"text": "𝄞" * 100_001}), 413, "payload_too_large")
+    assert_problem(await thread.post("send", {"text": "𝄞" * 100_001}), 413, "payload_too_large")
     assert (await thread.post("send", {"text": "𝄞" * 100_000})).status_code == 202
     assert text_of((await thread.snapshot())["messages"][1]) == "𝄞" * 100_000
 
@@ -295,7 +297,7 @@ async def test_an_invalid_send_is_refused_with_the_invalid_field(
     response = await server.http.post(f"/api/threads/{thread.id}/send", json=body, headers=thread.headers)
     if body is None:
         assert response.request.content == b""
-    problem = told(response, 400, "invalid_input")
+    problem = assert_problem(response, 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == [path]
     assert problem["errors"][0]["message"]
 

@@ -27,11 +27,11 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         yield inside
 
 
-async def make(server: InProcessServer, **body: Any) -> httpx.Response:
+async def create(server: InProcessServer, **body: Any) -> httpx.Response:
     return await server.http.post("/api/threads", json=body)
 
 
-def told(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """The problem in this response, which must have this status and code."""
     problem: dict[str, Any] = response.json()
     assert response.headers["content-type"] == "application/problem+json"
@@ -43,7 +43,7 @@ def told(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 
 async def test_the_first_open_creates_the_thread_and_one_welcome(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
-    made = await make(server, id=thread_id, anonKey=KEY, title="Aiur")
+    made = await create(server, id=thread_id, anonKey=KEY, title="Aiur")
     assert made.status_code == 201
     thread = made.json()["thread"]
     assert made.json() == {"thread": thread, "anonKey": KEY}
@@ -65,9 +65,9 @@ async def test_the_first_open_creates_the_thread_and_one_welcome(server: InProce
 
 async def test_opening_again_with_the_same_id_and_key_adds_nothing(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
-    first = await make(server, id=thread_id, anonKey=KEY)
+    first = await create(server, id=thread_id, anonKey=KEY)
     before = await Thread(server.http, thread_id, KEY).snapshot()
-    again = await make(server, id=thread_id, anonKey=KEY, title="Another title")
+    again = await create(server, id=thread_id, anonKey=KEY, title="Another title")
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == {"thread": first.json()["thread"]}
     assert await Thread(server.http, thread_id, KEY).snapshot() == before
@@ -75,23 +75,23 @@ async def test_opening_again_with_the_same_id_and_key_adds_nothing(server: InPro
 
 async def test_twenty_first_opens_at_once_create_one_thread_with_one_welcome(server: InProcessServer) -> None:
     thread_id = str(uuid.uuid4())
-    made = await asyncio.gather(*(make(server, id=thread_id, anonKey=KEY) for _ in range(20)))
+    made = await asyncio.gather(*(create(server, id=thread_id, anonKey=KEY) for _ in range(20)))
     assert sorted(response.status_code for response in made) == [200] * 19 + [201]
     snapshot = await Thread(server.http, thread_id, KEY).snapshot()
     assert (snapshot["revision"], len(snapshot["messages"])) == (1, 1)
 
 
 async def test_an_existing_thread_is_forbidden_with_another_key(server: InProcessServer) -> None:
-    thread_id = (await make(server, anonKey=KEY)).json()["thread"]["id"]
-    told(await make(server, id=thread_id, anonKey="b" * 32), 403, "forbidden")
-    told(await make(server, id=thread_id), 403, "forbidden")
+    thread_id = (await create(server, anonKey=KEY)).json()["thread"]["id"]
+    assert_problem(await create(server, id=thread_id, anonKey="b" * 32), 403, "forbidden")
+    assert_problem(await create(server, id=thread_id), 403, "forbidden")
 
 
 async def test_a_thread_created_without_a_key_gets_a_new_key(server: InProcessServer) -> None:
-    one, other = (await make(server)).json(), (await make(server)).json()
-    assert len(one["anonKey"]) >= 43, "256 bits"
-    assert one["anonKey"] != other["anonKey"]
-    assert one["thread"]["id"] != other["thread"]["id"]
+    first, other = (await create(server)).json(), (await create(server)).json()
+    assert len(first["anonKey"]) >= 43, "256 bits"
+    assert first["anonKey"] != other["anonKey"]
+    assert first["thread"]["id"] != other["thread"]["id"]
 
 
 async def test_a_thread_is_created_without_a_body(server: InProcessServer) -> None:
@@ -125,13 +125,13 @@ async def test_an_empty_welcome_adds_no_message(database_url: str) -> None:
     ],
 )
 async def test_a_key_that_is_too_weak_is_refused(server: InProcessServer, key: object) -> None:
-    problem = told(await make(server, anonKey=key), 400, "invalid_input")
+    problem = assert_problem(await create(server, anonKey=key), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == ["anonKey"]
 
 
 @pytest.mark.parametrize("length", [32, 256])
 async def test_a_key_of_valid_length_opens_its_thread(server: InProcessServer, length: int) -> None:
-    made = await make(server, anonKey="~" * length)
+    made = await create(server, anonKey="~" * length)
     assert made.status_code == 201
     assert (await Thread(server.http, made.json()["thread"]["id"], "~" * length).snapshot())["revision"] == 1
 
@@ -140,10 +140,10 @@ async def test_a_key_of_valid_length_opens_its_thread(server: InProcessServer, l
 async def test_an_invalid_title_is_refused_at_creation_and_at_renaming(server: InProcessServer, title: object) -> None:
     thread = await server.thread()
     for response in (
-        await make(server, title=title),
+        await create(server, title=title),
         await server.http.patch(f"/api/threads/{thread.id}", json={"title": title}, headers=thread.headers),
     ):
-        assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["title"]
+        assert [error["path"] for error in assert_problem(response, 400, "invalid_input")["errors"]] == ["title"]
 
 
 async def test_a_thread_is_renamed_and_observers_get_a_delta(server: InProcessServer) -> None:
@@ -160,14 +160,14 @@ async def test_a_thread_is_renamed_and_observers_get_a_delta(server: InProcessSe
         untitled = await server.http.patch(path, json={"title": None}, headers=thread.headers)
         assert "title" not in untitled.json()
         assert (await feed.next())["thread"] == untitled.json()
-    problem = told(await server.http.patch(path, json={}, headers=thread.headers), 400, "invalid_input")
+    problem = assert_problem(await server.http.patch(path, json={}, headers=thread.headers), 400, "invalid_input")
     assert problem["errors"] == [{"path": "title", "message": NOTHING}]
 
 
 async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: InProcessServer) -> None:
     key = uuid.uuid4().hex
-    made = [(await make(server, anonKey=key)).json()["thread"]["id"] for _ in range(7)]
-    await make(server, anonKey="b" * 32)
+    made = [(await create(server, anonKey=key)).json()["thread"]["id"] for _ in range(7)]
+    await create(server, anonKey="b" * 32)
     found: list[str] = []
     cursor, pages = "", 0
     while True:
@@ -182,14 +182,14 @@ async def test_a_key_lists_its_own_threads_newest_first_page_by_page(server: InP
 
 async def test_a_last_page_that_is_full_has_no_next_cursor(server: InProcessServer) -> None:
     key = uuid.uuid4().hex
-    await make(server, anonKey=key)
+    await create(server, anonKey=key)
     response = await server.http.get("/api/threads?limit=1", headers={"X-Anon-Key": key})
     assert set(response.json()) == {"items"}
 
 
 async def test_a_caller_without_credentials_lists_no_threads(server: InProcessServer) -> None:
     await server.thread()
-    told(await server.http.get("/api/threads"), 401, "unauthorized")
+    assert_problem(await server.http.get("/api/threads"), 401, "unauthorized")
     unknown = await server.http.get("/api/threads", headers={"X-Anon-Key": "c" * 32})
     assert (unknown.status_code, unknown.json()) == (200, {"items": []})
 
@@ -201,7 +201,7 @@ async def test_a_caller_without_credentials_lists_no_threads(server: InProcessSe
 )  # fmt: skip
 async def test_an_invalid_cursor_is_refused(server: InProcessServer, cursor: str) -> None:
     response = await server.http.get(f"/api/threads?cursor={cursor}", headers={"X-Anon-Key": KEY})
-    assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["cursor"]
+    assert [error["path"] for error in assert_problem(response, 400, "invalid_input")["errors"]] == ["cursor"]
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "201", "abc", "", "99999999999999999999", "1.5", "NaN"])
@@ -209,7 +209,7 @@ async def test_a_limit_out_of_bounds_is_refused(server: InProcessServer, limit: 
     thread = await server.thread()
     for path in ("/api/threads", f"/api/threads/{thread.id}"):
         response = await server.http.get(f"{path}?limit={limit}", headers=thread.headers)
-        assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["limit"]
+        assert [error["path"] for error in assert_problem(response, 400, "invalid_input")["errors"]] == ["limit"]
 
 
 async def test_a_deleted_thread_stays_deleted_for_every_request(server: InProcessServer) -> None:
@@ -218,10 +218,10 @@ async def test_a_deleted_thread_stays_deleted_for_every_request(server: InProces
     path = f"/api/threads/{thread.id}"
     deleted = await server.http.delete(path, headers=thread.headers)
     assert (deleted.status_code, deleted.content) == (204, b"")
-    told(await server.http.get(path, headers=thread.headers), 404, "thread_not_found")
-    told(await server.http.delete(path, headers=thread.headers), 404, "thread_not_found")
-    told(await thread.post("send", {"text": "Hello?"}), 404, "thread_not_found")
-    told(await server.http.get(f"/api/runs/{run_id}", headers=thread.headers), 404, "run_not_found")
+    assert_problem(await server.http.get(path, headers=thread.headers), 404, "thread_not_found")
+    assert_problem(await server.http.delete(path, headers=thread.headers), 404, "thread_not_found")
+    assert_problem(await thread.post("send", {"text": "Hello?"}), 404, "thread_not_found")
+    assert_problem(await server.http.get(f"/api/runs/{run_id}", headers=thread.headers), 404, "run_not_found")
     assert (await server.http.get("/api/threads", headers=thread.headers)).json() == {"items": []}
 
 
@@ -238,4 +238,4 @@ async def test_a_reset_leaves_nothing_but_the_welcome(server: InProcessServer) -
     assert after["messages"][0]["id"] != before["messages"][0]["id"]
     for path in ("", "/parts", "/receipts"):
         response = await server.http.get(f"/api/runs/{run_id}{path}", headers=thread.headers)
-        told(response, 404, "run_not_found")
+        assert_problem(response, 404, "run_not_found")

@@ -32,22 +32,22 @@ async def server(database_url: str) -> AsyncIterator[InProcessServer]:
     await db.close()
 
 
-async def blocked(server: InProcessServer, said: str = ASK, **options: Any) -> tuple[Agent, str]:
+async def run_until_blocked(server: InProcessServer, text: str = ASK, **options: Any) -> tuple[Agent, str]:
     """A run that waits for the approval of its last call, and the id of that call."""
     thread = await server.thread()
     await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
-    agent = await act(thread, said + " /say Over.", **options)
+    agent = await act(thread, text + " /say Over.", **options)
     await agent.status("blocked")
     return agent, (await agent.cards())[-1]["toolCallId"]
 
 
 async def test_a_call_that_needs_approval_waits_without_an_executor(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     (card,) = await agent.cards()
     assert (card["state"], card["args"], len(card["digest"])) == ("blocked", {"path": "a.txt"}, 64)
     found = await server.http.get(f"/api/runs/{agent.run_id}/approvals", headers=agent.thread.headers)
-    (asked,) = found.json()["items"]
-    assert (asked["toolCallId"], asked["state"], asked["digest"]) == (call_id, "pending", card["digest"])
+    (approval,) = found.json()["items"]
+    assert (approval["toolCallId"], approval["state"], approval["digest"]) == (call_id, "pending", card["digest"])
     db = Database(server.database_url)
     async with db.driver() as driver:
         row = await driver.fetchrow("SELECT lease_owner, lease_expires_at FROM runs WHERE id = $1", agent.run_id)
@@ -56,7 +56,7 @@ async def test_a_call_that_needs_approval_waits_without_an_executor(server: InPr
 
 
 async def test_an_approved_call_runs_and_the_answer_continues(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     assert (await agent.decide(call_id, approved=True)).json()["state"] == "approved"
     run = await agent.ended()
     assert (run["status"], await agent.states()) == ("final", ["completed"])
@@ -67,7 +67,7 @@ async def test_an_approved_call_runs_and_the_answer_continues(server: InProcessS
 
 
 async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     await agent.decide(call_id, approved=False, reason="not that one")
     await agent.ended()
     (card,) = await agent.cards()
@@ -88,7 +88,7 @@ async def test_the_models_prompt_contains_a_denial(server: InProcessServer) -> N
 
 
 async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server, f"{call('todo_add', text='x')} {ASK}")
+    agent, call_id = await run_until_blocked(server, f"{call('todo_add', text='x')} {ASK}")
     assert await agent.states() == ["completed", "blocked"]
     await agent.decide(call_id, approved=True)
     await agent.ended()
@@ -97,7 +97,7 @@ async def test_calls_beside_a_blocked_one_run_and_keep_their_results(server: InP
 
 
 async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(server: InProcessServer) -> None:
-    agent, last = await blocked(server, f"{call('delete_file', path='b.txt')} {ASK}")
+    agent, last = await run_until_blocked(server, f"{call('delete_file', path='b.txt')} {ASK}")
     await agent.decide(last, approved=True)
     await agent.until("blocked", "completed")
     await agent.status("blocked")
@@ -106,7 +106,7 @@ async def test_each_of_several_blocked_calls_runs_as_soon_as_it_is_approved(serv
 
 
 async def test_changed_arguments_are_checked_shown_and_used(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     wrong = await agent.decide(call_id, approved=True, editedArgs={"file": "b"})
     assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "editedArgs")
     assert (await agent.decide(call_id, approved=True, editedArgs={"path": "b.txt"})).status_code == 200
@@ -119,7 +119,7 @@ async def test_changed_arguments_are_checked_shown_and_used(server: InProcessSer
 
 
 async def test_edited_arguments_that_cannot_be_stored_are_refused(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     for args in ({"path": "a\0"}, {"path": "a", "\0": 1}):
         refused = await agent.decide(call_id, approved=True, editedArgs=args)
         assert (refused.status_code, refused.json()["errors"][0]["message"]) == (400, "NUL characters can't be stored.")
@@ -133,26 +133,26 @@ async def test_edited_arguments_that_cannot_be_stored_are_refused(server: InProc
 
 @pytest.mark.parametrize("call_id", ["%00", "call%00", "%F0%9F%98%80"])
 async def test_a_decision_with_an_invalid_call_id_is_refused(server: InProcessServer, call_id: str) -> None:
-    agent, _ = await blocked(server)
+    agent, _ = await run_until_blocked(server)
     assert (await agent.decide(call_id, approved=True)).status_code == (400 if "%00" in call_id else 404)
 
 
 async def test_the_first_decision_is_final(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     found = await asyncio.gather(*(agent.decide(call_id, approved=number % 2 == 0) for number in range(20)))
-    codes = [one.status_code for one in found]
+    codes = [result.status_code for result in found]
     assert sorted(set(codes)) == [200, 409]
-    assert len({one.json()["state"] for one in found if one.status_code == 200}) == 1
-    assert {one.json()["code"] for one in found if one.status_code == 409} == {"already_decided"}
+    assert len({result.json()["state"] for result in found if result.status_code == 200}) == 1
+    assert {result.json()["code"] for result in found if result.status_code == 409} == {"already_decided"}
     await agent.ended()
-    decided = next(one.json()["state"] for one in found if one.status_code == 200)
+    decided = next(result.json()["state"] for result in found if result.status_code == 200)
     assert await agent.states() == ["completed" if decided == "approved" else "failed"]
     assert (await agent.decide(call_id, approved=decided == "approved")).status_code == 200
     assert (await agent.decide(call_id, approved=decided != "approved")).status_code == 409
 
 
 async def test_a_decision_is_bound_to_the_digest_of_the_call(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     (card,) = await agent.cards()
     other = await agent.decide(call_id, approved=True, digest="0" * 64)
     assert (other.status_code, other.json()["code"]) == (409, "conflict")
@@ -161,7 +161,7 @@ async def test_a_decision_is_bound_to_the_digest_of_the_call(server: InProcessSe
 
 async def test_an_approval_without_a_decision_expires(database_url: str) -> None:
     async with khala(database_url, KHALA_APPROVAL_HOURS="0.0002") as server:
-        agent, call_id = await blocked(server)
+        agent, call_id = await run_until_blocked(server)
         assert (await agent.ended())["status"] == "final"
         (card,) = await agent.cards()
         assert (card["state"], card["summary"]) == ("failed", "Nobody approved this in time.")
@@ -169,7 +169,7 @@ async def test_an_approval_without_a_decision_expires(database_url: str) -> None
 
 
 async def test_a_blocked_run_can_be_canceled(server: InProcessServer) -> None:
-    agent, call_id = await blocked(server)
+    agent, call_id = await run_until_blocked(server)
     await agent.cancel()
     run = await agent.ended(within=2)
     assert (run["status"], await agent.states()) == ("canceled", ["cancelled"])
@@ -205,8 +205,8 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
     await agent.status("blocked")
     call_id = (await agent.cards())[0]["toolCallId"]
 
-    async def decide(headers: dict[str, str], **said: Any) -> httpx.Response:
-        return await server.http.post(f"/api/runs/{agent.run_id}/approvals/{call_id}", json=said, headers=headers)
+    async def decide(headers: dict[str, str], **decision: Any) -> httpx.Response:
+        return await server.http.post(f"/api/runs/{agent.run_id}/approvals/{call_id}", json=decision, headers=headers)
 
     assert (await agent.decide("call_none", approved=True)).status_code == 404
     assert (await decide(viewer.headers, approved=True)).status_code == 403
@@ -220,16 +220,16 @@ async def test_unknown_calls_are_not_found_and_viewers_may_not_decide(server: In
 HARMLESS = call("write_file", path="b.txt", content="two")
 
 
-@pytest.mark.parametrize(("said", "card_state", "outcome"), [(ASK, "failed", "unknown"), (HARMLESS, "completed", "ok")])
+@pytest.mark.parametrize(("text", "card_state", "outcome"), [(ASK, "failed", "unknown"), (HARMLESS, "completed", "ok")])
 async def test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is_idempotent(
-    database_url: str, said: str, card_state: str, outcome: str
+    database_url: str, text: str, card_state: str, outcome: str
 ) -> None:
     db = Database(database_url)
     async with khala(database_url) as server:
         thread = await server.thread()
         await (await act(thread, call("write_file", path="a.txt", content="one"))).ended()
         await rules(thread, write_file="ask", delete_file="ask")
-        first = await act(thread, said + " /say Over.")
+        first = await act(thread, text + " /say Over.")
         await first.status("blocked")
         call_id = (await first.cards())[-1]["toolCallId"]
     async with khala(database_url, with_executor=False) as server:
@@ -246,11 +246,11 @@ async def test_an_approved_call_whose_executor_is_lost_is_repeated_only_if_it_is
             read = await act(thread, call("read_file", path="a.txt"))
             await read.ended()
             assert await read.states() == ["completed"], "the file was not deleted"
-        outcomes = [one["data"]["outcome"] for one in await agent.receipts("tool")]
-        asked = [part["state"] for part in await agent.parts("tool-status")].count("blocked")
+        outcomes = [receipt["data"]["outcome"] for receipt in await agent.receipts("tool")]
+        approvals = [part["state"] for part in await agent.parts("tool-status")].count("blocked")
     await db.close()
     assert (run["status"], run["attempt"]) == ("final", 3)
-    assert (card["state"], outcomes, asked) == (card_state, [outcome], 1)
+    assert (card["state"], outcomes, approvals) == (card_state, [outcome], 1)
     assert ("unknown" in card["summary"]) == (outcome == "unknown")
 
 
@@ -277,10 +277,10 @@ async def test_the_start_of_a_call_is_stored_before_the_call_starts(
         "SELECT data->>'state' FROM message_parts WHERE kind = 'tool-status' AND data->>'toolCallId' = $1 ORDER BY seq"
     )
 
-    async def invoked(tool: Any, args: Any, about: Any) -> Any:
+    async def invoked(tool: Any, args: Any, context: Any) -> Any:
         async with db.driver() as driver:
-            found.append([row[0] for row in await driver.fetch(query, about.id)])
-        return await invoke(tool, args, about)
+            found.append([row[0] for row in await driver.fetch(query, context.id)])
+        return await invoke(tool, args, context)
 
     async def slowly(*given: Any, **how: Any) -> Any:
         await asyncio.sleep(0.3)

@@ -63,13 +63,13 @@ def test_each_table_and_column_is_exported_or_left_out_for_a_reason() -> None:
     for kind in KINDS:
         assert set(kind.left_out) <= set(kind.table.columns.keys()), kind.name
     secret = ("hash", "secret", "token", "verifier", "nonce")
-    told = {
+    secret_columns = {
         f"{kind.table.name}.{column.name}"
         for kind in KINDS
         for column in kind.columns
         if any(word in column.name for word in secret)
     }
-    assert told == {"receipts.hash"}, "the hash chain of receipts is not a secret"
+    assert secret_columns == {"receipts.hash"}, "the hash chain of receipts is not a secret"
 
 
 @contextlib.contextmanager
@@ -105,9 +105,9 @@ async def test_an_imported_account_equals_the_exported_one(
             await import_into(db, blob_service, tmp_path / "friend.zip", trusted=True)
             done = await import_into(db, blob_service, tmp_path / "first.zip", trusted=True, password_hash=hashed)
             assert done.added
-            rows = await counted(db)
+            rows = await row_counts(db)
             assert not (await import_into(db, blob_service, tmp_path / "first.zip", trusted=True)).added
-            assert await counted(db) == rows, "a second import adds nothing"
+            assert await row_counts(db) == rows, "a second import adds nothing"
         async with deployment(elsewhere_url, tmp_path / "there", there) as server, client(server.url) as http:
             login = {"email": who.email, "password": PASSWORD}
             (await http.post("/api/auth/login", json=login)).raise_for_status()
@@ -117,11 +117,11 @@ async def test_an_imported_account_equals_the_exported_one(
         assert_equal(first, again)
         assert {FILE, IMAGE} <= {content for name, content in files_of(again).items() if name.startswith("blobs/")}
         db = Database(elsewhere_url)
-        assert [one async for one in find_differences(db, VerifyProgress())] == []
+        assert [difference async for difference in find_differences(db, VerifyProgress())] == []
         await db.close()
 
 
-async def counted(db: Database) -> dict[str, int]:
+async def row_counts(db: Database) -> dict[str, int]:
     """The number of rows of each table."""
     async with db.driver() as driver:
         return {name: await driver.fetchval(f'SELECT count(*) FROM "{name}"') for name in tables.metadata.tables}
@@ -129,10 +129,10 @@ async def counted(db: Database) -> dict[str, int]:
 
 def assert_equal(first: bytes, again: bytes) -> None:
     """Both archives are equal, except for tables that an import changes and the audit entry of the import itself."""
-    one, other = files_of(first), files_of(again)
-    assert set(one) == set(other)
-    for name in set(one) - {MANIFEST, "audit.jsonl"} - {f"{name}.jsonl" for name in DIFFER}:
-        assert one[name] == other[name], name
+    before, other = files_of(first), files_of(again)
+    assert set(before) == set(other)
+    for name in set(before) - {MANIFEST, "audit.jsonl"} - {f"{name}.jsonl" for name in DIFFER}:
+        assert before[name] == other[name], name
     audited = [line["action"] for line in lines_of(again, "audit")]
     assert lines_of(again, "audit")[: len(lines_of(first, "audit"))] == lines_of(first, "audit")
     assert audited[len(lines_of(first, "audit")) :] == ["account_imported", "signed_in"]
@@ -160,7 +160,7 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
     texts = b"".join(content for name, content in files.items() if name.endswith(".jsonl"))
     assert b"argon2" not in texts
     for column in ("hash", "secret_hash", "key_hash"):
-        assert await secrets(database_url, column, texts) == []
+        assert await stored_secrets(database_url, column, texts) == []
     assert theirs.id.encode() not in texts, "the archive contains no data of another account"
     assert {line["threadId"] for line in lines_of(archive, "memberships")} == {stranger.id}
     assert {line["threadId"] for line in lines_of(archive, "invitations")} == {invited.id}
@@ -172,7 +172,7 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
     assert thread.id in {line["id"] for line in lines_of(archive, "threads")}
 
 
-async def secrets(url: str, column: str, texts: bytes) -> list[str]:
+async def stored_secrets(url: str, column: str, texts: bytes) -> list[str]:
     """The values of all columns of this name that occur in these texts."""
     connection = await asyncpg.connect(url)
     try:
@@ -215,7 +215,7 @@ async def test_a_lost_or_damaged_blob_is_listed_in_the_manifest_and_the_rest_is_
         kept[b"damaged"].chmod(0o600)
         kept[b"damaged"].write_bytes(b"DAMAGED")
         archive = await archive_of(who)
-    missing = {one["sha256"]: one["reason"] for one in manifest_of(archive)["missing"]}
+    missing = {blob["sha256"]: blob["reason"] for blob in manifest_of(archive)["missing"]}
     assert missing == {names[b"gone"]: "gone", names[b"damaged"]: "damaged"}
     assert files_of(archive)[f"blobs/{names[b'whole']}"] == b"whole"
     (tmp_path / "archive.zip").write_bytes(archive)
@@ -232,7 +232,7 @@ async def test_an_export_reads_one_snapshot_and_no_transaction_waits_for_the_cli
         thread = await own_thread(who)
         await upload(thread, IMAGE * 20, "image/png", "large.png")
         async with store_of(None, tmp_path, database_url) as (store, blob_service):
-            chunks = exporter.export_archive(store, blob_service, await user(db))
+            chunks = exporter.export_archive(store, blob_service, await only_user_id(db))
             got = [await anext(chunks)]
             async with db.driver() as driver:
                 waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -242,7 +242,7 @@ async def test_an_export_reads_one_snapshot_and_no_transaction_waits_for_the_cli
     assert [line["id"] for line in lines_of(b"".join(got), "threads")] == [thread.id]
 
 
-async def user(db: Database) -> Any:
+async def only_user_id(db: Database) -> Any:
     """The id of the only user."""
     async with db.driver() as driver:
         return await driver.fetchval("SELECT id FROM users")
@@ -254,7 +254,7 @@ async def test_an_account_has_one_export_at_a_time_and_a_client_that_disconnects
     async with deployment(database_url, tmp_path) as server, account(server) as who:
         thread = await own_thread(who)
         for number in range(12):
-            await noisy(thread, number)
+            await upload_noise(thread, number)
         reader, writer = await slow_client(server.url, dict(who.http.cookies))
         assert b"200" in await reader.readline()
         refused = await who.http.get("/api/me/export")
@@ -278,7 +278,7 @@ async def slow_client(url: str, cookies: dict[str, str]) -> tuple[asyncio.Stream
     return reader, writer
 
 
-async def noisy(thread: Any, number: int) -> str:
+async def upload_noise(thread: Any, number: int) -> str:
     """An upload that does not compress, and is larger than the socket buffers."""
     stream = hashlib.shake_256(bytes([number])).digest(1 << 20)
     return await upload(thread, b"\x89PNG\r\n\x1a\n" + stream, "image/png", "noise.png")
@@ -351,12 +351,12 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         (changed(archive, "user.jsonl", id=FOREIGN), "different users", True),
     ]
     async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
-        empty = await counted(db)
+        empty = await row_counts(db)
         for number, (files, why, honest) in enumerate(wrong):
             path = packed(files, tmp_path / f"{number}.zip", honest=honest)
             with pytest.raises(ArchiveRefusedError, match=why.replace("(", r"\(").replace("..", r"\.\.")):
                 await import_into(db, blob_service, path)
-            assert await counted(db) | {"objects": 0} == empty, why
+            assert await row_counts(db) | {"objects": 0} == empty, why
 
 
 async def test_an_archive_that_unpacks_beyond_the_limit_is_refused_before_it_is_unpacked(
@@ -376,8 +376,8 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
     async with deployment(elsewhere_url, tmp_path / "there") as server, account(server, "Victim") as victim:
         theirs = await own_thread(victim, "Theirs")
         async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
-            secret = await kept_elsewhere(theirs)
-            before = await counted(db)
+            secret = await upload_secret(theirs)
+            before = await row_counts(db)
             for name, fields, why in (
                 ("threads.jsonl", {"id": theirs.id}, "not in the archive|exists already"),
                 ("messages.jsonl", {"threadId": theirs.id}, "not in the archive"),
@@ -386,7 +386,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
                 path = packed(changed(archive, name, **fields), tmp_path / "forged.zip")
                 with pytest.raises(ArchiveRefusedError, match=why):
                     await import_into(db, blob_service, path, trusted=True)
-            assert await counted(db) | {"objects": 0} == before | {"objects": 0}
+            assert await row_counts(db) | {"objects": 0} == before | {"objects": 0}
             forged = changed(archive, "messages.jsonl", authorId=victim.id)
             forged = changed(forged, "members.jsonl", userId=victim.id)
             identity = {"issuer": "https://id.example.com", "subject": "victim", "createdAt": "2026-01-01T00:00:00Z"}
@@ -409,7 +409,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
                 assert await driver.fetchval("SELECT count(*) FROM blobs WHERE sha256 = $1", sha256) == 1
 
 
-async def kept_elsewhere(thread: Any) -> bytes:
+async def upload_secret(thread: Any) -> bytes:
     """Bytes that another user has stored here."""
     secret = b"the victim's own words"
     await upload(thread, secret, "text/plain", "secret.txt")
@@ -433,7 +433,7 @@ async def test_an_unfinished_run_is_imported_as_canceled_and_verifies(
     async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
         thread = await own_thread(who)
         sent = await thread.send("/words=5000 /pace=40")
-        await until_said(db)
+        await until_text_stored(db)
         archive = await archive_of(who)
         (await who.http.post(f"/api/runs/{sent['runId']}/cancel", json={})).raise_for_status()
     (tmp_path / "archive.zip").write_bytes(archive)
@@ -442,10 +442,10 @@ async def test_an_unfinished_run_is_imported_as_canceled_and_verifies(
         assert any("1 runs had not ended" in note for note in done.notes)
         async with there.driver() as driver:
             assert await driver.fetchval("SELECT status FROM runs") == "canceled"
-        assert [one async for one in find_differences(there, VerifyProgress())] == []
+        assert [difference async for difference in find_differences(there, VerifyProgress())] == []
 
 
-async def until_said(db: Database) -> None:
+async def until_text_stored(db: Database) -> None:
     """Wait until part of an answer is stored."""
     async with asyncio.timeout(20), db.driver() as driver:
         while not await driver.fetchval("SELECT count(*) FROM message_parts"):
@@ -470,23 +470,23 @@ async def test_an_operator_imports_an_account_and_gives_it_a_password(
         path.write_bytes(await archive_of(who))
     env = {**os.environ, "DATABASE_URL": elsewhere_url, "KHALA_HOME": str(tmp_path / "there")}
 
-    async def khala_import(*words: str, said: str = "", code: int = 0) -> str:
+    async def khala_import(*words: str, stdin: str = "", code: int = 0) -> str:
         command = [sys.executable, "-m", "khala", "import", str(path), *words]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
         )
-        out, errors = await asyncio.wait_for(process.communicate(said.encode()), 100)
+        out, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 100)
         said_back = (out + errors).decode()
         assert process.returncode == code, said_back
         return said_back
 
     assert "Nobody can sign in to this account yet" in await khala_import()
-    assert "8 to 1024 characters" in await khala_import("--password-stdin", said="short\n", code=1)
-    told = await khala_import("--password-stdin", "--email", "New@Example.com", said=f"{PASSWORD}\n")
-    assert "nothing was added" in told
-    assert "new@example.com" in told
-    assert "already has a password" in await khala_import("--password-stdin", said=f"{PASSWORD}\n")
+    assert "8 to 1024 characters" in await khala_import("--password-stdin", stdin="short\n", code=1)
+    output = await khala_import("--password-stdin", "--email", "New@Example.com", stdin=f"{PASSWORD}\n")
+    assert "nothing was added" in output
+    assert "new@example.com" in output
+    assert "already has a password" in await khala_import("--password-stdin", stdin=f"{PASSWORD}\n")
     path.write_bytes(b"no archive")
     assert "is not a ZIP file" in await khala_import(code=1)
     async with deployment(elsewhere_url, tmp_path / "there") as server, client(server.url) as http:

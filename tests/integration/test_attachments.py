@@ -44,7 +44,7 @@ async def send(thread: Thread, text: str, *blobs: str, **more: Any) -> Agent:
     return Agent(thread, await thread.send(text, attachments=list(blobs), options={"tools": []}, **more))
 
 
-def asked(provider: Server, at: int = -1) -> list[dict[str, Any]]:
+def last_message_parts(provider: Server, at: int = -1) -> list[dict[str, Any]]:
     """The parts of the last message in a request to the provider."""
     content = provider.calls[at].body["messages"][-1]["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
@@ -57,16 +57,16 @@ async def test_an_image_reaches_the_model_as_an_image_and_a_text_as_text(databas
         picture = await uploaded(thread, PNG, "image/png", "pylon.png")
         agent = await send(thread, "What is this?", picture, await uploaded(thread, TEXT, name="greeting.txt"))
         assert (await agent.ended())["status"] == "final"
-        parts = asked(provider)
+        parts = last_message_parts(provider)
     encoded = base64.b64encode(PNG).decode()
     (image,) = [part for part in parts if part["type"] in ("image", "image_url")]
     if model.startswith("openai"):
         assert image["image_url"]["url"] == f"data:image/png;base64,{encoded}"
     else:
         assert image["source"] == {"type": "base64", "media_type": "image/png", "data": encoded}
-    told = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    texts = "\n".join(part["text"] for part in parts if part["type"] == "text")
     for found in ("pylon.png", "greeting.txt", TEXT.decode(), "What is this?"):
-        assert found in told
+        assert found in texts
 
 
 async def test_files_of_earlier_messages_are_sent_to_the_model_again(database_url: str) -> None:

@@ -35,7 +35,7 @@ THREE = (
 )
 
 
-def configured(folder: Path, port: int) -> str:
+def write_config(folder: Path, port: int) -> str:
     """A file with three MCP servers: `peculiar` over HTTP, `another` as a program, and the reference server."""
     node, *args = everything.command("stdio")
     program = ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal of another")]
@@ -55,7 +55,7 @@ async def server(
 ) -> AsyncIterator[InProcessServer]:
     folder = tmp_path_factory.mktemp("mcp")
     async with peculiar(folder) as (served, _):
-        env: dict[str, Any] = {"KHALA_MCP_CONFIG": configured(folder, served.port), "KHALA_COOLDOWN_MS": "0"}
+        env: dict[str, Any] = {"KHALA_MCP_CONFIG": write_config(folder, served.port), "KHALA_COOLDOWN_MS": "0"}
         async with shared(postgres_url, template, **env) as inside:
             await connected(inside)
             yield inside
@@ -84,17 +84,17 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+def of_type(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["type"] == kind]
 
 
-def said(events: list[dict[str, Any]]) -> str:
-    return "".join(event["text"] for event in of(events, "autopilot_text"))
+def text_of_events(events: list[dict[str, Any]]) -> str:
+    return "".join(event["text"] for event in of_type(events, "autopilot_text"))
 
 
-def ends(events: list[dict[str, Any]]) -> list[str]:
+def final_states(events: list[dict[str, Any]]) -> list[str]:
     """The final states of the tasks, in the order in which they ended."""
-    return [event["state"] for event in of(events, "task_update") if event["state"] not in ("running", "blocked")]
+    return [event["state"] for event in of_type(events, "task_update") if event["state"] not in ("running", "blocked")]
 
 
 async def test_r1_a_run_streams_start_group_updates_group_end_text_end_and_done(requester: Requester) -> None:
@@ -112,50 +112,50 @@ async def test_r1_a_run_streams_start_group_updates_group_end_text_end_and_done(
 
 async def test_r2_several_steps_and_then_the_answer_come_in_one_request(requester: Requester) -> None:
     events = await requester.events(THREE)
-    assert [event["step"] for event in of(events, "task_group_start")] == [1, 2, 3]
-    assert [event["groupId"] for event in of(events, "task_group_end")] == [
-        event["groupId"] for event in of(events, "task_group_start")
+    assert [event["step"] for event in of_type(events, "task_group_start")] == [1, 2, 3]
+    assert [event["groupId"] for event in of_type(events, "task_group_end")] == [
+        event["groupId"] for event in of_type(events, "task_group_start")
     ]
-    assert said(events) == "First.Third.All done."
+    assert text_of_events(events) == "First.Third.All done."
     assert events[-1]["steps"] == 3
 
 
 async def test_r3_the_tools_of_a_step_run_concurrently_and_updates_come_as_they_end(requester: Requester) -> None:
     wish = " ".join([call("peculiar__slow"), *[call("peculiar__echo", text=f"{n}") for n in range(3)], "/say Over."])
     events = await requester.events(wish)
-    (start,) = of(events, "task_group_start")
+    (start,) = of_type(events, "task_group_start")
     slow, *quick = [task["taskId"] for task in start["tasks"]]
-    order = [event["taskId"] for event in of(events, "task_update") if event["state"] == "completed"]
+    order = [event["taskId"] for event in of_type(events, "task_update") if event["state"] == "completed"]
     assert (order[-1], set(order[:-1])) == (slow, set(quick))
     many = await requester.events("/times=12 " + call("peculiar__slow") + " /say Over.")
-    took = sum(event.get("durationMs", 0) for event in of(many, "task_update"))
-    assert of(many, "task_group_end")[0]["durationMs"] < took / 2
+    took = sum(event.get("durationMs", 0) for event in of_type(many, "task_update"))
+    assert of_type(many, "task_group_end")[0]["durationMs"] < took / 2
 
 
 async def test_r4_all_tasks_are_listed_before_any_update_and_the_end_has_the_duration(requester: Requester) -> None:
     wish = "/times=100 " + call("peculiar__echo", text="{i}") + " " + call("peculiar__fail") + " /say Over."
     events = await requester.events(wish)
-    group = events.index(of(events, "task_group_start")[0])
-    assert group < events.index(of(events, "task_update")[0])
+    group = events.index(of_type(events, "task_group_start")[0])
+    assert group < events.index(of_type(events, "task_update")[0])
     tasks = events[group]["tasks"]
     assert [task["tool"] for task in tasks] == ["peculiar__echo"] * 100 + ["peculiar__fail"]
     assert {task["state"] for task in tasks} == {"queued"}
     assert len({task["detailToken"] for task in tasks}) == 101
-    (end,) = of(events, "task_group_end")
+    (end,) = of_type(events, "task_group_end")
     assert (end["completed"], end["failed"]) == (100, 1)
     assert end["durationMs"] > 0
-    assert len(ends(events)) == 101
-    assert {event["taskId"] for event in of(events, "task_update")} == {task["taskId"] for task in tasks}
+    assert len(final_states(events)) == 101
+    assert {event["taskId"] for event in of_type(events, "task_update")} == {task["taskId"] for task in tasks}
 
 
 async def test_r5_summaries_are_one_short_line_and_the_full_result_is_in_the_detail(requester: Requester) -> None:
     text = "A line\nand another, " * 30
     events = await requester.events(f"{call('peculiar__echo', text=text)} {call('peculiar__big', n=50_000)} /say Over.")
-    for event in of(events, "task_update"):
+    for event in of_type(events, "task_update"):
         summary = event.get("summary", "")
         assert len(summary) <= 120
         assert "\n" not in summary
-    (start,) = of(events, "task_group_start")
+    (start,) = of_type(events, "task_group_start")
     for task in start["tasks"]:
         assert len(task["args"]) <= 60
         assert "\n" not in task["args"]
@@ -167,16 +167,16 @@ async def test_r5_summaries_are_one_short_line_and_the_full_result_is_in_the_det
     assert whole.text == "x" * 50_000
 
 
-async def detail(requester: Requester, wish: str = "/call todo_list {} /say Over.") -> tuple[str, dict[str, Any]]:
+async def first_detail(requester: Requester, wish: str = "/call todo_list {} /say Over.") -> tuple[str, dict[str, Any]]:
     """The detail token of the run's first task, and the run's start event."""
     events = await requester.events(wish)
-    return of(events, "task_group_start")[0]["tasks"][0]["detailToken"], events[0]
+    return of_type(events, "task_group_start")[0]["tasks"][0]["detailToken"], events[0]
 
 
 async def test_r6_a_detail_token_is_unguessable_and_works_only_for_readers_of_the_thread(
     requester: Requester, server: InProcessServer, store: Database
 ) -> None:
-    token, start = await detail(requester)
+    token, start = await first_detail(requester)
     assert len(token) >= 43, "256 bits"
     other = await Requester.new(server, store)
     path = f"/autopilot/detail/{token}"
@@ -196,7 +196,7 @@ async def test_r6_a_detail_token_is_unguessable_and_works_only_for_readers_of_th
 
 
 async def test_r6_an_empty_result_is_a_result(requester: Requester) -> None:
-    token, _ = await detail(requester, call("peculiar__echo", text="") + " /say Over.")
+    token, _ = await first_detail(requester, call("peculiar__echo", text="") + " /say Over.")
     found = await requester.get(f"/autopilot/detail/{token}")
     assert (found["state"], found["output"], found["blob"]) == ("completed", "", None)
 
@@ -204,7 +204,7 @@ async def test_r6_an_empty_result_is_a_result(requester: Requester) -> None:
 async def test_r7_each_detail_token_has_its_own_expiry_and_expired_ones_are_purged(
     requester: Requester, store: Database
 ) -> None:
-    token, start = await detail(requester)
+    token, start = await first_detail(requester)
     async with store.driver() as driver:
         run_id = await driver.fetchval("SELECT id FROM runs WHERE id = $1", start["runId"])
         thread_id = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
@@ -221,9 +221,9 @@ async def test_r7_each_detail_token_has_its_own_expiry_and_expired_ones_are_purg
 
 async def test_r8_a_tool_that_returns_an_error_is_a_failed_task(requester: Requester) -> None:
     events = await requester.events(call("peculiar__fail") + " /say Over.")
-    update = of(events, "task_update")[-1]
+    update = of_type(events, "task_update")[-1]
     assert (update["state"], update["summary"]) == ("failed", "it went wrong")
-    assert of(events, "task_group_end")[0]["failed"] == 1
+    assert of_type(events, "task_group_end")[0]["failed"] == 1
 
 
 async def test_the_detail_of_a_task_can_be_read_while_it_runs(requester: Requester) -> None:
@@ -235,7 +235,7 @@ async def test_the_detail_of_a_task_can_be_read_while_it_runs(requester: Request
         assert (found["state"], found["output"], found["durationMs"]) == ("running", None, None)
         await requester.inside.http.post(f"/api/runs/{start['runId']}/cancel", headers=requester.person.headers)
         events = await stream.all()
-    assert ends(events) == ["cancelled"]
+    assert final_states(events) == ["cancelled"]
     assert (events[-1]["type"], events[-1]["reason"], stream.done) == ("autopilot_end", "canceled", True)
 
 
@@ -243,10 +243,10 @@ DELETE = '/call delete_file {"path": "a.txt"}'
 
 
 async def decide(requester: Requester, paused: dict[str, Any], *, approved: bool, place: int = 0) -> None:
-    asked = paused["approvals"][place]
-    path = f"/api/runs/{paused['runId']}/approvals/{asked['toolCallId']}"
-    said = {"approved": approved, "digest": asked["digest"]}
-    (await requester.inside.http.post(path, json=said, headers=requester.person.headers)).raise_for_status()
+    approval = paused["approvals"][place]
+    path = f"/api/runs/{paused['runId']}/approvals/{approval['toolCallId']}"
+    decision = {"approved": approved, "digest": approval["digest"]}
+    (await requester.inside.http.post(path, json=decision, headers=requester.person.headers)).raise_for_status()
 
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "completed"), (False, "failed")])
@@ -256,21 +256,21 @@ async def test_r10_a_blocked_tool_pauses_the_run_until_a_decision(
     wish = f'/call write_file {{"path": "a.txt", "content": "one"}} /then {DELETE} /call todo_list {{}}'
     async with requester.stream(wish) as stream:
         paused = await stream.until("autopilot_paused")
-        (asked,) = paused["approvals"]
-        assert (asked["tool"], asked["args"], len(asked["digest"])) == ("delete_file", {"path": "a.txt"}, 64)
-        assert asked["expiresAt"]
+        (approval,) = paused["approvals"]
+        assert (approval["tool"], approval["args"], len(approval["digest"])) == ("delete_file", {"path": "a.txt"}, 64)
+        assert approval["expiresAt"]
         assert (await requester.get(f"/api/runs/{paused['runId']}"))["status"] in ("running", "blocked")
         await decide(requester, paused, approved=approved)
         events = await stream.all()
     assert stream.done
-    updates = of(events, "task_update")
-    assert {update["taskId"] for update in updates} == {asked["toolCallId"]}, (
+    updates = of_type(events, "task_update")
+    assert {update["taskId"] for update in updates} == {approval["toolCallId"]}, (
         "only the blocked call has updates; its sibling keeps its result"
     )
     assert updates[-1]["state"] == state
-    end = of(events, "task_group_end")[0]
+    end = of_type(events, "task_group_end")[0]
     assert (end["completed"], end["failed"]) == ((2, 0) if approved else (1, 1))
-    assert ("Denied by" in said(events)) is not approved, "the model is told"
+    assert ("Denied by" in text_of_events(events)) is not approved, "the model is told"
     assert events[-1]["reason"] == "stop"
 
 
@@ -284,7 +284,7 @@ async def test_r10_the_stream_names_the_calls_that_wait_for_approval(requester: 
         assert second["approvals"] == first["approvals"][:1]
         await decide(requester, second, approved=False)
         events = await stream.all()
-    assert of(events, "autopilot_paused") == []
+    assert of_type(events, "autopilot_paused") == []
     assert events[-1]["reason"] == "stop"
 
 
@@ -303,14 +303,16 @@ async def test_a_waiting_stream_sends_keep_alives(requester: Requester, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("asked", "most"), [(None, 20), ("3", 3), ("99", 50), ("0", 20), ("many", 20), ("-1", 20), ("1.5", 20)]
+    ("requested", "most"), [(None, 20), ("3", 3), ("99", 50), ("0", 20), ("many", 20), ("-1", 20), ("1.5", 20)]
 )
 async def test_r12_max_steps_is_20_by_default_at_most_50_and_20_for_invalid_values(
-    requester: Requester, asked: str | None, most: int
+    requester: Requester, requested: str | None, most: int
 ) -> None:
-    headers = {} if asked is None else {"x_max_steps": asked}
+    headers = {} if requested is None else {"x_max_steps": requested}
     assert (await requester.events("/echo Hello", **headers))[0]["maxSteps"] == most
-    body: dict[str, Any] = {} if asked is None else {"max_steps": int(asked) if asked.isdigit() else asked}
+    body: dict[str, Any] = (
+        {} if requested is None else {"max_steps": int(requested) if requested.isdigit() else requested}
+    )
     body |= {"model": "khala", "stream": True, "messages": [{"role": "user", "content": "/echo Hello"}]}
     first = (await requester.post(body, x_autopilot="true")).text.splitlines()[0]
     assert json.loads(first.removeprefix("data: "))["maxSteps"] == most
@@ -318,16 +320,16 @@ async def test_r12_max_steps_is_20_by_default_at_most_50_and_20_for_invalid_valu
 
 async def test_r12_at_the_limit_a_summary_says_so(requester: Requester) -> None:
     events = await requester.events(LOOP, x_max_steps="4")
-    assert len(of(events, "task_group_end")) == 4
+    assert len(of_type(events, "task_group_end")) == 4
     assert (events[-1]["reason"], events[-1]["steps"]) == ("max_steps", 4)
-    assert "Stopped after 4 rounds" in said(events)
+    assert "Stopped after 4 rounds" in text_of_events(events)
 
 
 async def test_r13_a_budget_ends_the_run_with_the_reason(requester: Requester) -> None:
     events = await requester.events(LOOP, x_budget_tokens="900")
     assert events[-1]["reason"] == "budget"
     assert events[-1]["message"] == "This answer has reached its budget."
-    assert events[-1]["message"] not in said(events), "the message is not repeated in the text"
+    assert events[-1]["message"] not in text_of_events(events), "the message is not repeated in the text"
 
 
 async def test_r14_a_client_that_disconnects_cancels_run_and_tools_if_it_asked_for_that(requester: Requester) -> None:
@@ -353,7 +355,7 @@ async def test_r15_a_broken_stream_has_no_end_event(requester: Requester) -> Non
         gone = await requester.inside.http.delete(f"/api/threads/{start['threadId']}", headers=requester.person.headers)
         gone.raise_for_status()
         events = await stream.all()
-    assert (of(events, "autopilot_end"), stream.done) == ([], False)
+    assert (of_type(events, "autopilot_end"), stream.done) == ([], False)
 
 
 async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_elsewhere(
@@ -377,7 +379,7 @@ async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_el
             stopping = asyncio.create_task(stack.pop_all().aclose())
             with contextlib.suppress(httpx.HTTPError):
                 events = await stream.all()
-                assert of(events, "autopilot_end") == []
+                assert of_type(events, "autopilot_end") == []
             assert not stream.done
             with contextlib.suppress(httpx.HTTPError, RuntimeError):
                 await stopping
@@ -389,10 +391,10 @@ async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_el
 
 async def test_r16_each_piece_of_text_is_sent_once(requester: Requester) -> None:
     events = await requester.events(THREE.replace("/say All done.", "/words=300 /pace=500"))
-    assert len(of(events, "autopilot_text")) > 2
+    assert len(of_type(events, "autopilot_text")) > 2
     message = (await requester.thread(events[0]["threadId"]))[-1]
-    assert said(events) == text_of(message)
-    assert said(events) == "First.Third." + " ".join(f"word{number}" for number in range(1, 301))
+    assert text_of_events(events) == text_of(message)
+    assert text_of_events(events) == "First.Third." + " ".join(f"word{number}" for number in range(1, 301))
 
 
 async def test_a_failure_is_reported_once_at_the_end(requester: Requester) -> None:
@@ -400,7 +402,7 @@ async def test_a_failure_is_reported_once_at_the_end(requester: Requester) -> No
     end = events[-1]
     assert (end["type"], end["reason"]) == ("autopilot_end", "error")
     assert end["message"] == "The demo model was told to lose the connection."
-    assert said(events) == ""
+    assert text_of_events(events) == ""
 
 
 async def test_three_steps_with_two_mcp_servers_in_one_request(requester: Requester) -> None:
@@ -410,29 +412,29 @@ async def test_three_steps_with_two_mcp_servers_in_one_request(requester: Reques
         f'/call {second} {{"message": "three"}} /then /call {first} {{"text": "four"}} /call another__json {{}}'
     )
     events = await requester.events(wish)
-    groups = of(events, "task_group_start")
+    groups = of_type(events, "task_group_start")
     assert [[task["tool"] for task in group["tasks"]] for group in groups] == [
         [first, second], [second], [first, "another__json"],
     ]  # fmt: skip
-    assert ends(events) == ["completed"] * 5
-    assert "four" in said(events)
+    assert final_states(events) == ["completed"] * 5
+    assert "four" in text_of_events(events)
     details_ = [
         await requester.get(f"/autopilot/detail/{task['detailToken']}") for group in groups for task in group["tasks"]
     ]
-    assert [str(one["output"]) for one in details_][:4] == ["one", "Echo: two", "Echo: three", "four"]
+    assert [str(detail["output"]) for detail in details_][:4] == ["one", "Echo: two", "Echo: three", "four"]
 
 
 async def test_a_call_of_the_callers_function_is_a_task_whose_detail_has_the_arguments(requester: Requester) -> None:
     city = "Aiur " * 30
-    said = [{"role": "user", "content": "/call todo_list {} " + call("weather", city=city)}]
-    body = {"model": "khala", "stream": True, "messages": said, "tools": [WEATHER]}
+    messages = [{"role": "user", "content": "/call todo_list {} " + call("weather", city=city)}]
+    body = {"model": "khala", "stream": True, "messages": messages, "tools": [WEATHER]}
     lines = [line for line in (await requester.post(body, x_autopilot="true")).text.splitlines() if line]
     assert lines.pop() == "data: [DONE]"
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    (group,) = of(events, "task_group_start")
+    (group,) = of_type(events, "task_group_start")
     found = await requester.get(f"/autopilot/detail/{group['tasks'][1]['detailToken']}")
     assert (found["tool"], found["state"], found["args"]) == ("weather", "completed", {"city": city})
-    assert (ends(events), events[-1]["reason"]) == (["completed"] * 2, "tool_calls")
+    assert (final_states(events), events[-1]["reason"]) == (["completed"] * 2, "tool_calls")
 
 
 async def test_without_streaming_the_response_is_one_completion(requester: Requester) -> None:
@@ -446,5 +448,5 @@ async def test_parts_that_the_feed_skips_are_read_from_the_tables(
 ) -> None:
     monkeypatch.setattr(thread_feed, "MAX_DELTA_PARTS", 3)  # more parts become a snapshot, which has none
     events = await requester.events("/pace=0 /times=200 " + call("todo_list") + " /then /call todo_list {} /words=300")
-    assert ends(events) == ["completed"] * 201
-    assert said(events) == " ".join(f"word{number}" for number in range(1, 301))
+    assert final_states(events) == ["completed"] * 201
+    assert text_of_events(events) == " ".join(f"word{number}" for number in range(1, 301))

@@ -79,7 +79,9 @@ async def thread_id(db: Database) -> UUID:
     return await new_thread(db)
 
 
-async def keep(blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object) -> BlobRef:
+async def store_blob(
+    blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object
+) -> BlobRef:
     async with blob_service.spool() as spool:
         await spool.write(data)
         return await blob_service.put(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
@@ -91,18 +93,18 @@ async def bytes_of(blob_service: BlobService, ref: BlobRef, start: int = 0, end:
         return b"".join([chunk async for chunk in chunks])
 
 
-async def age(db: Database, *, hours: float = 2) -> None:
+async def age_objects(db: Database, *, hours: float = 2) -> None:
     """Make every object look as if no writer had touched it for so many hours."""
     async with db.driver() as driver:
         await driver.execute("UPDATE objects SET touched_at = touched_at - $1::interval", timedelta(hours=hours))
 
 
-async def drop(db: Database, ref: BlobRef) -> None:
+async def delete_row(db: Database, ref: BlobRef) -> None:
     async with db.driver() as driver:
         await driver.execute("DELETE FROM blobs WHERE id = $1", ref.blob_id)
 
 
-async def _gone(blob_service: BlobService, ref: BlobRef) -> None:
+async def _until_gone(blob_service: BlobService, ref: BlobRef) -> None:
     """Wait until the blob does not exist."""
     async with asyncio.timeout(5):
         while True:
@@ -119,7 +121,7 @@ async def attach(db: Database, thread_id: UUID, blob_ids: list[UUID]) -> list[Bl
         return await blobs.attach(connection, thread_id, blob_ids)
 
 
-async def there(store: BlobStore, key: str) -> bool:
+async def is_stored(store: BlobStore, key: str) -> bool:
     try:
         async with store.read(key, 0, 1) as chunks:
             return bool([chunk async for chunk in chunks])
@@ -134,7 +136,7 @@ async def count(db: Database, table: str) -> int:
 
 async def test_a_stored_blob_is_read_whole_and_in_ranges(blob_service: BlobService, thread_id: UUID) -> None:
     data = b"".join(b"%09d\n" % number for number in range(50_000))
-    ref = await keep(blob_service, thread_id, data, name="../etc/numbers.txt")
+    ref = await store_blob(blob_service, thread_id, data, name="../etc/numbers.txt")
     assert (ref.size, ref.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     assert (ref.media_type, ref.name, ref.preview[:20]) == ("text/plain", "numbers.txt", "000000000\n000000001\n")
     assert await bytes_of(blob_service, ref) == data
@@ -143,7 +145,7 @@ async def test_a_stored_blob_is_read_whole_and_in_ranges(blob_service: BlobServi
 
 
 async def test_an_empty_blob_is_stored_too(blob_service: BlobService, thread_id: UUID) -> None:
-    ref = await keep(blob_service, thread_id, b"")
+    ref = await store_blob(blob_service, thread_id, b"")
     assert await bytes_of(blob_service, ref) == b""
 
 
@@ -182,10 +184,10 @@ async def test_the_same_content_is_stored_once_and_each_blob_stands_by_itself(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     other = await new_thread(db)
-    refs = await asyncio.gather(*(keep(blob_service, place) for place in (thread_id, other) * 4))
+    refs = await asyncio.gather(*(store_blob(blob_service, place) for place in (thread_id, other) * 4))
     assert len({ref.blob_id for ref in refs}) == 8
     assert await count(db, "objects") == 1
-    await drop(db, refs[0])
+    await delete_row(db, refs[0])
     assert await bytes_of(blob_service, refs[1]) == b"En taro Adun"
     with pytest.raises(BlobNotFound):
         await blob_service.find(refs[1].blob_id, thread_id)
@@ -195,27 +197,27 @@ async def test_the_same_content_is_stored_once_and_each_blob_stands_by_itself(
 async def test_a_lost_object_is_not_found_and_is_stored_again_with_the_same_content(
     blob_service: BlobService, thread_id: UUID
 ) -> None:
-    ref = await keep(blob_service, thread_id)
+    ref = await store_blob(blob_service, thread_id)
     await blob_service.store.delete(ref.sha256)
     await blob_service.store.delete(ref.sha256)
     with pytest.raises(BlobNotFound):
         await bytes_of(blob_service, ref)
     await blob_service.mark_missing(await blob_service.find(ref.blob_id))
-    await keep(blob_service, thread_id)
+    await store_blob(blob_service, thread_id)
     assert await bytes_of(blob_service, ref) == b"En taro Adun"
 
 
 async def test_an_expired_blob_is_not_found_at_once_and_others_stay(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    lasting = await keep(blob_service, thread_id)
-    brief = await keep(blob_service, thread_id, expires_at=datetime.now(UTC) + timedelta(seconds=1))
+    lasting = await store_blob(blob_service, thread_id)
+    brief = await store_blob(blob_service, thread_id, expires_at=datetime.now(UTC) + timedelta(seconds=1))
     assert await bytes_of(blob_service, brief) == b"En taro Adun"
     assert brief.blob_id != lasting.blob_id
-    await _gone(blob_service, brief)
+    await _until_gone(blob_service, brief)
     assert (await count_due(db, WEEK))["blobs"] == 1
     assert (await purge(db, WEEK))["blobs"] == 1
-    await age(db)
+    await age_objects(db)
     assert await BlobGarbageCollector(db, blob_service.store).collect() == 0
     assert await bytes_of(blob_service, lasting) == b"En taro Adun"
 
@@ -224,11 +226,11 @@ async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     other = await new_thread(db)
-    gone, kept = await keep(blob_service, thread_id, b"gone"), await keep(blob_service, other, b"kept")
+    gone, kept = await store_blob(blob_service, thread_id, b"gone"), await store_blob(blob_service, other, b"kept")
     await threads.reset(db, thread_id, CALLER, welcome="")
     with pytest.raises(BlobNotFound):
         await blob_service.find(gone.blob_id)
-    again = await keep(blob_service, thread_id, b"gone")
+    again = await store_blob(blob_service, thread_id, b"gone")
     await threads.remove(db, thread_id, CALLER)
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET deleted_at = now() - interval '2 days' WHERE id = $1", thread_id)
@@ -238,9 +240,9 @@ async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
         await blob_service.find(again.blob_id)
     collector = BlobGarbageCollector(db, blob_service.store)
     assert (await collector.due(), await collector.collect()) == (0, 0)
-    await age(db)
+    await age_objects(db)
     assert (await collector.due(), await collector.collect(), await collector.collect()) == (1, 1, 0)
-    assert not await there(blob_service.store, gone.sha256)
+    assert not await is_stored(blob_service.store, gone.sha256)
     assert await bytes_of(blob_service, kept) == b"kept"
 
 
@@ -248,17 +250,17 @@ async def test_no_blob_is_added_to_a_deleted_thread_or_run(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     lease = await lease_of(db, thread_id)
-    assert (await keep(blob_service, thread_id, run_id=lease.run_id)).size == 12
+    assert (await store_blob(blob_service, thread_id, run_id=lease.run_id)).size == 12
     await threads.reset(db, thread_id, CALLER, welcome="")
     with pytest.raises(RunNotFound):
-        await keep(blob_service, thread_id, run_id=lease.run_id)
+        await store_blob(blob_service, thread_id, run_id=lease.run_id)
     await threads.remove(db, thread_id, CALLER)
     with pytest.raises(ThreadNotFound):
-        await keep(blob_service, thread_id)
+        await store_blob(blob_service, thread_id)
     assert await count(db, "blobs") == 0
 
 
-class Slow:
+class SlowDeletions:
     """A store whose deletions wait for an event."""
 
     def __init__(self, store: BlobStore) -> None:
@@ -277,12 +279,12 @@ class Slow:
 async def test_a_writer_waits_for_the_collection_of_its_object_and_stores_it_again(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    await drop(db, await keep(blob_service, thread_id))
-    await age(db)
-    slow = Slow(blob_service.store)
+    await delete_row(db, await store_blob(blob_service, thread_id))
+    await age_objects(db)
+    slow = SlowDeletions(blob_service.store)
     collecting = asyncio.create_task(BlobGarbageCollector(db, slow).collect())  # type: ignore[arg-type]
     await asyncio.wait_for(slow.deleting.wait(), 10)
-    keeping = asyncio.create_task(keep(blob_service, thread_id))
+    keeping = asyncio.create_task(store_blob(blob_service, thread_id))
     done, _ = await asyncio.wait({keeping}, timeout=0.3)
     assert not done, "the writer waits for the row"
     slow.let.set()
@@ -299,14 +301,14 @@ async def _deleted_by_one_who_dies(db: Database, blob_service: BlobService, ref:
 async def test_a_collector_that_dies_between_bytes_and_row_loses_no_later_write(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
-    ref = await keep(blob_service, thread_id)
-    await drop(db, ref)
-    await age(db)
+    ref = await store_blob(blob_service, thread_id)
+    await delete_row(db, ref)
+    await age_objects(db)
     assert [sha.hex() for sha in await objects.release_unreferenced(db, 10)] == [ref.sha256]
     with pytest.raises(KeyError):
         await _deleted_by_one_who_dies(db, blob_service, ref)
-    assert await bytes_of(blob_service, await keep(blob_service, thread_id)) == b"En taro Adun"
-    await age(db)
+    assert await bytes_of(blob_service, await store_blob(blob_service, thread_id)) == b"En taro Adun"
+    await age_objects(db)
     assert await BlobGarbageCollector(db, blob_service.store).collect() == 0
 
 
@@ -319,15 +321,15 @@ async def test_collectors_and_writers_at_once_leave_every_blob_whole(
     db: Database, blob_service: BlobService, thread_id: UUID, head_start: float | None
 ) -> None:
     contents = [b"one", b"two"]
-    for ref in [await keep(blob_service, thread_id, content) for content in contents]:
-        await drop(db, ref)
-    await age(db)
+    for ref in [await store_blob(blob_service, thread_id, content) for content in contents]:
+        await delete_row(db, ref)
+    await age_objects(db)
     collecting = [asyncio.create_task(BlobGarbageCollector(db, blob_service.store).collect()) for _ in range(2)]
     if head_start is None:
         await asyncio.wait(collecting)
     else:
         await asyncio.sleep(head_start)
-    refs = await asyncio.gather(*(keep(blob_service, thread_id, contents[number % 2]) for number in range(4)))
+    refs = await asyncio.gather(*(store_blob(blob_service, thread_id, contents[number % 2]) for number in range(4)))
     collected = sum(await asyncio.gather(*collecting))
     assert [await bytes_of(blob_service, ref) for ref in refs] == [contents[number % 2] for number in range(4)]
     assert collected == 2 if head_start is None else collected <= 2
@@ -336,7 +338,7 @@ async def test_collectors_and_writers_at_once_leave_every_blob_whole(
 async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
     db: Database, blob_service: BlobService, thread_id: UUID, tmp_path: Path
 ) -> None:
-    kept = await keep(blob_service, thread_id, b"kept")
+    kept = await store_blob(blob_service, thread_id, b"kept")
     stray = tmp_path / "stray"
     stray.write_bytes(b"stray")
     key = hashlib.sha256(b"stray").hexdigest()
@@ -347,7 +349,7 @@ async def test_bytes_without_a_row_are_found_after_a_day_and_collected(
     await asyncio.sleep(1.1)  # a bucket's timestamps are whole seconds
     assert await collector.sweep(min_age_seconds=0) == 1
     assert await collector.collect() == 1
-    assert not await there(blob_service.store, key)
+    assert not await is_stored(blob_service.store, key)
     assert await bytes_of(blob_service, kept) == b"kept"
     assert await collector.sweep(min_age_seconds=0) == 0
 
@@ -364,7 +366,7 @@ async def test_a_store_of_another_database_is_not_swept(
 
 
 async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: BlobService, thread_id: UUID) -> None:
-    ref = await keep(blob_service, thread_id, os.urandom(4 * MEGABYTE))
+    ref = await store_blob(blob_service, thread_id, os.urandom(4 * MEGABYTE))
     blob = await blob_service.find(ref.blob_id)
     process = psutil.Process()
 
@@ -387,10 +389,12 @@ async def test_a_reader_that_gives_up_closes_what_it_had_open(blob_service: Blob
 
 async def test_a_thread_stores_bytes_up_to_its_quota(db: Database, blob_service: BlobService, thread_id: UUID) -> None:
     blob_service.quota = StorageQuota(thread=1000, guest=100)  # the threads of these tests belong to guests
-    await keep(blob_service, thread_id, b"x" * 60)
-    found = await asyncio.gather(*(keep(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True)
-    assert [type(one) for one in found if isinstance(one, Exception)] == [PayloadTooLarge] * 3
-    await keep(blob_service, await new_thread(db), b"z" * 100)
+    await store_blob(blob_service, thread_id, b"x" * 60)
+    found = await asyncio.gather(
+        *(store_blob(blob_service, thread_id, b"y" * 30) for _ in range(4)), return_exceptions=True
+    )
+    assert [type(result) for result in found if isinstance(result, Exception)] == [PayloadTooLarge] * 3
+    await store_blob(blob_service, await new_thread(db), b"z" * 100)
 
 
 async def test_a_spool_accepts_bytes_up_to_its_limit(blob_service: BlobService, tmp_path: Path) -> None:
@@ -437,8 +441,10 @@ async def test_uploads_are_attached_once_in_the_requested_order(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
     author = ids.new()
-    refs = [await keep(blob_service, thread_id, data, author_id=author, attached=False) for data in (b"one", b"two")]
-    foreign = await keep(blob_service, await new_thread(db), author_id=author, attached=False)
+    refs = [
+        await store_blob(blob_service, thread_id, data, author_id=author, attached=False) for data in (b"one", b"two")
+    ]
+    foreign = await store_blob(blob_service, await new_thread(db), author_id=author, attached=False)
     named = [ref.blob_id for ref in reversed(refs)]
     for wrong in ([foreign.blob_id], [ids.new()], [*named, named[0]]):
         with pytest.raises(InvalidInput):
@@ -460,11 +466,11 @@ async def test_the_number_of_pending_uploads_is_limited(
     monkeypatch.setattr(blobs, "MAX_UNATTACHED", 3)
     author = ids.new()
     for _ in range(3):
-        await keep(blob_service, thread_id, author_id=author, attached=False)
+        await store_blob(blob_service, thread_id, author_id=author, attached=False)
     for place, who in ((thread_id, ids.new()), (await new_thread(db), author)):
         with pytest.raises(RateLimited):
-            await keep(blob_service, place, author_id=who, attached=False)
-    await keep(blob_service, thread_id)
+            await store_blob(blob_service, place, author_id=who, attached=False)
+    await store_blob(blob_service, thread_id)
 
 
 async def test_files_left_by_a_crash_are_not_objects_and_are_cleared(tmp_path: Path) -> None:
@@ -489,7 +495,7 @@ def test_folders_of_dead_processes_are_cleared_and_those_of_live_ones_stay(tmp_p
 
 
 async def test_a_bucket_has_presigned_urls_and_a_folder_has_none(blob_service: BlobService, thread_id: UUID) -> None:
-    ref = await keep(blob_service, thread_id)
+    ref = await store_blob(blob_service, thread_id)
     url = await blob_service.store.signed_url(
         ref.sha256, media_type="text/plain", disposition='attachment; filename="a.txt"', seconds=60
     )
@@ -513,7 +519,7 @@ async def test_an_unreachable_store_is_reported_and_no_blob_is_half_stored(
     for store in (S3BlobStore(BUCKET, connect_timeout=1), FilesystemBlobStore(tmp_path / "file" / "blobs")):
         blob_service = BlobService(db, store, folder=tmp_path)
         with pytest.raises(Unavailable):
-            await keep(blob_service, thread_id)
+            await store_blob(blob_service, thread_id)
         with pytest.raises(Unavailable):
             await blob_service.check()
         assert not await blob_service.is_healthy()
@@ -542,8 +548,8 @@ async def test_all_guests_share_a_daily_quota_that_does_not_affect_users(
 ) -> None:
     blob_service.quota = StorageQuota(thread=10_000, guest=10_000, guests_a_day=4096)
     for number in range(4):
-        await keep(blob_service, await new_thread(db), bytes([number]) * 1000)
+        await store_blob(blob_service, await new_thread(db), bytes([number]) * 1000)
     with pytest.raises(RateLimited):
-        await keep(blob_service, await new_thread(db), b"x" * 1000)
+        await store_blob(blob_service, await new_thread(db), b"x" * 1000)
     owned = await owned_thread(db, await person(db))
-    await keep(blob_service, owned, b"x" * 1000)
+    await store_blob(blob_service, owned, b"x" * 1000)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from khala.store.postgres.database import Database
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.callers import owned_thread, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
@@ -52,21 +52,21 @@ async def working(postgres_url: str, template: str, provider: Server) -> AsyncIt
         yield inside
 
 
-async def patched(thread: Thread, **body: Any) -> httpx.Response:
+async def patch(thread: Thread, **body: Any) -> httpx.Response:
     return await thread.http.patch(f"/api/threads/{thread.id}", json=body, headers=thread.headers)
 
 
-async def leaf(thread: Thread) -> str | None:
+async def active_leaf(thread: Thread) -> str | None:
     found: str | None = (await thread.snapshot())["thread"].get("activeLeaf")
     return found
 
 
 async def message(thread: Thread, message_id: str) -> dict[str, Any]:
-    (found,) = [one for one in (await thread.snapshot())["messages"] if one["id"] == message_id]
+    (found,) = [message for message in (await thread.snapshot())["messages"] if message["id"] == message_id]
     return dict(found)
 
 
-async def again(thread: Thread, message_id: str, **more: Any) -> dict[str, Any]:
+async def regenerate(thread: Thread, message_id: str, **more: Any) -> dict[str, Any]:
     return dict((await thread.post("regenerate", {"messageId": message_id} | more)).raise_for_status().json())
 
 
@@ -74,33 +74,33 @@ async def cancel(thread: Thread, sent: dict[str, Any]) -> None:
     (await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)).raise_for_status()
 
 
-async def answered(thread: Thread, sent: dict[str, Any]) -> dict[str, Any]:
+async def wait_for_answer(thread: Thread, sent: dict[str, Any]) -> dict[str, Any]:
     assert (await thread.ended(sent["runId"]))["status"] == "final"
     return sent
 
 
-def prompt(provider: Server) -> list[tuple[str, str]]:
+def last_prompt(provider: Server) -> list[tuple[str, str]]:
     """The messages of the last request to the model, as roles and contents."""
-    return [(one["role"], one["content"]) for one in provider.calls[-1].body["messages"]]
+    return [(message["role"], message["content"]) for message in provider.calls[-1].body["messages"]]
 
 
 async def test_a_thread_names_its_active_leaf(server: InProcessServer) -> None:
     thread = await server.thread()
     [welcome] = (await thread.snapshot())["messages"]
-    assert await leaf(thread) == welcome["id"]
+    assert await active_leaf(thread) == welcome["id"]
     sent = await thread.send("Hello")
-    assert await leaf(thread) == sent["assistantMessageId"]
+    assert await active_leaf(thread) == sent["assistantMessageId"]
     [listed] = (await server.http.get("/api/threads", headers=thread.headers)).json()["items"]
     assert listed["activeLeaf"] == sent["assistantMessageId"]
     await cancel(thread, sent)
-    assert await leaf(thread) == sent["assistantMessageId"]
+    assert await active_leaf(thread) == sent["assistantMessageId"]
 
 
 async def test_an_empty_thread_has_no_active_leaf_and_a_reset_removes_it(working: InProcessServer) -> None:
     thread = await working.thread()
-    assert await leaf(thread) is None
-    await answered(thread, await thread.send("Hello"))
-    assert await leaf(thread) is not None
+    assert await active_leaf(thread) is None
+    await wait_for_answer(thread, await thread.send("Hello"))
+    assert await active_leaf(thread) is not None
     assert "activeLeaf" not in (await thread.post("reset")).raise_for_status().json()
 
 
@@ -122,21 +122,21 @@ async def test_choosing_another_branch_changes_it_for_every_observer(server: InP
     sent = await thread.send("Hello")
     async with socket(server) as feed:
         revision = (await feed.subscribe(thread))["revision"]
-        chosen = await patched(thread, activeLeaf=welcome["id"])
+        chosen = await patch(thread, activeLeaf=welcome["id"])
         assert (chosen.status_code, chosen.json()["activeLeaf"]) == (200, welcome["id"])
         delta = await feed.next()
         assert (delta["from"], delta["revision"], delta["messages"]) == (revision, revision + 1, [])
         assert delta["thread"] == chosen.json() == (await thread.snapshot())["thread"]
-        assert (await patched(thread, activeLeaf=welcome["id"])).json() == chosen.json(), (
+        assert (await patch(thread, activeLeaf=welcome["id"])).json() == chosen.json(), (
             "choosing the active leaf again changes nothing"
         )
         await feed.expect_nothing()
     other = await thread.send("Good day", options={"ifBusy": "queue"})
     assert (await message(thread, other["userMessageId"]))["parentId"] == welcome["id"]
     assert (await message(thread, sent["userMessageId"]))["parentId"] == welcome["id"]
-    assert await leaf(thread) == other["assistantMessageId"]
+    assert await active_leaf(thread) == other["assistantMessageId"]
     explicit = await thread.send("Hm", parentId=sent["assistantMessageId"], options={"ifBusy": "queue"})
-    assert await leaf(thread) == explicit["assistantMessageId"]
+    assert await active_leaf(thread) == explicit["assistantMessageId"]
 
 
 async def test_choosing_another_branch_updates_the_members_thread_lists(
@@ -161,7 +161,7 @@ async def test_an_active_leaf_must_be_a_message_of_the_thread(server: InProcessS
     elsewhere = (await other.send("Elsewhere"))["userMessageId"]
     before = await thread.snapshot()
     for wrong in (elsewhere, str(uuid.uuid4()), None, "abc"):
-        problem = told(await patched(thread, activeLeaf=wrong, title="Not this either"), 400, "invalid_input")
+        problem = assert_problem(await patch(thread, activeLeaf=wrong, title="Not this either"), 400, "invalid_input")
         assert [error["path"] for error in problem["errors"]] == ["activeLeaf"]
     assert await thread.snapshot() == before
 
@@ -188,7 +188,7 @@ async def test_a_regenerated_answer_is_a_sibling_of_the_first(server: InProcessS
     assert (head["id"], head["parentId"], head["status"]) == (answer_id, sent["userMessageId"], "streaming")
     assert (head["runId"], delta["thread"]["activeLeaf"]) == (made["runId"], answer_id)
     messages = (await thread.snapshot())["messages"]
-    assert [one["id"] for one in messages[1:]] == [sent["userMessageId"], sent["assistantMessageId"], answer_id]
+    assert [message["id"] for message in messages[1:]] == [sent["userMessageId"], sent["assistantMessageId"], answer_id]
     assert messages[2]["status"] == "canceled"
 
 
@@ -219,20 +219,22 @@ async def test_only_questions_of_the_thread_can_be_regenerated(server: InProcess
     await cancel(thread, sent)
     before = await thread.snapshot()
     for wrong in (welcome["id"], sent["assistantMessageId"], elsewhere["userMessageId"], str(uuid.uuid4())):
-        problem = told(await thread.post("regenerate", {"messageId": wrong}), 400, "invalid_input")
+        problem = assert_problem(await thread.post("regenerate", {"messageId": wrong}), 400, "invalid_input")
         assert [error["path"] for error in problem["errors"]] == ["messageId"]
     question = sent["userMessageId"]
     for taken in (question, welcome["id"], elsewhere["assistantMessageId"]):
-        problem = told(await thread.post("regenerate", {"messageId": question, "answerId": taken}), 409, "conflict")
+        problem = assert_problem(
+            await thread.post("regenerate", {"messageId": question, "answerId": taken}), 409, "conflict"
+        )
         assert problem["detail"] == "This answerId is taken."
     for body, path in (
         ({"options": {"model": "openai:gpt-none"}}, "options.model"),
         ({"options": {"tools": ["\0"]}}, "options"),
         ({"answerId": "abc"}, "answerId"),
     ):
-        problem = told(await thread.post("regenerate", {"messageId": question} | body), 400, "invalid_input")
+        problem = assert_problem(await thread.post("regenerate", {"messageId": question} | body), 400, "invalid_input")
         assert [error["path"] for error in problem["errors"]] == [path]
-    told(await thread.post("regenerate"), 400, "invalid_input")
+    assert_problem(await thread.post("regenerate"), 400, "invalid_input")
     assert await thread.snapshot() == before
 
 
@@ -240,10 +242,10 @@ async def test_a_regenerate_waits_interrupts_or_is_refused_as_a_send(server: InP
     thread = await server.thread()
     first = await thread.send("One")
     question = first["userMessageId"]
-    told(await thread.post("regenerate", {"messageId": question}), 409, "run_active")
-    waiting = await again(thread, question, options={"ifBusy": "queue"})
-    interrupting = await again(thread, question, options={"ifBusy": "interrupt"})
-    states = [(await thread.run(one["runId"]))["status"] for one in (first, waiting, interrupting)]
+    assert_problem(await thread.post("regenerate", {"messageId": question}), 409, "run_active")
+    waiting = await regenerate(thread, question, options={"ifBusy": "queue"})
+    interrupting = await regenerate(thread, question, options={"ifBusy": "interrupt"})
+    states = [(await thread.run(each_sent["runId"]))["status"] for each_sent in (first, waiting, interrupting)]
     assert states == ["canceled", "canceled", "queued"]
 
 
@@ -264,12 +266,12 @@ async def test_a_regenerate_uses_budgets_as_a_send(database_url: str) -> None:
         queued = {"messageId": sent["userMessageId"], "options": {"ifBusy": "queue"}}
         waiting = await thread.post("regenerate", queued)
         assert waiting.status_code == 202
-        told(await thread.post("regenerate", queued), 429, "rate_limited")
+        assert_problem(await thread.post("regenerate", queued), 429, "rate_limited")
         await cancel(thread, sent)
         problem = await thread.post("regenerate", queued)
-        told(problem, 429, "budget_exhausted")
+        assert_problem(problem, 429, "budget_exhausted")
         assert int(problem.headers["retry-after"]) > 0
-        assert await leaf(thread) == waiting.json()["assistantMessageId"]
+        assert await active_leaf(thread) == waiting.json()["assistantMessageId"]
 
 
 async def test_runs_are_executed_in_the_order_of_their_requests(server: InProcessServer, store: Database) -> None:
@@ -277,13 +279,13 @@ async def test_runs_are_executed_in_the_order_of_their_requests(server: InProces
     first = await thread.send("One")
     queued: dict[str, Any] = {"options": {"ifBusy": "queue"}}
     second = await thread.send("Two", **queued)
-    third = await again(thread, first["userMessageId"], **queued)
+    third = await regenerate(thread, first["userMessageId"], **queued)
     fourth = await thread.send("Three", **queued)
-    fifth = await again(thread, second["userMessageId"], **queued)
-    order = [one["runId"] for one in (first, second, third, fourth, fifth)]
+    fifth = await regenerate(thread, second["userMessageId"], **queued)
+    order = [each_sent["runId"] for each_sent in (first, second, third, fourth, fifth)]
     begun: list[str] = []
     for _ in order:
-        mine = [one.lease for one in await claim(store) if str(one.lease.thread_id) == thread.id]
+        mine = [claimed.lease for claimed in await claim(store) if str(claimed.lease.thread_id) == thread.id]
         assert len(mine) == 1, "a thread has one running run at a time"
         begun.append(str(mine[0].run_id))
         await write(store, ending(mine[0], 0, ()))
@@ -294,32 +296,32 @@ async def test_a_send_after_any_message_has_the_history_from_the_root_to_it(
     working: InProcessServer, provider: Server
 ) -> None:
     thread = await working.thread()
-    said = ("assistant", "Hello, world!")
-    one = await answered(thread, await thread.send("One"))
-    two = await answered(thread, await thread.send("Two"))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two")]
-    await answered(thread, await thread.send("Instead of two", parentId=one["assistantMessageId"]))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Instead of two")]
-    await answered(thread, await thread.send("Three"))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Instead of two"), said, ("user", "Three")]
-    (await patched(thread, activeLeaf=two["assistantMessageId"])).raise_for_status()
-    await answered(thread, await thread.send("After two"))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two"), said, ("user", "After two")]
+    answer = ("assistant", "Hello, world!")
+    first = await wait_for_answer(thread, await thread.send("One"))
+    two = await wait_for_answer(thread, await thread.send("Two"))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Two")]
+    await wait_for_answer(thread, await thread.send("Instead of two", parentId=first["assistantMessageId"]))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Instead of two")]
+    await wait_for_answer(thread, await thread.send("Three"))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Instead of two"), answer, ("user", "Three")]
+    (await patch(thread, activeLeaf=two["assistantMessageId"])).raise_for_status()
+    await wait_for_answer(thread, await thread.send("After two"))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Two"), answer, ("user", "After two")]
 
 
 async def test_a_regenerated_answer_has_neither_its_siblings_nor_later_messages_in_its_prompt(
     working: InProcessServer, provider: Server
 ) -> None:
     thread = await working.thread()
-    said = ("assistant", "Hello, world!")
-    await answered(thread, await thread.send("One"))
-    two = await answered(thread, await thread.send("Two"))
-    await answered(thread, await thread.send("Three"))
-    other = await answered(thread, await again(thread, two["userMessageId"]))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two")]
+    answer = ("assistant", "Hello, world!")
+    await wait_for_answer(thread, await thread.send("One"))
+    two = await wait_for_answer(thread, await thread.send("Two"))
+    await wait_for_answer(thread, await thread.send("Three"))
+    other = await wait_for_answer(thread, await regenerate(thread, two["userMessageId"]))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Two")]
     assert text_of(await message(thread, other["assistantMessageId"])) == "Hello, world!"
-    await answered(thread, await thread.send("Four"))
-    assert prompt(provider)[1:] == [("user", "One"), said, ("user", "Two"), said, ("user", "Four")]
+    await wait_for_answer(thread, await thread.send("Four"))
+    assert last_prompt(provider)[1:] == [("user", "One"), answer, ("user", "Two"), answer, ("user", "Four")]
     assert len((await thread.snapshot())["messages"]) == 9
 
 
@@ -329,15 +331,15 @@ async def test_instructions_of_a_run_reach_the_model_only_then_and_before_the_th
     db = Database(working.database_url)
     owner = await person(db)
     await db.close()
-    asked = {"model": "khala", "messages": [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "A"}]}
-    completed = (await working.http.post("/v1/chat/completions", json=asked, headers=owner.headers)).raise_for_status()
+    body = {"model": "khala", "messages": [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "A"}]}
+    completed = (await working.http.post("/v1/chat/completions", json=body, headers=owner.headers)).raise_for_status()
     thread = Thread(working.http, completed.headers["x-thread-id"], "")
     thread.headers = owner.headers
-    await answered(thread, await thread.send("B", options={"instructions": "Speak French."}))
-    assert prompt(provider)[0] == ("system", "Be brief.\n\nSpeak French.\n\nRhyme.")
-    await answered(thread, await thread.send("C"))
-    assert prompt(provider)[0] == ("system", "Be brief.\n\nRhyme.")
-    assert [one["role"] for one in provider.calls[-1].body["messages"]].count("system") == 1
+    await wait_for_answer(thread, await thread.send("B", options={"instructions": "Speak French."}))
+    assert last_prompt(provider)[0] == ("system", "Be brief.\n\nSpeak French.\n\nRhyme.")
+    await wait_for_answer(thread, await thread.send("C"))
+    assert last_prompt(provider)[0] == ("system", "Be brief.\n\nRhyme.")
+    assert [message["role"] for message in provider.calls[-1].body["messages"]].count("system") == 1
 
 
 async def test_a_regenerated_answer_continues_after_a_lost_executor(database_url: str) -> None:
@@ -346,7 +348,7 @@ async def test_a_regenerated_answer_continues_after_a_lost_executor(database_url
         thread = await server.thread()
         sent = await thread.send("/words=30 /pace=0")
         await cancel(thread, sent)
-        other = await again(thread, sent["userMessageId"])
+        other = await regenerate(thread, sent["userMessageId"])
         (dead,) = await claim(db, lease=0.2)
         await write(db, batch(dead.lease, 0, "word1 word2 wo"))
         async with khala(database_url):
@@ -367,4 +369,4 @@ async def test_a_message_without_a_parent_starts_a_new_branch_at_the_root(
     await thread.ended(other["runId"])
     assert "parentId" not in await message(thread, other["userMessageId"])
     assert "apple" not in str(provider.calls[-1].body)
-    assert await leaf(thread) == other["assistantMessageId"]
+    assert await active_leaf(thread) == other["assistantMessageId"]

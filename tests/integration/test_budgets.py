@@ -44,7 +44,7 @@ from khala.store.runs.receipts import ReceiptEntry
 from khala.store.schema.tables import users
 from khala.store.threads import sends, threads
 from khala.store.threads.sends import SendLimits, SendRequest
-from tests.integration.test_runs import answering, kinds, receipts, revisions
+from tests.integration.test_runs import khala_with_provider, kinds, receipts, revisions
 from tests.support.callers import person
 from tests.support.client import Thread, text_of
 from tests.support.in_process import InProcessServer, khala
@@ -97,7 +97,7 @@ async def levels(db: Database) -> Levels:
     return {(row["scope"], row["measure"]): (row["reserved"], row["settled"]) for row in rows}
 
 
-async def nothing_is_held(db: Database) -> Levels:
+async def assert_nothing_reserved(db: Database) -> Levels:
     """Assert that nothing is reserved and every entry is settled; returns the levels."""
     found = await levels(db)
     assert {place: held for place, (held, _) in found.items() if held} == {}
@@ -109,10 +109,12 @@ async def nothing_is_held(db: Database) -> Levels:
 async def outcomes(sending: list[Coroutine[Any, Any, SendResult]]) -> tuple[int, int]:
     """The number of sends that made a run, and of those that met a limit; any other outcome is an error."""
     found = await asyncio.gather(*sending, return_exceptions=True)
-    refused = [one for one in found if isinstance(one, BudgetExhausted)]
-    made = [one for one in found if isinstance(one, SendResult)]
-    assert len(made) + len(refused) == len(found), [one for one in found if not isinstance(one, SendResult)][:3]
-    assert all(one.retry_after and one.retry_after <= HOUR_SECONDS for one in refused)
+    refused = [result for result in found if isinstance(result, BudgetExhausted)]
+    made = [result for result in found if isinstance(result, SendResult)]
+    assert len(made) + len(refused) == len(found), [result for result in found if not isinstance(result, SendResult)][
+        :3
+    ]
+    assert all(response.retry_after and response.retry_after <= HOUR_SECONDS for response in refused)
     return len(made), len(refused)
 
 
@@ -138,7 +140,7 @@ async def test_a_hundred_sends_at_once_to_one_thread_use_a_budget_of_ten_exactly
     assert await count(db, "runs") == 10
 
 
-AMPLE = limited(*(msgspec.structs.replace(one, most=1000 * one.most) for one in USUAL.budgets.limits))
+AMPLE = limited(*(msgspec.structs.replace(limit_, most=1000 * limit_.most) for limit_ in USUAL.budgets.limits))
 """Room for runs that are all cut off and count as all that they reserved: how many are is a matter of speed."""
 
 
@@ -149,13 +151,13 @@ async def test_sends_that_interrupt_each_other_and_end_never_deadlock(db: Databa
         for _ in range(12):
             sent = await ask(db, place, limits=AMPLE, if_busy="interrupt")
             await ledger.extend(db, sent.run_id, {"usd": Decimal("0.01"), "tokens": Decimal(3000)})
-            for one in await claim(db, most=2, lease=0.01):
-                await write(db, ending(one.lease, one.next_seq, ()))
+            for claimed in await claim(db, most=2, lease=0.01):
+                await write(db, ending(claimed.lease, claimed.next_seq, ()))
 
     await asyncio.gather(*map(work, places))
     for place in places:
         await threads.remove(db, place, CALLER)
-    assert (await nothing_is_held(db))["key", "runs"] == (0, 72)
+    assert (await assert_nothing_reserved(db))["key", "runs"] == (0, 72)
 
 
 async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database) -> None:
@@ -169,14 +171,14 @@ async def test_a_send_that_is_refused_or_repeated_reserves_nothing(db: Database)
     with pytest.raises(RateLimited):
         await ask(db, place, limits=SendLimits(per_owner=1, budgets=USUAL.budgets))
     with pytest.raises(Conflict):
-        await _taken(db, sent)
+        await _send_with_same_id(db, sent)
     assert await levels(db) == before
     with pytest.raises(BudgetExhausted):
         await ask(db, place, limits=limited(*USUAL.budgets.limits[1:], limit("key", "runs", 1, HOUR_SECONDS)))
     assert await levels(db) == before
 
 
-async def _taken(db: Database, sent: SendResult) -> None:
+async def _send_with_same_id(db: Database, sent: SendResult) -> None:
     other = await new_thread(db)
     question = SendRequest(thread_id=other, message_id=sent.user_message_id, text="?", options=RunOptions())
     await sends.send(db, question, CALLER, USUAL)
@@ -202,8 +204,8 @@ async def test_a_new_window_has_its_full_budget(db: Database) -> None:
             await driver.execute(f"UPDATE {table} SET starts_at = starts_at - interval '1 hour'")
         await driver.execute("UPDATE budgets SET ends_at = ends_at - interval '1 hour'")
     await ask(db, place, limits=tight)
-    for one in await claim(db) + await claim(db):
-        await write(db, ending(one.lease, 0, ()))
+    for claimed in await claim(db) + await claim(db):
+        await write(db, ending(claimed.lease, 0, ()))
     assert (await levels(db))["key", "runs"] == (1, 1)
 
 
@@ -226,8 +228,8 @@ async def finish(db: Database, lease: Lease) -> None:
 
 
 async def crash_and_take_over(db: Database, lease: Lease) -> None:
-    said = batch(lease, 0, "a")
-    await write(db, Batch(lease=lease, parts=said.parts, receipts=[receipt(0)]))
+    first = batch(lease, 0, "a")
+    await write(db, Batch(lease=lease, parts=first.parts, receipts=[receipt(0)]))
     await lapse(db)
     (later,) = await claim(db)
     await ledger.extend(db, lease.run_id, {"usd": Decimal("0.03")})
@@ -289,16 +291,16 @@ async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: 
     assert held["key", "usd"] == held["anonymous", "usd"] == (INITIAL_RESERVATION["usd"], 0)
     assert held["key", "runs"] == (1, 0)
     assert ("run", "usd") not in held
-    (one,) = await claim(db)
-    assert one.lease.run_id == sent.run_id
-    await end(db, one.lease)
-    found = await nothing_is_held(db)
+    (claimed,) = await claim(db)
+    assert claimed.lease.run_id == sent.run_id
+    await end(db, claimed.lease)
+    found = await assert_nothing_reserved(db)
     assert found["key", "runs"] == (0, 1)
     assert found["key", "usd"] == found["anonymous", "usd"] == (0, Decimal(str(usd)))
     assert found["key", "tokens"] == (0, Decimal(str(tokens)))
     async with db.driver() as driver:
         await ledger.settle(driver, [Settlement(run_id=sent.run_id, thread_id=sent.thread_id, cut_off=True)])
-    assert await nothing_is_held(db) == found
+    assert await assert_nothing_reserved(db) == found
 
 
 async def test_a_provider_with_absurd_usage_does_not_keep_a_run_from_ending(db: Database) -> None:
@@ -308,7 +310,7 @@ async def test_a_provider_with_absurd_usage_does_not_keep_a_run_from_ending(db: 
     usage = {"inputTokens": 10**15, "outputTokens": -1}
     nonsense = entry(0, json.dumps({"usage": usage, "totalMs": -5}), None)
     assert await write(db, Batch(lease=lease, parts=last.parts, receipts=[nonsense], ending=last.ending))
-    found = await nothing_is_held(db)
+    found = await assert_nothing_reserved(db)
     assert found["key", "tokens"] == (0, ledger.MAX_SETTLED)
     assert found["thread", "seconds"] == (0, 0)
 
@@ -316,14 +318,14 @@ async def test_a_provider_with_absurd_usage_does_not_keep_a_run_from_ending(db: 
 async def test_seconds_count_the_time_of_model_calls(db: Database) -> None:
     await ask(db, await new_thread(db), limits=USUAL)
     await finish(db, (await claim(db))[0].lease)
-    assert (await nothing_is_held(db))["thread", "seconds"] == (0, Decimal("2.5"))
+    assert (await assert_nothing_reserved(db))["thread", "seconds"] == (0, Decimal("2.5"))
 
 
 async def test_a_group_commit_ends_many_runs_in_as_many_statements_as_one(db: Database) -> None:
     places = [await new_thread(db) for _ in range(30)]
     for place in places:
         await ask(db, place, limits=USUAL)
-    leases = [one.lease for one in await claim(db)]
+    leases = [claimed.lease for claimed in await claim(db)]
     statements: list[str] = []
     counts: list[int] = []
     # On first use, the driver also queries the types.
@@ -334,7 +336,7 @@ async def test_a_group_commit_ends_many_runs_in_as_many_statements_as_one(db: Da
         counts.append(len(statements))
         statements.clear()
     assert counts[1] == counts[2]
-    assert (await nothing_is_held(db))["key", "runs"] == (0, 30)
+    assert (await assert_nothing_reserved(db))["key", "runs"] == (0, 30)
 
 
 async def test_a_claim_moves_open_reservations_to_the_user_and_leaves_settled_ones(db: Database) -> None:
@@ -352,10 +354,10 @@ async def test_a_claim_moves_open_reservations_to_the_user_and_leaves_settled_on
     assert found["user", "runs"] == (1, 0)
     assert found["user", "usd"] == (INITIAL_RESERVATION["usd"], 0)
     assert found["anonymous", "usd"] == (2 * INITIAL_RESERVATION["usd"], Decimal("0.003"))
-    for one in await claim(db):
-        await ledger.extend(db, one.lease.run_id, {"usd": Decimal("0.4"), "tokens": Decimal(5000)})
-        await finish(db, one.lease)
-    found = await nothing_is_held(db)
+    for claimed in await claim(db):
+        await ledger.extend(db, claimed.lease.run_id, {"usd": Decimal("0.4"), "tokens": Decimal(5000)})
+        await finish(db, claimed.lease)
+    found = await assert_nothing_reserved(db)
     assert found["user", "runs"] == (0, 1)
     assert found["user", "usd"] == (0, Decimal("0.003"))
     assert found["key", "usd"] == (0, Decimal("0.006"))
@@ -365,7 +367,7 @@ async def test_an_extension_fits_every_budget_or_reserves_nothing(db: Database) 
     tight = limited(limit("key", "usd", 1), limit("anonymous", "usd", "0.02"))
     sent = await ask(db, await new_thread(db), limits=tight)
     entries = await ledger.extend(db, sent.run_id, {"usd": Decimal("0.01")})
-    assert {one.scope: one.reserved for one in entries} == {"key": Decimal("0.03"), "anonymous": Decimal("0.02")}
+    assert {entry.scope: entry.reserved for entry in entries} == {"key": Decimal("0.03"), "anonymous": Decimal("0.02")}
     before = await levels(db)
     with pytest.raises(BudgetExhausted, match="guests"):
         await ledger.extend(db, sent.run_id, {"usd": Decimal("0.04")})
@@ -410,8 +412,8 @@ async def test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_
         await ask(
             db, place, limits=limited(limit("key", "runs", 9, HOUR_SECONDS), limit("thread", "runs", 9, HOUR_SECONDS))
         )
-    (one,) = await claim(db)
-    await finish(db, one.lease)
+    (claimed,) = await claim(db)
+    await finish(db, claimed.lease)
     async with db.driver() as driver:
         await driver.execute("UPDATE usage_ledger SET created_at = now() - interval '8 days'")
         await driver.execute("UPDATE budgets SET ends_at = now() - interval '2 days'")
@@ -429,7 +431,7 @@ async def test_callers_see_the_use_of_their_own_limits(db: Database) -> None:
     await finish(db, (await claim(db))[0].lease)
     await ask(db, place, limits=USUAL)
     async with db.driver() as driver:
-        found = {one.measure: one for one in await windows.read_usage(driver, CALLER, USUAL.budgets)}
+        found = {usage.measure: usage for usage in await windows.read_usage(driver, CALLER, USUAL.budgets)}
         assert await windows.read_usage(driver, Caller(), USUAL.budgets) == []
         (other,) = await windows.read_usage(
             driver, Caller(user_id=ids.new()), BudgetPolicy(limits=(limit("user", "usd", "10.50"),))
@@ -464,8 +466,8 @@ async def play(database_url: str, script: list[tuple[str, int]]) -> None:
                 await connection.execute(text(f"DELETE FROM {table}"))
         places = [await new_thread(db) for _ in range(4)]
         overshoot = Decimal(0)
-        for what, which in script:
-            overshoot += await step(db, what, places[which])
+        for action, which in script:
+            overshoot += await perform(db, action, places[which])
             await levels(db)
             async with db.driver() as driver:
                 rows = await driver.fetch("SELECT * FROM budgets")
@@ -477,7 +479,7 @@ async def play(database_url: str, script: list[tuple[str, int]]) -> None:
                 assert row["reserved"] + row["settled"] <= most + overshoot
         for place in places:
             await threads.remove(db, place, CALLER)
-        await nothing_is_held(db)
+        await assert_nothing_reserved(db)
     finally:
         await db.close()
 
@@ -487,27 +489,27 @@ OVER = Decimal("0.001")
 """How far a run goes beyond what it has reserved, before it is measured again."""
 
 
-async def step(db: Database, what: str, place: UUID) -> Decimal:
+async def perform(db: Database, action: str, place: UUID) -> Decimal:
     """Perform the action; returns by how much it allows the use to exceed the limits."""
     async with db.driver() as driver:
         run_id = await driver.fetchval(
             "SELECT id FROM runs WHERE thread_id = $1 AND status IN ('queued', 'running') ORDER BY id", place
         )
     with contextlib.suppress(BudgetExhausted):
-        if what == "send":
+        if action == "send":
             await ask(db, place, limits=TIGHT)
-        elif what == "extend" and run_id:
+        elif action == "extend" and run_id:
             await ledger.extend(db, run_id, {"usd": Decimal("0.007"), "tokens": Decimal(9)})
-        elif what == "cancel" and run_id:
+        elif action == "cancel" and run_id:
             await runs.cancel(db, run_id, CALLER)
-        elif what == "lapse":
+        elif action == "lapse":
             await lapse(db)
-        elif what == "finish" and run_id:
-            return await finish_over(db, run_id)
+        elif action == "finish" and run_id:
+            return await finish_with_random_use(db, run_id)
     return Decimal(0)
 
 
-async def finish_over(db: Database, run_id: UUID) -> Decimal:
+async def finish_with_random_use(db: Database, run_id: UUID) -> Decimal:
     await claim(db)
     async with db.driver() as driver:
         row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1 AND status = 'running'", run_id)
@@ -522,7 +524,7 @@ async def finish_over(db: Database, run_id: UUID) -> Decimal:
     return OVER
 
 
-async def of_one_key(server: InProcessServer, number: int) -> list[Thread]:
+async def threads_of_one_key(server: InProcessServer, number: int) -> list[Thread]:
     """So many threads of one anonymous key."""
     key = uuid.uuid4().hex * 2
     made = [
@@ -533,7 +535,7 @@ async def of_one_key(server: InProcessServer, number: int) -> list[Thread]:
 
 async def test_a_limit_reached_before_a_run_begins_is_a_429_with_retry_after(database_url: str) -> None:
     async with khala(database_url, with_executor=False, KHALA_ANON_RUNS_PER_HOUR="1") as server:
-        (thread,) = await of_one_key(server, 1)
+        (thread,) = await threads_of_one_key(server, 1)
         sent = await thread.send("One")
         refused = await thread.post("send", {"text": "Two", "options": {"ifBusy": "queue"}})
         assert (refused.status_code, refused.json()["code"]) == (429, "budget_exhausted")
@@ -555,29 +557,33 @@ async def test_many_priced_runs_at_once_exceed_the_limit_by_at_most_a_token_each
     most, many, length = Decimal("0.1"), 10, 9000
     reply = Reply(tokens=WORDS * length, pace=1000, usage=(20, length))
     env = GPT_4O | {"KHALA_ANON_USD_PER_DAY": str(most), "KHALA_ANON_TOKENS_PER_DAY": "0"}
-    async with answering(database_url, *[reply] * many, **env) as (server, _):
-        places = await of_one_key(server, many)
+    async with khala_with_provider(database_url, *[reply] * many, **env) as (server, _):
+        places = await threads_of_one_key(server, many)
         answers = await asyncio.gather(*(thread.post("send", {"text": "Go on and on."}) for thread in places))
         # On a slow machine the first runs may have used up the budget before the last send.
-        made = [(thread, one.json()) for thread, one in zip(places, answers, strict=True) if one.status_code == 202]
+        made = [
+            (thread, response.json())
+            for thread, response in zip(places, answers, strict=True)
+            if response.status_code == 202
+        ]
         ended = [await thread.ended(sent["runId"], within=60) for thread, sent in made]
         again = await places[0].post("send", {"text": "More?"})
-    refused = [one for one in (*answers, again) if one.status_code != 202]
-    assert {(one.status_code, one.json()["code"]) for one in refused} == {(429, "budget_exhausted")}
+    refused = [answer for answer in (*answers, again) if answer.status_code != 202]
+    assert {(response.status_code, response.json()["code"]) for response in refused} == {(429, "budget_exhausted")}
     assert again in refused
     assert len(made) > 1
     assert {run["finish"]["reason"] for run in ended} == {"budget"}
     db = Database(database_url)
-    found = await nothing_is_held(db)
+    found = await assert_nothing_reserved(db)
     async with db.driver() as driver:
-        told = await driver.fetchval("SELECT sum(cost_usd) FROM receipts")
+        total = await driver.fetchval("SELECT sum(cost_usd) FROM receipts")
     await db.close()
     used = found["key", "usd"][1]
-    assert used == told == found["anonymous", "usd"][1]
+    assert used == total == found["anonymous", "usd"][1]
     assert most * Decimal("0.9") < used <= most + len(made) * 10 * TOKEN_USD
 
 
-async def budgeted(server: InProcessServer, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
+async def run_with_budget(server: InProcessServer, **budget: object) -> tuple[Thread, dict[str, Any], dict[str, Any]]:
     """Send with a budget; returns the thread, the run when it has ended, and the answer."""
     thread = await server.thread()
     sent = await thread.send("Go on and on.", options={"budget": budget})
@@ -585,7 +591,7 @@ async def budgeted(server: InProcessServer, **budget: object) -> tuple[Thread, d
     return thread, run, (await thread.snapshot())["messages"][-1]
 
 
-def ended_by_budget(run: dict[str, Any], message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
+def assert_ended_by_budget(run: dict[str, Any], message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
     assert (run["status"], message["status"], run["finish"]["reason"]) == ("error", "error", "budget")
     assert kinds(parts)[-3:] == ["text-delta", "error", "finish"]
     assert parts[-2]["data"]["code"] == "budget_exhausted"
@@ -596,13 +602,13 @@ def ended_by_budget(run: dict[str, Any], message: dict[str, Any], parts: list[di
 async def test_a_run_that_reaches_its_limit_in_midstream_ends_visibly(
     database_url: str, budget: dict[str, object]
 ) -> None:
-    async with answering(database_url, Reply(tokens=WORDS * 5000, pace=1000), **GPT_4O) as (server, provider):
-        thread, run, message = await budgeted(server, **budget)
+    async with khala_with_provider(database_url, Reply(tokens=WORDS * 5000, pace=1000), **GPT_4O) as (server, provider):
+        thread, run, message = await run_with_budget(server, **budget)
         parts = await thread.parts(run["id"])
         (found,) = await receipts(thread, run["id"])
         call = await provider.call(0)
         await asyncio.wait_for(call.gone.wait(), 5)
-    ended_by_budget(run, message, parts)
+    assert_ended_by_budget(run, message, parts)
     assert text_of(message).startswith("abc abc abc ")
     assert call.left is not None
     assert not call.completed
@@ -614,12 +620,12 @@ async def test_a_run_that_reaches_its_limit_in_midstream_ends_visibly(
 
 
 async def test_a_call_that_the_budget_does_not_allow_is_never_made(database_url: str) -> None:
-    async with answering(database_url, Reply(), **GPT_4O) as (server, provider):
-        thread, run, message = await budgeted(server, tokens=3)
+    async with khala_with_provider(database_url, Reply(), **GPT_4O) as (server, provider):
+        thread, run, message = await run_with_budget(server, tokens=3)
         parts = await thread.parts(run["id"])
         (found,) = await receipts(thread, run["id"])
         assert provider.calls == []
-    ended_by_budget(run, message, parts)
+    assert_ended_by_budget(run, message, parts)
     assert text_of(message) == parts[-2]["data"]["message"]
     assert (found["type"], found["data"]["outcome"]) == ("model", "budget_exhausted")
     assert found["data"]["usage"] == {"inputTokens": 0, "outputTokens": 0}
@@ -628,13 +634,13 @@ async def test_a_call_that_the_budget_does_not_allow_is_never_made(database_url:
 
 async def test_a_silent_model_is_stopped_when_the_time_budget_is_used_up(database_url: str) -> None:
     began = time.monotonic()
-    async with answering(database_url, Reply(tokens=WORDS * 9, hang_after=2), **GPT_4O) as (server, provider):
-        thread, run, message = await budgeted(server, seconds=0.5)
+    async with khala_with_provider(database_url, Reply(tokens=WORDS * 9, hang_after=2), **GPT_4O) as (server, provider):
+        thread, run, message = await run_with_budget(server, seconds=0.5)
         parts = await thread.parts(run["id"])
         (found,) = await receipts(thread, run["id"])
         call = await provider.call(0)
         await asyncio.wait_for(call.gone.wait(), 5)
-    ended_by_budget(run, message, parts)
+    assert_ended_by_budget(run, message, parts)
     assert text_of(message).startswith("abc abc \n\n")
     assert budgets.OUT_OF_TIME_MESSAGE in text_of(message)
     assert found["data"]["outcome"] == "budget_exhausted"
@@ -644,7 +650,7 @@ async def test_a_silent_model_is_stopped_when_the_time_budget_is_used_up(databas
 
 async def test_tokens_of_a_model_without_a_price_are_counted(database_url: str) -> None:
     env = {"KHALA_MODEL": "openai:my-own-model", "KHALA_ANON_TOKENS_PER_DAY": "2500"}
-    async with answering(database_url, Reply(tokens=WORDS * 9000, pace=8000), **env) as (server, _):
+    async with khala_with_provider(database_url, Reply(tokens=WORDS * 9000, pace=8000), **env) as (server, _):
         thread = await server.thread()
         sent = await thread.send("Go on and on.")
         run = await thread.ended(sent["runId"], within=15)
@@ -652,14 +658,14 @@ async def test_tokens_of_a_model_without_a_price_are_counted(database_url: str) 
     assert run["finish"]["reason"] == "budget"
     assert "costUsd" not in found
     db = Database(database_url)
-    used = (await nothing_is_held(db))["key", "tokens"][1]
+    used = (await assert_nothing_reserved(db))["key", "tokens"][1]
     await db.close()
     assert 2400 <= used <= 2510
 
 
 async def test_a_run_that_is_canceled_or_deleted_while_running_releases_its_reservation(database_url: str) -> None:
     reply = Reply(tokens=WORDS * 9, hang_after=3)
-    async with answering(database_url, reply, reply, **GPT_4O) as (server, provider):
+    async with khala_with_provider(database_url, reply, reply, **GPT_4O) as (server, provider):
         for at, end in enumerate(("cancel", "delete")):
             thread = await server.thread()
             sent = await thread.send("Hello?")
@@ -671,7 +677,7 @@ async def test_a_run_that_is_canceled_or_deleted_while_running_releases_its_rese
                 await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
             await asyncio.wait_for(call.gone.wait(), 5)
         db = Database(database_url)
-        found = await nothing_is_held(db)
+        found = await assert_nothing_reserved(db)
         await db.close()
     assert found["key", "runs"] == (0, 2)
     assert found["key", "usd"][1] > INITIAL_RESERVATION["usd"]
@@ -683,8 +689,8 @@ async def test_a_run_that_is_taken_over_continues_within_the_rest_of_its_budget(
         thread = await server.thread()
         sent = await thread.send("/words=900 /pace=0", options={"budget": {"tokens": 200}})
         (dead,) = await claim(db, most=1, lease=0.2)
-        said = batch(dead.lease, 0, "word1 word2 ")
-        await write(db, Batch(lease=dead.lease, parts=said.parts, receipts=[receipt(0)]))
+        written = batch(dead.lease, 0, "word1 word2 ")
+        await write(db, Batch(lease=dead.lease, parts=written.parts, receipts=[receipt(0)]))
         async with khala(database_url):
             run = await thread.ended(sent["runId"], within=15)
     async with db.driver() as driver:
@@ -694,7 +700,7 @@ async def test_a_run_that_is_taken_over_continues_within_the_rest_of_its_budget(
     assert (run["attempt"], run["finish"]["reason"]) == (2, "budget")
     assert rows[-1]["outcome"] == "budget_exhausted"
     assert sum(sum(json.loads(row["usage"]).values()) for row in rows) <= 205
-    await nothing_is_held(db)
+    await assert_nothing_reserved(db)
     await db.close()
 
 

@@ -40,7 +40,7 @@ async def claim(thread: Thread, who: Person, *, key: str | None = None) -> httpx
     return await thread.http.post(f"/api/threads/{thread.id}/claim", json=body, headers=who.headers)
 
 
-def seen_by(thread: Thread, who: Person) -> Thread:
+def thread_as(thread: Thread, who: Person) -> Thread:
     """The thread, requested by this user."""
     owned = Thread(thread.http, thread.id, "")
     owned.headers = who.headers
@@ -57,11 +57,11 @@ async def test_a_claim_keeps_the_id_and_the_transcript_sets_the_owner_and_clears
     claimed = await claim(thread, owner)
     assert claimed.status_code == 200
     assert (claimed.json()["id"], claimed.json()["ownerId"]) == (thread.id, str(owner.id))
-    after = await seen_by(thread, owner).snapshot()
+    after = await thread_as(thread, owner).snapshot()
     assert [text_of(message) for message in after["messages"]] == [text_of(message) for message in before["messages"]]
     assert after["revision"] == before["revision"] + 1
     assert [message.get("authorName") for message in after["messages"]] == [None, "Tassadar", None]
-    assert (await seen_by(thread, owner).run(sent["runId"]))["status"] == "final"
+    assert (await thread_as(thread, owner).run(sent["runId"]))["status"] == "final"
 
 
 async def test_after_a_claim_the_key_and_other_users_are_forbidden_and_a_second_claim_changes_nothing(
@@ -99,10 +99,12 @@ async def test_several_threads_are_claimed_in_one_request_and_all_stay_reachable
     threads = [await server.thread() for _ in range(3)]
     await claim(threads[1], other)
     items = [{"threadId": thread.id, "anonKey": thread.key} for thread in threads]
-    told = (await server.http.post("/api/claims", json={"items": items}, headers=owner.headers)).json()["items"]
-    assert told == [{"threadId": one.id} | ({"code": "forbidden"} if one is threads[1] else {}) for one in threads]
+    outcomes = (await server.http.post("/api/claims", json={"items": items}, headers=owner.headers)).json()["items"]
+    assert outcomes == [
+        {"threadId": thread.id} | ({"code": "forbidden"} if thread is threads[1] else {}) for thread in threads
+    ]
     listed = (await server.http.get("/api/threads", headers=owner.headers)).json()["items"]
-    assert [one["id"] for one in listed] == [threads[2].id, threads[0].id, before]
+    assert [entry["id"] for entry in listed] == [threads[2].id, threads[0].id, before]
 
 
 async def test_one_of_fifty_claims_at_once_succeeds_and_the_thread_has_one_owner(
@@ -110,11 +112,11 @@ async def test_one_of_fifty_claims_at_once_succeeds_and_the_thread_has_one_owner
 ) -> None:
     thread = await server.thread()
     people = [await person(store) for _ in range(MANY)]
-    answers = await asyncio.gather(*(claim(thread, one) for one in people))
-    winners = [one for one, answer in zip(people, answers, strict=True) if answer.status_code == 200]
+    answers = await asyncio.gather(*(claim(thread, claimer) for claimer in people))
+    winners = [candidate for candidate, answer in zip(people, answers, strict=True) if answer.status_code == 200]
     assert len(winners) == 1
     assert {answer.status_code for answer in answers} == {200, 403}
-    owner = (await seen_by(thread, winners[0]).snapshot())["thread"]
+    owner = (await thread_as(thread, winners[0]).snapshot())["thread"]
     assert (owner["ownerId"], owner["revision"]) == (str(winners[0].id), 2)
 
 
@@ -136,14 +138,14 @@ async def test_claims_and_sends_at_once_leave_a_whole_thread(server: InProcessSe
     assert claimed.status_code == 200
     sent = [answer.json() for answer in answers if answer.status_code == 202]
     assert {answer.status_code for answer in answers} <= {202, 403}
-    owned = seen_by(thread, owner)
-    for one in sent:
-        assert (await owned.ended(one["runId"]))["status"] == "final"
+    owned = thread_as(thread, owner)
+    for each_sent in sent:
+        assert (await owned.ended(each_sent["runId"]))["status"] == "final"
     messages = (await owned.snapshot())["messages"]
-    assert [one["id"] for one in messages if one["role"] == "user"] == [
-        one["userMessageId"] for one in sorted(sent, key=lambda one: one["revision"])
+    assert [message["id"] for message in messages if message["role"] == "user"] == [
+        response["userMessageId"] for response in sorted(sent, key=lambda candidate: candidate["revision"])
     ]
-    assert {one["authorId"] for one in messages if one["role"] == "user"} <= {str(owner.id)}
+    assert {message["authorId"] for message in messages if message["role"] == "user"} <= {str(owner.id)}
 
 
 async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_streaming(
@@ -166,9 +168,9 @@ async def test_a_claim_during_an_answer_revokes_the_key_and_the_owner_keeps_stre
             revision = frame["revision"]
             text += "".join(part["data"].get("text", "") for part in frame["parts"])
         assert revision > claimed_at
-    run = await seen_by(thread, owner).ended(sent["runId"])
+    run = await thread_as(thread, owner).ended(sent["runId"])
     assert run["status"] == "final"
-    answer = (await seen_by(thread, owner).snapshot())["messages"][-1]
+    answer = (await thread_as(thread, owner).snapshot())["messages"][-1]
     assert text_of(answer) == " ".join(f"word{number}" for number in range(1, 61))
 
 
@@ -176,7 +178,7 @@ async def test_claims_while_runs_end_leave_every_answer_whole(server: InProcessS
     for words in range(1, 11):
         thread, owner = await server.thread(), await person(store)
         sent = await thread.send(f"/words={words} /pace=200")
-        owned = seen_by(thread, owner)
+        owned = thread_as(thread, owner)
         assert (await claim(thread, owner)).status_code == 200
         await owned.ended(sent["runId"])
         answer = (await owned.snapshot())["messages"][-1]
@@ -204,7 +206,7 @@ async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(
     agent = await act(thread, f"/wait=1 {written} /then {later} /say Written.")
     await agent.until("completed")
     assert (await claim(thread, owner)).status_code == 200
-    agent.thread = seen_by(thread, owner)
+    agent.thread = thread_as(thread, owner)
     assert (await agent.ended())["status"] == "final"
     cards = await agent.cards()
     assert [card["state"] for card in cards] == ["completed"] * 3
@@ -223,4 +225,4 @@ async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(
 async def other_thread(server: InProcessServer, owner: Person) -> Thread:
     """Another thread of the user, whose tools use the same files."""
     made = (await server.http.post("/api/threads", json={}, headers=owner.headers)).json()
-    return seen_by(Thread(server.http, made["thread"]["id"], ""), owner)
+    return thread_as(Thread(server.http, made["thread"]["id"], ""), owner)

@@ -19,23 +19,23 @@ CONTEXT = 1000
 IN_SHORT = "They count to ten; the colour is green."
 
 
-def asks_for_summary(one: Call) -> bool:
-    return SUMMARISE in one.wire.prompt(one.body)
+def asks_for_summary(request: Call) -> bool:
+    return SUMMARISE in request.wire.prompt(request.body)
 
 
 def summaries(provider: Server) -> list[Call]:
-    return [one for one in provider.calls if asks_for_summary(one)]
+    return [call for call in provider.calls if asks_for_summary(call)]
 
 
-def told(one: Call) -> str:
-    return json.dumps(one.body["messages"])
+def prompt_text(request: Call) -> str:
+    return json.dumps(request.body["messages"])
 
 
 def answering(summary: Reply, otherwise: Callable[[Call], Reply]) -> Callable[[Call], Reply]:
-    return lambda one: summary if asks_for_summary(one) else otherwise(one)
+    return lambda request: summary if asks_for_summary(request) else otherwise(request)
 
 
-def at_length(one: Call) -> Reply:
+def long_answer(request: Call) -> Reply:
     return Reply(tokens=("answer " * 60,))
 
 
@@ -54,7 +54,7 @@ async def serve(
     await verified(database_url)
 
 
-async def say(thread: Thread, number: int, **options: Any) -> Agent:
+async def send_question(thread: Thread, number: int, **options: Any) -> Agent:
     agent = await act(thread, f"question{number} " + "padding " * 70, **({"tools": [], "autopilot": False} | options))
     await agent.ended()
     return agent
@@ -63,14 +63,14 @@ async def say(thread: Thread, number: int, **options: Any) -> Agent:
 async def until_summarised(thread: Thread, provider: Server) -> tuple[Agent, int]:
     """Send messages until a summary is requested; returns the answer that needed it, and the number of messages."""
     for number in range(1, 12):
-        agent = await say(thread, number)
+        agent = await send_question(thread, number)
         if summaries(provider):
             return agent, number
     raise AssertionError("no summary was asked for")
 
 
 async def test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summary(database_url: str) -> None:
-    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), at_length)) as (server, provider):
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), long_answer)) as (server, provider):
         thread = await server.thread()
         agent, count = await until_summarised(thread, provider)
         assert 3 <= count <= 6
@@ -78,63 +78,63 @@ async def test_a_long_thread_is_summarised_once_and_later_prompts_use_the_summar
         content = (await agent.message())["content"]
         assert content[0] == {"type": "compaction"} | part
         assert part["summary"] == IN_SHORT
-        assert part["messageId"] in [one["id"] for one in (await thread.snapshot())["messages"]]
-        (asked,) = summaries(provider)
-        assert "question1 " in told(asked)
-        assert "tools" not in asked.body
+        assert part["messageId"] in [message["id"] for message in (await thread.snapshot())["messages"]]
+        (summary_request,) = summaries(provider)
+        assert "question1 " in prompt_text(summary_request)
+        assert "tools" not in summary_request.body
         last = provider.calls[-1]
-        assert SUMMARY_HEADING.splitlines()[0] in told(last)
-        assert IN_SHORT in told(last)
-        assert "question1 " not in told(last)
-        assert f"question{count} " in told(last)
-        again = await say(thread, count + 1)
+        assert SUMMARY_HEADING.splitlines()[0] in prompt_text(last)
+        assert IN_SHORT in prompt_text(last)
+        assert "question1 " not in prompt_text(last)
+        assert f"question{count} " in prompt_text(last)
+        again = await send_question(thread, count + 1)
         assert len(summaries(provider)) == 1
         assert await again.parts("compaction") == []
-        assert IN_SHORT in told(provider.calls[-1])
-        assert "question1 " not in told(provider.calls[-1])
+        assert IN_SHORT in prompt_text(provider.calls[-1])
+        assert "question1 " not in prompt_text(provider.calls[-1])
         receipts = await agent.receipts("model")
-        assert [one["data"]["outcome"] for one in receipts] == ["stop", "stop"]
-        assert [one["data"]["attempt"] for one in receipts] == [1, 2]
+        assert [receipt["data"]["outcome"] for receipt in receipts] == ["stop", "stop"]
+        assert [receipt["data"]["attempt"] for receipt in receipts] == [1, 2]
         assert (await agent.run())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
 
 
 async def test_a_second_summary_is_made_from_the_first_and_replaces_it(database_url: str) -> None:
-    def summary(one: Call) -> Reply:
-        return Reply(tokens=("second" if "first" in told(one) else "first",))
+    def summary(request: Call) -> Reply:
+        return Reply(tokens=("second" if "first" in prompt_text(request) else "first",))
 
-    def choose(one: Call) -> Reply:
-        return summary(one) if asks_for_summary(one) else at_length(one)
+    def choose(request: Call) -> Reply:
+        return summary(request) if asks_for_summary(request) else long_answer(request)
 
     async with serve(database_url, choose) as (server, provider):
         thread = await server.thread()
         _, count = await until_summarised(thread, provider)
         for number in range(count + 1, count + 8):
-            await say(thread, number)
+            await send_question(thread, number)
             if len(summaries(provider)) == 2:
                 break
-        assert "second" in told(provider.calls[-1])
-        assert "first" not in told(provider.calls[-1])
-        contents = [block for one in (await thread.snapshot())["messages"] for block in one["content"]]
+        assert "second" in prompt_text(provider.calls[-1])
+        assert "first" not in prompt_text(provider.calls[-1])
+        contents = [block for message in (await thread.snapshot())["messages"] for block in message["content"]]
         assert [block["summary"] for block in contents if block["type"] == "compaction"] == ["first", "second"]
 
 
 async def test_after_a_failed_summary_the_oldest_messages_are_left_out_and_the_answer_comes(database_url: str) -> None:
     refused = Reply(status=400, message="no summaries today")
-    async with serve(database_url, answering(refused, at_length)) as (server, provider):
+    async with serve(database_url, answering(refused, long_answer)) as (server, provider):
         thread = await server.thread()
         agent, count = await until_summarised(thread, provider)
         run = await agent.run()
         assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
         assert await agent.parts("compaction") == []
         assert len(summaries(provider)) == 1
-        assert "question1 " not in told(provider.calls[-1])
-        assert f"question{count} " in told(provider.calls[-1])
+        assert "question1 " not in prompt_text(provider.calls[-1])
+        assert f"question{count} " in prompt_text(provider.calls[-1])
         assert text_of(await agent.message()).startswith("answer ")
-        assert [one["data"]["outcome"] for one in await agent.receipts("model")] == ["refused", "stop"]
+        assert [receipt["data"]["outcome"] for receipt in await agent.receipts("model")] == ["refused", "stop"]
 
 
 async def test_an_empty_summary_is_ignored(database_url: str) -> None:
-    async with serve(database_url, answering(Reply(tokens=(" \n",)), at_length)) as (server, provider):
+    async with serve(database_url, answering(Reply(tokens=(" \n",)), long_answer)) as (server, provider):
         agent, _ = await until_summarised(await server.thread(), provider)
         assert (await agent.run())["status"] == "final"
         assert await agent.parts("compaction") == []
@@ -142,7 +142,7 @@ async def test_an_empty_summary_is_ignored(database_url: str) -> None:
 
 async def test_a_summary_of_any_length_fits_into_its_part_and_contains_no_secret(database_url: str) -> None:
     long = "password=hunter2secret 🦄" + '"\n🦄' * 2000
-    async with serve(database_url, answering(Reply(tokens=(long,)), at_length)) as (server, provider):
+    async with serve(database_url, answering(Reply(tokens=(long,)), long_answer)) as (server, provider):
         agent, _ = await until_summarised(await server.thread(), provider)
         (part,) = await agent.parts("compaction")
         assert len(json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode()) <= MAX_INLINE_BYTES
@@ -151,12 +151,12 @@ async def test_a_summary_of_any_length_fits_into_its_part_and_contains_no_secret
 
 
 async def test_one_message_that_is_too_long_to_summarise_whole_is_summarised_in_part(database_url: str) -> None:
-    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), at_length)) as (server, provider):
+    async with serve(database_url, answering(Reply(tokens=(IN_SHORT,)), long_answer)) as (server, provider):
         thread = await server.thread()
         pasted = "begin " + "middle " * 480 + "end"
         await (await act(thread, pasted, tools=[], autopilot=False)).ended()
         agent, _ = await until_summarised(thread, provider)
-        assert "begin middle" in told(summaries(provider)[0])
+        assert "begin middle" in prompt_text(summaries(provider)[0])
         assert (await agent.run())["status"] == "final"
 
 
@@ -185,10 +185,10 @@ async def test_a_long_loop_of_tool_calls_is_compacted(database_url: str) -> None
         assert [part["step"] for part in parts] == sorted({part["step"] for part in parts})
         assert all("messageId" not in part for part in parts)
         last = provider.calls[-1]
-        assert IN_SHORT in told(last)
-        assert "Count." in told(last)
-        assert "round1 " not in told(last)
-        assert "round8 " in told(last)
+        assert IN_SHORT in prompt_text(last)
+        assert "Count." in prompt_text(last)
+        assert "round1 " not in prompt_text(last)
+        assert "round8 " in prompt_text(last)
         assert len(await agent.receipts("model")) == 9 + len(parts)
         assert [card["state"] for card in await agent.cards()] == ["completed"] * 8
         assert (await agent.text()).endswith("All done.")
@@ -199,8 +199,8 @@ async def test_the_demo_model_with_large_outputs_ends_at_the_step_limit(database
         thread = await server.thread()
         written = call("write_file", path="big{i}.txt", content="0123456789 " * 250)
         await (await act(thread, f"/times=3 {written}")).ended()
-        said = f"/loop {call('read_file', path='big1.txt')} {call('glob', pattern='{round}*')}"
-        agent = await act(thread, said, maxSteps=12)
+        text = f"/loop {call('read_file', path='big1.txt')} {call('glob', pattern='{round}*')}"
+        agent = await act(thread, text, maxSteps=12)
         run = await agent.ended()
         assert (run["status"], run["steps"], run["finish"]["reason"]) == ("final", 12, "max_steps")
         parts = await agent.parts("compaction")

@@ -19,7 +19,7 @@ SAID = """
 """
 
 
-async def say(db: Database, thread_id: UUID, count: int, *, at_once: bool = False) -> None:
+async def append_messages(db: Database, thread_id: UUID, count: int, *, at_once: bool = False) -> None:
     """Append so many messages, each with its own revision, or all with one."""
     async with db.driver() as driver, driver.transaction():
         revision = await revision_of(db, thread_id)
@@ -40,7 +40,7 @@ async def write_parts(db: Database, thread_id: UUID, count: int) -> int:
     return before
 
 
-async def looked(db: Database, thread_id: UUID, after: int) -> ThreadRead:
+async def read_both_ways(db: Database, thread_id: UUID, after: int) -> ThreadRead:
     """The result of the two-step read. The read in one query must have the same result where it has one."""
     async with db.snapshot() as driver:
         look = (await thread_feed.read_changes(driver, {thread_id: after}))[thread_id]
@@ -54,27 +54,27 @@ async def looked(db: Database, thread_id: UUID, after: int) -> ThreadRead:
 async def test_a_delta_carries_100_messages_and_no_more(db: Database, *, at_once: bool) -> None:
     thread_id = await new_thread(db)
     before = await revision_of(db, thread_id)
-    await say(db, thread_id, MAX_DELTA_MESSAGES, at_once=at_once)
-    found = (await looked(db, thread_id, before)).change
+    await append_messages(db, thread_id, MAX_DELTA_MESSAGES, at_once=at_once)
+    found = (await read_both_ways(db, thread_id, before)).change
     assert isinstance(found, Delta)
     assert len(found.messages) == MAX_DELTA_MESSAGES == 100
-    await say(db, thread_id, 1, at_once=at_once)
+    await append_messages(db, thread_id, 1, at_once=at_once)
     now = await revision_of(db, thread_id)
-    assert (await looked(db, thread_id, before)).change == SnapshotNeeded(revision=now, reset=False)
-    assert isinstance((await looked(db, thread_id, now - 1)).change, Delta)
+    assert (await read_both_ways(db, thread_id, before)).change == SnapshotNeeded(revision=now, reset=False)
+    assert isinstance((await read_both_ways(db, thread_id, now - 1)).change, Delta)
 
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_delta_carries_2000_parts_and_no_more(db: Database, more: int) -> None:
     thread_id = await new_thread(db)
     before = await write_parts(db, thread_id, MAX_DELTA_PARTS + more)
-    found = (await looked(db, thread_id, before)).change
+    found = (await read_both_ways(db, thread_id, before)).change
     if more:
         assert found == SnapshotNeeded(revision=await revision_of(db, thread_id), reset=False)
     else:
         assert isinstance(found, Delta)
         assert [part.seq for part in found.parts] == list(range(2000))
-    nearer = (await looked(db, thread_id, before + 1)).change
+    nearer = (await read_both_ways(db, thread_id, before + 1)).change
     assert isinstance(nearer, Delta)
     assert nearer.parts[0].seq == 500
 
@@ -86,12 +86,12 @@ async def test_an_observer_further_behind_gets_a_snapshot_and_continues_from_it(
     thread_id = await new_thread(db)
     before = await write_parts(db, thread_id, parts) if parts else await revision_of(db, thread_id)
     if messages:
-        await say(db, thread_id, messages)
+        await append_messages(db, thread_id, messages)
     now = await revision_of(db, thread_id)
     async with process(db, 1) as (live, (recorder,)):
         await follow(live.threads, db, recorder.client, thread_id, after=before)
         first = await recorder.until(now)
-        await say(db, thread_id, 1)
+        await append_messages(db, thread_id, 1)
         live.threads.handle_notification(str(thread_id))
         second = await recorder.until(now + 1)
     assert first["type"] == ("snapshot" if parts == 2001 or messages == 101 else "delta")
@@ -108,36 +108,36 @@ async def test_observers_equally_far_behind_get_the_same_snapshot(db: Database) 
             await follow(live.threads, db, recorder.client, thread_id, after=before)
         found = await asyncio.gather(*(recorder.until(now) for recorder in recorders))
     assert [len(recorder.frames) for recorder in recorders] == [1] * 5
-    assert all(one == found[0] and one["type"] == "snapshot" for one in found)
+    assert all(result == found[0] and result["type"] == "snapshot" for result in found)
     assert found[0]["messages"][-1]["seq"] == MAX_DELTA_PARTS + 1
 
 
 async def test_a_cursor_at_a_reset_continues_from_it(db: Database) -> None:
     thread_id = await new_thread(db)
-    await say(db, thread_id, 3)
+    await append_messages(db, thread_id, 3)
     reset = (await threads.reset(db, thread_id, CALLER, welcome="Hello.")).revision
-    assert (await looked(db, thread_id, reset - 1)).change == SnapshotNeeded(revision=reset, reset=True)
-    await say(db, thread_id, 1)
-    found = (await looked(db, thread_id, reset)).change
+    assert (await read_both_ways(db, thread_id, reset - 1)).change == SnapshotNeeded(revision=reset, reset=True)
+    await append_messages(db, thread_id, 1)
+    found = (await read_both_ways(db, thread_id, reset)).change
     assert isinstance(found, Delta)
     assert len(found.messages) == 1
-    await say(db, thread_id, MAX_DELTA_MESSAGES)
+    await append_messages(db, thread_id, MAX_DELTA_MESSAGES)
     now = await revision_of(db, thread_id)
-    assert (await looked(db, thread_id, reset)).change == SnapshotNeeded(revision=now, reset=False)
+    assert (await read_both_ways(db, thread_id, reset)).change == SnapshotNeeded(revision=now, reset=False)
 
 
 async def test_a_change_of_the_thread_itself_is_sent_once(db: Database) -> None:
     thread_id = await new_thread(db)
     renamed = (await threads.update_thread(db, thread_id, CALLER, title="Aiur")).revision
-    await say(db, thread_id, 1)
-    found = [(await looked(db, thread_id, after)).change for after in (renamed - 1, renamed)]
-    assert all(isinstance(one, Delta) for one in found)
-    assert [isinstance(one, Delta) and one.thread is not None for one in found] == [True, False]
+    await append_messages(db, thread_id, 1)
+    found = [(await read_both_ways(db, thread_id, after)).change for after in (renamed - 1, renamed)]
+    assert all(isinstance(result, Delta) for result in found)
+    assert [isinstance(result, Delta) and result.thread is not None for result in found] == [True, False]
 
 
 async def test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes(db: Database) -> None:
     thread_id = await new_thread(db)
-    await say(db, thread_id, 3)
+    await append_messages(db, thread_id, 3)
     async with db.driver() as driver:
         long = "x" * (thread_feed.MAX_PAGE_BYTES // 2 + 1000)
         query = "UPDATE messages SET content = jsonb_build_array(jsonb_build_object('type', 'text', 'text', $2::text))"

@@ -34,18 +34,18 @@ TERMINATE = b"X\0\0\0\4"
 """The client's own goodbye, after which it waits for the server to hang up."""
 
 
-class Lingering:
+class LingeringProxy:
     """A proxy between clients and Postgres that keeps the client's connection open when Postgres has closed its own."""
 
     def __init__(self, database_url: str) -> None:
         self._there = asyncpg_url(database_url)
         self.url = ""
-        self.hung_up = asyncio.Event()
+        self.closed_by_postgres = asyncio.Event()
         """Set when Postgres has closed a connection and all its earlier bytes were passed on."""
         self._serving: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator["Lingering"]:
+    async def open(self) -> AsyncIterator["LingeringProxy"]:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         query = {name: value for name, value in self._there.query.items() if name != "host"}
         here = self._there.set(drivername="postgresql", host="127.0.0.1", query=query)
@@ -63,16 +63,16 @@ class Lingering:
         assert task is not None
         self._serving.add(task)
         there_reader, there_writer = await self._connect()
-        asked = asyncio.create_task(_pass_on(reader, there_writer))
+        requests = asyncio.create_task(_pass_on(reader, there_writer))
         try:
             await _pass_on(there_reader, writer)
-            if not asked.done():
-                self.hung_up.set()
-                await asked
+            if not requests.done():
+                self.closed_by_postgres.set()
+                await requests
         except (OSError, asyncio.CancelledError):
             pass  # the test or the client has ended
         finally:
-            asked.cancel()
+            requests.cancel()
             writer.transport.abort()
             there_writer.transport.abort()
 
@@ -92,22 +92,22 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             return
 
 
-async def said_goodbye(between: Lingering, database_url: str, pid: int) -> None:
+async def terminate_backend(between: LingeringProxy, database_url: str, pid: int) -> None:
     """Terminate this backend, and wait until the client's socket has received its last message."""
     await postgres.execute(database_url, f"SELECT pg_terminate_backend({pid})")
     async with asyncio.timeout(WITHIN):
-        await between.hung_up.wait()
+        await between.closed_by_postgres.wait()
         # The client reads earlier bytes before the response to this query.
         await postgres.execute(between.url, "SELECT 1")
 
 
 async def test_a_connection_that_postgres_has_closed_is_unavailable_for_the_driver(database_url: str) -> None:
-    async with Lingering(database_url).open() as between:
+    async with LingeringProxy(database_url).open() as between:
         db = Database(between.url, pool_size=2)
 
         async def ask_twice() -> None:
             async with db.driver() as driver:
-                await said_goodbye(between, database_url, await driver.fetchval("SELECT pg_backend_pid()"))
+                await terminate_backend(between, database_url, await driver.fetchval("SELECT pg_backend_pid()"))
                 await driver.fetchval("SELECT 1")
 
         with pytest.raises(Unavailable):
@@ -118,14 +118,14 @@ async def test_a_connection_that_postgres_has_closed_is_unavailable_for_the_driv
 
 
 async def test_a_connection_that_postgres_has_closed_is_unavailable_for_a_command(database_url: str) -> None:
-    async with Lingering(database_url).open() as between:
+    async with LingeringProxy(database_url).open() as between:
         db = Database(between.url, pool_size=2)
 
         async def ask_twice() -> None:
             async with db.transaction() as connection:
                 pid = await connection.scalar(text("SELECT pg_backend_pid()"))
                 assert pid is not None
-                await said_goodbye(between, database_url, pid)
+                await terminate_backend(between, database_url, pid)
                 await connection.execute(text("SELECT 1"))
 
         with pytest.raises(Unavailable):
@@ -136,7 +136,7 @@ async def test_a_connection_that_postgres_has_closed_is_unavailable_for_a_comman
 
 
 @asynccontextmanager
-async def an_executor(db: Database) -> AsyncIterator[Executor]:
+async def idle_executor(db: Database) -> AsyncIterator[Executor]:
     """An executor on this database, which is not started."""
     providers = Providers(ProviderConfig())
     options = ExecutorOptions(models=(parse("demo"),), system="")
@@ -153,10 +153,10 @@ async def test_a_run_whose_database_is_lost_at_its_start_is_dropped_without_a_cr
     await ask(db, await new_thread(db))
     (claimed,) = await claim(db)
     nowhere = Database(f"postgresql://khala@127.0.0.1:{free_port()}/khala")
-    async with an_executor(nowhere) as executor:
+    async with idle_executor(nowhere) as executor:
         with capture_logs() as logs:
             await executor._execute(RunExecution(claimed))
-    assert [(one["event"], one["log_level"]) for one in logs] == [("run_dropped", "warning")]
+    assert [(entry["event"], entry["log_level"]) for entry in logs] == [("run_dropped", "warning")]
     await nowhere.close()
 
 
@@ -165,18 +165,18 @@ async def test_a_run_whose_thread_is_reset_at_its_start_is_lost_without_a_crash(
     await ask(db, thread_id)
     (claimed,) = await claim(db)
     await threads.reset(db, thread_id, CALLER, welcome="")
-    async with an_executor(db) as executor:
+    async with idle_executor(db) as executor:
         with capture_logs() as logs:
             await executor._execute(RunExecution(claimed))
-    said = [(one["event"], one["log_level"]) for one in logs if one["log_level"] != "debug"]
-    assert said == [("run_lease_lost", "info")]
+    events = [(entry["event"], entry["log_level"]) for entry in logs if entry["log_level"] != "debug"]
+    assert events == [("run_lease_lost", "info")]
 
 
 async def test_the_drivers_error_for_a_connection_that_postgres_has_closed_is_the_known_one(database_url: str) -> None:
     """If a new version of asyncpg fails this test, change `app/khala/store/postgres/database.py`."""
-    async with Lingering(database_url).open() as between:
+    async with LingeringProxy(database_url).open() as between:
         connection = await asyncpg.connect(between.url)
-        await said_goodbye(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))
+        await terminate_backend(between, database_url, await connection.fetchval("SELECT pg_backend_pid()"))
         with pytest.raises(asyncpg.InternalClientError):
             await connection.fetchval("SELECT 1")
         connection.terminate()

@@ -144,4 +144,4 @@ def _is_command(command: object) -> bool:
 
 
 def _modules() -> list[ModuleType]:
-    return [import_module(one.name) for one in pkgutil.walk_packages(store.__path__, "khala.store.")]
+    return [import_module(package.name) for package in pkgutil.walk_packages(store.__path__, "khala.store.")]

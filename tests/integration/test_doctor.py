@@ -28,7 +28,7 @@ DEMO = {"KHALA_MODEL": "demo"}
 
 
 @asynccontextmanager
-async def altered(database_url: str, *changes: str) -> AsyncIterator[Database]:
+async def altered_database(database_url: str, *changes: str) -> AsyncIterator[Database]:
     """The database, with settings that apply to all new connections."""
     name = database_name(database_url)
     for change in changes:
@@ -44,7 +44,7 @@ def database_name(url: str) -> str:
     return url.rsplit("/", 1)[-1].split("?")[0]
 
 
-def assert_told(found: Finding, state: str, *words: str) -> None:
+def assert_finding(found: Finding, state: str, *words: str) -> None:
     """Assert that the finding has this state, and that its text contains all these words."""
     assert found.state == state, found
     assert all(word in found.says for word in words), found.says
@@ -54,47 +54,47 @@ async def test_a_healthy_database_has_good_findings(db: Database, tmp_path: Path
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     async with open_blobs(settings, db) as blob_service:
         found = await examine(settings, db, blob_service)
-    assert {one.what: one.says for one in found if one.state == "bad"} == {}
+    assert {finding.what: finding.says for finding in found if finding.state == "bad"} == {}
     assert {"database", "durability", "connections", "clock", "schema", "notify", "runs", "disk", "settings"} <= {
-        one.what for one in found
+        result.what for result in found
     }
 
 
 async def test_commits_that_are_not_durable_are_bad(database_url: str) -> None:
-    async with altered(database_url, "SET synchronous_commit = off") as db:
-        assert_told(await database_checks.durability(db), "bad", "synchronous_commit is off", "RESET")
+    async with altered_database(database_url, "SET synchronous_commit = off") as db:
+        assert_finding(await database_checks.durability(db), "bad", "synchronous_commit is off", "RESET")
 
 
 @pytest.mark.parametrize("name", database_checks.FATAL)
 def test_a_required_setting_that_is_off_is_reported_by_name(name: str) -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "replica", "archive_mode": "off"}
-    assert_told(database_checks.judge_durability(found), "ok")
-    assert_told(
+    assert_finding(database_checks.judge_durability(found), "ok")
+    assert_finding(
         database_checks.judge_durability(found | {name: "off"}), "bad", f"{name} is off", database_checks.FATAL[name]
     )
 
 
 def test_a_wal_level_without_base_backups_is_reported() -> None:
     found = dict.fromkeys(database_checks.FATAL, "on") | {"wal_level": "minimal", "archive_mode": "off"}
-    assert_told(database_checks.judge_durability(found), "warn", "wal_level = replica")
+    assert_finding(database_checks.judge_durability(found), "warn", "wal_level = replica")
 
 
 async def test_programs_get_json_and_an_exit_code(database_url: str) -> None:
-    async with altered(database_url, "SET synchronous_commit = off"):
+    async with altered_database(database_url, "SET synchronous_commit = off"):
         env = {"DATABASE_URL": database_url, **DEMO}
         done = await asyncio.to_thread(command, env, "doctor", "--json", "--call", "--processes", "1")
     assert done.returncode == 1, done.stderr
-    said = json.loads(done.stdout)
-    assert said["ok"] is False
-    found = {one["what"]: one for one in said["findings"]}
-    assert {what for what, one in found.items() if one["state"] == "bad"} == {"durability"}
+    report = json.loads(done.stdout)
+    assert report["ok"] is False
+    found = {result["what"]: result for result in report["findings"]}
+    assert {name for name, result in found.items() if result["state"] == "bad"} == {"durability"}
     assert "needed are 1 × " in found["connections"]["says"]
     assert "answered in" in found["model demo"]["says"]
 
 
 async def test_a_database_that_takes_no_writes_is_bad(database_url: str) -> None:
-    async with altered(database_url, "SET default_transaction_read_only = on") as db:
-        assert_told(await database_checks.server(db), "bad", "takes no writes", "RESET")
+    async with altered_database(database_url, "SET default_transaction_read_only = on") as db:
+        assert_finding(await database_checks.server(db), "bad", "takes no writes", "RESET")
 
 
 async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url: str, database_url: str) -> None:
@@ -103,7 +103,7 @@ async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url:
     await postgres.execute(postgres_url, made)
     db = Database(postgres.named(postgres_url, name))
     try:
-        assert_told(await database_checks.server(db), "bad", "SQL_ASCII", "ENCODING 'UTF8'")
+        assert_finding(await database_checks.server(db), "bad", "SQL_ASCII", "ENCODING 'UTF8'")
     finally:
         await db.close()
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -112,8 +112,8 @@ async def test_a_database_that_cannot_store_every_character_is_bad(postgres_url:
 async def test_too_few_connections_for_all_processes_are_bad(db: Database) -> None:
     async with db.driver() as driver:
         most = int(await driver.fetchval("SHOW max_connections"))
-    assert_told(await database_checks.connections(db, 1, 10), "ok", "10")
-    assert_told(
+    assert_finding(await database_checks.connections(db, 1, 10), "ok", "10")
+    assert_finding(
         await database_checks.connections(db, most, 10), "bad", f"{most} × 10", "max_connections", "KHALA_POOL_SIZE"
     )
 
@@ -122,7 +122,7 @@ async def test_the_connection_limit_of_the_role_counts(postgres_url: str, databa
     role = f"{database_name(database_url)}_role"
     await postgres.execute(postgres_url, f'CREATE ROLE "{role}" LOGIN CONNECTION LIMIT 12')
     try:
-        async with altered(database_url, "SET jit = off") as db, db.transaction() as connection:
+        async with altered_database(database_url, "SET jit = off") as db, db.transaction() as connection:
             await connection.execute(text(f'SET ROLE "{role}"'))
             row = (await connection.execute(text(database_checks.CONNECTIONS))).one()
         assert row.of_role == 12
@@ -132,10 +132,10 @@ async def test_the_connection_limit_of_the_role_counts(postgres_url: str, databa
 
 
 async def test_a_clock_difference_is_bad_and_reported_in_seconds(db: Database) -> None:
-    assert_told(await database_checks.clock(db), "ok")
+    assert_finding(await database_checks.clock(db), "ok")
     for wrong in (-90.0, 90.0):
         found = await database_checks.clock(db, now=lambda wrong=wrong: time.time() + wrong)  # type: ignore[misc]
-        assert_told(found, "bad", "90 s", "time service")
+        assert_finding(found, "bad", "90 s", "time service")
 
 
 async def test_pgvector_is_required_only_if_a_column_has_its_type(database_url: str) -> None:
@@ -143,14 +143,14 @@ async def test_pgvector_is_required_only_if_a_column_has_its_type(database_url: 
     await postgres.execute(database_url, f"CREATE VIEW public.pg_available_extensions AS {without}")
     memories = MetaData()
     Table("memories", memories, Column("id", Uuid), Column("embedding", Vector(3)))
-    async with altered(database_url, "SET search_path = public, pg_catalog") as db:
-        assert_told(await database_checks.pgvector(db), "ok", "not available", "no table needs it")
-        assert_told(await database_checks.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
+    async with altered_database(database_url, "SET search_path = public, pg_catalog") as db:
+        assert_finding(await database_checks.pgvector(db), "ok", "not available", "no table needs it")
+        assert_finding(await database_checks.pgvector(db, memories), "bad", "memories.embedding", "install pgvector")
 
 
 async def test_a_slow_database_is_reported(db: Database) -> None:
-    assert_told(await database_checks.speed(db, slow=10), "ok")
-    assert_told(await database_checks.speed(db, slow=0), "warn", "near its database")
+    assert_finding(await database_checks.speed(db, slow=10), "ok")
+    assert_finding(await database_checks.speed(db, slow=0), "warn", "near its database")
 
 
 async def test_a_missing_old_newer_or_manually_changed_schema_is_reported(postgres_url: str, db: Database) -> None:
@@ -158,15 +158,15 @@ async def test_a_missing_old_newer_or_manually_changed_schema_is_reported(postgr
     await postgres.execute(postgres_url, f'CREATE DATABASE "{name}"')
     bare = Database(postgres.named(postgres_url, name))
     try:
-        assert_told(await database_checks.schema(bare), "bad", "khala migrate")
-        assert_told(await workload_checks.runs(bare, 10), "ok", "no schema")
+        assert_finding(await database_checks.schema(bare), "bad", "khala migrate")
+        assert_finding(await workload_checks.runs(bare, 10), "ok", "no schema")
     finally:
         await bare.close()
         await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
     await postgres.execute(db.url, "ALTER TABLE threads ADD COLUMN stray text")
-    assert_told(await database_checks.schema(db), "bad", "stray", "by hand")
+    assert_finding(await database_checks.schema(db), "bad", "stray", "by hand")
     await postgres.execute(db.url, "UPDATE alembic_version SET version_num = '0000'")
-    assert_told(await database_checks.schema(db), "warn", "newer")
+    assert_finding(await database_checks.schema(db), "warn", "newer")
 
 
 async def test_a_program_does_not_change_the_schema_of_a_newer_version(db: Database) -> None:
@@ -176,27 +176,27 @@ async def test_a_program_does_not_change_the_schema_of_a_newer_version(db: Datab
 
 
 async def test_runs_that_are_not_claimed_or_have_a_lapsed_lease_are_reported(db: Database) -> None:
-    assert_told(await workload_checks.runs(db, 10), "ok", "0 queued")
+    assert_finding(await workload_checks.runs(db, 10), "ok", "0 queued")
     thread_id = await new_thread(db)
     await ask(db, thread_id)
-    assert_told(await workload_checks.runs(db, 10), "ok", "1 queued")
-    assert_told(await workload_checks.runs(db, 10, late=0), "warn", "could have begun", "khala work")
+    assert_finding(await workload_checks.runs(db, 10), "ok", "1 queued")
+    assert_finding(await workload_checks.runs(db, 10, late=0), "warn", "could have begun", "khala work")
     await claim(db, lease=0.01)
     # A queued one that waits for the one before it could not have begun.
     await ask(db, thread_id)
     await asyncio.sleep(0.02)
-    assert_told(await workload_checks.runs(db, 0.01), "ok", "1 queued, 1 running")
-    assert_told(await workload_checks.runs(db, 0.01, late=0), "warn", "not renewed", "khala work")
+    assert_finding(await workload_checks.runs(db, 0.01), "ok", "1 queued, 1 running")
+    assert_finding(await workload_checks.runs(db, 0.01, late=0), "warn", "not renewed", "khala work")
 
 
 async def test_an_idle_transaction_is_reported_with_the_command_that_ends_it(db: Database, database_url: str) -> None:
     other = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
     try:
-        assert_told(await workload_checks.transactions(db, longest=0), "ok")
+        assert_finding(await workload_checks.transactions(db, longest=0), "ok")
         async with other.transaction():
             await other.execute("SELECT 1")
             terminate = f"pg_terminate_backend({other.get_server_pid()})"
-            assert_told(await workload_checks.transactions(db, longest=0), "warn", "somebody", terminate)
+            assert_finding(await workload_checks.transactions(db, longest=0), "warn", "somebody", terminate)
     finally:
         await other.close()
 
@@ -206,10 +206,10 @@ async def test_an_unreachable_database_is_a_finding_of_each_check_that_queries_i
     db = Database("postgresql://khala@127.0.0.1:1/khala")
     try:
         async with open_blobs(settings, db) as blob_service:
-            found = {one.what: one for one in await examine(settings, db, blob_service)}
+            found = {finding.what: finding for finding in await examine(settings, db, blob_service)}
     finally:
         await db.close()
-    assert {what for what, one in found.items() if one.state == "bad"} == {
+    assert {name for name, finding in found.items() if finding.state == "bad"} == {
         "database", "speed", "durability", "pooler", "connections", "clock", "pgvector", "schema", "notify",
         "transactions", "runs", "writes",
     }  # fmt: skip
@@ -220,24 +220,24 @@ async def test_a_blob_store_that_cannot_be_written_is_bad(db: Database, tmp_path
     (tmp_path / "blobs").write_text("a file where a folder should be")
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     async with open_blobs(settings, db) as blob_service:
-        assert_told(await environment_checks.blobs(settings, blob_service), "bad", str(tmp_path / "blobs"))
+        assert_finding(await environment_checks.blobs(settings, blob_service), "bad", str(tmp_path / "blobs"))
 
 
 async def test_an_unreachable_wake_up_server_is_reported_by_name() -> None:
-    assert_told(await environment_checks.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
+    assert_finding(await environment_checks.wake(configuration.from_environment(DEMO)), "ok", "Postgres")
     with nats_server() as server:
         named = configuration.from_environment({"KHALA_WAKE_URL": server.url("name:secret"), **DEMO})
-        assert_told(await environment_checks.wake(named), "ok", server.url())
+        assert_finding(await environment_checks.wake(named), "ok", server.url())
         server.kill()
         gone = await environment_checks.wake(named)
-    assert_told(gone, "bad", server.url(), "out of reach")
+    assert_finding(gone, "bad", server.url(), "out of reach")
     assert "secret" not in gone.says
 
 
 async def test_a_disk_that_is_nearly_full_is_bad(tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path / "not" / "yet"), **DEMO})
     (found,) = environment_checks.disks(settings, least=1 << 62)
-    assert_told(found, "bad", str(tmp_path), "free disk space")
+    assert_finding(found, "bad", str(tmp_path), "free disk space")
 
 
 async def test_each_model_is_called_if_requested() -> None:
@@ -251,14 +251,19 @@ async def test_each_model_is_called_if_requested() -> None:
         }
         settings = configuration.from_environment(env)
         good, gone, keyless, demo = await environment_checks.models(settings, call=True)
-        assert_told(good, "ok", "answered in")
-        assert_told(gone, "bad", "refused")
+        assert_finding(good, "ok", "answered in")
+        assert_finding(gone, "bad", "refused")
         assert "sk-abcdef" not in gone.says
-        assert_told(keyless, "bad", "ANTHROPIC_API_KEY")
-        assert_told(demo, "ok", "answered in")
-        asked = len(server.calls)
-        assert [one.state for one in await environment_checks.models(settings, call=False)] == ["ok", "ok", "bad", "ok"]
-        assert len(server.calls) == asked == 2
+        assert_finding(keyless, "bad", "ANTHROPIC_API_KEY")
+        assert_finding(demo, "ok", "answered in")
+        calls_before = len(server.calls)
+        assert [finding.state for finding in await environment_checks.models(settings, call=False)] == [
+            "ok",
+            "ok",
+            "bad",
+            "ok",
+        ]
+        assert len(server.calls) == calls_before == 2
 
 
 REAL = {"OPENAI_API_KEY": "sk-test", "KHALA_MODEL": "openai:gpt"}

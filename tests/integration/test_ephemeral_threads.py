@@ -61,14 +61,14 @@ async def seconds_left(store: Database, thread_id: str) -> float:
         return float(await driver.fetchval(query, UUID(thread_id)))
 
 
-async def let_pass(store: Database, thread_id: str, seconds: float) -> None:
+async def shorten_expiry(store: Database, thread_id: str, seconds: float) -> None:
     async with store.driver() as driver:
         query = "UPDATE ephemeral_threads SET expires_at = expires_at - make_interval(secs => $2) WHERE thread_id = $1"
         assert await driver.execute(query, UUID(thread_id), seconds) == "UPDATE 1"
 
 
 async def listed(requester: Requester) -> list[str]:
-    return [one["id"] for one in (await requester.get("/api/threads"))["items"]]
+    return [item["id"] for item in (await requester.get("/api/threads"))["items"]]
 
 
 async def test_an_ephemeral_thread_is_on_no_list_and_only_its_owner_has_access(
@@ -77,23 +77,23 @@ async def test_an_ephemeral_thread_is_on_no_list_and_only_its_owner_has_access(
     usual = (await requester.post({"model": "khala", "messages": user("/echo usual")})).headers["x-thread-id"]
     thread_id = await ask(requester)
     assert await listed(requester) == [usual]
-    assert [text_of(one) for one in await requester.thread(thread_id)] == ["/echo yes", "yes"]
+    assert [text_of(message) for message in await requester.thread(thread_id)] == ["/echo yes", "yes"]
     assert await status(await Requester.new(server, store), thread_id) == 403
     async with websockets.connect(server.socket_url, additional_headers=requester.person.headers) as socket:
         await socket.send(json.dumps({"type": "watch"}))
         await socket.send(json.dumps({"type": "subscribe", "threadId": thread_id}))
         async with asyncio.timeout(20):
-            told = [json.loads(await socket.recv()) for _ in range(3)]
-    by_type = {one["type"]: one for one in told}
-    assert [one["thread"]["id"] for one in by_type["account"]["threads"]] == [usual]
+            frames = [json.loads(await socket.recv()) for _ in range(3)]
+    by_type = {result["type"]: result for result in frames}
+    assert [entry["thread"]["id"] for entry in by_type["account"]["threads"]] == [usual]
     assert by_type["snapshot"]["thread"]["id"] == thread_id
 
 
 async def test_an_ephemeral_thread_with_a_file_in_its_first_message_is_on_no_list(
     store: Database, requester: Requester
 ) -> None:
-    said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
-    body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
+    content = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
+    body = {"model": "khala", "messages": [{"role": "user", "content": content}]}
     answer = await requester.post(body, **EPHEMERAL)
     assert answer.json()["choices"][0]["message"]["content"] == "seen"
     assert await listed(requester) == []
@@ -104,7 +104,7 @@ async def test_an_ephemeral_thread_that_continues_stays_off_the_list(requester: 
     thread_id = await ask(requester)
     again = await requester.post({"model": "khala", "messages": user("/echo on")}, x_thread_id=thread_id)
     assert again.headers["x-thread-id"] == thread_id
-    assert [text_of(one) for one in await requester.thread(thread_id)][-1] == "on"
+    assert [text_of(message) for message in await requester.thread(thread_id)][-1] == "on"
     assert await listed(requester) == []
 
 
@@ -114,10 +114,10 @@ async def test_an_ephemeral_thread_is_deleted_when_it_expires_and_not_before(
 ) -> None:
     thread_id = await ask(requester, **headers)
     assert lasts - 60 < await seconds_left(store, thread_id) <= lasts
-    await let_pass(store, thread_id, lasts - 60)
+    await shorten_expiry(store, thread_id, lasts - 60)
     assert (await purge(store, KEEP))["expired threads"] == 0
     assert await status(requester, thread_id) == 200
-    await let_pass(store, thread_id, 60)
+    await shorten_expiry(store, thread_id, 60)
     assert (await count_due(store, KEEP))["expired threads"] == 1
     assert (await purge(store, KEEP))["expired threads"] == 1
     assert await status(requester, thread_id) == 404
@@ -132,7 +132,7 @@ async def test_an_ephemeral_thread_is_kept_while_an_answer_is_written_and_delete
 ) -> None:
     async with requester.stream("/hang=2", x_autopilot="false", **EPHEMERAL) as stream:
         thread_id, run_id = stream.response.headers["x-thread-id"], stream.response.headers["x-run-id"]
-        await let_pass(store, thread_id, 4000)
+        await shorten_expiry(store, thread_id, 4000)
         assert (await purge(store, KEEP))["expired threads"] == 0
         assert await status(requester, thread_id) == 200
         cancel = await requester.inside.http.post(f"/api/runs/{run_id}/cancel", headers=requester.person.headers)
@@ -147,7 +147,7 @@ async def test_a_batch_closes_a_bounded_number_of_expired_threads(
 ) -> None:
     ids = [await ask(requester) for _ in range(3)]
     for thread_id in ids:
-        await let_pass(store, thread_id, 4000)
+        await shorten_expiry(store, thread_id, 4000)
     monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
     monkeypatch.setattr(retention, "MAX_BATCHES", 2)
     assert (await purge(store, KEEP))["expired threads"] == 2

@@ -15,7 +15,7 @@ from tests.support.store import batch, lease_of, new_thread, write
 
 
 @contextlib.asynccontextmanager
-async def talking(db: Database, live: LiveService, recorder: FrameRecorder) -> AsyncIterator[None]:
+async def busy_thread(db: Database, live: LiveService, recorder: FrameRecorder) -> AsyncIterator[None]:
     """Another thread, which changes and notifies more often than the poll runs."""
     lease = await lease_of(db, await new_thread(db))
     await follow(live.threads, db, recorder.client, lease.thread_id)
@@ -47,7 +47,7 @@ async def test_a_change_without_a_notification_is_found_while_other_threads_keep
     async with recording(live, 2) as (recorder, other):
         await follow(live.threads, db, recorder.client, lease.thread_id)
         await recorder.until(2)
-        async with talking(db, live, other):
+        async with busy_thread(db, live, other):
             await write(db, batch(lease, 0, "hello"))
             frame = await recorder.until(3)
     assert [part["data"]["text"] for part in frame["parts"]] == ["hello"]

@@ -41,7 +41,7 @@ async def authenticate(feed: Socket, who: Person) -> None:
     assert await feed.next() == {"type": "authenticated", "userId": str(who.id)}
 
 
-async def refused(feed: Socket, code: str) -> None:
+async def assert_refused(feed: Socket, code: str) -> None:
     frame = await feed.next()
     assert (frame["type"], frame["code"]) == ("error", code), frame
 
@@ -69,7 +69,7 @@ async def test_an_invalid_token_is_refused_and_changes_nothing(
     async with socket(server) as feed:
         await authenticate(feed, artanis)
         await feed.send({"type": "authenticate", "token": token})
-        await refused(feed, "unauthorized")
+        await assert_refused(feed, "unauthorized")
         assert (await subscribe(feed, thread_id))["type"] == "snapshot"
 
 
@@ -90,7 +90,7 @@ async def test_a_token_without_the_read_scope_cannot_subscribe(server: InProcess
         await authenticate(feed, writer)
         assert (await subscribe(feed, thread_id))["code"] == "forbidden"
         await feed.send({"type": "watch"})
-        await refused(feed, "forbidden")
+        await assert_refused(feed, "forbidden")
 
 
 async def test_the_list_of_threads_is_followed_by_its_user_only(
@@ -99,7 +99,7 @@ async def test_the_list_of_threads_is_followed_by_its_user_only(
     thread_id = await owned_thread(db, artanis)
     async with socket(server) as feed:
         await feed.send({"type": "watch"})
-        await refused(feed, "unauthorized")
+        await assert_refused(feed, "unauthorized")
         await feed.send({"type": "unwatch"})
         await feed.expect_nothing()
         await authenticate(feed, artanis)
@@ -114,7 +114,7 @@ async def test_the_list_of_threads_is_followed_by_its_user_only(
         delta = await feed.next()
         assert set(delta) == {"type", "from", "revision", "threads", "removed"}
         assert (delta["from"], delta["revision"], delta["removed"]) == (1, 2, [])
-        assert [one["thread"]["id"] for one in delta["threads"]] == [str(other_id)]
+        assert [entry["thread"]["id"] for entry in delta["threads"]] == [str(other_id)]
         await feed.send({"type": "unwatch"})
         await owned_thread(db, artanis)
         await feed.expect_nothing()
@@ -131,7 +131,7 @@ async def test_another_account_watches_its_own_list(server: InProcessServer, db:
             assert (await feed.next())["threads"] == []
         await owned_thread(db, artanis)
         thread_id = await owned_thread(db, raynor)
-        assert [one["thread"]["id"] for one in (await feed.next())["threads"]] == [str(thread_id)]
+        assert [entry["thread"]["id"] for entry in (await feed.next())["threads"]] == [str(thread_id)]
         await feed.expect_nothing()
 
 
@@ -176,7 +176,7 @@ async def test_a_revoked_token_ends_its_subscriptions_and_those_by_keys_on_the_s
             assert gone in ends
             assert "unauthorized" in [frame["code"] for frame in ends]
             await feed.send({"type": "watch"})
-            await refused(feed, "unauthorized")
+            await assert_refused(feed, "unauthorized")
         assert await stream.frame() == gone
         await stream.next()
         assert stream.ended

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import View
 from tests.support.frames import Socket, events, socket
 from tests.support.in_process import InProcessServer
@@ -26,7 +26,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def still(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+async def idle_server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     """A server without an executor: only the test changes a thread's revision."""
     async with shared(postgres_url, template, with_executor=False) as inside:
         yield inside
@@ -55,9 +55,9 @@ async def test_the_frames_of_an_answer_have_the_documented_shape(server: InProce
     for frame in frames:
         assert set(frame) - {"thread"} == {"type", "threadId", "from", "revision", "messages", "parts"}
     assert [frame for frame in frames if "thread" in frame] == frames[:1], "the send moves the active leaf"
-    asked, head = frames[0]["messages"]
-    assert set(asked) == HEAD - {"runId"} | {"content", "authorId"}
-    assert asked["content"] == [{"type": "text", "text": "/words=50 /pace=500"}]
+    question, head = frames[0]["messages"]
+    assert set(question) == HEAD - {"runId"} | {"content", "authorId"}
+    assert question["content"] == [{"type": "text", "text": "/words=50 /pace=500"}]
     assert set(head) == HEAD
     parts = [part for frame in frames for part in frame["parts"]]
     assert [part["seq"] for part in parts] == list(range(len(parts)))
@@ -83,8 +83,8 @@ async def test_the_frames_of_an_answer_have_the_documented_shape(server: InProce
 
 def _keys(value: Any) -> list[str]:
     if isinstance(value, list):
-        return [key for one in value for key in _keys(one)]
-    return [*value, *[key for one in value.values() for key in _keys(one)]] if isinstance(value, dict) else []
+        return [key for inner in value for key in _keys(inner)]
+    return [*value, *[key for element in value.values() for key in _keys(element)]] if isinstance(value, dict) else []
 
 
 async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(server: InProcessServer) -> None:
@@ -104,12 +104,12 @@ async def test_every_piece_of_text_is_sent_once_and_never_the_whole_text_again(s
 
 async def test_the_frames_of_two_observers_are_the_same_bytes(server: InProcessServer) -> None:
     thread = await server.thread()
-    async with socket(server) as one, socket(server) as two, events(thread) as three:
-        for feed in (one, two):
+    async with socket(server) as first, socket(server) as two, events(thread) as three:
+        for feed in (first, two):
             await feed.subscribe(thread)
         await three.frame()
         sent = await thread.send("/words=100 /pace=500")
-        texts = await until_finished(one, sent["assistantMessageId"])
+        texts = await until_finished(first, sent["assistantMessageId"])
         assert await until_finished(two, sent["assistantMessageId"]) == texts
         assert [(await three.next())["data"] for _ in texts] == texts
 
@@ -127,7 +127,7 @@ async def test_a_reader_resumes_from_any_revision_without_a_gap(server: InProces
         whole.apply(json.loads(json.dumps(await feed.subscribe(thread))))
         for known in range(len(frames) + 1):
             view = View(thread.id)
-            view.apply({"type": "snapshot", **await thread_at(views[0], first)})
+            view.apply({"type": "snapshot", **await first_snapshot(views[0], first)})
             for frame in frames[:known]:
                 view.apply(frame)
             after = view.revision
@@ -139,7 +139,7 @@ async def test_a_reader_resumes_from_any_revision_without_a_gap(server: InProces
             assert (view.revision, view.finished) == (whole.revision, whole.finished)
 
 
-async def thread_at(view: View, revision: int) -> dict[str, Any]:
+async def first_snapshot(view: View, revision: int) -> dict[str, Any]:
     """A snapshot of the view's first state: only the welcome message."""
     return {"revision": revision, "messages": list(view.messages.values())[:1]}
 
@@ -159,9 +159,9 @@ async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server
     assert (view.snapshots, observer.connects) == (1, 5)
 
 
-async def test_a_current_cursor_gets_no_frame_until_a_change(still: InProcessServer) -> None:
-    thread = await still.thread()
-    async with socket(still) as feed:
+async def test_a_current_cursor_gets_no_frame_until_a_change(idle_server: InProcessServer) -> None:
+    thread = await idle_server.thread()
+    async with socket(idle_server) as feed:
         await feed.send({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key, "after": 1})
         await feed.expect_nothing()
         sent = await thread.send("Hello")
@@ -170,27 +170,29 @@ async def test_a_current_cursor_gets_no_frame_until_a_change(still: InProcessSer
 
 
 @pytest.mark.parametrize("after", [2, 1000, 2**53 - 1])
-async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(still: InProcessServer, after: int) -> None:
-    thread = await still.thread()
-    async with socket(still) as feed, socket(still) as other:
+async def test_a_cursor_in_the_future_gets_a_snapshot_and_continues_from_it(
+    idle_server: InProcessServer, after: int
+) -> None:
+    thread = await idle_server.thread()
+    async with socket(idle_server) as feed, socket(idle_server) as other:
         first = await feed.subscribe(thread, after=after)
         assert (first["type"], first["revision"], first.get("reset")) == ("snapshot", 1, None)
         assert (await other.subscribe(thread))["type"] == "snapshot"
         for number in range(3):
             sent = await thread.send(f"Message {number}", options={"ifBusy": "interrupt"})
-            for one in (feed, other):
-                frame = await one.next()
+            for each_feed in (feed, other):
+                frame = await each_feed.next()
                 while frame["revision"] < sent["revision"]:
                     assert frame["type"] == "delta"
-                    frame = await one.next()
+                    frame = await each_feed.next()
                 assert (frame["type"], frame["revision"]) == ("delta", sent["revision"])
         await feed.expect_nothing()
 
 
-async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(still: InProcessServer) -> None:
-    thread = await still.thread()
+async def test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so(idle_server: InProcessServer) -> None:
+    thread = await idle_server.thread()
     await thread.send("Before")
-    async with socket(still) as feed:
+    async with socket(idle_server) as feed:
         before = (await feed.subscribe(thread))["revision"]
         reset = (await thread.post("reset")).json()
         live = await feed.next()
@@ -221,21 +223,21 @@ async def test_a_reset_during_an_answer_ends_the_answer(server: InProcessServer)
         assert view.snapshots == 2, "no frame of the old answer came after the reset"
         assert set(view.texts) == set(view.messages)
     response = await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers)
-    told(response, 404, "run_not_found")
+    assert_problem(response, 404, "run_not_found")
     assert len((await thread.snapshot())["messages"]) == 3
 
 
 async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_continue(server: InProcessServer) -> None:
     thread, other = await server.thread(), await server.thread()
     gone = {"type": "gone", "threadId": thread.id, "code": "thread_not_found"}
-    async with socket(server) as one, socket(server) as two, events(thread) as three:
-        await one.subscribe(other)
-        for feed in (one, two):
+    async with socket(server) as first, socket(server) as two, events(thread) as three:
+        await first.subscribe(other)
+        for feed in (first, two):
             await feed.subscribe(thread)
         await three.frame()
         sent = await thread.send("/words=2000 /pace=100")
         await server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
-        for feed in (one, two):
+        for feed in (first, two):
             assert await feed.until("gone") == gone
             await feed.expect_nothing()
         while (frame := await three.frame())["type"] != "gone":
@@ -243,21 +245,21 @@ async def test_a_deleted_thread_is_gone_for_every_observer_and_other_threads_con
         assert frame == gone
         assert await three.next() == {}
         assert three.ended
-        assert (await one.subscribe(thread))["code"] == "thread_not_found"
+        assert (await first.subscribe(thread))["code"] == "thread_not_found"
         await other.send("/words=1 /pace=0")
-        assert (await one.next())["threadId"] == other.id
-    told(await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers), 404, "run_not_found")
+        assert (await first.next())["threadId"] == other.id
+    assert_problem(await server.http.get(f"/api/runs/{sent['runId']}", headers=thread.headers), 404, "run_not_found")
 
 
-async def test_a_deleted_thread_stays_deleted(still: InProcessServer) -> None:
-    thread = await still.thread()
+async def test_a_deleted_thread_stays_deleted(idle_server: InProcessServer) -> None:
+    thread = await idle_server.thread()
     await thread.send("Before")
-    async with socket(still) as feed:
+    async with socket(idle_server) as feed:
         await feed.subscribe(thread)
-        await still.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
+        await idle_server.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
         assert (await feed.until("gone"))["code"] == "thread_not_found"
-        remade = await still.http.post("/api/threads", json={"id": thread.id, "anonKey": thread.key})
-        told(remade, 409, "conflict")
+        remade = await idle_server.http.post("/api/threads", json={"id": thread.id, "anonKey": thread.key})
+        assert_problem(remade, 409, "conflict")
         assert (await feed.subscribe(thread, after=1))["code"] == "thread_not_found"
 
 
@@ -274,12 +276,12 @@ async def test_a_reader_that_does_not_read_catches_up_later(server: InProcessSer
             while sent[-1]["assistantMessageId"] not in view.finished:
                 view.apply(await slow.next())
     expected = " ".join(f"word{number}" for number in range(1, 4001))
-    assert [view.text(one["assistantMessageId"]) for one in sent] == [expected] * 5
+    assert [view.text(response["assistantMessageId"]) for response in sent] == [expected] * 5
 
 
-async def test_changes_of_one_thread_are_not_sent_to_observers_of_another(still: InProcessServer) -> None:
-    thread, other = await still.thread(), await still.thread()
-    async with socket(still) as feed:
+async def test_changes_of_one_thread_are_not_sent_to_observers_of_another(idle_server: InProcessServer) -> None:
+    thread, other = await idle_server.thread(), await idle_server.thread()
+    async with socket(idle_server) as feed:
         await feed.subscribe(other)
         await thread.send("A secret")
         await thread.post("reset")

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from khala.api.threads import feed_reader
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.frames import events, socket
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
@@ -81,7 +81,7 @@ async def test_an_invalid_last_event_id_gets_a_snapshot(server: InProcessServer,
 async def test_an_after_parameter_that_is_no_revision_is_refused(server: InProcessServer, after: str) -> None:
     thread = await server.thread()
     response = await server.http.get(f"/api/threads/{thread.id}/events?after={after}", headers=thread.headers)
-    assert [error["path"] for error in told(response, 400, "invalid_input")["errors"]] == ["after"]
+    assert [error["path"] for error in assert_problem(response, 400, "invalid_input")["errors"]] == ["after"]
 
 
 async def test_an_idle_stream_sends_keep_alives(server: InProcessServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,13 +31,13 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def named(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+async def server_with_origins(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     origins = "https://chat.example, http://localhost:3000"
     async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=origins) as inside:
         yield inside
 
 
-def error_of(frame: dict[str, Any], code: str, path: str | None = None) -> None:
+def assert_error(frame: dict[str, Any], code: str, path: str | None = None) -> None:
     place = {} if path is None else {"path": path}
     assert frame == {"type": "error", "code": code, "message": frame["message"], **place}
     assert frame["message"]
@@ -95,7 +95,7 @@ async def test_an_invalid_frame_gets_an_error_and_the_socket_stays_open(server: 
         answer = await feed.next()
         answer.pop("threadId", None)
         is_known = isinstance(frame, dict) and "state" in frame and isinstance(frame["state"], dict)
-        error_of(answer, "invalid_input", path="threadId" if is_known else None)
+        assert_error(answer, "invalid_input", path="threadId" if is_known else None)
         await feed.expect_nothing()
 
 
@@ -118,9 +118,9 @@ async def test_a_frame_over_64_kib_gets_an_error_and_one_of_64_kib_does_not(serv
         await feed.send(frame)
         assert await feed.next() == {"type": "pong"}
         await feed.send(frame + " ")
-        error_of(await feed.next(), "payload_too_large")
+        assert_error(await feed.next(), "payload_too_large")
         await feed.send(json.dumps({"type": "authenticate", "token": "é" * 33_000}, ensure_ascii=False))
-        error_of(await feed.next(), "payload_too_large")
+        assert_error(await feed.next(), "payload_too_large")
         await feed.expect_nothing()
 
 
@@ -158,8 +158,10 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: InPro
     async with socket(server) as feed:
         for thread in threads[:100]:
             await feed.send({"type": "subscribe", "threadId": thread.id, "anonKey": key})
-        told = [await feed.next() for _ in range(100)]
-        assert {(frame["type"], frame["threadId"]) for frame in told} == {("snapshot", one) for one in ids[:100]}
+        frames = [await feed.next() for _ in range(100)]
+        assert {(frame["type"], frame["threadId"]) for frame in frames} == {
+            ("snapshot", thread_id) for thread_id in ids[:100]
+        }
         refused = await feed.subscribe(threads[100])
         assert refused == {
             "type": "error",
@@ -237,13 +239,13 @@ async def test_a_foreign_origin_is_refused(server: InProcessServer, origin: str)
     assert refused.value.response.status_code == 403
 
 
-async def test_only_configured_origins_may_connect(named: InProcessServer) -> None:
-    for origin in ("https://chat.example", "http://localhost:3000", named.url):
-        async with socket(named, origin=Origin(origin)):
+async def test_only_configured_origins_may_connect(server_with_origins: InProcessServer) -> None:
+    for origin in ("https://chat.example", "http://localhost:3000", server_with_origins.url):
+        async with socket(server_with_origins, origin=Origin(origin)):
             pass
     for origin in ("http://chat.example", "https://chat.example:8443", "https://sub.chat.example", "null"):
         with pytest.raises(InvalidStatus):
-            await connect(named.socket_url, origin=Origin(origin))
+            await connect(server_with_origins.socket_url, origin=Origin(origin))
 
 
 async def test_a_plain_request_for_the_socket_is_no_crash(server: InProcessServer) -> None:
@@ -260,13 +262,13 @@ async def test_sockets_that_disconnect_leave_no_state_behind(
     thread = await server.thread()
     queue = {"ifBusy": "queue"}
     sockets = [await connect(server.socket_url) for _ in range(20)]
-    for number, one in enumerate(sockets):
-        await one.send(json.dumps({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}))
+    for number, connection in enumerate(sockets):
+        await connection.send(json.dumps({"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}))
         if number % 2:
-            await one.send("no JSON")
+            await connection.send("no JSON")
     sending = [asyncio.create_task(thread.send(f"Message {n}", options=queue)) for n in range(20)]
-    for one in sockets:
-        one.transport.abort()
+    for connection in sockets:
+        connection.transport.abort()
     await asyncio.gather(*sending)
     async with socket(server) as feed:
         assert (await feed.subscribe(thread))["revision"] == 21
@@ -296,7 +298,7 @@ async def test_a_closed_socket_is_freed_without_the_garbage_collector(
             assert (await feed.next())["type"] == "snapshot"
             assert len(made) == 2
         async with asyncio.timeout(10):
-            while any(one() is not None for one in made):
+            while any(reference() is not None for reference in made):
                 await asyncio.sleep(0.01)
     finally:
         gc.enable()

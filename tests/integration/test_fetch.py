@@ -34,7 +34,7 @@ async def fetch(url: str, tool: FetchUrl | None = None, **args: Any) -> ToolCall
     return await call(tool or FetchUrl(allow=HERE), user(ids.new()), url=url, **args)
 
 
-class Names:
+class ScriptedResolver:
     """A resolver that returns the next of its answers for each lookup."""
 
     def __init__(self, *answers: str) -> None:
@@ -58,9 +58,9 @@ class Names:
 )  # fmt: skip
 async def test_addresses_that_are_not_public_are_refused_in_every_notation(host: str) -> None:
     for port in ("", ":443", ":8000"):
-        said = await fetch(f"http://{host}{port}/", FetchUrl())
-        assert not said.ok
-        assert said.result.code in ("forbidden", "not_found", "bad_arguments"), said.text
+        result = await fetch(f"http://{host}{port}/", FetchUrl())
+        assert not result.ok
+        assert result.result.code in ("forbidden", "not_found", "bad_arguments"), result.text
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"])
@@ -77,9 +77,9 @@ def test_public_addresses_are_allowed(address: str) -> None:
 )  # fmt: skip
 async def test_a_redirect_is_checked_as_the_first_address_was(web: Pages, where: str) -> None:
     web.respond("/", b"", "302 Found", Location=where)
-    names = Names("127.0.0.1", *(["127.0.0.2"] if "[" not in where else ["::1"]))
-    said = await fetch(web.url(), FetchUrl(allow=HERE, resolve=names))
-    assert (said.ok, said.result.code) == (False, "forbidden"), said.text
+    names = ScriptedResolver("127.0.0.1", *(["127.0.0.2"] if "[" not in where else ["::1"]))
+    result = await fetch(web.url(), FetchUrl(allow=HERE, resolve=names))
+    assert (result.ok, result.result.code) == (False, "forbidden"), result.text
     assert len(web.requests) == 1
 
 
@@ -94,7 +94,7 @@ async def test_a_redirect_to_another_scheme_or_an_invalid_url_is_refused(web: Pa
 
 async def test_a_name_is_resolved_once_and_the_checked_address_is_the_one_connected_to(web: Pages) -> None:
     web.respond("/", b"here", Content_Type="text/plain")
-    names = Names("127.0.0.1", "127.0.0.2")
+    names = ScriptedResolver("127.0.0.1", "127.0.0.2")
     tool = FetchUrl(allow=HERE, resolve=names)
     assert (await fetch(web.url(host="rebinding.example"), tool)).text == "here"
     assert names.asked == ["rebinding.example"]
@@ -103,13 +103,15 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_the_one_connec
 
 
 async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages) -> None:
-    said = await fetch(web.url(host="mixed.example"), FetchUrl(allow=HERE, resolve=Names("127.0.0.1,10.0.0.1")))
-    assert (said.result.code, web.requests) == ("forbidden", [])
+    result = await fetch(
+        web.url(host="mixed.example"), FetchUrl(allow=HERE, resolve=ScriptedResolver("127.0.0.1,10.0.0.1"))
+    )
+    assert (result.result.code, web.requests) == ("forbidden", [])
 
 
 async def test_only_standard_ports_of_public_addresses_are_allowed() -> None:
-    said = await fetch("http://public.example:22/", FetchUrl(resolve=Names("1.1.1.1")))
-    assert said.text == "Port 22 is not allowed; use 80 or 443."
+    result = await fetch("http://public.example:22/", FetchUrl(resolve=ScriptedResolver("1.1.1.1")))
+    assert result.text == "Port 22 is not allowed; use 80 or 443."
 
 
 async def test_no_credential_of_the_server_is_sent_and_no_proxy_is_used(
@@ -149,8 +151,8 @@ async def test_a_decompression_bomb_is_stopped_at_the_limit(web: Pages, encoding
     packed = gzip.compress(plain, mtime=0) if encoding == "gzip" else zlib.compress(plain)
     assert len(packed) < 100_000
     web.respond("/bomb", packed, Content_Type="application/octet-stream", Content_Encoding=encoding)
-    said = await fetch(web.url("/bomb"))
-    assert (said.result.code, len(said.content) <= 5 << 20) == ("too_large", True)
+    result = await fetch(web.url("/bomb"))
+    assert (result.result.code, len(result.content) <= 5 << 20) == ("too_large", True)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ async def test_a_compressed_body_is_unpacked(web: Pages, encoding: str, packed: 
 )
 async def test_a_body_that_does_not_match_its_encoding_is_an_error(web: Pages, encoding: str, body: bytes) -> None:
     web.respond("/", body, Content_Type="text/plain", Content_Encoding=encoding)
-    said = await fetch(web.url())
-    assert (said.ok, said.text.startswith("The body")) == (False, True)
+    result = await fetch(web.url())
+    assert (result.ok, result.text.startswith("The body")) == (False, True)
 
 
 async def test_a_page_is_returned_as_text_or_raw_on_request(web: Pages) -> None:
@@ -204,14 +206,14 @@ async def test_a_silent_host_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("khala.tools.fetch_url.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
-        said = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    assert (said.result.code, said.text) == ("timeout", "The host took too long to respond.")
+        result = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    assert (result.result.code, result.text) == ("timeout", "The host took too long to respond.")
 
 
 async def test_a_guest_may_not_reach_the_network(web: Pages) -> None:
-    said = await call(FetchUrl(allow=HERE), guest(ids.new()), url=web.url())
-    assert (said.result.code, web.requests) == ("forbidden", [])
-    assert "needs the permission network" in said.text
+    result = await call(FetchUrl(allow=HERE), guest(ids.new()), url=web.url())
+    assert (result.result.code, web.requests) == ("forbidden", [])
+    assert "needs the permission network" in result.text
 
 
 async def test_over_tls_the_host_name_of_the_url_is_requested_and_verified(tmp_path: Path) -> None:
@@ -223,11 +225,11 @@ async def test_over_tls_the_host_name_of_the_url_is_requested_and_verified(tmp_p
     async with pages(server) as web:
         web.respond("/", b"secret", Content_Type="text/plain")
         answers = ["127.0.0.1"] * 3
-        tool = FetchUrl(allow=HERE, resolve=Names(*answers), trust=ssl.create_default_context(cafile=file))
+        tool = FetchUrl(allow=HERE, resolve=ScriptedResolver(*answers), trust=ssl.create_default_context(cafile=file))
         assert (await fetch(f"https://good.example:{web.port}/", tool)).text == "secret"
         assert names == ["good.example"]
         assert (await fetch(f"https://other.example:{web.port}/", tool)).result.code == "unavailable"
-        distrustful = FetchUrl(allow=HERE, resolve=Names(*answers))
+        distrustful = FetchUrl(allow=HERE, resolve=ScriptedResolver(*answers))
         assert (await fetch(f"https://good.example:{web.port}/", distrustful)).result.code == "unavailable"
         assert len(web.requests) == 1
 

@@ -32,31 +32,31 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
 """By what a statement looks like, the tables in which it names no thread, and why."""
 
 
-async def use(server: InProcessServer, db: Database) -> None:
+async def use_everything(server: InProcessServer, db: Database) -> None:
     """Run everything that users and executors do frequently."""
     thread = await server.thread()
-    one = server.observer(thread)
-    async with one.following():
-        await one.until(lambda view: view.revision is not None)
-        await say(thread, "/words=40 /pace=100")
+    observer = server.observer(thread)
+    async with observer.following():
+        await observer.until(lambda view: view.revision is not None)
+        await send_and_wait(thread, "/words=40 /pace=100")
         sent = await thread.send("/words=4000 /pace=20")
-        await one.until(lambda view: "word19 " in view.text(sent["assistantMessageId"]))
+        await observer.until(lambda view: "word19 " in view.text(sent["assistantMessageId"]))
         (await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)).raise_for_status()
         await thread.ended(sent["runId"])
-        await decide(thread)
+        await approve_a_call(thread)
     snapshot = await thread.snapshot()
     oldest = snapshot["messages"][1]["id"]
     path = f"/api/threads/{thread.id}/messages?before={oldest}"
     (await thread.http.get(path, headers=thread.headers)).raise_for_status()
-    await together(server, db)
+    await follow_together(server, db)
 
 
-async def say(thread: Thread, text: str) -> None:
+async def send_and_wait(thread: Thread, text: str) -> None:
     sent = await thread.send(text)
     await thread.ended(sent["runId"])
 
 
-async def decide(thread: Thread) -> None:
+async def approve_a_call(thread: Thread) -> None:
     """Let an agent ask for approval before a call."""
     await rules(thread, delete_file="ask")
     written, deleted = call("write_file", path="a.txt", content="a"), call("delete_file", path="a.txt")
@@ -66,7 +66,7 @@ async def decide(thread: Thread) -> None:
     await agent.ended()
 
 
-async def together(server: InProcessServer, db: Database) -> None:
+async def follow_together(server: InProcessServer, db: Database) -> None:
     """A signed-in user follows a thread and the thread list, and is present."""
     artanis = await person(db, "Artanis")
     thread_id = str(await owned_thread(db, artanis))
@@ -93,7 +93,7 @@ async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: py
     with recorded(monkeypatch) as seen:
         db = Database(database_url)
         async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
-            await use(server, db)
+            await use_everything(server, db)
     unexcused: dict[str, set[str]] = {}
     needed: set[str] = set()
     wide: set[str] = set()
@@ -103,7 +103,7 @@ async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: py
             excuses = [pattern for pattern in EXCUSED if re.search(pattern, statement)]
             unexcused[statement] = missing.difference(*(EXCUSED[pattern][0] for pattern in excuses))
             needed.update(pattern for pattern in excuses if missing & EXCUSED[pattern][0])
-            if any(map(passes_over, nodes(await plan(driver, statement)))):
+            if any(map(scans_other_runs, nodes(await plan(driver, statement)))):
                 wide.add(statement)
     await db.close()
     assert {statement: tables for statement, tables in unexcused.items() if tables} == {}, (
@@ -113,7 +113,7 @@ async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: py
     assert wide == set(), "these statements need the rows of one run, and scan all rows of its thread"
 
 
-def passes_over(node: dict[str, Any]) -> bool:
+def scans_other_runs(node: dict[str, Any]) -> bool:
     """Whether a scan reads parts or receipts of other runs to find those of one run.
 
     The tables are never analysed here: without statistics a planner chooses the wrong one of two indexes.
@@ -136,7 +136,7 @@ def passes_over(node: dict[str, Any]) -> bool:
 async def test_a_scan_of_a_whole_thread_is_detected(db: Database, condition: str, *, wide: bool) -> None:
     async with db.driver() as driver:
         whole = await plan(driver, f"SELECT * FROM message_parts WHERE {condition}")
-    assert any(map(passes_over, nodes(whole))) == wide
+    assert any(map(scans_other_runs, nodes(whole))) == wide
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from tests.support.live import follow, recording
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 
-def live_by(db: Database, reader: CatchUpReader) -> LiveService:
+def live_with_reader(db: Database, reader: CatchUpReader) -> LiveService:
     """The live service of one process, whose threads are read by this reader."""
     live = LiveService(db, db)
     live.threads = Hub(db, reader, ThreadFeed(), live.guard, live.deliveries)
     return live
 
 
-class Counting(CatchUpReader):
+class CountingReader(CatchUpReader):
     """A reader that counts the reads that reach the database."""
 
     def __init__(self, db: Database) -> None:
@@ -39,8 +39,8 @@ class Counting(CatchUpReader):
 
 async def test_observers_that_subscribe_together_share_one_read_and_need_no_later_one(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    reader = Counting(db)
-    live = live_by(db, reader)
+    reader = CountingReader(db)
+    live = live_with_reader(db, reader)
     hub = live.threads
     async with recording(live, 50) as recorders:
         authorization = await hub.authorize(db, lease.thread_id, CALLER)
@@ -62,8 +62,8 @@ async def test_observers_that_subscribe_together_share_one_read_and_need_no_late
 
 async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    reader = Counting(db)
-    live = live_by(db, reader)
+    reader = CountingReader(db)
+    live = live_with_reader(db, reader)
     hub = live.threads
     async with recording(live, 2) as (quick, stuck):
         for recorder in (quick, stuck):
@@ -91,8 +91,8 @@ async def test_a_slow_observer_falls_back_and_catches_up_with_one_read(db: Datab
 async def test_one_wake_up_reports_parts_messages_a_title_and_an_end(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     asked, renamed, removed = [await new_thread(db) for _ in range(3)]
-    reader = Counting(db)
-    live = live_by(db, reader)
+    reader = CountingReader(db)
+    live = live_with_reader(db, reader)
     hub = live.threads
     watched = (lease.thread_id, asked, renamed, removed)
     async with recording(live, 4) as recorders:
@@ -107,12 +107,15 @@ async def test_one_wake_up_reports_parts_messages_a_title_and_an_end(db: Databas
         ends = (recorders[0].until(3), recorders[1].until(2), recorders[2].until(2), recorders[3].wait_gone())
         text, question, name = (await asyncio.gather(*ends))[:3]
     assert [part["data"]["text"] for part in text["parts"]] == ["hello"]
-    assert [one["id"] for one in question["messages"]] == [str(sent.user_message_id), str(sent.assistant_message_id)]
+    assert [message["id"] for message in question["messages"]] == [
+        str(sent.user_message_id),
+        str(sent.assistant_message_id),
+    ]
     assert name["thread"]["title"] == "Aiur"
     assert reader.reads == len(watched), "observers only read when they subscribe"
 
 
-class Held(CatchUpReader):
+class DelayedReader(CatchUpReader):
     """A reader whose first result is delayed until the test releases it."""
 
     def __init__(self, db: Database) -> None:
@@ -131,8 +134,8 @@ class Held(CatchUpReader):
 
 async def test_an_observer_whose_first_read_is_overtaken_catches_up(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    reader = Held(db)
-    live = live_by(db, reader)
+    reader = DelayedReader(db)
+    live = live_with_reader(db, reader)
     hub = live.threads
     async with recording(live, 2) as (late, quick):
         await follow(hub, db, late.client, lease.thread_id)
@@ -148,7 +151,7 @@ async def test_an_observer_whose_first_read_is_overtaken_catches_up(db: Database
 
 async def test_after_a_second_subscribe_no_frame_of_the_first_one_comes(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, CatchUpReader(db))
+    live = live_with_reader(db, CatchUpReader(db))
     hub = live.threads
     async with recording(live, 2) as (quick, stuck):
         for recorder in (quick, stuck):
@@ -168,7 +171,7 @@ async def test_after_a_second_subscribe_no_frame_of_the_first_one_comes(db: Data
 
 async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Database) -> None:
     thread_id = await new_thread(db)
-    live = live_by(db, CatchUpReader(db))
+    live = live_with_reader(db, CatchUpReader(db))
     hub = live.threads
     async with recording(live, 3) as recorders:
         for recorder in recorders:
@@ -185,7 +188,7 @@ async def test_a_deleted_thread_is_gone_for_all_and_leaves_nothing_behind(db: Da
 
 async def test_a_read_from_an_earlier_cursor_moves_no_observer_back(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, CatchUpReader(db))
+    live = live_with_reader(db, CatchUpReader(db))
     hub = live.threads
     async with recording(live, 1) as (recorder,):
         subscription = await follow(hub, db, recorder.client, lease.thread_id)
@@ -199,7 +202,7 @@ async def test_a_read_from_an_earlier_cursor_moves_no_observer_back(db: Database
     assert hub._changed == {lease.thread_id}, "the thread is read again"
 
 
-class Away(Database):
+class UnavailableDatabase(Database):
     """A database whose next uses fail as unavailable."""
 
     failures = 0
@@ -215,8 +218,8 @@ class Away(Database):
 
 async def test_a_failed_read_is_retried(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    live = live_by(db, CatchUpReader(db))
-    hub, away = live.threads, Away(db.url)
+    live = live_with_reader(db, CatchUpReader(db))
+    hub, away = live.threads, UnavailableDatabase(db.url)
     hub._db = away
     async with recording(live, 1) as (recorder,):
         await follow(hub, db, recorder.client, lease.thread_id)

@@ -26,7 +26,7 @@ LEASE = 30.0
 UUID_ONE = UUID(int=1)
 
 
-async def lose(db: Database, *run_ids: Any, times: int = 2) -> None:
+async def set_lost(db: Database, *run_ids: Any, times: int = 2) -> None:
     """Set the count of lost executors of these runs, or of all runs."""
     which = "id = ANY(:ids)" if run_ids else "true"
     async with db.transaction() as connection:
@@ -36,15 +36,15 @@ async def lose(db: Database, *run_ids: Any, times: int = 2) -> None:
 
 
 async def test_isolated_runs_are_claimed_up_to_their_limit_and_other_runs_are_not_limited(db: Database) -> None:
-    asked = [(await ask(db, await new_thread(db))).run_id for _ in range(6)]
-    await lose(db, *asked[:4])
+    run_ids = [(await ask(db, await new_thread(db))).run_id for _ in range(6)]
+    await set_lost(db, *run_ids[:4])
     async with db.driver() as driver:
         first = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=1)
         again = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=0)
         rest = await run_queue.claim(driver, most=10, owner="a", lease_seconds=LEASE, max_isolated=9)
-    assert {one.lease.run_id for one in first} == {asked[0], *asked[4:]}
+    assert {claimed.lease.run_id for claimed in first} == {run_ids[0], *run_ids[4:]}
     assert again == []
-    assert {one.lease.run_id for one in rest} == set(asked[1:4])
+    assert {claimed_run.lease.run_id for claimed_run in rest} == set(run_ids[1:4])
 
 
 async def test_a_run_is_isolated_after_its_second_lapsed_lease(db: Database) -> None:
@@ -59,11 +59,11 @@ async def test_a_run_is_isolated_after_its_second_lapsed_lease(db: Database) -> 
 
 
 async def test_isolated_runs_of_guests_use_no_slots_of_other_guests(db: Database) -> None:
-    asked = [(await ask(db, await new_thread(db))).run_id for _ in range(4)]
-    await lose(db, *asked[:3])
+    run_ids = [(await ask(db, await new_thread(db))).run_id for _ in range(4)]
+    await set_lost(db, *run_ids[:3])
     async with db.driver() as driver:
         found = await run_queue.claim(driver, most=9, owner="a", lease_seconds=LEASE, max_guests=1, max_isolated=0)
-    assert [one.lease.run_id for one in found] == [asked[3]]
+    assert [result.lease.run_id for result in found] == [run_ids[3]]
 
 
 async def test_a_renewed_claim_sees_all_written_parts_and_fences_their_writer_off(db: Database) -> None:
@@ -91,7 +91,7 @@ async def test_a_claim_is_renewed_only_after_the_pending_commit_of_its_process(d
             # as an append that Postgres still executes for a killed process
             await connection.execute(text("SELECT FROM threads WHERE id = :id FOR NO KEY UPDATE"), {"id": thread_id})
             renewing = asyncio.create_task(run_queue.reclaim(driver, claimed, lease_seconds=LEASE))
-            await blocked_by_a_lock(db)
+            await until_blocked_by_a_lock(db)
             await connection.execute(
                 text("""INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
                         VALUES (:run, 0, :message, :thread, 'text-delta', '{"text": "late"}', 2)"""),
@@ -103,7 +103,7 @@ async def test_a_claim_is_renewed_only_after_the_pending_commit_of_its_process(d
     assert renewed.next_seq == 1
 
 
-async def blocked_by_a_lock(db: Database) -> None:
+async def until_blocked_by_a_lock(db: Database) -> None:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(10):
         while True:
@@ -123,17 +123,17 @@ def test_a_claim_is_passed_to_a_child_process_unchanged() -> None:
     assert msgspec.json.decode(msgspec.json.encode(claimed), type=ClaimedRun) == claimed
 
 
-async def frozen(db: Database, database_url: str, word: str, **env: str) -> tuple[IsolatedExecutor, RunExecution]:
+async def harmful_run(db: Database, database_url: str, word: str, **env: str) -> tuple[IsolatedExecutor, RunExecution]:
     """A claimed run whose message harms the process that executes it."""
     await ask(db, await new_thread(db), word)
-    await lose(db)
+    await set_lost(db)
     (claimed,) = await claim(db)
     given = {**os.environ, **POISONED, "KHALA_MODEL": "demo", "KHALA_WATCHDOG_SECONDS": "0", "KHALA_LOG": "json", **env}
     return IsolatedExecutor(environment(database_url, database_url, given)), RunExecution(claimed)
 
 
 async def test_a_child_process_is_killed_when_its_run_exceeds_the_time_limit(db: Database, database_url: str) -> None:
-    isolation, work = await frozen(db, database_url, "/hold")
+    isolation, work = await harmful_run(db, database_url, "/hold")
     child = await isolation.execute(work, 0.5)
     assert (child.began, child.code) == (True, -signal.SIGKILL)
 
@@ -141,21 +141,21 @@ async def test_a_child_process_is_killed_when_its_run_exceeds_the_time_limit(db:
 async def test_a_child_process_that_cannot_be_configured_has_not_started_the_run(
     db: Database, database_url: str
 ) -> None:
-    isolation, work = await frozen(db, database_url, "?", KHALA_MODEL="delphi:oracle")
+    isolation, work = await harmful_run(db, database_url, "?", KHALA_MODEL="delphi:oracle")
     child = await isolation.execute(work, None)
     assert (child.began, child.code) == (False, 1)
 
 
 async def test_a_child_process_ends_when_its_parent_does_not_wait_any_more(db: Database, database_url: str) -> None:
-    isolation, work = await frozen(db, database_url, "/sleep")
+    isolation, work = await harmful_run(db, database_url, "/sleep")
     executing = asyncio.create_task(isolation.execute(work, None))
     async with asyncio.timeout(30):
-        while not (children := [one for one in psutil.Process().children() if COMMAND in one.cmdline()]):
+        while not (children := [process for process in psutil.Process().children() if COMMAND in process.cmdline()]):
             await asyncio.sleep(0.02)
     executing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await executing
-    assert not [one for one in children if one.is_running()]
+    assert not [child for child in children if child.is_running()]
 
 
 async def test_a_server_executes_an_isolated_run_in_a_child_process_with_its_own_settings(database_url: str) -> None:
@@ -163,7 +163,7 @@ async def test_a_server_executes_an_isolated_run_in_a_child_process_with_its_own
     async with khala(database_url, with_executor=False) as server:
         thread = await server.thread()
         sent = await thread.send("/words=5")
-        await lose(db)
+        await set_lost(db)
         async with khala(database_url, KHALA_MODEL="demo"):
             run = await thread.ended(sent["runId"], within=60)
     await db.close()

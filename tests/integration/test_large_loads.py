@@ -28,7 +28,7 @@ MOST_GROWTH = 16 * MIB
 MOST_RESPONSE = 8 * MIB
 
 
-class Memory:
+class PeakMemory:
     """The peak memory of a process, sampled every 20 ms."""
 
     def __init__(self, pid: int) -> None:
@@ -39,7 +39,7 @@ class Memory:
         return int(self._process.memory_info().rss)
 
     @contextlib.asynccontextmanager
-    async def watched(self) -> AsyncIterator["Memory"]:
+    async def watched(self) -> AsyncIterator["PeakMemory"]:
         self.most = self.now()
         watching = asyncio.create_task(self._watch())
         try:
@@ -53,7 +53,7 @@ class Memory:
             await asyncio.sleep(0.02)
 
 
-async def owned(http: httpx.AsyncClient, owner: Person) -> Thread:
+async def new_owned_thread(http: httpx.AsyncClient, owner: Person) -> Thread:
     """A new thread of the user, requested with the user's token."""
     made = (await http.post("/api/threads", json={}, headers=owner.headers)).raise_for_status().json()
     thread = Thread(http, made["thread"]["id"], "")
@@ -61,7 +61,7 @@ async def owned(http: httpx.AsyncClient, owner: Person) -> Thread:
     return thread
 
 
-async def printed(thread: Thread, size: int) -> dict[str, Any]:
+async def print_bytes(thread: Thread, size: int) -> dict[str, Any]:
     """Let a program print so many bytes; returns the card of the call."""
     code = f"yes a | tr -d '\\n' | head -c {size}"
     agent = await act(thread, call("run_code", language="shell", code=code) + " /say Printed.")
@@ -92,13 +92,13 @@ async def test_a_hundred_megabytes_of_output_are_one_blob_and_never_in_memory(
     with ended(server):
         server.start()
         async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
-            thread = await owned(http, await person(db))
+            thread = await new_owned_thread(http, await person(db))
             await rules(thread, run_code="allow")
-            await printed(thread, MIB)  # loads everything that is loaded once
-            memory = Memory(server.pid)
+            await print_bytes(thread, MIB)  # loads everything that is loaded once
+            memory = PeakMemory(server.pid)
             before = memory.now()
             async with memory.watched():
-                card = await printed(thread, size)
+                card = await print_bytes(thread, size)
                 grown = memory.most - before
             print(f"printing: {grown / MIB:.1f} MiB more")
             assert grown < MOST_GROWTH
@@ -121,7 +121,7 @@ async def test_a_hundred_megabytes_of_output_are_one_blob_and_never_in_memory(
     await verified(database_url)
 
 
-async def copied(database_url: str, thread: Thread, message_id: str, times: int) -> None:
+async def copy_answer(database_url: str, thread: Thread, message_id: str, times: int) -> None:
     """Append so many copies of the answer to the thread."""
     db = Database(database_url)
     async with db.transaction() as connection:
@@ -139,8 +139,8 @@ async def first_frame(server: InProcessServer, thread: Thread) -> tuple[dict[str
     """The first snapshot frame of the socket, and its size in bytes."""
     protocol = websockets.Subprotocol("khala.v1")
     async with websockets.connect(server.socket_url, subprotocols=[protocol], max_size=None) as feed:
-        said = {"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}
-        await feed.send(json.dumps(said))
+        subscribe = {"type": "subscribe", "threadId": thread.id, "anonKey": thread.key}
+        await feed.send(json.dumps(subscribe))
         while True:
             frame = await feed.recv()
             found = json.loads(frame)
@@ -160,7 +160,7 @@ async def test_ten_thousand_calls_in_a_thread_are_read_in_pages_of_bounded_size(
         cards = await agent.cards()
         assert len(cards) == 1000
         assert {card["state"] for card in cards} == {"completed"}
-        await copied(database_url, thread, agent.answer, 9)
+        await copy_answer(database_url, thread, agent.answer, 9)
         await assert_pages(server, thread)
     await verified(database_url)
 
@@ -174,7 +174,7 @@ async def assert_pages(server: InProcessServer, thread: Thread) -> None:
     print(f"frame: {size / MIB:.1f} MiB")
     assert size < MOST_RESPONSE
     page = response.json()
-    assert [one["id"] for one in frame["messages"]] == [one["id"] for one in page["messages"]]
+    assert [message["id"] for message in frame["messages"]] == [message["id"] for message in page["messages"]]
     assert page["hasMore"]
     found, more = page["messages"], page["hasMore"]
     while more:
@@ -184,9 +184,9 @@ async def assert_pages(server: InProcessServer, thread: Thread) -> None:
         assert len(older.raise_for_status().content) < MOST_RESPONSE
         assert older.json()["items"]
         found, more = older.json()["items"] + found, older.json()["hasMore"]
-    calls = [block for one in found for block in one["content"] if block["type"] == "tool"]
+    calls = [block for result in found for block in result["content"] if block["type"] == "tool"]
     assert len(calls) == 1 + 10_000
-    assert len({one["id"] for one in found}) == len(found) == 2 + 2 + 9
+    assert len({result["id"] for result in found}) == len(found) == 2 + 2 + 9
 
 
 @pytest.mark.timeout(120)

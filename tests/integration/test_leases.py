@@ -43,17 +43,19 @@ from tests.support.store import CALLER, HIGH_LIMITS, KEY, ask, batch, claim, lea
 CALL = "call_1"
 
 
-async def asking(db: Database, lease: Lease) -> None:
+async def request_approval(db: Database, lease: Lease) -> None:
     """Let the run ask for the approval of a tool call while its executor still works."""
     ends = datetime.now(UTC) + timedelta(hours=1)
     status = ToolStatus(tool_call_id=CALL, state="blocked", digest="d" * 64, expires_at=ends)
     called = ToolCall(tool_call_id=CALL, step=1, tool="delete_file", args={"path": "a"})
-    told = batch(lease, 0, Step(step=1, max_steps=20, tool_count=1), called, status)
-    asked = ApprovalRequest(
+    announced = batch(lease, 0, Step(step=1, max_steps=20, tool_count=1), called, status)
+    request = ApprovalRequest(
         tool_call_id=CALL, tool="delete_file", args='{"path":"a"}', parameters="{}", digest="d" * 64, expires_at=ends
     )
     async with db.driver() as driver:
-        assert await append(driver, [Batch(lease=lease, parts=told.parts, approvals=[asked])]) == {lease.run_id: 3}
+        assert await append(driver, [Batch(lease=lease, parts=announced.parts, approvals=[request])]) == {
+            lease.run_id: 3
+        }
 
 
 async def status_of(db: Database, run_id: UUID) -> str:
@@ -61,11 +63,11 @@ async def status_of(db: Database, run_id: UUID) -> str:
         return str(await driver.fetchval("SELECT status FROM runs WHERE id = $1", run_id))
 
 
-async def decide(db: Database, lease: Lease, *, approved: bool, **said: Any) -> approvals.Approval:
-    return await approvals.decide(db, lease.run_id, CALL, CALLER, ApprovalDecision(approved=approved, **said))
+async def decide(db: Database, lease: Lease, *, approved: bool, **decision: Any) -> approvals.Approval:
+    return await approvals.decide(db, lease.run_id, CALL, CALLER, ApprovalDecision(approved=approved, **decision))
 
 
-async def lapse(db: Database, lease: Lease) -> None:
+async def lapse_lease(db: Database, lease: Lease) -> None:
     """Let the run's lease lapse, as if its executor had been silent for too long."""
     async with db.driver() as driver:
         await driver.execute("UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", lease.run_id)
@@ -77,7 +79,7 @@ async def by_link(db: Database, thread_id: UUID, role: Literal["viewer", "editor
 
 
 @contextlib.asynccontextmanager
-async def sweeping(seconds: float) -> AsyncIterator[None]:
+async def sweep_interval(seconds: float) -> AsyncIterator[None]:
     """Executors that start in this context sweep for runs only at this interval."""
 
     def options(**given: Any) -> ExecutorOptions:
@@ -88,13 +90,13 @@ async def sweeping(seconds: float) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def heard(db: Database, channel: str) -> AsyncIterator[list[str]]:
+async def notifications_on(db: Database, channel: str) -> AsyncIterator[list[str]]:
     """The notifications on this channel while the context is open."""
     payloads: list[str] = []
     async with db.driver() as driver:
 
-        def hear(*said: object) -> None:
-            payloads.append(str(said[-1]))
+        def hear(*notification: object) -> None:
+            payloads.append(str(notification[-1]))
 
         await driver.add_listener(channel, hear)
         try:
@@ -148,7 +150,7 @@ async def test_the_lease_of_a_running_run_is_renewed_repeatedly(database_url: st
 
 
 async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_sweep(database_url: str) -> None:
-    async with sweeping(30), khala(database_url) as server:
+    async with sweep_interval(30), khala(database_url) as server:
         thread = await server.thread()
         async with server.observer(thread).following() as observer:
             sent = await thread.send("/words=3 /pace=0 /hang=3")
@@ -166,11 +168,11 @@ async def test_a_cancel_reaches_the_executor_without_waiting_for_its_next_sweep(
 async def test_a_cancel_notifies_executors_and_if_it_ends_the_run_observers_too(db: Database, state: str) -> None:
     thread_id = await new_thread(db)
     run_id = (await lease_of(db, thread_id)).run_id if state == "running" else (await ask(db, thread_id)).run_id
-    async with heard(db, RUNS_CHANNEL) as woken, heard(db, THREADS_CHANNEL) as told:
+    async with notifications_on(db, RUNS_CHANNEL) as woken, notifications_on(db, THREADS_CHANNEL) as sent_to_observers:
         _, changed = await runs.cancel(db, run_id, CALLER)
 
         async def all_told() -> bool:
-            return bool(woken) and (state == "running" or told == [str(thread_id)])
+            return bool(woken) and (state == "running" or sent_to_observers == [str(thread_id)])
 
         await until(all_told, within=5)
     assert changed
@@ -182,16 +184,16 @@ async def test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_a
     lease = await lease_of(db, thread_id)
     waiting = await ask(db, thread_id)
     assert await claim(db) == [], "it is not claimed while an earlier run is executed"
-    await asking(db, lease)
+    await request_approval(db, lease)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     assert await status_of(db, lease.run_id) == "blocked"
     assert await claim(db) == [], "nor while an earlier run waits for approval"
     await decide(db, lease, approved=True)
-    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id], "the approved run goes first"
+    assert [claimed.lease.run_id for claimed in await claim(db)] == [lease.run_id], "the approved run goes first"
     assert await claim(db) == []
-    await lapse(db, lease)
+    await lapse_lease(db, lease)
     await runs.cancel(db, lease.run_id, CALLER)
-    assert [one.lease.run_id for one in await claim(db)] == [waiting.run_id]
+    assert [claimed.lease.run_id for claimed in await claim(db)] == [waiting.run_id]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -200,7 +202,7 @@ async def test_a_decision_cannot_be_changed_while_its_run_is_unfinished(
     db: Database, *, first: bool, held: bool
 ) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     if not held:
         await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     stands = await decide(db, lease, approved=first)
@@ -215,11 +217,11 @@ async def test_a_decision_cannot_be_changed_while_its_run_is_unfinished(
 
 async def test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_not_blocked(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     run, changed = await runs.cancel(db, lease.run_id, CALLER)
     assert changed
     assert run.cancel_requested_at is not None
-    async with heard(db, RUNS_CHANNEL) as woken:
+    async with notifications_on(db, RUNS_CHANNEL) as woken:
         await run_queue.release(db, lease, [], awaited_approvals=[CALL])
 
         async def waking() -> bool:
@@ -233,11 +235,11 @@ async def test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_
 
 async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: str) -> None:
     db = Database(database_url)
-    async with sweeping(30), khala(database_url, with_executor=False) as server:
+    async with sweep_interval(30), khala(database_url, with_executor=False) as server:
         thread = await server.thread()
         sent = await thread.send("Hello?")
         (claimed,) = await claim(db)
-        await asking(db, claimed.lease)
+        await request_approval(db, claimed.lease)
         canceled = await server.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
         assert (canceled.status_code, canceled.json()["status"]) == (202, "running")
         async with khala(database_url):
@@ -251,7 +253,7 @@ async def test_a_cancel_that_crosses_the_hand_over_ends_the_run(database_url: st
 
 async def test_a_run_with_a_decision_before_the_hand_over_continues_at_once(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     await decide(db, lease, approved=False)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     assert await status_of(db, lease.run_id) == "queued"
@@ -259,14 +261,14 @@ async def test_a_run_with_a_decision_before_the_hand_over_continues_at_once(db: 
 
 async def test_a_send_treats_a_run_that_awaits_approval_as_unfinished(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     with pytest.raises(RunActive):
         await ask(db, lease.thread_id, if_busy="reject")
     assert await status_of(db, lease.run_id) == "blocked"
     sent = await ask(db, lease.thread_id, if_busy="interrupt")
     assert await status_of(db, lease.run_id) == "canceled"
-    assert [one.lease.run_id for one in await claim(db)] == [sent.run_id]
+    assert [claimed.lease.run_id for claimed in await claim(db)] == [sent.run_id]
 
 
 async def test_an_owner_without_running_runs_is_served_before_one_with_some(db: Database) -> None:
@@ -275,14 +277,14 @@ async def test_an_owner_without_running_runs_is_served_before_one_with_some(db: 
         await ask(db, await owned_thread(db, busy), caller=busy.caller)
     (under_way,) = await claim(db, most=1)
     late = await ask(db, await owned_thread(db, idle), caller=idle.caller)
-    assert [one.lease.run_id for one in await claim(db, most=1)] == [late.run_id]
+    assert [claimed.lease.run_id for claimed in await claim(db, most=1)] == [late.run_id]
     (last,) = await claim(db, most=1)
     assert last.lease.run_id != under_way.lease.run_id
 
 
 async def test_an_executor_without_the_lease_cannot_hand_over_the_run(db: Database) -> None:
     zombie = await lease_of(db, await new_thread(db))
-    await lapse(db, zombie)
+    await lapse_lease(db, zombie)
     (taken,) = await claim(db, owner="another")
     await run_queue.release(db, zombie, [])
     await run_queue.release(db, zombie, [], awaited_approvals=[CALL])
@@ -299,7 +301,7 @@ async def test_only_lapsed_leases_count_as_lost_executors(db: Database) -> None:
         assert (again.lost, again.taken_over) == (0, False)
         lease = again.lease
     for number in range(1, 3):
-        await lapse(db, lease)
+        await lapse_lease(db, lease)
         (again,) = await claim(db)
         assert (again.lost, again.taken_over) == (number, True)
         lease = again.lease
@@ -308,7 +310,7 @@ async def test_only_lapsed_leases_count_as_lost_executors(db: Database) -> None:
 async def test_a_run_whose_executor_is_gone_is_canceled_at_once(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     await write(db, batch(lease, 0, "said"))
-    await lapse(db, lease)
+    await lapse_lease(db, lease)
     run, changed = await runs.cancel(db, lease.run_id, CALLER)
     assert (run.status, changed) == ("canceled", True)
     assert await write(db, batch(lease, 2, "too late")) == {}
@@ -367,18 +369,18 @@ async def test_an_editor_cannot_change_access(db: Database) -> None:
 
 async def test_a_run_is_not_taken_over_while_its_thread_is_written_to(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await lapse(db, lease)
+    await lapse_lease(db, lease)
     async with db.driver() as driver, driver.transaction():
         await driver.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", lease.thread_id)
         assert await claim(db) == []
-    assert [one.lease.run_id for one in await claim(db)] == [lease.run_id]
+    assert [claimed.lease.run_id for claimed in await claim(db)] == [lease.run_id]
 
 
 async def test_runs_that_were_canceled_taken_over_or_deleted_are_reported_to_their_executor(db: Database) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(4)]
     held, canceled, taken, deleted = leases
     await runs.cancel(db, canceled.run_id, CALLER)
-    await lapse(db, taken)
+    await lapse_lease(db, taken)
     await claim(db, owner="another")
     await threads.remove(db, deleted.thread_id, CALLER)
     async with db.driver() as driver:
@@ -390,7 +392,7 @@ async def test_runs_that_were_canceled_taken_over_or_deleted_are_reported_to_the
 async def test_approval_requests_expire_and_decisions_and_running_runs_do_not(db: Database) -> None:
     answered, running, blocked = [await lease_of(db, await new_thread(db)) for _ in range(3)]
     for lease in (answered, running, blocked):
-        await asking(db, lease)
+        await request_approval(db, lease)
     await decide(db, answered, approved=True)
     await run_queue.release(db, blocked, [], awaited_approvals=[CALL])
     another = """
@@ -416,11 +418,11 @@ async def test_approval_requests_expire_and_decisions_and_running_runs_do_not(db
 
 async def test_a_decision_with_other_arguments_is_another_decision(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
-    await asking(db, lease)
+    await request_approval(db, lease)
     stands = await decide(db, lease, approved=True, edited_args={"path": "b"})
-    for said in ({}, {"edited_args": {"path": "c"}}):
+    for decision in ({}, {"edited_args": {"path": "c"}}):
         with pytest.raises(AlreadyDecided):
-            await decide(db, lease, approved=True, **said)
+            await decide(db, lease, approved=True, **decision)
     assert await decide(db, lease, approved=True, edited_args={"path": "b"}) == stands
 
 

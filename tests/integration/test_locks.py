@@ -96,19 +96,19 @@ async def test_thirty_two_callers_with_every_kind_of_command_end_without_a_deadl
         assert await driver.fetchval(query) == 0
 
 
-async def _holding(url: str) -> Driver:
+async def _open_transaction(url: str) -> Driver:
     """A connection in an open transaction, like another process in the middle of a command."""
     connection: Driver = await asyncpg.connect(driver_url(url))
     await connection.execute("BEGIN")
     return connection
 
 
-async def _crossed(db: Database, first: str, second: str, command: Any, *values: Any) -> Any:
+async def _run_against(db: Database, first: str, second: str, command: Any, *values: Any) -> Any:
     """The command's result, while another transaction locks `first`, and then `second` once the command waits.
 
     A command that locks in another order than `first`, `second` deadlocks with that transaction.
     """
-    other = await _holding(db.url)
+    other = await _open_transaction(db.url)
     try:
         await other.execute(first)
         working = asyncio.ensure_future(command(*values))
@@ -147,10 +147,10 @@ def _windows(user_id: UUID) -> str:
 @pytest.mark.asyncio(loop_scope="function")
 async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
     user, before = await _with_budget(db), _deadlocks()
-    said = ImportedMessage(role="user", content=(TextBlock(text="before"),))
-    conversation = ConversationImport(title=None, history=[said], question=_question(ids.new()))
+    message = ImportedMessage(role="user", content=(TextBlock(text="before"),))
+    conversation = ConversationImport(title=None, history=[message], question=_question(ids.new()))
     begin = (db, conversation, user.caller, LIMITS)
-    sent = await _crossed(db, _windows(user.id), _user_row(user.id), conversation_imports.start, *begin)
+    sent = await _run_against(db, _windows(user.id), _user_row(user.id), conversation_imports.start, *begin)
     assert sent.thread_id == conversation.question.thread_id
     assert _deadlocks() == before
     async with db.driver() as driver:
@@ -161,7 +161,7 @@ async def test_an_import_locks_budgets_before_the_user(db: Database) -> None:
 @pytest.mark.asyncio(loop_scope="function")
 async def test_deleting_an_account_locks_budgets_before_users(db: Database) -> None:
     user, before = await _with_budget(db), _deadlocks()
-    await _crossed(db, _windows(user.id), _user_row(user.id), accounts.remove, db, user.caller)
+    await _run_against(db, _windows(user.id), _user_row(user.id), accounts.remove, db, user.caller)
     assert _deadlocks() == before
 
 
@@ -173,7 +173,7 @@ async def test_a_sign_in_locks_the_user_before_the_password(db: Database) -> Non
         return await sessions.begin(db, user_id, Caller(), user_agent=None, proof="hash")
 
     cascade = f"UPDATE passwords SET hash = hash WHERE user_id = '{user_id}'"
-    assert await _crossed(db, _user_row(user_id), cascade, begin)
+    assert await _run_against(db, _user_row(user_id), cascade, begin)
     assert _deadlocks() == before
 
 
@@ -187,7 +187,7 @@ async def test_a_send_that_interrupts_stores_its_message_before_it_locks_budgets
     # Another send with the same message id, in another thread, which will reserve from the same budgets.
     taken = f"""INSERT INTO messages (id, thread_id, position, role, status, revision)
                 VALUES ('{question.message_id}', '{other}', 1, 'user', 'final', 1)"""
-    sent, new = await _crossed(db, taken, _windows(user.id), sends.send, db, question, user.caller, LIMITS)
+    sent, new = await _run_against(db, taken, _windows(user.id), sends.send, db, question, user.caller, LIMITS)
     assert (sent.user_message_id, new) == (question.message_id, True)
     assert _deadlocks() == before
 
@@ -197,7 +197,7 @@ async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> 
     user, before = await person(db), _deadlocks()
     for _ in range(8):
         await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
-    leases = sorted((one.lease for one in await claim(db)), key=lambda lease: lease.thread_id)
+    leases = sorted((claimed.lease for claimed in await claim(db)), key=lambda lease: lease.thread_id)
     lowest, highest = leases[0].thread_id, leases[-1].thread_id
     backwards = [batch(lease, 0, "Hello.") for lease in reversed(leases)]
     async with db.driver() as driver:
@@ -206,8 +206,8 @@ async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> 
             await driver.execute(f'ALTER DATABASE "{make_url(db.url).database}" SET {setting} = off')
         await driver.execute("UPDATE threads SET title = 'x' WHERE id = $1", lowest)
     planned = Database(db.url)
-    first, second = (f"SELECT FROM threads WHERE id = '{one}' FOR UPDATE" for one in (lowest, highest))
-    written = await _crossed(planned, first, second, write, planned, *backwards)
+    first, second = (f"SELECT FROM threads WHERE id = '{row}' FOR UPDATE" for row in (lowest, highest))
+    written = await _run_against(planned, first, second, write, planned, *backwards)
     await planned.close()
     assert len(written) == len(leases)
     assert _deadlocks() == before
@@ -218,11 +218,11 @@ async def test_a_flush_locks_runs_that_end_or_begin_a_step_in_the_order_of_heart
     user, before = await person(db), _deadlocks()
     for _ in range(2):
         await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
-    low, high = sorted((one.lease for one in await claim(db)), key=lambda lease: lease.run_id)
+    low, high = sorted((claimed.lease for claimed in await claim(db)), key=lambda lease: lease.run_id)
     step = batch(high, 0, Step(step=1, max_steps=20, tool_count=1))
     begun = type(step)(lease=high, parts=step.parts, steps=1)
-    first, second = (f"SELECT FROM runs WHERE id = '{one.run_id}' FOR NO KEY UPDATE" for one in (low, high))
-    written = await _crossed(db, first, second, write, db, ending(low, 0, ()), begun)
+    first, second = (f"SELECT FROM runs WHERE id = '{row.run_id}' FOR NO KEY UPDATE" for row in (low, high))
+    written = await _run_against(db, first, second, write, db, ending(low, 0, ()), begun)
     assert set(written) == {low.run_id, high.run_id}
     assert _deadlocks() == before
     async with db.driver() as driver:
@@ -239,12 +239,12 @@ async def _blocks(driver: Driver, blocker: int, count: int) -> None:
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_list_entries_are_updated_while_foreign_keys_lock_an_older_version_of_a_user(db: Database) -> None:
-    members, before = sorted([await person(db), await person(db)], key=lambda one: one.id), _deadlocks()
-    low, high = (one.id for one in members)
+    members, before = sorted([await person(db), await person(db)], key=lambda row: row.id), _deadlocks()
+    low, high = (member.id for member in members)
     thread_id = await owned_thread(db, members[0])
     async with db.driver() as driver, driver.transaction():
         await thread_lists.add_entry(driver, thread_id, high)
-    referring, changing, holding = [await _holding(db.url) for _ in range(3)]
+    referring, changing, holding = [await _open_transaction(db.url) for _ in range(3)]
     bump = "UPDATE users SET revision = revision + 1 WHERE id = $1"
     await referring.execute("SELECT FROM users WHERE id = $1 FOR KEY SHARE", low)
     await changing.execute(bump, low)

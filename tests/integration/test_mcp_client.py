@@ -43,7 +43,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def either(
+async def server_over(
     how: str, journal: Path, **settings: Any
 ) -> AsyncIterator[tuple[McpServerConfig, HttpMcpServer | None]]:
     if how == "stdio":
@@ -58,7 +58,7 @@ both = pytest.mark.parametrize("how", ["stdio", "http"])
 
 @both
 async def test_tools_have_their_specs_and_results_keep_their_types(how: str, journal: Path) -> None:
-    async with either(how, journal, timeout=7.0) as (server, _), connected(server) as connections:
+    async with server_over(how, journal, timeout=7.0) as (server, _), connected(server) as connections:
         tools = connections.tools()
         assert (await use(connections, "peculiar__echo", text="En taro Adun")).output == "En taro Adun"
         spec = tools["peculiar__echo"].spec
@@ -83,7 +83,7 @@ async def test_tools_have_their_specs_and_results_keep_their_types(how: str, jou
 async def test_large_results_go_to_the_sink_and_a_result_over_the_limit_fails_only_its_call(
     how: str, journal: Path
 ) -> None:
-    async with either(how, journal) as (server, _), connected(server) as connections:
+    async with server_over(how, journal) as (server, _), connected(server) as connections:
         sink = Collected()
         big = await use(connections, "peculiar__big", call_context(sink=sink), n=1_000_000)
         assert (big.output, len(sink.content)) == (None, 1_000_000)
@@ -95,14 +95,14 @@ async def test_large_results_go_to_the_sink_and_a_result_over_the_limit_fails_on
 
 @both
 async def test_a_hundred_calls_at_once_each_get_their_own_answer(how: str, journal: Path) -> None:
-    async with either(how, journal) as (server, _), connected(server) as connections:
-        asked = [use(connections, "peculiar__echo", text=str(number)) for number in range(100)]
-        assert [one.output for one in await asyncio.gather(*asked)] == [str(number) for number in range(100)]
+    async with server_over(how, journal) as (server, _), connected(server) as connections:
+        pending = [use(connections, "peculiar__echo", text=str(number)) for number in range(100)]
+        assert [result.output for result in await asyncio.gather(*pending)] == [str(number) for number in range(100)]
 
 
 @both
 async def test_a_call_of_a_hanging_server_times_out_and_is_cancelled_there(how: str, journal: Path) -> None:
-    async with either(how, journal, timeout=1.0) as (server, _), connected(server) as connections:
+    async with server_over(how, journal, timeout=1.0) as (server, _), connected(server) as connections:
         with pytest.raises(ToolError) as failed:
             await use(connections, "peculiar__hang")
         assert failed.value.code == "timeout"
@@ -113,7 +113,7 @@ async def test_a_call_of_a_hanging_server_times_out_and_is_cancelled_there(how: 
 
 @both
 async def test_a_cancelled_call_is_cancelled_at_the_server(how: str, journal: Path) -> None:
-    async with either(how, journal) as (server, _), connected(server) as connections:
+    async with server_over(how, journal) as (server, _), connected(server) as connections:
         call = asyncio.create_task(use(connections, "peculiar__hang"))
         await eventually(lambda: len(calls(journal, "hang")) == 1)
         call.cancel()
@@ -124,15 +124,15 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(how: str, journal: Pa
 
 @both
 async def test_progress_is_reported_while_the_call_runs(how: str, journal: Path) -> None:
-    async with either(how, journal) as (server, _), connected(server) as connections:
-        told: list[str] = []
-        assert (await use(connections, "peculiar__slow", call_context(progress=told))).output == "at last"
-        assert told == ["step 1", "step 2", "step 3"]
+    async with server_over(how, journal) as (server, _), connected(server) as connections:
+        progress: list[str] = []
+        assert (await use(connections, "peculiar__slow", call_context(progress=progress))).output == "at last"
+        assert progress == ["step 1", "step 2", "step 3"]
 
 
 @both
 async def test_new_tools_are_available_once_the_server_announces_them(how: str, journal: Path) -> None:
-    async with either(how, journal) as (server, _), connected(server) as connections:
+    async with server_over(how, journal) as (server, _), connected(server) as connections:
         assert "peculiar__grown_0" not in connections.tools()
         await use(connections, "peculiar__grow")
         await eventually(lambda: "peculiar__grown_0" in connections.tools(), seconds=SOON)
@@ -143,7 +143,7 @@ async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_i
     how: str, journal: Path
 ) -> None:
     other = stdio(journal.with_name("other"), "other")
-    async with either(how, journal) as (server, http), connected(server, other) as connections:
+    async with server_over(how, journal) as (server, http), connected(server, other) as connections:
         elsewhere = asyncio.create_task(use(connections, "other__hang"))
         call = asyncio.create_task(use(connections, "peculiar__once", call_context("the key")))
         await eventually(lambda: len(calls(journal, "once")) == 1)
@@ -160,7 +160,7 @@ async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_i
             http.start()
         await eventually(lambda: state(connections).state == "ready")
         assert (await use(connections, "peculiar__echo", text="back")).output == "back"
-        assert [one["key"] for one in calls(journal, "once")] == ["the key"], "the call is not repeated"
+        assert [recorded["key"] for recorded in calls(journal, "once")] == ["the key"], "the call is not repeated"
         assert (await use(connections, "other__echo", text="fine")).output == "fine"
         assert not elsewhere.done()
         elsewhere.cancel()
@@ -169,19 +169,19 @@ async def test_a_call_of_a_killed_server_has_an_unknown_outcome_and_the_server_i
 
 @both
 async def test_an_idempotent_call_is_repeated_once_under_its_key(how: str, journal: Path) -> None:
-    async with either(how, journal) as (server, http), connected(server) as connections:
+    async with server_over(how, journal) as (server, http), connected(server) as connections:
         call = asyncio.create_task(use(connections, "peculiar__count", call_context("the key"), n=1))
         await eventually(lambda: len(calls(journal, "count")) == 1)
         _kill(journal, "count")
         if http is not None:
             http.start()
         assert (await call).output == "counted 2"
-        assert [one["key"] for one in calls(journal, "count")] == ["the key", "the key"]
+        assert [recorded["key"] for recorded in calls(journal, "count")] == ["the key", "the key"]
 
 
 @both
 async def test_a_repeated_call_whose_server_dies_again_is_not_repeated_a_second_time(how: str, journal: Path) -> None:
-    async with either(how, journal, idempotent=("once",)) as (server, http), connected(server) as connections:
+    async with server_over(how, journal, idempotent=("once",)) as (server, http), connected(server) as connections:
         call = asyncio.create_task(use(connections, "peculiar__once", n=9))
         for times in (1, 2):
             await eventually(lambda times=times: len(calls(journal, "once")) == times)  # type: ignore[misc]
@@ -214,7 +214,7 @@ async def test_a_server_that_never_starts_does_not_affect_the_others(journal: Pa
     good = stdio(journal)
     async with connected(silent, missing, dying, deaf, good, ready=False) as connections:
         await eventually(lambda: state(connections).state == "ready")
-        await eventually(lambda: all(state(connections, one).error for one in ("missing", "dying", "deaf")))
+        await eventually(lambda: all(state(connections, name).error for name in ("missing", "dying", "deaf")))
         assert (await use(connections, "peculiar__echo", text="well")).output == "well"
         assert state(connections, "missing").error == "The program was not found."
         assert state(connections, "deaf").error == "The server does not respond at its address."
@@ -230,7 +230,7 @@ async def test_tool_names_are_valid_for_every_provider(journal: Path) -> None:
         assert all(TOOL_NAME.fullmatch(name) and tool.spec.name == name for name, tool in tools.items())
         assert {"Pe_culiar__echo", "Pe_culiar__a_b"} <= set(tools)
         named = [name.partition("__")[2] for name in tools if name.startswith("Pe_culiar__a_")]
-        assert sorted(one[:4] for one in named) == ["a_b", "a_b_", "a_b_", "a_to"]
+        assert sorted(each[:4] for each in named) == ["a_b", "a_b_", "a_b_", "a_to"]
         assert len({tools[f"Pe_culiar__{name}"] for name in named}) == 4
         assert sum(name.endswith("__echo") for name in tools) == 2
         assert not any(name.endswith("__broken") for name in tools), "its schema is invalid"
@@ -276,9 +276,9 @@ async def test_an_invalid_tool_does_not_affect_the_others() -> None:
 async def test_a_program_gets_only_its_configured_environment(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "hush")
     async with connected(stdio(journal, env={"GIVEN": "yes"})) as connections:
-        told = json.loads((await use(connections, "peculiar__whoami")).output)
-    assert set(told["env"]) - {"LC_CTYPE"} == {"PATH", "HOME", "GIVEN"}
-    assert told["cwd"] == str(ROOT)
+        facts = json.loads((await use(connections, "peculiar__whoami")).output)
+    assert set(facts["env"]) - {"LC_CTYPE"} == {"PATH", "HOME", "GIVEN"}
+    assert facts["cwd"] == str(ROOT)
 
 
 async def test_closing_ends_all_programs_and_their_children_within_five_seconds(journal: Path) -> None:
@@ -288,12 +288,18 @@ async def test_closing_ends_all_programs_and_their_children_within_five_seconds(
         await eventually(lambda: state(connections).state == "ready")
         me = psutil.Process()
         grandchild = int((await use(connections, "peculiar__spawn")).output)
-        await eventually(lambda: any("SIG_IGN" in " ".join(one.cmdline()) for one in me.children(recursive=True)))
-        tree = [one for one in me.children(recursive=True) if "mcp" in " ".join(one.cmdline()) or _is(one, stubborn)]
+        await eventually(
+            lambda: any("SIG_IGN" in " ".join(process.cmdline()) for process in me.children(recursive=True))
+        )
+        tree = [
+            process
+            for process in me.children(recursive=True)
+            if "mcp" in " ".join(process.cmdline()) or _is(process, stubborn)
+        ]
         assert len(tree) >= 4
         began = time.monotonic()
     assert time.monotonic() - began < 5
-    await eventually(lambda: not any(map(_alive, [*(one.pid for one in tree), grandchild])), tree, SOON)
+    await eventually(lambda: not any(map(_alive, [*(each.pid for each in tree), grandchild])), tree, SOON)
 
 
 async def test_programs_end_with_the_process_that_started_them(journal: Path) -> None:
@@ -313,10 +319,10 @@ async def test_programs_end_with_the_process_that_started_them(journal: Path) ->
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(journal), cwd=ROOT, stdout=pipe)
     assert holder.stdout is not None
     async with asyncio.timeout(30):
-        told, grandchild = json.loads(await holder.stdout.readline()), int(await holder.stdout.readline())
+        server_pid, grandchild = json.loads(await holder.stdout.readline()), int(await holder.stdout.readline())
     holder.kill()
     await holder.wait()
-    await eventually(lambda: not any(map(_alive, (told["pid"], told["parent"], grandchild))), seconds=SOON)
+    await eventually(lambda: not any(map(_alive, (server_pid["pid"], server_pid["parent"], grandchild))), seconds=SOON)
 
 
 async def test_the_reference_server_over_stdio() -> None:
@@ -341,14 +347,18 @@ async def test_the_reference_server_over_http() -> None:
 
 
 async def _reference(connections: Any) -> None:
-    told: list[str] = []
+    progress: list[str] = []
     tools = connections.tools()
     assert (await use(connections, "everything__echo", message="hi")).output == "Echo: hi"
     assert (await use(connections, "everything__get-sum", a=2, b=40)).output.endswith("42.")
     done = await use(
-        connections, "everything__trigger-long-running-operation", call_context(progress=told), duration=0.3, steps=3
+        connections,
+        "everything__trigger-long-running-operation",
+        call_context(progress=progress),
+        duration=0.3,
+        steps=3,
     )
-    assert (done.ok, len(told)) == (True, 3)
+    assert (done.ok, len(progress)) == (True, 3)
     image = await use(connections, "everything__get-tiny-image")
     assert "[image/png, " in image.output
     structured = await use(connections, "everything__get-structured-content", location="Chicago")

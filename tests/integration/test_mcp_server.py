@@ -68,12 +68,12 @@ async def client(
     """The official client, with these headers."""
     async with httpx2.AsyncClient(headers=who or {}, timeout=20) as http:
         transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
-        async with Client(transport, **more) as one:
-            yield one
+        async with Client(transport, **more) as mcp:
+            yield mcp
 
 
-async def names(one: Client) -> set[str]:
-    return {tool.name for tool in (await one.list_tools()).tools}
+async def tool_names(mcp: Client) -> set[str]:
+    return {tool.name for tool in (await mcp.list_tools()).tools}
 
 
 async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict[str, str]:
@@ -84,11 +84,11 @@ async def with_scopes(store: Database, somebody: Person, *scopes: Scope) -> dict
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_official_client_lists_and_calls_tools(server: InProcessServer, store: Database, mode: str) -> None:
     owner = await person(store)
-    async with client(server, owner.headers, mode=mode) as one:
-        assert {"read_file", "write_file", "todo_add", "edit_file"} <= await names(one)
-        written = await one.call_tool("write_file", {"path": "plans.md", "content": "En taro Adun"})
+    async with client(server, owner.headers, mode=mode) as mcp:
+        assert {"read_file", "write_file", "todo_add", "edit_file"} <= await tool_names(mcp)
+        written = await mcp.call_tool("write_file", {"path": "plans.md", "content": "En taro Adun"})
         assert not written.is_error, written
-        found = await one.call_tool("read_file", {"path": "plans.md"})
+        found = await mcp.call_tool("read_file", {"path": "plans.md"})
         assert "En taro Adun" in _text(found)
     async with client(server, (await person(store)).headers, mode=mode) as other:
         assert (await other.call_tool("read_file", {"path": "plans.md"})).is_error, (
@@ -98,13 +98,13 @@ async def test_the_official_client_lists_and_calls_tools(server: InProcessServer
 
 async def test_a_group_offers_its_tools_and_no_others(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
-    async with client(server, owner.headers, "/tasks") as one:
-        assert await names(one) == {"todo_add", "todo_list", "todo_complete"}
+    async with client(server, owner.headers, "/tasks") as mcp:
+        assert await tool_names(mcp) == {"todo_add", "todo_list", "todo_complete"}
         with pytest.raises(MCPError) as refused:
-            await one.call_tool("read_file", {"path": "plans.md"})
+            await mcp.call_tool("read_file", {"path": "plans.md"})
         assert refused.value.code == types.INVALID_PARAMS
-    async with client(server, owner.headers, "/mine") as one:
-        assert await names(one) == {"todo_add", "todo_list", "todo_complete"}
+    async with client(server, owner.headers, "/mine") as mcp:
+        assert await tool_names(mcp) == {"todo_add", "todo_list", "todo_complete"}
     for gone in ("/no-such-group", "/security"):
         assert (await _post(server, "tools/list", gone, owner.headers)).status_code == 404
 
@@ -112,29 +112,29 @@ async def test_a_group_offers_its_tools_and_no_others(server: InProcessServer, s
 async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
     items = (await server.http.get("/groups", headers=owner.headers)).raise_for_status().json()["items"]
-    groups = {one["name"]: one for one in items}
+    groups = {item["name"]: item for item in items}
     assert set(groups) == {
         "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "devtools", "mine",
     }  # fmt: skip
     assert groups["tasks"]["tools"] == ["todo_add", "todo_list", "todo_complete"]
     assert (groups["files"]["path"], groups["files"]["title"]) == ("/mcp/files", "Files")
     assert "delete_file" not in groups["files"]["tools"], "the operator denies this tool"
-    assert all(one["description"] for name, one in groups.items() if name != "mine")
+    assert all(group["description"] for name, group in groups.items() if name != "mine")
 
 
 async def test_bad_arguments_and_unknown_tools_fail_as_the_protocol_requires(
     server: InProcessServer, store: Database
 ) -> None:
     owner = await person(store)
-    async with client(server, owner.headers) as one:
-        wrong = await one.call_tool("read_file", {"path": 42})
+    async with client(server, owner.headers) as mcp:
+        wrong = await mcp.call_tool("read_file", {"path": 42})
         assert wrong.is_error
         assert "path" in _text(wrong)
         for unknown in ("no_such_tool", "delete_file"):
             with pytest.raises(MCPError) as refused:
-                await one.call_tool(unknown, {})
+                await mcp.call_tool(unknown, {})
             assert refused.value.code == types.INVALID_PARAMS
-        assert (await one.call_tool("todo_list", {})).is_error is False
+        assert (await mcp.call_tool("todo_list", {})).is_error is False
 
 
 async def test_an_unknown_method_gets_method_not_found(server: InProcessServer) -> None:
@@ -145,13 +145,13 @@ async def test_an_unknown_method_gets_method_not_found(server: InProcessServer) 
 
 
 async def test_without_an_account_tools_can_be_listed_but_not_called(server: InProcessServer) -> None:
-    async with client(server, mode="legacy") as one:
-        await one.session.send_ping()
-        listed = await names(one)
+    async with client(server, mode="legacy") as mcp:
+        await mcp.session.send_ping()
+        listed = await tool_names(mcp)
         assert {"read_file", "todo_list"} <= listed
         assert not {"edit_file", "fetch_url", "run_code", "delete_file"} & listed
         with pytest.raises(MCPError) as refused:
-            await one.call_tool("todo_list", {})
+            await mcp.call_tool("todo_list", {})
         assert (refused.value.code, "account" in refused.value.message) == (mcp_server.NEEDS_ACCOUNT, True)
 
 
@@ -172,19 +172,21 @@ async def test_a_token_with_only_the_read_scope_calls_only_reading_tools(
     server: InProcessServer, store: Database
 ) -> None:
     somebody = await person(store)
-    async with client(server, await with_scopes(store, somebody, "read")) as one:
-        assert {"read_file", "todo_list", "grep"} <= await names(one)
-        assert not {"write_file", "edit_file", "todo_add", "fetch_url", "run_code"} & await names(one)
-        assert not (await one.call_tool("todo_list", {})).is_error
+    async with client(server, await with_scopes(store, somebody, "read")) as mcp:
+        assert {"read_file", "todo_list", "grep"} <= await tool_names(mcp)
+        assert not {"write_file", "edit_file", "todo_add", "fetch_url", "run_code"} & await tool_names(mcp)
+        assert not (await mcp.call_tool("todo_list", {})).is_error
         with pytest.raises(MCPError):
-            await one.call_tool("todo_add", {"text": "build a pylon"})
+            await mcp.call_tool("todo_add", {"text": "build a pylon"})
     answer = await _post(server, "tools/list", headers=await with_scopes(store, somebody, "account"))
     assert answer.status_code == 403
-    async with client(server, await with_scopes(store, somebody, *SCOPES)) as one:
-        assert {"edit_file", "fetch_url"} <= await names(one), "the client's user approves calls that need approval"
+    async with client(server, await with_scopes(store, somebody, *SCOPES)) as mcp:
+        assert {"edit_file", "fetch_url"} <= await tool_names(mcp), (
+            "the client's user approves calls that need approval"
+        )
 
 
-class Shouting:
+class ShoutingTool:
     """A tool whose output has the size and the kind that the arguments ask for."""
 
     ended = asyncio.Event()
@@ -211,7 +213,7 @@ class Shouting:
 @pytest.fixture
 def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def tools(_: McpToolCatalog) -> dict[str, Tool]:
-        return {"shout": Shouting()}
+        return {"shout": ShoutingTool()}
 
     monkeypatch.setattr(McpToolCatalog, "tools", tools)
 
@@ -219,15 +221,15 @@ def shouting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("shouting")
 async def test_a_large_output_is_truncated_with_a_note(server: InProcessServer, store: Database) -> None:
     owner = await person(store)
-    async with client(server, owner.headers) as one:
+    async with client(server, owner.headers) as mcp:
         for how in ("text", "text/csv"):
-            told = _text(await one.call_tool("shout", {"how": how, "size": 1_000_000}))
-            assert len(told) < mcp_server.MAX_RESULT_BYTES + 200
-            assert told.endswith("[truncated: the first 262,144 of 1,000,000 bytes]")
-            assert _text(await one.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
-        large = await one.call_tool("shout", {"how": "image/png", "size": 1_000_000})
+            output = _text(await mcp.call_tool("shout", {"how": how, "size": 1_000_000}))
+            assert len(output) < mcp_server.MAX_RESULT_BYTES + 200
+            assert output.endswith("[truncated: the first 262,144 of 1,000,000 bytes]")
+            assert _text(await mcp.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
+        large = await mcp.call_tool("shout", {"how": "image/png", "size": 1_000_000})
         assert _text(large) == "[image/png, 1,000,000 bytes, omitted]"
-        small = (await one.call_tool("shout", {"how": "image/png", "size": 3000})).content[0]
+        small = (await mcp.call_tool("shout", {"how": "image/png", "size": 3000})).content[0]
         assert isinstance(small, types.ImageContent)
         assert base64.b64decode(small.data) == b"a" * 3000
 
@@ -254,33 +256,33 @@ async def test_an_invalid_idempotency_key_is_ignored(server: InProcessServer, st
 @pytest.mark.usefixtures("shouting")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_progress_reaches_the_client(server: InProcessServer, store: Database, mode: str) -> None:
-    told: list[str | None] = []
+    messages: list[str | None] = []
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
+        messages.append(message)
 
-    async with client(server, (await person(store)).headers, mode=mode) as one:
-        await one.call_tool("shout", {"how": "text", "size": 1}, progress_callback=heard)
-    assert told == ["breathing in"]
+    async with client(server, (await person(store)).headers, mode=mode) as mcp:
+        await mcp.call_tool("shout", {"how": "text", "size": 1}, progress_callback=heard)
+    assert messages == ["breathing in"]
 
 
 @pytest.mark.usefixtures("shouting")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_client_that_disconnects_cancels_its_call(server: InProcessServer, store: Database, mode: str) -> None:
-    Shouting.ended = asyncio.Event()
+    ShoutingTool.ended = asyncio.Event()
     under_way = asyncio.Event()
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:
         under_way.set()
 
-    async with client(server, (await person(store)).headers, mode=mode) as one:
-        call = asyncio.create_task(one.call_tool("shout", {"how": "for ever", "size": 1}, progress_callback=heard))
+    async with client(server, (await person(store)).headers, mode=mode) as mcp:
+        call = asyncio.create_task(mcp.call_tool("shout", {"how": "for ever", "size": 1}, progress_callback=heard))
         async with asyncio.timeout(10):
             await under_way.wait()
         call.cancel()
         await asyncio.wait({call})
     async with asyncio.timeout(10):
-        await Shouting.ended.wait()
+        await ShoutingTool.ended.wait()
 
 
 async def test_pages_of_other_sites_are_refused(server: InProcessServer) -> None:
@@ -335,14 +337,14 @@ async def test_many_calls_at_once_are_answered_or_refused(
     server: InProcessServer, store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await person(store)
-    async with client(server, owner.headers) as one:
-        answers = await asyncio.gather(*(one.call_tool("todo_list", {}) for _ in range(30)))
+    async with client(server, owner.headers) as mcp:
+        answers = await asyncio.gather(*(mcp.call_tool("todo_list", {}) for _ in range(30)))
         refused = [answer for answer in answers if answer.is_error]
         assert all("at once" in _text(answer) for answer in refused)
         assert len(refused) < 30
     monkeypatch.setattr(mcp_server, "MAX_CONCURRENT_CALLS", 0)
-    async with client(server, owner.headers) as one:
-        assert "at once" in _text(await one.call_tool("todo_list", {}))
+    async with client(server, owner.headers) as mcp:
+        assert "at once" in _text(await mcp.call_tool("todo_list", {}))
 
 
 def _text(result: types.CallToolResult) -> str:
@@ -360,15 +362,15 @@ async def _post(
 ) -> httpx.Response:
     """A request without the client; `meta` makes it one of the protocol version without a handshake."""
     more: dict[str, str] = {}
-    said = dict(params or {})
+    sent = dict(params or {})
     if meta:
         version = "2026-07-28"
-        said["_meta"] = {
+        sent["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": version,
             "io.modelcontextprotocol/clientCapabilities": {},
         }
         more = {"Mcp-Protocol-Version": version, "Mcp-Method": method}
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": said}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": sent}
     return await server.http.post(f"/mcp{group}", json=body, headers={**HEADERS, **more, **(headers or {})})
 
 

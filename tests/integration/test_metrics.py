@@ -39,7 +39,7 @@ OWN_AND_COMMON = re.compile(r"\b((?:khala|process)_[a-z0-9_]+)")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def read(text: str) -> Samples:
+def parse_samples(text: str) -> Samples:
     """All samples, by name and labels."""
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -54,7 +54,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @contextlib.asynccontextmanager
-async def watched(database_url: str) -> AsyncIterator[tuple[InProcessServer, httpx.AsyncClient]]:
+async def server_with_metrics(database_url: str) -> AsyncIterator[tuple[InProcessServer, httpx.AsyncClient]]:
     """A server, and a client for its metrics listener."""
     at = f"127.0.0.1:{free_port()}"
     async with (
@@ -65,11 +65,11 @@ async def watched(database_url: str) -> AsyncIterator[tuple[InProcessServer, htt
 
 
 async def scrape(watcher: httpx.AsyncClient) -> Samples:
-    return read((await watcher.get("/metrics")).raise_for_status().text)
+    return parse_samples((await watcher.get("/metrics")).raise_for_status().text)
 
 
 async def test_each_event_is_counted_in_the_process_where_it_happened(database_url: str) -> None:
-    async with watched(database_url) as (server, watcher):
+    async with server_with_metrics(database_url) as (server, watcher):
         before = await scrape(watcher)
         thread = await server.thread()
         async with server.observer(thread).following() as observer:
@@ -219,11 +219,11 @@ async def test_an_executor_has_metrics_and_readiness_too(database_url: str, tmp_
 
 
 async def test_the_endpoint_serves_scrapers_and_health_checks_only(database_url: str) -> None:
-    async with watched(database_url) as (server, watcher):
+    async with server_with_metrics(database_url) as (server, watcher):
         plain = await watcher.get("/metrics")
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
-        asked = {"Accept": "application/openmetrics-text; version=1.0.0"}
-        opened = await watcher.get("/metrics", headers=asked)
+        headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        opened = await watcher.get("/metrics", headers=headers)
         assert opened.headers["content-type"].startswith("application/openmetrics-text")
         families = parse_openmetrics(opened.text)  # type: ignore[no-untyped-call]  # the library forgot its types
         assert {family.name for family in families} >= {"khala_flush_seconds", "khala_queue_runs"}
@@ -236,7 +236,7 @@ async def test_the_endpoint_serves_scrapers_and_health_checks_only(database_url:
 
 
 async def test_a_metrics_port_in_use_is_reported_and_the_server_does_not_start(database_url: str) -> None:
-    async with watched(database_url) as (_, watcher):
+    async with server_with_metrics(database_url) as (_, watcher):
         with pytest.raises(OSError, match="in use"):
             async with khala(database_url, KHALA_METRICS=watcher.base_url.netloc.decode()):
                 pytest.fail("it serves")
@@ -278,14 +278,14 @@ def test_an_invalid_metrics_address_is_refused(given: str) -> None:
 
 
 def test_metric_names_follow_prometheus_conventions() -> None:
-    own = {name for name in exposed() if name.startswith("khala_")}
+    own = {name for name in exposed_names() if name.startswith("khala_")}
     assert len(own) > 40
     counters = {f"{family.name}_total" for family in metrics.REGISTRY.collect() if family.type == "counter"}
     assert {name for name in own if name.endswith("_total")} == {name for name in counters if name in own}
     assert [name for name in own if "milli" in name or "_ms" in name] == []
 
 
-def exposed() -> set[str]:
+def exposed_names() -> set[str]:
     """The names of all samples that a process can expose."""
     families = [
         *metrics.REGISTRY.collect(),
@@ -297,7 +297,7 @@ def exposed() -> set[str]:
     return {family.name + ending for family in families for ending in kinds[family.type]}
 
 
-def expressions() -> Iterator[str]:
+def metric_queries() -> Iterator[str]:
     """The queries of the dashboard and of the alerts."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         yield from (target["expr"] for target in panel.get("targets", ()))
@@ -305,9 +305,9 @@ def expressions() -> Iterator[str]:
 
 
 def test_the_dashboard_and_the_alerts_query_only_existing_metrics() -> None:
-    asked = [name for expression in expressions() for name in OWN_AND_COMMON.findall(expression)]
-    assert len(asked) > 40
-    assert sorted(set(asked) - exposed()) == []
+    queried = [name for expression in metric_queries() for name in OWN_AND_COMMON.findall(expression)]
+    assert len(queried) > 40
+    assert sorted(set(queried) - exposed_names()) == []
 
 
 def test_the_alerts_watch_what_can_go_wrong() -> None:
@@ -323,10 +323,10 @@ def test_panels_have_distinct_titles_and_positions() -> None:
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
 
 
-@pytest.mark.parametrize(("what", "path"), [("rules", ALERTS), ("config", PROMETHEUS)])
-def test_promtool_accepts_the_alerts_and_the_configuration(what: str, path: Path) -> None:
+@pytest.mark.parametrize(("kind", "path"), [("rules", ALERTS), ("config", PROMETHEUS)])
+def test_promtool_accepts_the_alerts_and_the_configuration(kind: str, path: Path) -> None:
     done = subprocess.run(
-        [program("promtool"), "check", what, path], capture_output=True, text=True, timeout=30, check=False
+        [program("promtool"), "check", kind, path], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.returncode == 0, done.stderr
 

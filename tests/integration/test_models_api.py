@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.in_process import khala
 
 SETTINGS: dict[str, Any] = {
@@ -15,7 +15,7 @@ async def test_the_allowed_models_are_listed_with_their_prices(database_url: str
     async with khala(database_url, with_executor=False, **SETTINGS) as server:
         found = (await server.http.get("/api/models")).raise_for_status().json()
         assert found["default"] == "openai:gpt-4o-mini"
-        names = [one["model"] for one in found["items"]]
+        names = [item["model"] for item in found["items"]]
         assert names == ["openai:gpt-4o-mini", "openai:llama3:8b", "openai:gpt-4o", "demo"]
         mini, local, larger, demo = found["items"]
         assert mini == {
@@ -40,4 +40,4 @@ async def test_the_allowed_models_are_listed_with_their_prices(database_url: str
             options = {"model": name, "ifBusy": "queue"}
             assert (await thread.post("send", {"text": "?", "options": options})).status_code == 202, name
         wrong = await thread.post("send", {"text": "?", "options": {"model": "openai:gpt-4"}})
-        assert told(wrong, 400, "invalid_input")["errors"][0]["path"] == "options.model"
+        assert assert_problem(wrong, 400, "invalid_input")["errors"][0]["path"] == "options.model"

@@ -41,7 +41,7 @@ SLACK = 5.0
 """Seconds that a busy machine may add to what is bounded."""
 
 
-class Heard:
+class ReceivedPayloads:
     """The payloads that a channel has received."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def on(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIterator[NatsBus]:
+async def connected_bus(server: NatsServer, **handlers: Callable[[str], None]) -> AsyncIterator[NatsBus]:
     """A connected bus with these handlers, by channel."""
     bus = NatsBus(parse(server.url()))
     task = asyncio.create_task(bus.run(handlers))
@@ -91,13 +91,13 @@ async def writing(db: Database, bus: WakeBus) -> AsyncIterator[Writer]:
 
 
 @contextlib.asynccontextmanager
-async def notified(database_url: str, channel: str) -> AsyncIterator[list[str]]:
+async def notifications_on(database_url: str, channel: str) -> AsyncIterator[list[str]]:
     """The payloads that Postgres notifies on this channel."""
-    heard: list[str] = []
+    payloads: list[str] = []
     connection = await asyncpg.connect(driver_url(database_url))
-    await connection.add_listener(channel, lambda *word: heard.append(str(word[-1])))
+    await connection.add_listener(channel, lambda *word: payloads.append(str(word[-1])))
     try:
-        yield heard
+        yield payloads
     finally:
         await connection.close()
 
@@ -110,8 +110,8 @@ async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an
     live = LiveService(db, db)
     with nats_server() as server:
         async with (
-            on(server, **{THREADS_CHANNEL: live.threads.handle_notification}) as bus,
-            notified(database_url, THREADS_CHANNEL) as by_postgres,
+            connected_bus(server, **{THREADS_CHANNEL: live.threads.handle_notification}) as bus,
+            notifications_on(database_url, THREADS_CHANNEL) as by_postgres,
             writing(db, bus) as writer,
             recording(live, 1) as (recorder,),
         ):
@@ -136,7 +136,7 @@ async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an
             assert by_postgres == [str(lease.thread_id)]
 
 
-class Lossy:
+class LossyBus:
     """The bus of a process that dies between each commit and its wake-up."""
 
     connected = True
@@ -148,7 +148,7 @@ class Lossy:
 async def test_a_commit_without_a_wake_up_is_found_by_the_slow_poll(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
-    async with writing(db, Lossy()) as writer, recording(live, 1) as (recorder,):
+    async with writing(db, LossyBus()) as writer, recording(live, 1) as (recorder,):
         await follow(live.threads, db, recorder.client, lease.thread_id)
         await recorder.until(2)
         stream = writer.open(lease)
@@ -158,24 +158,24 @@ async def test_a_commit_without_a_wake_up_is_found_by_the_slow_poll(db: Database
     assert frame["parts"][0]["data"]["text"] == "Nobody is told of this."
 
 
-class Recording:
+class RecordingBus:
     """A bus that records the published messages."""
 
     connected = True
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.published: list[tuple[str, str]] = []
 
     async def publish(self, channel: str, payload: str) -> None:
         """Keep it."""
-        self.told.append((channel, payload))
+        self.published.append((channel, payload))
 
 
 async def test_a_commit_without_an_acknowledgement_is_published_once_it_is_found(
     db: Database, database_url: str
 ) -> None:
     lease = await lease_of(db, await new_thread(db))
-    bus = Recording()
+    bus = RecordingBus()
     async with proxy(database_url) as between:
         far = Database(between.url)
         async with writing(far, bus) as writer:
@@ -185,46 +185,49 @@ async def test_a_commit_without_an_acknowledgement_is_published_once_it_is_found
             stream.append_text("Committed, and nobody heard.")
             await stream.wait_written()
             assert between.lost_commits == 1
-            assert bus.told == [(THREADS_CHANNEL, str(lease.thread_id))]
+            assert bus.published == [(THREADS_CHANNEL, str(lease.thread_id))]
             await stream.end("final", Finish(reason="stop", usage=TokenUsage()))
         await far.close()
-    assert bus.told[1:] == [(THREADS_CHANNEL, str(lease.thread_id)), (RUNS_CHANNEL, "")]
+    assert bus.published[1:] == [(THREADS_CHANNEL, str(lease.thread_id)), (RUNS_CHANNEL, "")]
 
 
 async def test_after_a_restart_of_the_server_all_processes_reread_everything_and_get_messages_again() -> None:
-    heard = Heard()
+    received = ReceivedPayloads()
     with nats_server() as server:
-        async with on(server, **{THREADS_CHANNEL: heard}), on(server, **{THREADS_CHANNEL: Heard()}) as teller:
-            assert heard.payloads == [EVERYTHING]
+        async with (
+            connected_bus(server, **{THREADS_CHANNEL: received}),
+            connected_bus(server, **{THREADS_CHANNEL: ReceivedPayloads()}) as teller,
+        ):
+            assert received.payloads == [EVERYTHING]
             await teller.publish(THREADS_CHANNEL, "one")
-            await heard.until(lambda payloads: "one" in payloads)
+            await received.until(lambda payloads: "one" in payloads)
             server.kill()
             await connected(teller, really=False)
             await teller.publish(THREADS_CHANNEL, "lost")
             server.start()
             # A reconnect of either side; after both, messages arrive.
-            await heard.until(lambda payloads: EVERYTHING in payloads[2:])
+            await received.until(lambda payloads: EVERYTHING in payloads[2:])
             await connected(teller)
             await teller.publish(THREADS_CHANNEL, "two")
-            await heard.until(lambda payloads: "two" in payloads)
-    assert "lost" not in heard.payloads
+            await received.until(lambda payloads: "two" in payloads)
+    assert "lost" not in received.payloads
 
 
 async def test_a_publisher_that_may_have_lost_messages_makes_all_reread_everything_once_reconnected() -> None:
-    heard = Heard()
+    received = ReceivedPayloads()
     with nats_server() as server:
-        async with on(server, **{THREADS_CHANNEL: heard}), on(server) as teller:
+        async with connected_bus(server, **{THREADS_CHANNEL: received}), connected_bus(server) as teller:
             client = teller._client
             assert client is not None
             assert client._transport is not None
             client._transport.close()  # type: ignore[no-untyped-call]
-            await heard.until(lambda payloads: payloads == [EVERYTHING, EVERYTHING])
+            await received.until(lambda payloads: payloads == [EVERYTHING, EVERYTHING])
 
 
 async def test_a_frozen_server_blocks_no_publisher_and_uses_little_memory() -> None:
-    heard = Heard()
+    received = ReceivedPayloads()
     with nats_server() as server:
-        async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+        async with connected_bus(server, **{THREADS_CHANNEL: received}) as bus:
             server.send_signal(signal.SIGSTOP)
             payload = "x" * 50_000
             async with asyncio.timeout(4):
@@ -238,55 +241,55 @@ async def test_a_frozen_server_blocks_no_publisher_and_uses_little_memory() -> N
             server.send_signal(signal.SIGCONT)
             await connected(bus)
             await bus.publish(THREADS_CHANNEL, "after")
-            await heard.until(lambda payloads: "after" in payloads)
+            await received.until(lambda payloads: "after" in payloads)
 
 
 async def test_a_subscriber_that_cannot_keep_up_rereads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_bus, "MAX_PENDING_MESSAGES", 1)
-    heard = Heard()
+    received = ReceivedPayloads()
     with nats_server() as server:
-        async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+        async with connected_bus(server, **{THREADS_CHANNEL: received}) as bus:
             for _ in range(1000):  # without a pause: nothing here yields
                 await bus.publish(THREADS_CHANNEL, "much")
-            await heard.until(lambda payloads: payloads.count(EVERYTHING) > 1)
+            await received.until(lambda payloads: payloads.count(EVERYTHING) > 1)
 
 
 async def test_an_invalid_message_is_ignored(db: Database) -> None:
     thread_id = await new_thread(db)
     live = LiveService(db, db)
-    heard = Heard()
+    received = ReceivedPayloads()
 
     def notified(payload: str) -> None:
         live.threads.handle_notification(payload)
-        heard(payload)
+        received(payload)
 
     with nats_server() as server:
-        async with on(server, **{THREADS_CHANNEL: notified}) as bus:
+        async with connected_bus(server, **{THREADS_CHANNEL: notified}) as bus:
             client = bus._client
             assert client is not None
             for garbage in (b"", b"no id", b"\xff\xfe", b"x" * 100_000):
                 await client.publish(f"khala.{THREADS_CHANNEL}", garbage)
             await bus.publish(THREADS_CHANNEL, str(thread_id))
-            await heard.until(lambda payloads: str(thread_id) in payloads)
-    assert [UUID(one) for one in heard.payloads[1:]] == [thread_id]
+            await received.until(lambda payloads: str(thread_id) in payloads)
+    assert [UUID(result) for result in received.payloads[1:]] == [thread_id]
 
 
 async def test_databases_that_share_a_server_do_not_receive_each_others_messages() -> None:
-    heard, other = Heard(), Heard()
+    received, other = ReceivedPayloads(), ReceivedPayloads()
     with nats_server() as server:
         elsewhere = NatsBus(parse(f"{server.url()}/elsewhere"))
         task = asyncio.create_task(elsewhere.run({THREADS_CHANNEL: other}))
         try:
-            async with on(server, **{THREADS_CHANNEL: heard}) as bus:
+            async with connected_bus(server, **{THREADS_CHANNEL: received}) as bus:
                 await connected(elsewhere)
                 await elsewhere.publish(THREADS_CHANNEL, "there")
                 await bus.publish(THREADS_CHANNEL, "here")
-                await heard.until(lambda payloads: "here" in payloads)
+                await received.until(lambda payloads: "here" in payloads)
                 await other.until(lambda payloads: "there" in payloads)
         finally:
             task.cancel()
             await asyncio.wait({task})
-    assert (heard.payloads, other.payloads) == ([EVERYTHING, "here"], [EVERYTHING, "there"])
+    assert (received.payloads, other.payloads) == ([EVERYTHING, "here"], [EVERYTHING, "there"])
 
 
 async def test_a_refused_connection_is_reported_without_the_password() -> None:

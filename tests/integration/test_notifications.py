@@ -25,7 +25,7 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.parts import append
 from khala.store.sharing import sharing
 from khala.store.threads import threads
-from tests.integration.test_leases import CALL, asking, decide
+from tests.integration.test_leases import CALL, decide, request_approval
 from tests.support.people import new_user, signed_in
 from tests.support.store import CALLER, ask, batch, claim, ending, lease_of, new_thread, write
 
@@ -37,13 +37,13 @@ WITHIN = 3.0
 
 
 @contextlib.asynccontextmanager
-async def hearing(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
+async def collecting_notifications(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
     """The notifications on all channels while the context is open, and an event that is set by each."""
-    told: Told = set()
+    notifications: Told = set()
     news = asyncio.Event()
 
     def hear(connection: object, pid: int, channel: str, payload: object) -> None:
-        told.add((channel, str(payload)))
+        notifications.add((channel, str(payload)))
         news.set()
 
     channels = (THREADS_CHANNEL, RUNS_CHANNEL, CREDENTIALS_CHANNEL)
@@ -51,18 +51,18 @@ async def hearing(db: Database) -> AsyncIterator[tuple[Told, asyncio.Event]]:
         for channel in channels:
             await driver.add_listener(channel, hear)
         try:
-            yield told, news
+            yield notifications, news
         finally:
             for channel in channels:
                 await driver.remove_listener(channel, hear)
 
 
-async def tells(db: Database, command: Command, *expected: tuple[str, str]) -> None:
+async def assert_notifies(db: Database, command: Command, *expected: tuple[str, str]) -> None:
     """Assert that the command sends all these notifications."""
-    async with hearing(db) as (told, news):
+    async with collecting_notifications(db) as (notifications, news):
         await command()
         async with asyncio.timeout(WITHIN):
-            while not told >= set(expected):
+            while not notifications >= set(expected):
                 await news.wait()
                 news.clear()
 
@@ -99,7 +99,7 @@ async def deleting(db: Database, thread_id: UUID) -> Command:
 async def test_observers_and_executors_are_notified(db: Database, way: Way) -> None:
     thread_id = await new_thread(db)
     command = await way(db, thread_id)
-    await tells(db, command, (THREADS_CHANNEL, str(thread_id)), (RUNS_CHANNEL, ""))
+    await assert_notifies(db, command, (THREADS_CHANNEL, str(thread_id)), (RUNS_CHANNEL, ""))
 
 
 async def writing_text(db: Database, thread_id: UUID) -> Command:
@@ -120,18 +120,18 @@ async def revoking_a_link(db: Database, thread_id: UUID) -> Command:
 async def test_observers_are_notified(db: Database, way: Way) -> None:
     thread_id = await new_thread(db)
     command = await way(db, thread_id)
-    await tells(db, command, (THREADS_CHANNEL, str(thread_id)))
+    await assert_notifies(db, command, (THREADS_CHANNEL, str(thread_id)))
 
 
 async def answering(db: Database, thread_id: UUID) -> Command:
     lease = await lease_of(db, thread_id)
-    await asking(db, lease)
+    await request_approval(db, lease)
     return lambda: decide(db, lease, approved=True)
 
 
 async def answering_a_blocked_run(db: Database, thread_id: UUID) -> Command:
     lease = await lease_of(db, thread_id)
-    await asking(db, lease)
+    await request_approval(db, lease)
     await run_queue.release(db, lease, [], awaited_approvals=[CALL])
     return lambda: decide(db, lease, approved=False)
 
@@ -149,17 +149,17 @@ async def handing_over(db: Database, thread_id: UUID) -> Command:
 @pytest.mark.parametrize("way", [answering, answering_a_blocked_run, canceling_a_run_that_is_held, handing_over])
 async def test_executors_are_notified(db: Database, way: Way) -> None:
     command = await way(db, await new_thread(db))
-    await tells(db, command, (RUNS_CHANNEL, ""))
+    await assert_notifies(db, command, (RUNS_CHANNEL, ""))
 
 
 async def test_processes_are_notified_of_credentials_that_end(db: Database) -> None:
     user_id = await new_user(db)
     caller = await signed_in(db, user_id)
     token, _ = await api_tokens.create(db, caller, "test", SCOPES, None)
-    await tells(db, lambda: api_tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
+    await assert_notifies(db, lambda: api_tokens.revoke(db, token.id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
     session_id = caller.credential
     assert session_id is not None
-    await tells(db, lambda: sessions.end(db, session_id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
+    await assert_notifies(db, lambda: sessions.end(db, session_id, caller), (CREDENTIALS_CHANNEL, str(user_id)))
     with pytest.raises(NotFound):
         await sessions.end(db, session_id, caller)
 
@@ -173,7 +173,7 @@ async def test_a_commit_of_more_runs_than_fit_into_a_notification_notifies_all(d
             return (await ask(db, await new_thread(db))).run_id
 
     wanted = set(await asyncio.gather(*(asked() for _ in range(count))))
-    leases: list[Lease] = [one.lease for one in await claim(db, most=count)]
+    leases: list[Lease] = [claimed.lease for claimed in await claim(db, most=count)]
     assert {lease.run_id for lease in leases} == wanted
 
     async def write_all() -> None:
@@ -181,7 +181,7 @@ async def test_a_commit_of_more_runs_than_fit_into_a_notification_notifies_all(d
             written = await append(driver, [batch(lease, 0, "x") for lease in leases])
         assert set(written.values()) == {1}
 
-    await tells(db, write_all, (THREADS_CHANNEL, "*"))
+    await assert_notifies(db, write_all, (THREADS_CHANNEL, "*"))
 
 
 async def test_a_caller_without_an_account_has_no_credentials_to_end(db: Database) -> None:

@@ -34,11 +34,11 @@ def real() -> Iterator[RealProvider]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncIterator[InProcessServer]:
-    told = {
+    settings = {
         "PORT": str(PORT), "KHALA_OIDC_ISSUER": real.issuer, "KHALA_OIDC_CLIENT_ID": "khala",
         "KHALA_OIDC_CLIENT_SECRET": SECRET, "KHALA_OIDC_AUDIENCE": AUDIENCE, "KHALA_OIDC_NAME": "Example",
     }  # fmt: skip
-    async with shared(postgres_url, template, with_executor=False, **told) as inside:
+    async with shared(postgres_url, template, with_executor=False, **settings) as inside:
         yield inside
 
 
@@ -50,7 +50,7 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
-async def nobody_yet(store: Database) -> None:
+async def no_users(store: Database) -> None:
     """Delete all users: in each test the provider's three people sign in for the first time."""
     async with store.driver() as driver:
         await driver.execute("DELETE FROM users")
@@ -62,7 +62,7 @@ async def browser(server: InProcessServer) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def begin(http: httpx.AsyncClient, **query: Any) -> str:
+async def start_sign_in(http: httpx.AsyncClient, **query: Any) -> str:
     """The URL of the provider to which a sign-in redirects."""
     answer = await http.get("/api/auth/oidc/login", params=query)
     assert answer.status_code == 302, answer.text
@@ -74,7 +74,7 @@ async def sign_in(http: httpx.AsyncClient, real: RealProvider, login: str = "ali
 
     Its headers are those of a browser that the provider has redirected.
     """
-    back = await real.authorize(await begin(http, **query), login=login)
+    back = await real.authorize(await start_sign_in(http, **query), login=login)
     answer = await http.get(back, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
     assert answer.status_code == 302, answer.text
     return answer
@@ -104,7 +104,7 @@ async def test_a_browser_goes_to_the_provider_and_comes_back_signed_in(
         user = await me(http)
         assert (user["name"], user["email"], user["password"]) == ("Alice Example", "alice@example.org", False)
         assert user["identities"] == [{"issuer": real.issuer, "email": "alice@example.org"}]
-        actions = [one["action"] for one in (await http.get("/api/me/audit")).json()["items"]]
+        actions = [item["action"] for item in (await http.get("/api/me/audit")).json()["items"]]
         assert actions == ["signed_in", "registered"]
 
 
@@ -151,7 +151,7 @@ async def test_a_signed_in_user_links_an_identity_and_signs_in_by_it(
         session = http.cookies["khala_session"]
         assert (await sign_in(http, real, login, link="true")).headers["location"] == "/"
         assert http.cookies["khala_session"] == session
-        assert [one["issuer"] for one in (await me(http))["identities"]] == [real.issuer]
+        assert [identity["issuer"] for identity in (await me(http))["identities"]] == [real.issuer]
         await sign_in(later, real, login)
         assert (await me(later))["id"] == mine["id"]
         stranger = await register(other, f"other-{login}@example.com")
@@ -172,7 +172,7 @@ async def test_an_identity_is_linked_only_to_the_account_that_started_the_sign_i
     login = "carol"
     async with browser(server) as http:
         await register(http, f"{login}@example.com")
-        back = await real.authorize(await begin(http, link="true"), login=login)
+        back = await real.authorize(await start_sign_in(http, link="true"), login=login)
         await http.post("/api/auth/logout")
         await register(http, f"second-{login}@example.com")
         assert (await http.get(back)).headers["location"] == "/?signin=conflict"
@@ -190,18 +190,18 @@ async def test_another_sites_page_cannot_start_linking(server: InProcessServer) 
 
 async def test_a_login_that_another_browser_started_is_refused(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as attacker, browser(server) as victim:
-        back = await real.authorize(await begin(attacker))
+        back = await real.authorize(await start_sign_in(attacker))
         for _ in range(2):
             assert (await victim.get(back)).headers["location"] == "/?signin=invalid_input"
             assert "khala_session" not in victim.cookies
-            await begin(victim)
+            await start_sign_in(victim)
         assert (await attacker.get(back)).headers["location"] == "/"
         assert (await me(attacker))["name"] == "Alice Example"
 
 
 async def test_a_login_can_be_finished_only_once(server: InProcessServer, real: RealProvider) -> None:
     async with browser(server) as http:
-        back = await real.authorize(await begin(http))
+        back = await real.authorize(await start_sign_in(http))
         state = {"Cookie": f"khala_oidc={parameter(back, 'state')}"}
         assert (await http.get(back)).headers["location"] == "/"
         again = await server.http.get(back, headers=state)
@@ -211,7 +211,7 @@ async def test_a_login_can_be_finished_only_once(server: InProcessServer, real: 
 
 async def test_an_expired_login_is_refused(server: InProcessServer, real: RealProvider, store: Database) -> None:
     async with browser(server) as http:
-        back = await real.authorize(await begin(http))
+        back = await real.authorize(await start_sign_in(http))
         async with store.driver() as driver:
             await driver.execute("UPDATE oidc_logins SET expires_at = now() - interval '1 second'")
         assert (await http.get(back)).headers["location"] == "/?signin=invalid_input"
@@ -221,7 +221,7 @@ async def test_state_and_the_session_are_kept_as_hashes(
     server: InProcessServer, real: RealProvider, store: Database
 ) -> None:
     async with browser(server) as http:
-        url = await begin(http)
+        url = await start_sign_in(http)
         async with store.driver() as driver:
             rows = await driver.fetch("SELECT oidc_logins::text AS whole FROM oidc_logins")
             assert not any(parameter(url, "state") in row["whole"] for row in rows)
@@ -236,7 +236,7 @@ async def test_state_and_the_session_are_kept_as_hashes(
 )
 async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: InProcessServer, query: str) -> None:
     async with browser(server) as http:
-        await begin(http)
+        await start_sign_in(http)
         answer = await http.get(f"/api/auth/oidc/callback?{query}")
         assert (answer.status_code, answer.headers["location"]) == (302, "/?signin=invalid_input")
         assert "khala_session" not in http.cookies
@@ -244,7 +244,7 @@ async def test_an_invalid_callback_redirects_to_the_page_with_an_error(server: I
 
 async def test_an_invalid_code_is_refused(server: InProcessServer) -> None:
     async with browser(server) as http:
-        state = parameter(await begin(http), "state")
+        state = parameter(await start_sign_in(http), "state")
         answer = await http.get("/api/auth/oidc/callback", params={"code": "forged", "state": state})
         assert answer.headers["location"] == "/?signin=unauthorized"
         assert "khala_session" not in http.cookies
@@ -309,8 +309,8 @@ async def test_a_jwt_that_is_tampered_with_or_for_another_audience_is_unauthoriz
     jwt = await real.access_token()
     head, payload, signature = jwt.split(".")
     bent = [f"{head}.{payload}.{signature[:-8]}AAAAAAAA", f"{head}.{payload}.", f"{head}.{payload[::-1]}.{signature}"]
-    for one in bent:
-        answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {one}"})
+    for token in bent:
+        answer = await server.http.get("/api/me", headers={"Authorization": f"Bearer {token}"})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     async with socket(server) as feed:
         await feed.send({"type": "authenticate", "token": bent[0]})

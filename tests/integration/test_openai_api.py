@@ -55,7 +55,7 @@ def content(completion: Any) -> str:
 
 async def streamed(stream: Any) -> tuple[str, list[Any]]:
     chunks = [chunk async for chunk in stream]
-    return "".join(one.choices[0].delta.content or "" for one in chunks if one.choices), chunks
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices), chunks
 
 
 async def test_the_python_client_gets_a_completion(requester: Requester) -> None:
@@ -68,37 +68,37 @@ async def test_the_python_client_gets_a_completion(requester: Requester) -> None
 
 
 async def test_the_python_client_gets_the_same_answer_as_a_stream(requester: Requester) -> None:
-    asked: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-    text, chunks = await streamed(await requester.ask("/words=400 /pace=0", **asked))
+    options: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+    text, chunks = await streamed(await requester.ask("/words=400 /pace=0", **options))
     assert text == content(await requester.ask("/words=400 /pace=0"))
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert [one.choices[0].finish_reason for one in chunks if one.choices][-2:] == [None, "stop"]
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-2:] == [None, "stop"]
     assert (chunks[-1].choices, chunks[-1].usage.completion_tokens) == ([], 400)
-    assert len({one.id for one in chunks}) == 1
+    assert len({chunk.id for chunk in chunks}) == 1
 
 
 async def test_the_unmodified_node_client_works(server: InProcessServer, requester: Requester) -> None:
-    heard = await openai_node.talk(f"{server.url}/v1", requester.person.token)
-    assert heard["models"] == ["khala", "demo"]
-    assert heard["whole"] == "En taro Adun"
-    assert heard["streamed"] == " ".join(f"word{number}" for number in range(1, 51))
-    assert heard["usage"]["completion_tokens"] == 50
-    assert heard["call"] == {"name": "weather", "args": {"city": "Aiur"}, "why": "tool_calls"}
-    assert (heard["answer"], heard["agent"]) == ("Fine.", "Done.")
-    assert heard["error"] == {"status": 404, "code": "model_not_found", "param": "model"}
+    output = await openai_node.talk(f"{server.url}/v1", requester.person.token)
+    assert output["models"] == ["khala", "demo"]
+    assert output["whole"] == "En taro Adun"
+    assert output["streamed"] == " ".join(f"word{number}" for number in range(1, 51))
+    assert output["usage"]["completion_tokens"] == 50
+    assert output["call"] == {"name": "weather", "args": {"city": "Aiur"}, "why": "tool_calls"}
+    assert (output["answer"], output["agent"]) == ("Fine.", "Done.")
+    assert output["error"] == {"status": 404, "code": "model_not_found", "param": "model"}
 
 
 async def test_a_completion_request_makes_a_thread_that_can_be_followed_and_read(requester: Requester) -> None:
-    said = [
+    messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Who are you?"},
         {"role": "assistant", "content": "Zeratul."},
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": "/echo Adun toridas"},
     ]
-    completion = await requester.ask("", messages=said)
+    completion = await requester.ask("", messages=messages)
     thread_id = completion.khala["threadId"]
-    found = [(one["role"], text_of(one)) for one in await requester.thread(thread_id)]
+    found = [(message["role"], text_of(message)) for message in await requester.thread(thread_id)]
     assert found == [
         ("system", "Be brief.\n\nBe kind."),
         ("user", "Who are you?"),
@@ -107,39 +107,44 @@ async def test_a_completion_request_makes_a_thread_that_can_be_followed_and_read
         ("assistant", "Adun toridas"),
     ]
     assert (await requester.get(f"/api/threads/{thread_id}"))["thread"]["title"] == "Who are you?"
-    assert thread_id in [one["id"] for one in (await requester.get("/api/threads"))["items"]]
+    assert thread_id in [item["id"] for item in (await requester.get("/api/threads"))["items"]]
 
 
 async def test_a_response_names_its_thread_and_run_and_the_thread_can_be_continued(requester: Requester) -> None:
     first = await requester.post({"model": "khala", "messages": user("/echo one")})
     thread_id, run_id = first.headers["x-thread-id"], first.headers["x-run-id"]
     assert (await requester.get(f"/api/runs/{run_id}"))["status"] == "final"
-    said = [*user("/echo one"), {"role": "assistant", "content": "one"}, *user("/echo two")]
-    second = await requester.ask("", messages=said, headers={"x-thread-id": thread_id})
+    messages = [*user("/echo one"), {"role": "assistant", "content": "one"}, *user("/echo two")]
+    second = await requester.ask("", messages=messages, headers={"x-thread-id": thread_id})
     assert second.khala["threadId"] == thread_id
-    assert [text_of(one) for one in await requester.thread(thread_id)] == ["/echo one", "one", "/echo two", "two"]
+    assert [text_of(message) for message in await requester.thread(thread_id)] == [
+        "/echo one",
+        "one",
+        "/echo two",
+        "two",
+    ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_function_is_called_by_the_client_and_the_answer_continues(requester: Requester, stream: bool) -> None:
-    said = user(CALL)
+    messages = user(CALL)
     if stream:
-        text, chunks = await streamed(await requester.ask("", messages=said, tools=[WEATHER], stream=True))
-        calls = [call for one in chunks for call in one.choices[0].delta.tool_calls or []]
+        text, chunks = await streamed(await requester.ask("", messages=messages, tools=[WEATHER], stream=True))
+        calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
         reason = chunks[-1].choices[0].finish_reason
     else:
-        completion = await requester.ask("", messages=said, tools=[WEATHER])
+        completion = await requester.ask("", messages=messages, tools=[WEATHER])
         text, reason = content(completion), completion.choices[0].finish_reason
         calls = completion.choices[0].message.tool_calls
     assert (text, reason) == ("Let me see.", "tool_calls")
     (call,) = calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Aiur"})
     used = {"id": call.id, "type": "function", "function": call.function.model_dump()}
-    said += [
+    messages += [
         {"role": "assistant", "content": text, "tool_calls": [used]},
         {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
     ]
-    answer = await requester.ask("", messages=said, tools=[WEATHER])
+    answer = await requester.ask("", messages=messages, tools=[WEATHER])
     assert (content(answer), answer.choices[0].finish_reason) == ("It is fine.", "stop")
     before = (await requester.thread(answer.khala["threadId"]))[1]
     assert [block["type"] for block in before["content"]] == ["text", "tool"]
@@ -147,27 +152,27 @@ async def test_a_function_is_called_by_the_client_and_the_answer_continues(reque
 
 
 async def test_in_a_continued_thread_tool_outcomes_go_to_the_answer_that_called(requester: Requester) -> None:
-    asked = await requester.ask(CALL, tools=[WEATHER])
-    (call,) = asked.choices[0].message.tool_calls
-    thread = {"x-thread-id": asked.khala["threadId"]}
+    completion = await requester.ask(CALL, tools=[WEATHER])
+    (call,) = completion.choices[0].message.tool_calls
+    thread = {"x-thread-id": completion.khala["threadId"]}
     back = [{"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
     used = [{"id": call.id, "type": "function", "function": call.function.model_dump()}]
-    said = [*user(CALL), {"role": "assistant", "content": None, "tool_calls": used}, *back]
-    answer = await requester.ask("", messages=said, tools=[WEATHER], headers=thread)
+    messages = [*user(CALL), {"role": "assistant", "content": None, "tool_calls": used}, *back]
+    answer = await requester.ask("", messages=messages, tools=[WEATHER], headers=thread)
     assert content(answer) == "It is fine."
-    question, waited, settled, last = await requester.thread(asked.khala["threadId"])
+    question, waited, settled, last = await requester.thread(completion.khala["threadId"])
     assert (waited["parentId"], settled["parentId"], last["parentId"]) == (
         question["id"],
         question["id"],
         settled["id"],
     )
     with pytest.raises(openai.BadRequestError, match="no such call"):
-        await requester.ask("", messages=said, tools=[WEATHER], headers=thread)
+        await requester.ask("", messages=messages, tools=[WEATHER], headers=thread)
 
 
 async def test_a_provider_gets_the_history_and_the_outcomes_unchanged(database_url: str) -> None:
     long = "cloudy " * 1000
-    said = [
+    messages = [
         {"role": "system", "content": "Be brief."},
         *user("What is the weather?"),
         {
@@ -195,39 +200,39 @@ async def test_a_provider_gets_the_history_and_the_outcomes_unchanged(database_u
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
             requester = await Requester.new(inside, db)
-            assert content(await requester.ask("", messages=said, tools=[WEATHER], max_tokens=77)) == "Fine."
-            asked = await requester.ask("And there?", tools=[WEATHER])
+            assert content(await requester.ask("", messages=messages, tools=[WEATHER], max_tokens=77)) == "Fine."
+            completion = await requester.ask("And there?", tools=[WEATHER])
             await db.close()
         body = (await provider.call(0)).body
-    assert [one["role"] for one in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    assert [message["role"] for message in body["messages"]] == ["system", "user", "assistant", "tool", "tool"]
     assert "Be brief." in body["messages"][0]["content"]
-    assert [one["content"] for one in body["messages"][3:]] == [long, "sunny, sk-abcdefghijklmnopqrstuvwxyz"]
-    assert [one["function"]["name"] for one in body["tools"]] == ["weather"]
+    assert [message["content"] for message in body["messages"][3:]] == [long, "sunny, sk-abcdefghijklmnopqrstuvwxyz"]
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["weather"]
     assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
-    (call,) = asked.choices[0].message.tool_calls
+    (call,) = completion.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"city": "Shakuras"}
 
 
 async def test_instructions_are_kept_when_a_long_history_is_shortened(database_url: str) -> None:
     earlier = [{"role": role, "content": f"{role} {'word ' * 900}"} for _ in range(6) for role in ("user", "assistant")]
-    said = [{"role": "system", "content": "Answer in Khalani."}, *earlier, *user("And now?")]
+    messages = [{"role": "system", "content": "Answer in Khalani."}, *earlier, *user("And now?")]
     async with serving() as provider:
         env: dict[str, Any] = {"KHALA_MODEL": "openai:local", "OPENAI_BASE_URL": f"{provider.url}/v1"}
         env |= {"OPENAI_API_KEY": "k", "KHALA_CONTEXT_TOKENS": "2000"}
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
-            await (await Requester.new(inside, db)).ask("", messages=said)
+            await (await Requester.new(inside, db)).ask("", messages=messages)
             await db.close()
-        told = provider.calls[-1].body["messages"]
-    assert "Answer in Khalani." in told[0]["content"]
-    assert (told[-1]["role"], told[-1]["content"]) == ("user", "And now?")
-    assert len(told) < len(said)
+        prompt = provider.calls[-1].body["messages"]
+    assert "Answer in Khalani." in prompt[0]["content"]
+    assert (prompt[-1]["role"], prompt[-1]["content"]) == ("user", "And now?")
+    assert len(prompt) < len(messages)
 
 
 async def test_large_arguments_are_returned_whole(requester: Requester) -> None:
     city = "Aiur " * 2000
-    asked = await requester.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
-    assert json.loads(asked.choices[0].message.tool_calls[0].function.arguments) == {"city": city}
+    completion = await requester.ask(f"/call weather {json.dumps({'city': city})}", tools=[WEATHER])
+    assert json.loads(completion.choices[0].message.tool_calls[0].function.arguments) == {"city": city}
 
 
 async def test_built_in_tools_are_offered_only_on_request(requester: Requester) -> None:
@@ -236,7 +241,9 @@ async def test_built_in_tools_are_offered_only_on_request(requester: Requester) 
     assert "Stopped after 0 rounds." in content(plain)
     named = await requester.ask(wish, headers={"x-khala-tools": "todo_add"})
     states = [
-        one["state"] for one in (await requester.thread(named.khala["threadId"]))[-1]["content"] if "state" in one
+        message["state"]
+        for message in (await requester.thread(named.khala["threadId"]))[-1]["content"]
+        if "state" in message
     ]
     assert states == ["completed", "failed"]
     assert content(named) == "Over."
@@ -268,8 +275,8 @@ async def test_text_between_steps_is_separate_in_a_stream_and_left_out_of_a_comp
 async def test_an_image_is_stored_and_sent_to_the_model(requester: Requester) -> None:
     url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
-    said = [{"role": "user", "content": parts}, {"role": "assistant", "content": "A dot."}]
-    completion = await requester.ask("", messages=[*said, {"role": "user", "content": parts}])
+    history = [{"role": "user", "content": parts}, {"role": "assistant", "content": "A dot."}]
+    completion = await requester.ask("", messages=[*history, {"role": "user", "content": parts}])
     assert "image/png" in content(completion)
     messages = await requester.thread(completion.khala["threadId"])
     for message in (messages[0], messages[2]):
@@ -285,7 +292,7 @@ async def test_the_maximum_of_output_tokens_is_enforced(requester: Requester) ->
 
 
 async def test_the_allowed_models_are_listed_and_found(requester: Requester) -> None:
-    assert [one.id async for one in requester.client.models.list()] == ["khala", "demo"]
+    assert [model.id async for model in requester.client.models.list()] == ["khala", "demo"]
     assert (await requester.client.models.retrieve("demo")).id == "demo"
     with pytest.raises(openai.NotFoundError) as refused:
         await requester.client.models.retrieve("openai:gpt-none")
@@ -299,9 +306,9 @@ SOUND = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
 CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f"}}]}
 
 
-def own(**said: Any) -> dict[str, Any]:
+def function_tool(**fields: Any) -> dict[str, Any]:
     """A function of the caller."""
-    return {"type": "function", "function": {"name": "f"} | said}
+    return {"type": "function", "function": {"name": "f"} | fields}
 
 
 BAD: dict[str, tuple[dict[str, Any], str | None]] = {
@@ -326,11 +333,14 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     "a choice of tool": ({"tool_choice": "required"}, "tool_choice"),
     "a name that is none": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     "the same name twice": ({"tools": [WEATHER, WEATHER]}, "tools"),
-    "a name and a line's end": ({"tools": [own(name="a\n")]}, "tools[0].function.name"),
-    "a NUL in a description": ({"tools": [own(description="\0")]}, "tools[0].function"),
-    "a NUL in a schema": ({"tools": [own(parameters={"type": "object", "\0": 1})]}, "tools[0].function"),
-    "no schema": ({"tools": [own(parameters={"type": 1})]}, "tools[0].function.parameters"),
-    "a schema of no object": ({"tools": [WEATHER, own(parameters={"type": "string"})]}, "tools[1].function.parameters"),
+    "a name and a line's end": ({"tools": [function_tool(name="a\n")]}, "tools[0].function.name"),
+    "a NUL in a description": ({"tools": [function_tool(description="\0")]}, "tools[0].function"),
+    "a NUL in a schema": ({"tools": [function_tool(parameters={"type": "object", "\0": 1})]}, "tools[0].function"),
+    "no schema": ({"tools": [function_tool(parameters={"type": 1})]}, "tools[0].function.parameters"),
+    "a schema of no object": (
+        {"tools": [WEATHER, function_tool(parameters={"type": "string"})]},
+        "tools[1].function.parameters",
+    ),
     "no model": ({"model": 1}, "model"),
 }
 
@@ -417,15 +427,15 @@ async def test_the_python_client_shows_ignored_options(requester: Requester) -> 
 
 async def test_instructions_that_a_continued_thread_ignores_are_listed(requester: Requester) -> None:
     first = await requester.ask("/echo one")
-    said = [{"role": "system", "content": "Be brief."}, *user("/echo one"), *user("/echo two")]
-    again = await requester.ask("", messages=said, headers={"x-thread-id": first.khala["threadId"]})
+    messages = [{"role": "system", "content": "Be brief."}, *user("/echo one"), *user("/echo two")]
+    again = await requester.ask("", messages=messages, headers={"x-thread-id": first.khala["threadId"]})
     assert again.khala["ignored"] == ["messages[0]"]
-    assert (await requester.ask("", messages=said)).khala["ignored"] == []
+    assert (await requester.ask("", messages=messages)).khala["ignored"] == []
 
 
 async def test_only_the_first_of_very_many_ignored_options_are_listed(requester: Requester) -> None:
-    said = [{"role": "user", "name": "V", "content": "/echo yes"} for _ in range(100)]
-    answer = await requester.ask("", messages=said)
+    messages = [{"role": "user", "name": "V", "content": "/echo yes"} for _ in range(100)]
+    answer = await requester.ask("", messages=messages)
     assert answer.khala["ignored"] == [f"messages[{place}].name" for place in range(64)]
 
 
@@ -441,7 +451,7 @@ async def test_each_error_is_the_one_that_the_client_knows(
     bare = await server.http.post("/v1/chat/completions", json={"model": "khala", "messages": user("x")}, headers=keyed)
     assert bare.status_code == 401
     reader = await Requester.new(server, store, scopes=("read",))
-    assert [one.id async for one in reader.client.models.list()]
+    assert [model.id async for model in reader.client.models.list()]
     with pytest.raises(openai.PermissionDeniedError):
         await reader.ask("x")
     with pytest.raises(openai.NotFoundError) as unknown:
@@ -494,7 +504,7 @@ async def test_call_ids_that_a_model_reuses_are_made_distinct(requester: Request
         rounds.append({"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": outcome}]})
     answer = await requester.ask("", messages=[*user("And?"), *rounds, *user("/echo yes")])
     (_, before, *_) = await requester.thread(answer.khala["threadId"])
-    cards = [(one["toolCallId"], one["step"], one["output"], one["args"]) for one in before["content"]]
+    cards = [(block["toolCallId"], block["step"], block["output"], block["args"]) for block in before["content"]]
     assert cards == [("call_1", 1, "sunny", {"…": "{"}), ("call_1-1", 2, "cloudy", {"…": "{"})]
 
 
@@ -547,7 +557,7 @@ async def test_a_failing_stream_has_its_text_then_the_error_and_no_end(requester
     async with requester.stream("/fail=3 /words=9 /pace=0", x_autopilot="false") as stream:
         chunks = await stream.all()
     assert not stream.done
-    assert "".join(one["choices"][0]["delta"].get("content", "") for one in chunks[:-1]) == "word1 word2 word3 "
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == "word1 word2 word3 "
     assert chunks[-1]["error"]["code"] == "connection_lost"
     with pytest.raises(openai.APIError, match="lose the connection"):
         await streamed(await requester.ask("/fail=3 /words=9 /pace=0", stream=True))
@@ -559,24 +569,24 @@ async def test_a_budget_of_the_requests_own_ends_the_answer(requester: Requester
     assert spent.value.code == "budget_exhausted"
 
 
-async def leave(requester: Requester, *, stream: bool, **headers: str) -> str:
+async def send_and_disconnect(requester: Requester, *, stream: bool, **headers: str) -> str:
     """Send a request, and close the connection while the answer is written; returns the run's id."""
     wish = "/words=60 /pace=40"
     if stream:
-        async with requester.stream(wish, x_autopilot="false", **headers) as told:
-            async for _ in told:
-                return str(told.response.headers["x-run-id"])
+        async with requester.stream(wish, x_autopilot="false", **headers) as events:
+            async for _ in events:
+                return str(events.response.headers["x-run-id"])
     body = {"model": "khala", "messages": user(wish)}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with httpx.AsyncClient(base_url=requester.inside.url, headers=requester.person.headers | named) as http:
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-        run_id = await begun(requester)
+        run_id = await until_begun(requester)
         asking.cancel()
         await asyncio.wait({asking})
     return run_id
 
 
-async def begun(requester: Requester) -> str:
+async def until_begun(requester: Requester) -> str:
     """The run of the requester's only thread, once its answer has text."""
     async with asyncio.timeout(20):
         while True:
@@ -589,14 +599,14 @@ async def begun(requester: Requester) -> str:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_run_continues_after_its_client_disconnects(requester: Requester, stream: bool) -> None:
-    run_id = await leave(requester, stream=stream)
+    run_id = await send_and_disconnect(requester, stream=stream)
     run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("final", "stop")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_run_is_canceled_by_a_disconnect_on_request(requester: Requester, stream: bool) -> None:
-    run_id = await leave(requester, stream=stream, x_cancel_on_disconnect="true")
+    run_id = await send_and_disconnect(requester, stream=stream, x_cancel_on_disconnect="true")
     run = await requester.ended(run_id)
     assert (run["status"], run["finish"]["reason"]) == ("canceled", "canceled")
 
@@ -606,7 +616,7 @@ async def test_the_feed_and_the_completion_stream_have_the_same_text(requester: 
     async with requester.stream("/words=40 /pace=200", x_autopilot="false") as stream:
         thread_id = stream.response.headers["x-thread-id"]
         chunks = await stream.all()
-    text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
     assert text_of((await requester.thread(thread_id))[-1]) == text
 
 

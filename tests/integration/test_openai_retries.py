@@ -77,10 +77,10 @@ async def post(
     body = {"model": "khala", "messages": user(text), "stream": stream}
     named = requester.person.headers | {name.replace("_", "-"): value for name, value in headers.items()}
     http = (inside or requester.inside).http
-    return Heard(await http.post("/v1/chat/completions", json=body, headers=named, timeout=WITHIN))
+    return CompletionResponse(await http.post("/v1/chat/completions", json=body, headers=named, timeout=WITHIN))
 
 
-class Heard:
+class CompletionResponse:
     """The response to a completion request."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -111,7 +111,7 @@ async def test_the_clients_own_retries_of_an_answer_that_was_lost_make_one_run(
     async with losing_answers(server.url, lost) as way, client_at(way.url, requester) as client:
         answer: Any = await client.chat.completions.create(model="khala", messages=user("/words=9"), stream=stream)
         if stream:
-            text = "".join([one.choices[0].delta.content or "" async for one in answer])
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
         else:
             text = answer.choices[0].message.content
     assert text == " ".join(f"word{number}" for number in range(1, 10))
@@ -198,19 +198,21 @@ async def test_sixteen_requests_at_once_with_one_key_make_one_run_over_two_serve
 ) -> None:
     async with khala(server.database_url, with_executor=False) as second:
         places = [server, second] * 8
-        heard = await asyncio.gather(*(post(requester, SLOW, inside=one, idempotency_key="k") for one in places))
-    assert {(one.status, one.text) for one in heard} == {(200, heard[0].text)}
-    assert await runs_of(store, requester) == [heard[0].run_id]
+        responses = await asyncio.gather(
+            *(post(requester, SLOW, inside=place, idempotency_key="k") for place in places)
+        )
+    assert {(result.status, result.text) for result in responses} == {(200, responses[0].text)}
+    assert await runs_of(store, requester) == [responses[0].run_id]
 
 
 async def test_eight_requests_at_once_with_one_key_and_a_file_make_one_run_and_one_thread(
     store: Database, requester: Requester
 ) -> None:
-    said = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
-    body = {"model": "khala", "messages": [{"role": "user", "content": said}]}
-    heard = await asyncio.gather(*(requester.post(body, Idempotency_Key="k") for _ in range(8)))
-    assert {one.status_code for one in heard} == {200}
-    assert len({one.headers["x-run-id"] for one in heard}) == len(await runs_of(store, requester)) == 1
+    content = [{"type": "text", "text": "/echo seen"}, {"type": "image_url", "image_url": IMAGE}]
+    body = {"model": "khala", "messages": [{"role": "user", "content": content}]}
+    responses = await asyncio.gather(*(requester.post(body, Idempotency_Key="k") for _ in range(8)))
+    assert {result.status_code for result in responses} == {200}
+    assert len({result.headers["x-run-id"] for result in responses}) == len(await runs_of(store, requester)) == 1
     assert len((await requester.get("/api/threads"))["items"]) == 1
 
 
@@ -247,10 +249,10 @@ async def test_equal_requests_that_are_no_retries_make_separate_runs_which_their
     store: Database, requester: Requester
 ) -> None:
     firsts = [await post(requester, "/echo yes", x_stainless_retry_count="0") for _ in range(2)]
-    begun = [one.run_id for one in firsts]
+    begun = [response.run_id for response in firsts]
     assert await runs_of(store, requester) == begun
     retries = await asyncio.gather(*(post(requester, "/echo yes", x_stainless_retry_count="1") for _ in range(2)))
-    assert {one.run_id for one in retries} == set(begun)
+    assert {retry.run_id for retry in retries} == set(begun)
     assert await runs_of(store, requester) == begun
     third = await post(requester, "/echo yes", x_stainless_retry_count="1")
     assert await runs_of(store, requester) == [*begun, third.run_id], (
@@ -273,7 +275,7 @@ async def test_a_retry_joins_no_run_of_another_body_credential_or_account(
         await post(requester, "/echo yes", x_stainless_retry_count="1", Authorization=f"Bearer {second}"),
         await post(stranger, "/echo yes", x_stainless_retry_count="1"),
     ]
-    assert len({first.run_id, *(one.run_id for one in others)}) == 5
+    assert len({first.run_id, *(other.run_id for other in others)}) == 5
     assert (await post(requester, "/echo yes", x_stainless_retry_count="1")).run_id == first.run_id
 
 
@@ -328,7 +330,7 @@ async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database
     done = await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)
     assert (done.status, done.text) == (200, "yes")
     assert (await post(requester, "/echo yes", Idempotency_Key="k", x_thread_id=thread_id)).run_id == done.run_id
-    assert [text_of(one) for one in await requester.thread(thread_id)][-2:] == ["/echo yes", "yes"]
+    assert [text_of(message) for message in await requester.thread(thread_id)][-2:] == ["/echo yes", "yes"]
 
 
 async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, requester: Requester) -> None:
@@ -352,13 +354,13 @@ async def test_every_request_with_a_key_joins_its_run(store: Database, requester
 async def test_tool_outcomes_sent_twice_continue_the_run_once(store: Database, requester: Requester) -> None:
     call = '/text Let me see. /call weather {"city": "Aiur"} /say It is fine.'
     body = {"model": "khala", "messages": user(call), "tools": [WEATHER]}
-    asked = await requester.post(body)
-    message = asked.json()["choices"][0]["message"]
+    completion = await requester.post(body)
+    message = completion.json()["choices"][0]["message"]
     outcome = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "sunny"}
-    said = [*user(call), {key: message[key] for key in ("role", "content", "tool_calls")}, outcome]
-    headers = {"x-thread-id": asked.headers["x-thread-id"], "Idempotency-Key": "k"}
-    answers = [await requester.post(body | {"messages": said}, **headers) for _ in range(2)]
-    assert [one.json()["choices"][0]["message"]["content"] for one in answers] == ["It is fine."] * 2
+    messages = [*user(call), {key: message[key] for key in ("role", "content", "tool_calls")}, outcome]
+    headers = {"x-thread-id": completion.headers["x-thread-id"], "Idempotency-Key": "k"}
+    answers = [await requester.post(body | {"messages": messages}, **headers) for _ in range(2)]
+    assert [response.json()["choices"][0]["message"]["content"] for response in answers] == ["It is fine."] * 2
     assert len(await runs_of(store, requester)) == 2
 
 
@@ -367,9 +369,9 @@ async def test_a_retry_of_a_run_canceled_by_its_disconnect_makes_another_run(
     store: Database, requester: Requester, headers: Headers
 ) -> None:
     leaves = headers | {"x_cancel_on_disconnect": "true"}
-    async with requester.stream("/hang=2", x_autopilot="false", **leaves) as told:
-        run_id = told.response.headers["x-run-id"]
-        async for event in told:
+    async with requester.stream("/hang=2", x_autopilot="false", **leaves) as events:
+        run_id = events.response.headers["x-run-id"]
+        async for event in events:
             if event["choices"][0]["delta"].get("content"):
                 break
     assert (await requester.ended(run_id))["status"] == "canceled"
@@ -384,7 +386,7 @@ async def test_a_run_that_a_retry_has_joined_does_not_end_with_the_first_connect
     async with requester.stream(SLOW, **leaves) as first, requester.stream(SLOW, **leaves) as second:
         await first.response.aclose()
         chunks = await second.all()
-    text = "".join(one["choices"][0]["delta"].get("content", "") for one in chunks if one["choices"])
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
     assert second.done
     assert text == " ".join(f"word{number}" for number in range(1, 31))
     assert len(await runs_of(store, requester)) == 1

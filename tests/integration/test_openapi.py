@@ -93,7 +93,7 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
     ids: dict[str, str]
 
 
-async def schemathesis(
+async def run_schemathesis(
     server: InProcessServer,
     folder: Path,
     requester: Requester,
@@ -119,17 +119,17 @@ async def schemathesis(
     process = await asyncio.create_subprocess_exec(
         program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
     )
-    told, _ = await process.communicate()
-    assert process.returncode == 0, told.decode()
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
 
 
-def thoroughly(*but: str) -> list[str]:
+def all_phases_except(*but: str) -> list[str]:
     """Arguments for all phases, without these operations and without streams, which don't end."""
     left_out = [f"--exclude-operation-id={name}" for name in ("followThread", *but)]
     return ["--phases=examples,coverage,fuzzing", "--max-examples=3", *left_out]
 
 
-async def keyed(server: InProcessServer) -> Requester:
+async def requester_with_key(server: InProcessServer) -> Requester:
     """A requester whose key opens two threads. One of them has a run, which a reset of the other does not delete."""
     thread = await server.thread()
     made = await server.http.post("/api/threads", json={"anonKey": thread.key})
@@ -142,17 +142,17 @@ async def keyed(server: InProcessServer) -> Requester:
 
 
 async def test_with_the_right_key_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
-    await schemathesis(server, tmp_path, await keyed(server), *thoroughly(*ONCE))
+    await run_schemathesis(server, tmp_path, await requester_with_key(server), *all_phases_except(*ONCE))
 
 
 async def test_without_a_key_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
-    nobody = Requester(headers={}, ids=(await keyed(server)).ids)
-    await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
+    nobody = Requester(headers={}, ids=(await requester_with_key(server)).ids)
+    await run_schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3")
 
 
 async def test_with_made_up_credentials_all_responses_are_documented(server: InProcessServer, tmp_path: Path) -> None:
-    nobody = Requester(headers={}, ids=(await keyed(server)).ids)
-    await schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
+    nobody = Requester(headers={}, ids=(await requester_with_key(server)).ids)
+    await run_schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=3", junk=True)
 
 
 async def test_with_a_viewer_link_all_responses_are_documented(
@@ -163,8 +163,8 @@ async def test_with_a_viewer_link_all_responses_are_documented(
     sent = await ask(store, thread_id, caller=owner.caller)
     link, key = await sharing.create_link(store, thread_id, "viewer", None, owner.caller)
     ids = {"thread_id": thread_id, "run_id": sent.run_id, "user_id": owner.id, "link_id": link.id}
-    requester = Requester(headers={"X-Share-Key": key}, ids={name: str(one) for name, one in ids.items()})
-    await schemathesis(server, tmp_path, requester, *thoroughly())
+    requester = Requester(headers={"X-Share-Key": key}, ids={name: str(value) for name, value in ids.items()})
+    await run_schemathesis(server, tmp_path, requester, *all_phases_except())
 
 
 async def test_with_an_account_all_responses_are_documented(
@@ -178,8 +178,8 @@ async def test_with_an_account_all_responses_are_documented(
     # Schemathesis also takes ids from lists: it must not revoke the token with which it authenticates.
     spare, _ = await api_tokens.create(store, owner.caller, "spare", ("read",), None)
     ids["token_id"] = spare.id
-    requester = Requester(headers=owner.headers, ids={name: str(one) for name, one in ids.items()})
-    await schemathesis(server, tmp_path, requester, *thoroughly(*ONCE))
+    requester = Requester(headers=owner.headers, ids={name: str(value) for name, value in ids.items()})
+    await run_schemathesis(server, tmp_path, requester, *all_phases_except(*ONCE))
     me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
     assert me["id"] == str(owner.id), "the token was valid until the end"
 
@@ -197,7 +197,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
             database = Database(inside.database_url)
             requester = Requester(headers=(await person(database)).headers, ids={"name": "khala"})
             phases = ["--phases=examples,fuzzing", "--max-examples=30"]
-            await schemathesis(inside, tmp_path, requester, *phases, document="/v1/openapi.json")
+            await run_schemathesis(inside, tmp_path, requester, *phases, document="/v1/openapi.json")
             async with database.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), (
                     "some requests succeeded"
@@ -211,7 +211,7 @@ async def test_every_operation_documents_its_summary_and_responses(document: dic
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
-        assert [tag for tag in operation["tags"] if tag in {one["name"] for one in document["tags"]}], name
+        assert [tag for tag in operation["tags"] if tag in {listed["name"] for listed in document["tags"]}], name
         for parameter in operation.get("parameters", []):
             assert parameter["description"], (name, parameter)
         for status, response in operation["responses"].items():
@@ -225,7 +225,10 @@ async def test_every_operation_documents_its_summary_and_responses(document: dic
 
 async def test_the_document_names_the_keys_the_cursor_and_the_socket(document: dict[str, Any]) -> None:
     schemes = document["components"]["securitySchemes"]
-    shown = {name: (one["type"], one.get("in") or one["scheme"], one.get("name")) for name, one in schemes.items()}
+    shown = {
+        name: (scheme["type"], scheme.get("in") or scheme["scheme"], scheme.get("name"))
+        for name, scheme in schemes.items()
+    }
     assert shown == {
         "session": ("apiKey", "cookie", "khala_session"),
         "bearer": ("http", "bearer", None),
@@ -284,7 +287,9 @@ async def test_every_example_is_valid(document: dict[str, Any]) -> None:
     checked = 0
     for name, operation in operations(document):
         bodies = [operation["requestBody"]] if "requestBody" in operation else []
-        for content in [one["content"] for one in [*bodies, *operation["responses"].values()] if "content" in one]:
+        for content in [
+            described["content"] for described in [*bodies, *operation["responses"].values()] if "content" in described
+        ]:
             for media in content.values():
                 schema = {"components": document["components"], **media["schema"]}
                 examples = [example["value"] for example in media.get("examples", {}).values()]

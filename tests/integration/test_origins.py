@@ -133,7 +133,7 @@ async def test_a_socket_of_our_own_page_a_configured_origin_or_a_program_uses_it
                 assert (await feed.next())["type"] == "account"
 
 
-async def network(http: httpx.AsyncClient, **headers: str) -> Any:
+async def recorded_network(http: httpx.AsyncClient, **headers: str) -> Any:
     """The network that the server records for a caller, as listed with the sessions."""
     body = {"email": f"{uuid4().hex}@example.com", "password": "en taro adun"}
     (await http.post("/api/auth/register", json=body, headers=headers)).raise_for_status()
@@ -144,13 +144,13 @@ async def network(http: httpx.AsyncClient, **headers: str) -> Any:
 async def test_a_forwarded_address_counts_from_a_trusted_proxy_only(server: InProcessServer) -> None:
     claimed = {"X-Forwarded-For": "198.51.100.7"}
     async with client(server.url) as http:
-        assert await network(http, **claimed) == "127.0.0.0/24"
+        assert await recorded_network(http, **claimed) == "127.0.0.0/24"
     async with khala(server.database_url, with_executor=False, KHALA_TRUSTED_PROXIES="127.0.0.0/8,::1") as behind:
-        assert await network(behind.http, **claimed) == "198.51.100.0/24"
-        assert await network(behind.http, **{"X-Forwarded-For": "6.6.6.6, 198.51.100.7, 127.0.0.9"}) == (
+        assert await recorded_network(behind.http, **claimed) == "198.51.100.0/24"
+        assert await recorded_network(behind.http, **{"X-Forwarded-For": "6.6.6.6, 198.51.100.7, 127.0.0.9"}) == (
             "198.51.100.0/24"
         )
-        assert await network(behind.http, **{"X-Forwarded-For": "[2001:db8::7]:99"}) == "2001:db8::/56"
+        assert await recorded_network(behind.http, **{"X-Forwarded-For": "[2001:db8::7]:99"}) == "2001:db8::/56"
 
 
 async def test_a_forwarded_proto_of_an_untrusted_peer_makes_no_secure_cookie(server: InProcessServer) -> None:
@@ -175,8 +175,8 @@ async def test_a_configured_limit_applies_to_loopback_too(server: InProcessServe
 
 
 async def test_a_caller_is_limited_by_credential_from_any_address(server: InProcessServer) -> None:
-    told = {"KHALA_REQUESTS_PER_MINUTE": "5", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
-    async with khala(server.database_url, with_executor=False, **told) as limited:
+    settings = {"KHALA_REQUESTS_PER_MINUTE": "5", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
+    async with khala(server.database_url, with_executor=False, **settings) as limited:
         for number in range(6):
             headers = {"X-Anon-Key": "k" * 40, "X-Forwarded-For": f"203.0.113.{number}"}
             answer = await limited.http.get("/api/auth", headers=headers)
@@ -185,7 +185,7 @@ async def test_a_caller_is_limited_by_credential_from_any_address(server: InProc
         assert (await limited.http.get("/api/auth", headers=other)).status_code == 200
 
 
-async def taken(server: InProcessServer, path: str, machine: str) -> int:
+async def requests_until_limited(server: InProcessServer, path: str, machine: str) -> int:
     """The number of requests for this path that one address can make before the server limits it."""
     for number in range(200):
         answer = await server.http.get(path, headers={"X-Forwarded-For": machine})
@@ -203,8 +203,8 @@ async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_docu
     async with khala(server.database_url, with_executor=False, **env) as limited:
         for number, path in enumerate(files):
             # A few more on a slow machine: the limit refills one request every 1.5 s, for other paths every 15 s.
-            assert 40 <= await taken(limited, path, f"203.0.113.{number}") < 70
-        assert 4 <= await taken(limited, "/api/openapi.json", "203.0.113.99") < 7
+            assert 40 <= await requests_until_limited(limited, path, f"203.0.113.{number}") < 70
+        assert 4 <= await requests_until_limited(limited, "/api/openapi.json", "203.0.113.99") < 7
 
 
 async def test_loading_the_page_uses_little_of_the_limit_of_its_requests(server: InProcessServer) -> None:

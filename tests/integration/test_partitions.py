@@ -25,7 +25,7 @@ BY_MONTH = "partition_parts_by_month.sql"
 ALL = "SELECT * FROM message_parts ORDER BY run_id, seq"
 
 
-async def split(database_url: str, script: str) -> None:
+async def run_script(database_url: str, script: str) -> None:
     """Run the script as psql does."""
     connection = await asyncpg.connect(driver_url(database_url))
     try:
@@ -53,7 +53,7 @@ async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced
     lease, other = [await lease_of(db, await new_thread(db)) for _ in range(2)]
     await write(db, batch(lease, 0, "Before. ", notice()), batch(other, 0, "Elsewhere."))
     before = await fetch(db, ALL)
-    await split(database_url, script)
+    await run_script(database_url, script)
     assert await fetch(db, ALL) == before
     assert await migrations.differences(db) == [], "the doctor finds no difference of schema"
     more = batch(lease, 2, "After.")
@@ -61,7 +61,7 @@ async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced
     assert await write(db, more) == {lease.run_id: 0}, "a repeated batch adds nothing"
     stale = Lease(run_id=lease.run_id, thread_id=lease.thread_id, message_id=lease.message_id, epoch=lease.epoch - 1)
     assert await write(db, batch(stale, 3, "Too late.")) == {}, "a lost lease writes nothing"
-    content = (TextBlock(text="Before. "), *(await folded(db, lease.thread_id))[1:])
+    content = (TextBlock(text="Before. "), *(await folded_content(db, lease.thread_id))[1:])
     assert await write(db, ending(lease, 3, content)) == {lease.run_id: 1}
     async with db.snapshot() as driver:
         found = await thread_feed.read_changes(driver, {lease.thread_id: 2, other.thread_id: 2})
@@ -78,7 +78,7 @@ async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced
     assert [row[0] for row in await fetch(db, ALL)] == [other.run_id]
 
 
-async def folded(db: Database, thread_id: UUID) -> Any:
+async def folded_content(db: Database, thread_id: UUID) -> Any:
     """The content of the thread's last message, folded from its parts."""
     async with db.snapshot() as driver:
         return (await thread_feed.read_snapshot(driver, thread_id, limit=10)).messages[-1].content
@@ -86,7 +86,7 @@ async def folded(db: Database, thread_id: UUID) -> Any:
 
 @pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
 async def test_an_answer_streams_as_before(db: Database, database_url: str, script: str) -> None:
-    await split(database_url, script)
+    await run_script(database_url, script)
     async with khala(database_url) as server, observed_run(server, words=60, pace=100) as answer:
         await answer.check_end()
     assert [found async for found in find_differences(db, VerifyProgress())] == []
@@ -95,7 +95,7 @@ async def test_an_answer_streams_as_before(db: Database, database_url: str, scri
 async def test_a_read_of_the_feed_scans_only_the_partition_of_its_thread(db: Database, database_url: str) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
     await write(db, *(batch(lease, 0, "Some text.") for lease in leases))
-    await split(database_url, BY_THREAD)
+    await run_script(database_url, BY_THREAD)
     assert len(await partitions(db)) > 1
     query = """
         SELECT part.* FROM unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after) CROSS JOIN LATERAL (
@@ -103,10 +103,10 @@ async def test_a_read_of_the_feed_scans_only_the_partition_of_its_thread(db: Dat
             ORDER BY revision, run_id, seq LIMIT 2001
         ) AS part
     """
-    ((told,),) = await fetch(
+    ((plan,),) = await fetch(
         db, f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF, BUFFERS OFF) {query}", [leases[0].thread_id], [0]
     )
-    scanned = [node for node in nodes(json.loads(told)[0]["Plan"]) if "message_parts" in node.get("Relation Name", "")]
+    scanned = [node for node in nodes(json.loads(plan)[0]["Plan"]) if "message_parts" in node.get("Relation Name", "")]
     assert len([node for node in scanned if node["Actual Loops"] > 0]) == 1
 
 
@@ -116,7 +116,7 @@ async def test_dropping_a_month_deletes_the_parts_of_its_runs_and_keeps_the_answ
     lease = await lease_of(db, await new_thread(db))
     await write(db, batch(lease, 0, "Kept."))
     await write(db, ending(lease, 1, (TextBlock(text="Kept."),)))
-    await split(database_url, BY_MONTH)
+    await run_script(database_url, BY_MONTH)
     now = datetime.now(UTC)
     (this,) = await partitions(db)
     assert this == f"message_parts_{now:%Y_%m}"
@@ -126,7 +126,7 @@ async def test_dropping_a_month_deletes_the_parts_of_its_runs_and_keeps_the_answ
     assert ahead, "the partitions of the next months exist"
     await fetch(db, f"DROP TABLE {this}")
     assert await fetch(db, ALL) == []
-    (kept,) = await folded(db, lease.thread_id)
+    (kept,) = await folded_content(db, lease.thread_id)
     assert kept.text == "Kept."
     assert [found async for found in find_differences(db, VerifyProgress())], (
         "verify reports the missing parts, as docs/scaling.md says"

@@ -43,7 +43,7 @@ async def server(database_url: str) -> AsyncIterator[InProcessServer]:
         yield inside
 
 
-def text_of(state: Any) -> str:
+def canonical(state: Any) -> str:
     """The state as text, equal for equal states."""
     return json.dumps(state, sort_keys=True)
 
@@ -52,14 +52,14 @@ async def announce(feed: Socket, thread_id: str, state: Any) -> None:
     await feed.send({"type": "presence", "threadId": thread_id, "state": state})
 
 
-async def company(feed: Socket, *states: Any) -> list[dict[str, Any]]:
+async def wait_for_presence(feed: Socket, *states: Any) -> list[dict[str, Any]]:
     """Wait for the presence list with exactly these states, in any order; earlier lists are dropped."""
-    wanted = sorted(map(text_of, states))
+    wanted = sorted(map(canonical, states))
     async with asyncio.timeout(15):
         while True:
             frame = json.loads(await feed.connection.recv())
             assert frame["type"] == "presence", frame
-            if sorted(text_of(one["state"]) for one in frame["participants"]) == wanted:
+            if sorted(canonical(participant["state"]) for participant in frame["participants"]) == wanted:
                 return list(frame["participants"])
 
 
@@ -87,18 +87,18 @@ async def test_presence_reaches_both_processes_with_the_name_of_the_account(
                 "state": {"name": "Somebody else", "typing": True},
             }
         await announce(there, thread.id, {})
-        both = await company(here, {"typing": True, "name": "Somebody else"}, {})
+        both = await wait_for_presence(here, {"typing": True, "name": "Somebody else"}, {})
         assert set(both[0]) == {"id", "anonymous", "state"}, "the newest change comes first"
         assert both[0]["anonymous"] is True
-        assert await company(there, {"typing": True, "name": "Somebody else"}, {}) == both
+        assert await wait_for_presence(there, {"typing": True, "name": "Somebody else"}, {}) == both
         assert (await third.subscribe(thread))["type"] == "snapshot"
         assert (await third.next())["participants"] == both
         await announce(here, thread.id, None)
         for feed in (here, there, third):
-            assert await company(feed, {}) == both[:1]
+            assert await wait_for_presence(feed, {}) == both[:1]
         await there.send({"type": "unsubscribe", "threadId": thread.id})
         for feed in (here, third):
-            assert await company(feed) == []
+            assert await wait_for_presence(feed) == []
 
 
 async def test_without_participants_no_presence_is_sent(server: InProcessServer) -> None:
@@ -110,7 +110,7 @@ async def test_without_participants_no_presence_is_sent(server: InProcessServer)
         await announce(first, thread.id, None)
         await announce(second, thread.id, {"n": 1})
         for feed in (first, second):
-            assert [one["state"] for one in (await feed.next())["participants"]] == [{"n": 1}]
+            assert [participant["state"] for participant in (await feed.next())["participants"]] == [{"n": 1}]
         await thread.send("Hello")
         assert (await stream.frame())["type"] == "delta", "an event stream has no presence frames"
 
@@ -136,13 +136,13 @@ async def test_a_presence_state_that_cannot_be_stored_is_refused(server: InProce
         await feed.subscribe(thread)
         await announce(feed, thread.id, state)
         if state == {"x": 10**500}:
-            assert await company(feed, state)
+            assert await wait_for_presence(feed, state)
             return
         answer = await feed.next()
         assert (answer["type"], answer["code"], answer["threadId"]) == ("error", "invalid_input", thread.id)
         good = {"x": "\\u0000", "deep": {"er": [None, 1.5, "ü\ud83d\ude00"]}}
         await announce(feed, thread.id, good)
-        assert await company(feed, good)
+        assert await wait_for_presence(feed, good)
 
 
 async def test_presence_needs_a_subscription(server: InProcessServer) -> None:
@@ -162,12 +162,12 @@ async def test_a_second_subscribe_keeps_the_presence(server: InProcessServer) ->
         await feed.subscribe(thread)
         await witness.subscribe(thread)
         await announce(feed, thread.id, {"a": 1})
-        (mine,) = await company(witness, {"a": 1})
-        await company(feed, {"a": 1})
+        (mine,) = await wait_for_presence(witness, {"a": 1})
+        await wait_for_presence(feed, {"a": 1})
         assert (await feed.subscribe(thread))["type"] == "snapshot"
-        assert await company(feed, {"a": 1}) == [mine]
+        assert await wait_for_presence(feed, {"a": 1}) == [mine]
         await announce(feed, thread.id, {"a": 2})
-        assert (await company(witness, {"a": 2}))[0]["id"] == mine["id"]
+        assert (await wait_for_presence(witness, {"a": 2}))[0]["id"] == mine["id"]
 
 
 async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[InProcessServer, InProcessServer]) -> None:
@@ -177,10 +177,10 @@ async def test_a_lost_socket_is_not_present_any_more_at_once(pair: tuple[InProce
         await lost.subscribe(thread)
         await witness.subscribe(thread)
         await announce(lost, thread.id, {})
-        await company(witness, {})
+        await wait_for_presence(witness, {})
         began = time.monotonic()
         lost.connection.transport.abort()
-        assert await company(witness) == []
+        assert await wait_for_presence(witness) == []
         assert time.monotonic() - began < 3
 
 
@@ -194,14 +194,14 @@ async def test_a_half_open_socket_is_absent_within_ten_seconds_and_present_when_
             await feed.subscribe(thread)
         await announce(quiet, thread.id, {"quiet": True})
         await announce(lively, thread.id, {"quiet": False})
-        await company(witness, {"quiet": True}, {"quiet": False})
+        await wait_for_presence(witness, {"quiet": True}, {"quiet": False})
         began = time.monotonic()
         transport: Any = quiet.connection.transport
         transport.pause_reading()
-        await company(witness, {"quiet": False})
+        await wait_for_presence(witness, {"quiet": False})
         assert 5 < time.monotonic() - began < 10
         transport.resume_reading()
-        await company(witness, {"quiet": True}, {"quiet": False})
+        await wait_for_presence(witness, {"quiet": True}, {"quiet": False})
         await quiet.send({"type": "ping"})
         await quiet.until("pong")
 
@@ -215,17 +215,17 @@ async def test_the_participants_of_a_process_without_heartbeats_are_removed(
         await feed.subscribe(thread)
         async with db.driver() as driver:
             for process_id, state in ((dead, '{"dead": true}'), (silent, '{"silent": true}')):
-                said = stored.PresenceRow(
+                row = stored.PresenceRow(
                     thread_id=UUID(thread.id), participant_id=ids.new(), user_id=None, name=None, state=state
                 )
-                await stored.write(driver, process_id, [said], [])
-        await company(feed, {"dead": True}, {"silent": True})
+                await stored.write(driver, process_id, [row], [])
+        await wait_for_presence(feed, {"dead": True}, {"silent": True})
         async with db.driver() as driver:
             await driver.execute("UPDATE processes SET beat_at = now() - interval '9 s' WHERE id = $1", dead)
         began = time.monotonic()
-        await company(feed, {"silent": True})
+        await wait_for_presence(feed, {"silent": True})
         assert time.monotonic() - began < 3
-        assert await company(feed) == []
+        assert await wait_for_presence(feed) == []
         assert 4 < time.monotonic() - began < 11
         async with db.driver() as driver:
             assert await driver.fetchval("SELECT count(*) FROM presences") == 0
@@ -241,7 +241,7 @@ async def test_after_a_crash_of_the_database_all_presence_is_written_again(
         await feed.subscribe(thread)
         await witness.subscribe(thread)
         await announce(feed, thread.id, {"here": "still"})
-        (before,) = await company(witness, {"here": "still"})
+        (before,) = await wait_for_presence(witness, {"here": "still"})
         async with db.driver() as driver:
             await driver.execute("TRUNCATE processes, presences")  # as after a crash: the tables are unlogged
             await driver.execute("SELECT pg_notify($1, '*')", PRESENCE_CHANNEL)
@@ -259,8 +259,8 @@ async def test_a_server_that_stops_removes_its_participants(database_url: str, d
                 feed = await stack.enter_async_context(socket(leaving))
                 await feed.subscribe(thread)
                 await announce(feed, thread.id, {})
-                await company(witness, {})
-            assert await company(witness) == []
+                await wait_for_presence(witness, {})
+            assert await wait_for_presence(witness) == []
             async with db.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM processes") <= 1
 
@@ -291,7 +291,7 @@ async def test_presence_over_the_rate_limit_is_refused_and_the_socket_stays_open
 # The tests below run without a server.
 
 
-def say(live: LiveService, subscription: Subscription, state: Any) -> None:
+def set_state(live: LiveService, subscription: Subscription, state: Any) -> None:
     live.presence.update(subscription, json.dumps(state))
 
 
@@ -303,12 +303,15 @@ async def join(
     return subscription
 
 
-def with_states(*states: Any) -> Any:
-    wanted = sorted(map(text_of, states))
+def has_states(*states: Any) -> Any:
+    wanted = sorted(map(canonical, states))
 
     def found(frame: dict[str, Any]) -> bool:
-        there = frame.get("participants", [None])
-        return None not in there and sorted(text_of(one["state"]) for one in there) == wanted
+        participants = frame.get("participants", [None])
+        return (
+            None not in participants
+            and sorted(canonical(participant["state"]) for participant in participants) == wanted
+        )
 
     return found
 
@@ -317,13 +320,13 @@ async def test_an_unchanged_state_is_not_sent(db: Database) -> None:
     thread_id = await new_thread(db)
     async with process(db, 2) as (live, (recorder, other)):
         mine, theirs = await join(live, db, recorder, thread_id), await join(live, db, other, thread_id)
-        say(live, mine, {"a": 1})
-        await other.wait_for(with_states({"a": 1}))
+        set_state(live, mine, {"a": 1})
+        await other.wait_for(has_states({"a": 1}))
         for _ in range(10):
-            say(live, mine, {"a": 1})
+            set_state(live, mine, {"a": 1})
         assert not live.presence._unwritten
-        say(live, theirs, {"b": 1})
-        await other.wait_for(with_states({"a": 1}, {"b": 1}))
+        set_state(live, theirs, {"b": 1})
+        await other.wait_for(has_states({"a": 1}, {"b": 1}))
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) == 2
 
 
@@ -333,9 +336,9 @@ async def test_quick_changes_are_sent_together_and_the_last_one_is_never_lost(db
         mine, _ = await join(live, db, recorder, thread_id), await join(live, db, other, thread_id)
         began = time.monotonic()
         for number in range(100):
-            say(live, mine, {"n": number})
+            set_state(live, mine, {"n": number})
             await asyncio.sleep(0.005)
-        await other.wait_for(with_states({"n": 99}))
+        await other.wait_for(has_states({"n": 99}))
         rounds = (time.monotonic() - began) / presence.UPDATE_INTERVAL_SECONDS
     assert len([frame for frame in other.frames if frame["type"] == "presence"]) <= rounds + 2
 
@@ -344,14 +347,14 @@ async def test_only_the_newest_fifty_participants_are_listed_with_the_number_of_
     thread_id = await new_thread(db)
     async with process(db, 54) as (live, recorders):
         for number, recorder in enumerate(recorders[:53]):
-            say(live, await join(live, db, recorder, thread_id), {"n": number})
+            set_state(live, await join(live, db, recorder, thread_id), {"n": number})
         await join(live, db, recorders[53], thread_id)
         async with asyncio.timeout(10):
             while live.presence._unwritten or live.presence._unread:
                 await asyncio.sleep(0.01)
         frame = await recorders[53].wait_for(lambda frame: frame.get("more") == 3)
     assert len(frame["participants"]) == 50
-    assert len({one["id"] for one in frame["participants"]}) == 50
+    assert len({participant["id"] for participant in frame["participants"]}) == 50
 
 
 async def test_a_thread_without_changes_costs_no_query(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,14 +394,14 @@ async def test_a_slow_observer_gets_only_the_newest_presence(db: Database) -> No
         mine = await join(live, db, recorder, thread_id)
         for other in (quick, stuck):
             await join(live, db, other, thread_id)
-        await asyncio.gather(*(one.until(1) for one in (recorder, quick, stuck)))
+        await asyncio.gather(*(each_ear.until(1) for each_ear in (recorder, quick, stuck)))
         stuck.open.clear()
         for number in range(5):
-            say(live, mine, {"n": number, "x": "x" * 900})
-            await quick.wait_for(with_states({"n": number, "x": "x" * 900}))
+            set_state(live, mine, {"n": number, "x": "x" * 900})
+            await quick.wait_for(has_states({"n": number, "x": "x" * 900}))
         assert stuck.client._bytes < MAX_OUTBOX_BYTES / 2
         stuck.open.set()
-        await stuck.wait_for(with_states({"n": 4, "x": "x" * 900}))
+        await stuck.wait_for(has_states({"n": 4, "x": "x" * 900}))
     assert len([frame for frame in stuck.frames if frame["type"] == "presence"]) <= 2
 
 
@@ -409,16 +412,16 @@ async def test_a_participant_who_loses_access_is_removed_and_gets_no_more_presen
     async with process(db, 2) as (live, (owner, stranger)):
         host = await join(live, db, owner, thread_id)
         visitor = await join(live, db, stranger, thread_id, guest)
-        say(live, host, {"who": "host"})
-        say(live, visitor, {"who": "guest"})
-        await stranger.wait_for(with_states({"who": "host"}, {"who": "guest"}))
+        set_state(live, host, {"who": "host"})
+        set_state(live, visitor, {"who": "guest"})
+        await stranger.wait_for(has_states({"who": "host"}, {"who": "guest"}))
         await change_access(db, thread_id, REMOVE_LINKS, notified=False)
-        say(live, host, {"who": "host", "typing": True})
+        set_state(live, host, {"who": "host", "typing": True})
         await stranger.wait_gone()
-        await owner.wait_for(with_states({"who": "host", "typing": True}))
+        await owner.wait_for(has_states({"who": "host", "typing": True}))
         await write(db, batch(lease, 0, "x"))
-    told = [json.dumps(frame) for frame in stranger.frames]
-    assert not any("typing" in one for one in told), "no state that was sent after the revocation"
+    texts = [json.dumps(frame) for frame in stranger.frames]
+    assert not any("typing" in result for result in texts), "no state that was sent after the revocation"
 
 
 async def test_a_participant_who_signs_out_stays_present_without_the_name(db: Database) -> None:
@@ -429,8 +432,8 @@ async def test_a_participant_who_signs_out_stays_present_without_the_name(db: Da
     both = type(user)(user_id=user_id, name="Raynor", credential=user.credential, anon_key_hash=CALLER.anon_key_hash)
     async with process(db, 2) as (live, (recorder, other)):
         await join(live, db, other, thread_id)
-        say(live, await join(live, db, recorder, thread_id, both), {})
-        named = await other.wait_for(with_states({}))
+        set_state(live, await join(live, db, recorder, thread_id, both), {})
+        named = await other.wait_for(has_states({}))
         assert named["participants"][0]["name"] == "Raynor"
         await sign_out(db, user)
         anonymous = await other.wait_for(lambda frame: frame.get("participants", [{"name": 1}])[0].get("name") is None)
@@ -440,11 +443,11 @@ async def test_a_participant_who_signs_out_stays_present_without_the_name(db: Da
 async def test_pings_are_not_sent_more_often_than_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    asked: list[float] = []
-    heartbeat = Heartbeat(lambda: asked.append(now))
+    pings: list[float] = []
+    heartbeat = Heartbeat(lambda: pings.append(now))
     for _ in range(40):
         now += 0.5
         heartbeat.ping_if_silent(3.0)
         if now == 110.0:
             heartbeat.record()
-    assert asked == [103.0, 106.0, 109.0, 113.0, 116.0, 119.0]
+    assert pings == [103.0, 106.0, 109.0, 113.0, 116.0, 119.0]

@@ -118,12 +118,12 @@ async def test_an_interrupted_answer_is_sent_with_a_request_to_continue(protocol
 @pytest.mark.parametrize("spoken", [0, 2])
 async def test_cancelling_closes_the_connection_at_once(protocol: str, spoken: int) -> None:
     async with calling(protocol, Reply(tokens=("a", "b", "c"), hang_after=spoken)) as (model, server):
-        heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
-        listening = asyncio.create_task(collect_events(model, heard))
+        events: asyncio.Queue[ModelEvent] = asyncio.Queue()
+        listening = asyncio.create_task(collect_events(model, events))
         call = await server.call(0)
         text = ""
         while len(text) < spoken:
-            text += event_text([await asyncio.wait_for(heard.get(), 3)])
+            text += event_text([await asyncio.wait_for(events.get(), 3)])
         began = time.monotonic()
         listening.cancel()
         await asyncio.wait_for(call.gone.wait(), 1)

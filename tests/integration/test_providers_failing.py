@@ -124,9 +124,9 @@ async def test_an_unreachable_server_is_a_lost_connection(protocol: str) -> None
 async def test_silence_ends_in_a_timeout(protocol: str, spoken: int, text: str) -> None:
     reply = Reply(tokens=("a", "b", "c"), hang_after=spoken)
     async with calling(protocol, reply, read_timeout=0.3) as (model, server):
-        failure, heard = await call_failure(model)
+        failure, received = await call_failure(model)
         await asyncio.wait_for(server.calls[0].gone.wait(), 1)
-    assert (failure.code, failure.retryable, failure.midstream, heard) == ("timeout", True, spoken > 0, text)
+    assert (failure.code, failure.retryable, failure.midstream, received) == ("timeout", True, spoken > 0, text)
 
 
 @each_protocol

@@ -77,11 +77,11 @@ async def test_a_response_that_is_not_http_is_a_lost_connection(raw: bytes) -> N
 
 @pytest.mark.parametrize("end", [b"zz\r\n", b"5\r\nab", b"2\r\nabcd", b"", b"0\r\nno trailer"])
 async def test_a_body_that_breaks_its_framing_is_a_lost_connection(end: bytes) -> None:
-    heard = asyncio.Event()
-    raw = (CHUNKED + chunk(token("a")), heard, chunk(token("b")) + end)
+    received = asyncio.Event()
+    raw = (CHUNKED + chunk(token("a")), received, chunk(token("b")) + end)
     async with scripted(*raw, close=True) as (model, _), model.stream(PROMPT) as events:
         assert await anext(events) == TextChunk("a")
-        heard.set()
+        received.set()
         assert await anext(events) == TextChunk("b")
         with pytest.raises(ModelFailed) as caught:
             await asyncio.wait_for(anext(events), 5)
@@ -95,18 +95,18 @@ async def test_an_answer_is_complete_although_its_body_breaks_off_after_it(raw: 
 
 
 async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent_twice() -> None:
-    asked = 0
+    requests = 0
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
+        nonlocal requests
         with suppress(asyncio.IncompleteReadError):
-            while not asked:
+            while not requests:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
-                asked += 1
+                requests += 1
                 writer.write(WHOLE)
             await reader.readuntil(b"\r\n\r\n")
-            asked += 1
+            requests += 1
         writer.close()
 
     server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
@@ -116,7 +116,7 @@ async def test_a_reused_connection_that_dies_is_lost_and_the_request_is_not_sent
     failure, _ = await call_failure(model)
     await providers.aclose()
     server.close()
-    assert (failure.code, failure.midstream, asked) == ("connection_lost", False, 2)
+    assert (failure.code, failure.midstream, requests) == ("connection_lost", False, 2)
 
 
 async def test_cookies_are_not_stored() -> None:
@@ -136,16 +136,16 @@ async def test_a_large_file_is_sent_whole() -> None:
     assert int(call.headers["content-length"]) > len(url)
 
 
-def connections(port: int) -> int:
+def open_connections(port: int) -> int:
     """The number of connections from this process to the server that are not closed on our side."""
     found = psutil.Process().net_connections(kind="tcp")
-    return sum(getattr(one.raddr, "port", None) == port for one in found)
+    return sum(getattr(result.raddr, "port", None) == port for result in found)
 
 
-async def closed(port: int) -> None:
+async def until_closed(port: int) -> None:
     """Wait until no connection to the server is left."""
     async with asyncio.timeout(5):
-        while connections(port):
+        while open_connections(port):
             await asyncio.sleep(0.01)
 
 
@@ -153,7 +153,7 @@ async def test_a_server_that_reads_nothing_times_out_and_its_connection_is_close
     async with scripted(reads=False, read_timeout=0.3) as (model, script):
         with pytest.raises(ModelFailed) as caught:
             await ask(model, LARGE)
-        await closed(script.port)
+        await until_closed(script.port)
     assert (caught.value.code, caught.value.retryable, caught.value.midstream) == ("timeout", True, False)
 
 
@@ -164,7 +164,7 @@ async def test_cancelling_a_request_that_is_not_read_closes_its_connection() -> 
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await closed(script.port)
+        await until_closed(script.port)
 
 
 async def test_a_proxy_of_the_environment_is_used_with_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def with_tools(*turns: PromptTurn, said: str = "") -> Prompt:
     return Prompt(system="Be brief.", turns=turns or PROMPT.turns, tools=TOOLS, partial_answer=said)
 
 
-def round_of(*uses: ToolUse, text: str = "", failed: tuple[str, ...] = ()) -> tuple[PromptTurn, PromptTurn]:
+def step_of(*uses: ToolUse, text: str = "", failed: tuple[str, ...] = ()) -> tuple[PromptTurn, PromptTurn]:
     outcomes = (
         ToolOutcome(id=use.id, name=use.name, text=f"{use.name} did", ok=use.name not in failed) for use in uses
     )
@@ -42,7 +42,7 @@ def use(use_id: str, name: str = "echo", **args: object) -> ToolUse:
     return ToolUse(id=use_id, name=name, args=args)
 
 
-async def told(protocol: str, prompt: Prompt) -> Any:
+async def request_body(protocol: str, prompt: Prompt) -> Any:
     """The body of the request for a prompt."""
     async with calling(protocol) as (model, server):
         await ask(model, prompt)
@@ -129,9 +129,9 @@ async def test_ids_are_unique_if_the_provider_gives_none(protocol: str, use_id: 
     calls = tuple(UseTool(name="echo", args={"text": str(number)}, id=use_id) for number in range(3))
     async with calling(protocol, Reply(tokens=(), calls=calls)) as (model, _):
         uses = completed(await ask(model, with_tools())).uses
-    assert [one.args["text"] for one in uses] == ["0", "1", "2"]
-    assert len({one.id for one in uses}) == 3
-    assert all(one.id for one in uses)
+    assert [use.args["text"] for use in uses] == ["0", "1", "2"]
+    assert len({use.id for use in uses}) == 3
+    assert all(use.id for use in uses)
 
 
 @each_protocol
@@ -153,7 +153,7 @@ async def test_usage_is_estimated_with_tools_and_calls(protocol: str) -> None:
 
 
 async def test_openai_gets_the_tools_in_its_format() -> None:
-    body = await told("openai", with_tools())
+    body = await request_body("openai", with_tools())
     assert body["tools"][0] == {
         "type": "function",
         "function": {"name": "echo", "description": "Says it again.", "parameters": SCHEMA},
@@ -162,7 +162,7 @@ async def test_openai_gets_the_tools_in_its_format() -> None:
 
 
 async def test_anthropic_gets_the_tools_in_its_format() -> None:
-    body = await told("anthropic", with_tools())
+    body = await request_body("anthropic", with_tools())
     assert [tool["name"] for tool in body["tools"]] == ["echo", "files__read"]
     assert body["tools"][0]["input_schema"] == SCHEMA
     assert body["tools"][0]["description"] == "Says it again."
@@ -170,30 +170,30 @@ async def test_anthropic_gets_the_tools_in_its_format() -> None:
 
 
 async def test_google_gets_the_tools_in_its_format() -> None:
-    body = await told("google", with_tools())
+    body = await request_body("google", with_tools())
     declared = body["tools"][0]["functionDeclarations"]
-    assert [one["name"] for one in declared] == ["echo", "files__read"]
+    assert [tool["name"] for tool in declared] == ["echo", "files__read"]
     assert declared[0]["parameters_json_schema"] == SCHEMA
     assert body["toolConfig"]["functionCallingConfig"]["mode"] == "AUTO"
 
 
 @each_protocol
 async def test_without_tools_the_request_has_no_tool_fields(protocol: str) -> None:
-    body = await told(protocol, PROMPT)
+    body = await request_body(protocol, PROMPT)
     assert not body.get("tools")
     assert "toolConfig" not in body
 
 
 ROUNDS = (
     PromptTurn(role="user", text="Do it."),
-    *round_of(use("a!", text="1"), use("a!", "broken name!", n=2), text="First.", failed=("broken name!",)),
-    *round_of(use("a!", text="3")),
+    *step_of(use("a!", text="1"), use("a!", "broken name!", n=2), text="First.", failed=("broken name!",)),
+    *step_of(use("a!", text="3")),
     PromptTurn(role="user", text="Hurry."),
 )
 
 
 async def test_openai_gets_calls_and_outcomes_in_its_format() -> None:
-    messages = (await told("openai", with_tools(*ROUNDS)))["messages"]
+    messages = (await request_body("openai", with_tools(*ROUNDS)))["messages"]
     assert [message["role"] for message in messages] == [
         *("system", "user", "assistant", "tool", "tool", "assistant", "tool", "user")
     ]
@@ -208,7 +208,7 @@ async def test_openai_gets_calls_and_outcomes_in_its_format() -> None:
 
 
 async def test_anthropic_gets_calls_and_outcomes_in_its_format() -> None:
-    messages = (await told("anthropic", with_tools(*ROUNDS)))["messages"]
+    messages = (await request_body("anthropic", with_tools(*ROUNDS)))["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
     assert messages[1]["content"] == [
         {"type": "text", "text": "First."},
@@ -222,7 +222,7 @@ async def test_anthropic_gets_calls_and_outcomes_in_its_format() -> None:
 
 
 async def test_google_gets_calls_and_outcomes_in_its_format() -> None:
-    contents = (await told("google", with_tools(*ROUNDS)))["contents"]
+    contents = (await request_body("google", with_tools(*ROUNDS)))["contents"]
     assert [content["role"] for content in contents] == ["user", "model", "user", "model", "user", "user"]
     text, first, second = contents[1]["parts"]
     assert text == {"text": "First."}
@@ -239,7 +239,7 @@ async def test_google_gets_calls_and_outcomes_in_its_format() -> None:
 
 @each_protocol
 async def test_an_answer_interrupted_after_its_tools_continues(protocol: str) -> None:
-    body = str(await told(protocol, with_tools(*ROUNDS[:3], said="The answer is fo")))
+    body = str(await request_body(protocol, with_tools(*ROUNDS[:3], said="The answer is fo")))
     assert body.index("echo did") < body.index("The answer is fo") < body.index("Go on from exactly")
 
 
@@ -247,7 +247,9 @@ async def test_an_answer_interrupted_after_its_tools_continues(protocol: str) ->
 async def test_only_pairs_of_call_and_outcome_are_sent(protocol: str) -> None:
     lost = PromptTurn(role="tool", outcomes=(ToolOutcome(id="gone", name="echo", text="left behind", ok=True),))
     half = PromptTurn(role="assistant", uses=(use("one", text="interrupted"),))
-    body = str(await told(protocol, with_tools(lost, PromptTurn(role="user", text="Do it."), half, PROMPT.turns[0])))
+    body = str(
+        await request_body(protocol, with_tools(lost, PromptTurn(role="user", text="Do it."), half, PROMPT.turns[0]))
+    )
     assert "left behind" not in body
     assert body.index("interrupted") < body.index(MISSING_OUTCOME) < body.index("One?")
 
@@ -256,13 +258,13 @@ async def test_only_pairs_of_call_and_outcome_are_sent(protocol: str) -> None:
 async def test_an_empty_outcome_is_sent_as_words(protocol: str) -> None:
     used = PromptTurn(role="assistant", uses=(use("a"),))
     nothing = PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text=" \n", ok=True),))
-    assert EMPTY_TEXT in str(await told(protocol, with_tools(PROMPT.turns[0], used, nothing)))
+    assert EMPTY_TEXT in str(await request_body(protocol, with_tools(PROMPT.turns[0], used, nothing)))
 
 
 @each_protocol
 async def test_blank_text_before_calls_is_not_sent(protocol: str) -> None:
     blank = PromptTurn(role="assistant", text="\n\n"), PromptTurn(role="assistant", text="\n \n", uses=(use("a"),))
-    body = str(await told(protocol, with_tools(PROMPT.turns[0], *blank)))
+    body = str(await request_body(protocol, with_tools(PROMPT.turns[0], *blank)))
     assert "\\n" not in body
     assert "call_1" in body
 
@@ -275,15 +277,18 @@ FILES = (
 )
 
 
-def flat(value: Any) -> list[Any]:
+def all_objects(value: Any) -> list[Any]:
     """Every object in a body."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [*([value] if isinstance(value, dict) else []), *(found for one in inner for found in flat(one))]
+    return [
+        *([value] if isinstance(value, dict) else []),
+        *(found for element in inner for found in all_objects(element)),
+    ]
 
 
 @each_protocol
 async def test_files_come_before_the_words_about_them(protocol: str) -> None:
-    body = await told(protocol, with_tools(PromptTurn(role="user", text="What is all this?", files=FILES)))
+    body = await request_body(protocol, with_tools(PromptTurn(role="user", text="What is all this?", files=FILES)))
     text = str(body).replace("-", "+").replace("_", "/")
     places = ["cat.png", base64.b64encode(PNG).decode(), "paper.pdf", "notes.md", "žluť", "x.bin", "What is all this?"]
     assert [text.index(place) for place in places] == sorted(text.index(place) for place in places)
@@ -293,7 +298,9 @@ async def test_files_come_before_the_words_about_them(protocol: str) -> None:
 async def test_each_protocol_encodes_images_in_its_format() -> None:
     prompt = with_tools(PromptTurn(role="user", files=FILES[:2]))
     png, pdf = (base64.b64encode(file.data).decode() for file in FILES[:2])
-    openai, anthropic, google = [flat(await told(protocol, prompt)) for protocol in ("openai", "anthropic", "google")]
+    openai, anthropic, google = [
+        all_objects(await request_body(protocol, prompt)) for protocol in ("openai", "anthropic", "google")
+    ]
     assert {"url": f"data:image/png;base64,{png}"} in openai
     assert {"file_data": f"data:application/pdf;base64,{pdf}", "filename": "filename.pdf"} in openai
     assert {"type": "base64", "media_type": "image/png", "data": png} in anthropic
@@ -322,7 +329,7 @@ async def test_a_scripted_provider_counts_the_steps_of_the_last_question(protoco
         for _ in range(2):
             turns = [*PROMPT.turns]
             end = completed(await ask(model, with_tools(*turns)))
-            turns += round_of(*end.uses)
+            turns += step_of(*end.uses)
             assert event_text(await ask(model, with_tools(*turns))) == "Done."
             turns += PromptTurn(role="assistant", text="Done."), PromptTurn(role="user", text="Again!")
             assert completed(await ask(model, with_tools(*turns))).uses
@@ -330,8 +337,8 @@ async def test_a_scripted_provider_counts_the_steps_of_the_last_question(protoco
 
 @each_protocol
 async def test_without_callable_tools_the_called_ones_are_still_declared(protocol: str) -> None:
-    turns = (*PROMPT.turns, *round_of(use("a", text="hi")), PromptTurn(role="user", text="Now answer."))
-    body = await told(protocol, Prompt(system="Be brief.", turns=turns))
+    turns = (*PROMPT.turns, *step_of(use("a", text="hi")), PromptTurn(role="user", text="Now answer."))
+    body = await request_body(protocol, Prompt(system="Be brief.", turns=turns))
     assert "echo" in str(body["tools"])
     forbidden: dict[str, Any] = {
         "openai": {"tool_choice": "none"},

@@ -21,13 +21,13 @@ WITHIN = 20.0
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_probe_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each request start a new probe."""
     monkeypatch.setattr(readiness, "PROBE_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(blob_service, "CHECK_VALID_SECONDS", 0.0)
 
 
-async def ready(inside: InProcessServer, status: int) -> dict[str, Any]:
+async def until_ready_status(inside: InProcessServer, status: int) -> dict[str, Any]:
     """The body of the readiness response, once it has this status."""
     async with asyncio.timeout(WITHIN):
         while (answer := await inside.http.get("/api/health/ready")).status_code != status:
@@ -48,14 +48,14 @@ async def test_a_server_whose_postgres_has_a_full_disk_is_not_ready_until_there_
         postgres = await asyncio.to_thread(EmbeddedPostgres.start, disk.path)
         try:
             async with khala(postgres.url, with_executor=False) as inside:
-                assert (await ready(inside, 200))["writable"] is True
+                assert (await until_ready_status(inside, 200))["writable"] is True
                 disk.fill()
-                health = await ready(inside, 503)
+                health = await until_ready_status(inside, 503)
                 assert (health["ok"], health["database"], health["writable"]) == (False, True, False)
                 assert (await inside.http.get("/api/health/live")).status_code == 200
                 assert (await findings(postgres.url))["writes"] == "bad"
                 disk.free()
-                assert (await ready(inside, 200))["writable"] is True
+                assert (await until_ready_status(inside, 200))["writable"] is True
                 assert (await findings(postgres.url))["writes"] == "ok"
                 await inside.thread()
         finally:
@@ -69,12 +69,12 @@ async def test_a_server_whose_blob_folder_is_full_is_not_ready_until_there_is_sp
     with small_disk(tmp_path / "disk", mebibytes=8) as disk:
         home = str(disk.path / "home")
         async with khala(database_url, with_executor=False, KHALA_HOME=home) as inside:
-            assert (await ready(inside, 200))["disk"] is True
+            assert (await until_ready_status(inside, 200))["disk"] is True
             disk.fill()
-            health = await ready(inside, 503)
+            health = await until_ready_status(inside, 503)
             assert (health["ok"], health["writable"], health["disk"], health["blobs"]) == (False, True, False, False)
             disk.free()
-            assert (await ready(inside, 200))["disk"] is True
+            assert (await until_ready_status(inside, 200))["disk"] is True
 
 
 @mounts
@@ -86,7 +86,7 @@ async def test_a_full_disk_for_temporary_files_is_reported_by_readiness_and_doct
         async with khala(database_url, with_executor=False, KHALA_HOME=home) as inside:
             assert (await findings(database_url, KHALA_HOME=home))["files"] == "ok"
             disk.fill()
-            health = await ready(inside, 503)
+            health = await until_ready_status(inside, 503)
             assert (health["disk"], health["blobs"]) == (False, True)
             found = await findings(database_url, KHALA_HOME=home)
             assert (found["files"], found["blobs"], found["writes"]) == ("bad", "ok", "ok")
@@ -106,16 +106,16 @@ async def test_a_server_whose_database_became_read_only_is_not_ready(database_ur
         await connection.close()
 
     async with khala(database_url, with_executor=False) as inside:
-        await ready(inside, 200)
+        await until_ready_status(inside, 200)
         await say('ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-        health = await ready(inside, 503)
+        health = await until_ready_status(inside, 503)
         async with asyncio.timeout(WITHIN):
             while not health["database"]:
-                health = await ready(inside, 503)
+                health = await until_ready_status(inside, 503)
         assert (health["ok"], health["writable"]) == (False, False)
         assert (await findings(database_url))["writes"] == "bad"
         await say('ALTER DATABASE "{name}" RESET default_transaction_read_only')
-        await ready(inside, 200)
+        await until_ready_status(inside, 200)
 
 
 async def test_the_probe_leaves_nothing_behind(db: Database) -> None:

@@ -58,8 +58,8 @@ async def fill(db: Database, thread_id: UUID, many: int) -> None:
         "receipts": "(run_id, seq, thread_id, type, data) SELECT $1, n, $2, 'model', '{}'",
     }  # fmt: skip
     async with db.driver() as driver:
-        for table, what in rows.items():
-            query = f"INSERT INTO {table} {what} FROM generate_series(1, $3::int) AS n"
+        for table, values in rows.items():
+            query = f"INSERT INTO {table} {values} FROM generate_series(1, $3::int) AS n"
             await driver.execute(query, ids.new(), thread_id, many)
 
 
@@ -99,11 +99,12 @@ async def test_with_zero_days_idle_threads_are_kept_for_ever(db: Database) -> No
 
 async def test_the_rows_of_a_deleted_thread_are_purged_and_those_of_others_stay(db: Database) -> None:
     lease, other = await lease_of(db, await new_thread(db)), await lease_of(db, await new_thread(db))
-    for one in (lease, other):
-        await write(db, batch(one, 0, "one", "two"))
+    for each_lease in (lease, other):
+        await write(db, batch(each_lease, 0, "one", "two"))
     async with db.driver() as driver:
         gone, kept = [
-            await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", one.run_id) for one in (lease, other)
+            await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", held_lease.run_id)
+            for held_lease in (lease, other)
         ]
     await fill(db, gone, 25)
     await fill(db, kept, 25)
@@ -152,7 +153,7 @@ async def test_purges_at_once_delete_each_row_once(db: Database, monkeypatch: py
     finally:
         await other.close()
     found.append(await purge(db, WEEK))
-    done = {kind: sum(one[kind] for one in found) for kind in found[0]}
+    done = {kind: sum(result[kind] for result in found) for kind in found[0]}
     assert (done["message_parts"], done["receipts"], done["idle threads"]) == (many, many, 10)
     assert done["messages"] == 10
     assert set((await count_due(db, WEEK)).values()) == {0}
@@ -217,8 +218,10 @@ async def test_a_dry_run_deletes_nothing_and_counts_what_a_real_run_deletes(db: 
     assert dry.returncode == 0, dry.stderr
     lines = dry.stdout.splitlines()
     assert lines[-1] == "Nothing was deleted."
-    told = {kind: int(number.replace(",", "")) for number, kind in (line.strip().split(" ", 1) for line in lines[:-1])}
-    assert (told["idle threads"], told["message parts"], told["receipts"]) == (1, 1200, 1200)
+    counts = {
+        kind: int(number.replace(",", "")) for number, kind in (line.strip().split(" ", 1) for line in lines[:-1])
+    }
+    assert (counts["idle threads"], counts["message parts"], counts["receipts"]) == (1, 1200, 1200)
     assert await is_open(db, idle)
     assert await count(db, "message_parts", gone) == 1200
     kept = await asyncio.to_thread(command, env | {"KHALA_ANON_DAYS": "9"}, "purge")

@@ -41,7 +41,7 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fallback_poll, "POLL_INTERVAL_SECONDS", 0.2)
 
 
-def newest(recorder: FrameRecorder) -> int:
+def newest_revision(recorder: FrameRecorder) -> int:
     """The newest revision that the recorder has received."""
     return max((frame["revision"] for frame in recorder.frames if "revision" in frame), default=-1)
 
@@ -50,13 +50,13 @@ def forbidden(thread_id: UUID) -> dict[str, Any]:
     return {"type": "gone", "threadId": str(thread_id), "code": "forbidden"}
 
 
-def chained(recorder: FrameRecorder) -> bool:
+def is_chained(recorder: FrameRecorder) -> bool:
     frames = [frame for frame in recorder.frames if "revision" in frame]
     return all(after["from"] == before["revision"] for before, after in pairwise(frames))
 
 
 @contextlib.asynccontextmanager
-async def streaming(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
+async def streaming_run(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
     """Write to the run while the context is open; yields the sequence numbers that were written."""
     written: list[int] = []
 
@@ -73,7 +73,7 @@ async def streaming(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
         await asyncio.wait({task})
 
 
-async def more(written: list[int], count: int) -> None:
+async def wait_for_more(written: list[int], count: int) -> None:
     """Wait until so many more parts were written."""
     async with asyncio.timeout(10):
         goal = len(written) + count
@@ -81,7 +81,7 @@ async def more(written: list[int], count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def cut_of(db: Database, thread_id: UUID, after: int) -> int:
+async def revision_of_revocation(db: Database, thread_id: UUID, after: int) -> int:
     """The one revision after `after` that changed access: every other revision has a part."""
     query = """
         SELECT revision FROM generate_series($2::bigint + 1, (SELECT revision FROM threads WHERE id = $1)) AS revision
@@ -127,26 +127,26 @@ async def test_after_a_revocation_its_observers_get_nothing_in_any_process_and_o
     lease = await lease_of(db, thread_id)
     follower, command = await way(db, thread_id)
     before = await revision_of(db, thread_id)
-    async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming(db, lease) as written:
+    async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming_run(db, lease) as written:
         for live, (owner, *followers) in ((one, here), (other, there)):
             await follow(live.threads, db, owner.client, thread_id)
             for recorder in followers:
                 await follow(live.threads, db, recorder.client, thread_id, follower)
-        await more(written, 20)
+        await wait_for_more(written, 20)
         await command()
         async with asyncio.timeout(1.0):
             ends = [await recorder.wait_gone() for recorder in (*here[1:], *there[1:])]
-        await more(written, 20)
-    cut = await cut_of(db, thread_id, before)
+        await wait_for_more(written, 20)
+    cut = await revision_of_revocation(db, thread_id, before)
     assert ends == [forbidden(thread_id)] * 4
     for recorder in (*here[1:], *there[1:]):
         assert recorder.frames[-1]["type"] == "gone"
-        assert newest(recorder) < cut
-        assert chained(recorder)
+        assert newest_revision(recorder) < cut
+        assert is_chained(recorder)
         assert not recorder.client.subscriptions
     for owner in (here[0], there[0]):
-        assert newest(owner) > cut
-        assert chained(owner)
+        assert newest_revision(owner) > cut
+        assert is_chained(owner)
 
 
 @pytest.mark.parametrize("round_", range(5))
@@ -167,16 +167,16 @@ async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(d
     user = await signed_in(db, user_id)
     await add_member(db, thread_id, user_id)
     before = await revision_of(db, thread_id)
-    async with process(db, 2) as (live, (anonymous, claimer)), streaming(db, lease) as written:
+    async with process(db, 2) as (live, (anonymous, claimer)), streaming_run(db, lease) as written:
         await follow(live.threads, db, anonymous.client, thread_id)
         await follow(live.threads, db, claimer.client, thread_id, user)
-        await more(written, 10)
+        await wait_for_more(written, 10)
         await claims.claim(db, thread_id, key_hash(KEY), user)
         assert await anonymous.wait_gone() == forbidden(thread_id)
-        await more(written, 10)
-    cut = await cut_of(db, thread_id, before)
-    assert newest(anonymous) < cut < newest(claimer)
-    assert chained(claimer)
+        await wait_for_more(written, 10)
+    cut = await revision_of_revocation(db, thread_id, before)
+    assert newest_revision(anonymous) < cut < newest_revision(claimer)
+    assert is_chained(claimer)
     assert [frame["type"] for frame in claimer.frames].count("snapshot") == 1
 
 
@@ -188,7 +188,7 @@ async def test_access_that_is_restored_at_once_ends_no_subscription(db: Database
         for _ in range(10):
             revision = await change_access(db, thread_id)
         await asyncio.gather(*(recorder.until(revision) for recorder in recorders))
-    assert all(map(chained, recorders))
+    assert all(map(is_chained, recorders))
 
 
 async def test_observers_by_an_expired_link_are_revoked_within_a_second(db: Database) -> None:
@@ -285,7 +285,7 @@ async def test_a_revocation_without_a_notification_is_found_by_the_poll(db: Data
         await member.until(cut)
         await sign_out(db, user, notified=False)
         assert await member.wait_gone() == forbidden(thread_id)
-    assert newest(guest) < cut
+    assert newest_revision(guest) < cut
 
 
 async def test_revocations_during_an_outage_of_the_listener_are_noticed_after_it(db: Database) -> None:
@@ -333,7 +333,7 @@ async def test_the_queued_frames_of_a_slow_observer_are_dropped_at_a_revocation(
     )
 
 
-class Away(Database):
+class UnavailableDatabase(Database):
     """A database that is unavailable while `away` is set, and counts the attempts."""
 
     away = False
@@ -352,7 +352,7 @@ async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothi
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest = await add_link(db, thread_id)
-    away = Away(db.url)
+    away = UnavailableDatabase(db.url)
     live = LiveService(db, db)
     live.guard._db = away
     live.threads.authorizations = _authorizations_by(away, live)  # type: ignore[method-assign]
@@ -367,22 +367,22 @@ async def test_while_access_cannot_be_rechecked_no_observer_is_revoked_and_nothi
         async with asyncio.timeout(5):
             while len(live.guard._pending) < 2 or away.tries < 3:
                 await asyncio.sleep(0.01)
-        assert newest(owner) < cut
-        assert newest(stranger) < cut
+        assert newest_revision(owner) < cut
+        assert newest_revision(stranger) < cut
         assert owner.client.subscriptions
         assert stranger.client.subscriptions
         away.away = False
         assert await stranger.wait_gone() == forbidden(thread_id)
         await owner.until(cut + 1)
-    assert newest(stranger) < cut
+    assert newest_revision(stranger) < cut
     await away.close()
 
 
-def _authorizations_by(away: Away, live: LiveService) -> Any:
+def _authorizations_by(away: UnavailableDatabase, live: LiveService) -> Any:
     async def authorizations(subscriptions: list[Any]) -> Any:
         async with away.driver() as driver:
             return await live.threads._feed.authorizations(
-                driver, [(one.topic_id, one.caller) for one in subscriptions]
+                driver, [(subscription.topic_id, subscription.caller) for subscription in subscriptions]
             )
 
     return authorizations
@@ -412,21 +412,21 @@ async def test_many_changes_with_many_short_subscriptions_leak_nothing(db: Datab
     thread_id = await new_thread(db)
     lease = await lease_of(db, thread_id)
     guest, revoke = await revoked_link(db, thread_id)
-    async with process(db, 12) as (live, recorders), streaming(db, lease) as written:
+    async with process(db, 12) as (live, recorders), streaming_run(db, lease) as written:
         for recorder in recorders[:6]:
             await follow(live.threads, db, recorder.client, thread_id, guest)
         for recorder in recorders[6:]:
             await follow(live.threads, db, recorder.client, thread_id)
         for _ in range(5):
             await change_access(db, thread_id)
-            await more(written, 3)
+            await wait_for_more(written, 3)
         before = await revision_of(db, thread_id)
         await revoke()
         await asyncio.gather(*(recorder.wait_gone() for recorder in recorders[:6]))
-        await more(written, 5)
-    cut = await cut_of(db, thread_id, before)
-    assert all(newest(recorder) < cut for recorder in recorders[:6])
-    assert all(newest(recorder) > cut and chained(recorder) for recorder in recorders[6:])
+        await wait_for_more(written, 5)
+    cut = await revision_of_revocation(db, thread_id, before)
+    assert all(newest_revision(recorder) < cut for recorder in recorders[:6])
+    assert all(newest_revision(recorder) > cut and is_chained(recorder) for recorder in recorders[6:])
 
 
 async def test_a_sign_out_between_authorization_and_subscription_is_noticed(db: Database) -> None:

@@ -22,19 +22,19 @@ async def inside() -> AsyncIterator[Sandbox]:
 
 
 async def run(
-    inside: Sandbox, code: str, heard: BoundedProgramSink, language: str = "python", seconds: float = 10
+    inside: Sandbox, code: str, sink: BoundedProgramSink, language: str = "python", seconds: float = 10
 ) -> CallResult:
     tool = RunCode(inside, seconds=seconds)
     args = {"language": language, "code": code, "stdin": "given"}
     jsonschema_rs.validate(tool.spec.parameters, args)
-    call = CallContext(id="1", idempotency_key="1", actor=ToolActor(owner_id=ids.new()), sink=heard)
+    call = CallContext(id="1", idempotency_key="1", actor=ToolActor(owner_id=ids.new()), sink=sink)
     return await tool.run(args, call)
 
 
 async def test_output_goes_to_the_sink(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    result = await run(inside, "import sys\nprint('got', sys.stdin.read())", heard)
-    assert heard.text == "got given\n"
+    sink = BoundedProgramSink()
+    result = await run(inside, "import sys\nprint('got', sys.stdin.read())", sink)
+    assert sink.text == "got given\n"
     assert (result.ok, result.output, result.code) == (True, None, None)
     assert result.summary is not None
     assert result.summary.startswith("exited 0 in 0.")
@@ -42,37 +42,37 @@ async def test_output_goes_to_the_sink(inside: Sandbox) -> None:
 
 
 async def test_a_silent_program_has_empty_output(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    result = await run(inside, "pass", heard)
-    assert (result.ok, result.output, heard.size) == (True, "", 0)
+    sink = BoundedProgramSink()
+    result = await run(inside, "pass", sink)
+    assert (result.ok, result.output, sink.size) == (True, "", 0)
 
 
 async def test_a_failure_has_the_details_that_the_model_needs_to_fix_it(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    result = await run(inside, "print('before')\nprint(1 / 0)", heard)
+    sink = BoundedProgramSink()
+    result = await run(inside, "print('before')\nprint(1 / 0)", sink)
     assert (result.ok, result.output, result.code) == (False, None, "failed")
-    assert heard.text.startswith("before\n\n[stderr]\nTraceback")
-    assert "line 2" in heard.text
-    assert heard.text.endswith("ZeroDivisionError: division by zero\n\n[exited 1]\n")
+    assert sink.text.startswith("before\n\n[stderr]\nTraceback")
+    assert "line 2" in sink.text
+    assert sink.text.endswith("ZeroDivisionError: division by zero\n\n[exited 1]\n")
 
 
 async def test_warnings_of_a_successful_program_are_reported_too(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    result = await run(inside, "echo fine; echo careful >&2", heard, "shell")
+    sink = BoundedProgramSink()
+    result = await run(inside, "echo fine; echo careful >&2", sink, "shell")
     assert result.ok
-    assert heard.text == "fine\n\n[stderr]\ncareful\n"
+    assert sink.text == "fine\n\n[stderr]\ncareful\n"
 
 
 async def test_a_timeout_is_reported_with_the_output_so_far(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    result = await run(inside, "print('so far')\nwhile True: pass", heard, seconds=0.5)
+    sink = BoundedProgramSink()
+    result = await run(inside, "print('so far')\nwhile True: pass", sink, seconds=0.5)
     assert (result.ok, result.code) == (False, "timeout")
-    assert heard.text == "so far\n\n[stopped: it ran out of time]\n"
+    assert sink.text == "so far\n\n[stopped: it ran out of time]\n"
 
 
 async def test_a_flood_of_output_is_reported_with_its_end(inside: Sandbox) -> None:
-    heard = BoundedProgramSink(max_bytes=100_000)
-    result = await run(inside, "for n in range(10**9): print('line', n)", heard)
+    sink = BoundedProgramSink(max_bytes=100_000)
+    result = await run(inside, "for n in range(10**9): print('line', n)", sink)
     assert (result.ok, result.code) == (False, "too_large")
     assert "it wrote too much" in result.output
     assert "\nline " in result.output

@@ -25,7 +25,9 @@ MODEL = "openai:gpt-4o-mini"
 
 
 @contextlib.asynccontextmanager
-async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIterator[tuple[InProcessServer, Server]]:
+async def khala_with_provider(
+    database_url: str, *replies: Reply, **env: str
+) -> AsyncIterator[tuple[InProcessServer, Server]]:
     """Khala, with a scripted provider behind it."""
     async with serving(*replies) as provider:
         settings = {"KHALA_MODEL": MODEL, "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "key"}
@@ -36,7 +38,7 @@ async def answering(database_url: str, *replies: Reply, **env: str) -> AsyncIter
         await db.close()
 
 
-async def answer(
+async def ask_and_wait(
     thread: Thread, question: str = "Hello?"
 ) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
     """Send, wait for the end, and return the run, the answer and its parts."""
@@ -56,8 +58,11 @@ async def receipts(thread: Thread, run_id: str) -> list[dict[str, Any]]:
 
 
 async def test_the_finish_has_usage_cost_model_and_times(database_url: str) -> None:
-    async with answering(database_url, Reply(tokens=("Hel", "lo"), pace=50, usage=(1000, 2000))) as (server, _):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, Reply(tokens=("Hel", "lo"), pace=50, usage=(1000, 2000))) as (
+        server,
+        _,
+    ):
+        run, message, parts = await ask_and_wait(await server.thread())
     finish = run["finish"]
     assert (run["status"], message["status"], text_of(message)) == ("final", "final", "Hello")
     assert kinds(parts)[-1] == "finish"
@@ -71,14 +76,14 @@ async def test_the_finish_has_usage_cost_model_and_times(database_url: str) -> N
 
 async def test_every_model_call_leaves_a_receipt(database_url: str) -> None:
     replies = (Reply(status=500), Reply(tokens=("ok",), usage=(10, 20)))
-    async with answering(database_url, *replies) as (server, _):
+    async with khala_with_provider(database_url, *replies) as (server, _):
         thread = await server.thread()
-        run, _, _ = await answer(thread)
+        run, _, _ = await ask_and_wait(thread)
         found = await receipts(thread, run["id"])
-    assert [one["data"]["outcome"] for one in found] == ["unavailable", "stop"]
-    assert [one["seq"] for one in found] == [0, 1]
+    assert [result["data"]["outcome"] for result in found] == ["unavailable", "stop"]
+    assert [result["seq"] for result in found] == [0, 1]
     assert found[1]["data"]["usage"] == {"inputTokens": 10, "outputTokens": 20}
-    assert all(one["type"] == "model" and one["data"]["model"] == "gpt-4o-mini" for one in found)
+    assert all(result["type"] == "model" and result["data"]["model"] == "gpt-4o-mini" for result in found)
     assert found[0]["data"]["estimated"]
     assert not found[1]["data"]["estimated"]
     assert Decimal(found[1]["costUsd"]) > 0
@@ -101,16 +106,16 @@ async def test_a_run_that_is_handed_over_keeps_the_receipt_of_the_call_it_was_in
 
 async def test_a_rate_limited_call_is_retried_after_the_time_that_the_provider_names(database_url: str) -> None:
     replies = (Reply(status=429, headers={"retry-after": "1"}), Reply(tokens=("later",)))
-    async with answering(database_url, *replies) as (server, provider):
-        run, message, _ = await answer(await server.thread())
+    async with khala_with_provider(database_url, *replies) as (server, provider):
+        run, message, _ = await ask_and_wait(await server.thread())
     assert (run["status"], text_of(message)) == ("final", "later")
     assert provider.calls[1].began - provider.calls[0].began >= 1.0
 
 
 async def test_a_failing_model_is_replaced_by_the_fallback_with_a_notice(database_url: str) -> None:
     replies = (Reply(status=400), Reply(tokens=("from the fallback",)))
-    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread())
     assert (run["status"], text_of(message)) == ("final", "from the fallback")
     assert run["finish"]["model"] == "gpt-4o"
     assert [call.body["model"] for call in provider.calls] == ["gpt-4o-mini", "gpt-4o"]
@@ -120,8 +125,8 @@ async def test_a_failing_model_is_replaced_by_the_fallback_with_a_notice(databas
 
 async def test_a_connection_lost_midstream_keeps_the_text_with_an_error(database_url: str) -> None:
     reply = Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2)
-    async with answering(database_url, reply) as (server, provider):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, reply) as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread())
     assert run["status"] == message["status"] == "error"
     assert run["finish"]["reason"] == "error"
     assert text_of(message).startswith("half an \n\n")
@@ -134,8 +139,8 @@ async def test_a_connection_lost_midstream_keeps_the_text_with_an_error(database
 
 async def test_no_other_model_starts_over_after_half_an_answer(database_url: str) -> None:
     replies = (Reply(tokens=("half ", "an ", "answer"), pace=50, drop_after=2), Reply(tokens=("half an answer",)))
-    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread())
     assert run["status"] == "error"
     assert text_of(message).count("half") == 1
     assert "notice" not in kinds(parts)
@@ -153,8 +158,8 @@ async def revisions(database_url: str, *kinds: str) -> list[int]:
 
 
 async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(database_url: str) -> None:
-    async with answering(database_url, *[Reply(status=500)] * 3) as (server, provider):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, *[Reply(status=500)] * 3) as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread())
     assert run["status"] == message["status"] == "error"
     assert text_of(message).strip()
     assert kinds(parts) == ["text-delta", "error", "finish"]
@@ -162,8 +167,8 @@ async def test_a_provider_that_keeps_failing_ends_as_an_error_with_visible_text(
 
 
 async def test_a_question_longer_than_the_context_window_ends_as_an_error_without_a_call(database_url: str) -> None:
-    async with answering(database_url, KHALA_CONTEXT_TOKENS="500") as (server, provider):
-        run, message, parts = await answer(await server.thread(), "word " * 5000)
+    async with khala_with_provider(database_url, KHALA_CONTEXT_TOKENS="500") as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread(), "word " * 5000)
     assert run["status"] == "error"
     assert "longer" in text_of(message)
     assert parts[-2]["data"]["code"] == "context_exceeded"
@@ -172,16 +177,16 @@ async def test_a_question_longer_than_the_context_window_ends_as_an_error_withou
 
 async def test_after_an_empty_answer_the_fallback_is_called_once(database_url: str) -> None:
     replies = (Reply(tokens=()), Reply(tokens=("something",)))
-    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
-        run, message, _ = await answer(await server.thread())
+    async with khala_with_provider(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, _ = await ask_and_wait(await server.thread())
     assert (run["status"], text_of(message)) == ("final", "something")
     assert len(provider.calls) == 2
 
 
 async def test_a_run_without_any_answer_ends_with_a_visible_error(database_url: str) -> None:
     replies = (Reply(tokens=()), Reply(tokens=()))
-    async with answering(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
-        run, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, *replies, KHALA_FALLBACK_MODELS="openai:gpt-4o") as (server, provider):
+        run, message, parts = await ask_and_wait(await server.thread())
     assert run["status"] == "error"
     assert text_of(message) == "No response. Please try again."
     assert parts[-2]["data"]["code"] == "no_response"
@@ -190,19 +195,19 @@ async def test_a_run_without_any_answer_ends_with_a_visible_error(database_url: 
 
 async def test_reasoning_is_not_stored_unless_it_is_switched_on(database_url: str) -> None:
     reply = Reply(reasoning=("let me ", "think"), tokens=("done",))
-    async with answering(database_url, reply, reply) as (server, _):
-        _, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, reply, reply) as (server, _):
+        _, message, parts = await ask_and_wait(await server.thread())
     assert "reasoning-delta" not in kinds(parts)
     assert text_of(message) == "done"
-    async with answering(database_url, reply, KHALA_REASONING="1") as (server, _):
-        _, message, parts = await answer(await server.thread())
+    async with khala_with_provider(database_url, reply, KHALA_REASONING="1") as (server, _):
+        _, message, parts = await ask_and_wait(await server.thread())
     assert "".join(part["data"]["text"] for part in parts if part["kind"] == "reasoning-delta") == "let me think"
     assert text_of(message) == "done"
 
 
 async def test_cancel_closes_the_connection_to_a_silent_provider_and_keeps_the_text(database_url: str) -> None:
     reply = Reply(tokens=("some ", "text ", "never"), hang_after=2)
-    async with answering(database_url, reply) as (server, provider):
+    async with khala_with_provider(database_url, reply) as (server, provider):
         thread = await server.thread()
         async with server.observer(thread).following() as observer:
             sent = await thread.send("Hello?")
@@ -231,18 +236,18 @@ async def test_a_queued_run_is_canceled_at_once_without_an_executor(database_url
 
 
 async def test_the_newest_history_reaches_the_prompt_within_the_limit(database_url: str) -> None:
-    async with answering(database_url, KHALA_CONTEXT_TOKENS="500", KHALA_SYSTEM_PROMPT="Be brief.") as (
+    async with khala_with_provider(database_url, KHALA_CONTEXT_TOKENS="500", KHALA_SYSTEM_PROMPT="Be brief.") as (
         server,
         provider,
     ):
         thread = await server.thread()
         for number in range(8):
-            await answer(thread, f"question {number} " + "x" * 400)
-        asked = provider.calls[-1].body["messages"]
-    assert asked[0] == {"role": "system", "content": "Be brief."}
-    assert asked[-1]["content"].startswith("question 7")
-    assert any(str(one["content"]).startswith("question 6") for one in asked)
-    assert not any(str(one["content"]).startswith("question 0") for one in asked)
+            await ask_and_wait(thread, f"question {number} " + "x" * 400)
+        prompt = provider.calls[-1].body["messages"]
+    assert prompt[0] == {"role": "system", "content": "Be brief."}
+    assert prompt[-1]["content"].startswith("question 7")
+    assert any(str(message["content"]).startswith("question 6") for message in prompt)
+    assert not any(str(entry["content"]).startswith("question 0") for entry in prompt)
 
 
 async def test_more_than_a_hundred_messages_and_a_run_of_two_thousand_parts_reach_the_prompt(
@@ -258,38 +263,42 @@ async def test_more_than_a_hundred_messages_and_a_run_of_two_thousand_parts_reac
     for first in range(0, len(words), 300):
         await write(db, batch(lease, first, *words[first : first + 300]))
     await write(db, ending(lease, len(words), (TextBlock(text="".join(words)),)))
-    async with answering(database_url) as (server, provider):
+    async with khala_with_provider(database_url) as (server, provider):
         thread = Thread(server.http, str(thread_id), KEY)
-        await answer(thread, "What came before?")
-        asked = [str(one["content"]) for one in provider.calls[-1].body["messages"] if one["role"] != "system"]
+        await ask_and_wait(thread, "What came before?")
+        contents = [
+            str(message["content"]) for message in provider.calls[-1].body["messages"] if message["role"] != "system"
+        ]
         shown = (await thread.snapshot())["messages"]
-    assert asked[-2:] == ["".join(words), "What came before?"]
-    assert [one for one in asked if one.startswith("answer")] == [f"answer {number}" for number in range(60)]
-    assert len(asked) == 123
-    assert [text_of(one) for one in shown[-3:-1]] == ["".join(words), "What came before?"]
+    assert contents[-2:] == ["".join(words), "What came before?"]
+    assert [content for content in contents if content.startswith("answer")] == [
+        f"answer {number}" for number in range(60)
+    ]
+    assert len(contents) == 123
+    assert [text_of(message) for message in shown[-3:-1]] == ["".join(words), "What came before?"]
 
 
 async def test_an_edited_question_gets_only_the_history_of_its_branch(database_url: str) -> None:
-    async with answering(database_url) as (server, provider):
+    async with khala_with_provider(database_url) as (server, provider):
         thread = await server.thread()
         first = await thread.send("first question")
         await thread.ended(first["runId"])
-        await answer(thread, "second question")
+        await ask_and_wait(thread, "second question")
         sent = await thread.send("another second question", parentId=first["assistantMessageId"])
         await thread.ended(sent["runId"])
-        asked = [one["content"] for one in provider.calls[-1].body["messages"]]
-    assert "first question" in asked
-    assert "another second question" in asked
-    assert "second question" not in asked
+        contents = [message["content"] for message in provider.calls[-1].body["messages"]]
+    assert "first question" in contents
+    assert "another second question" in contents
+    assert "second question" not in contents
 
 
 async def test_runs_of_one_thread_are_executed_in_order_and_one_at_a_time(database_url: str) -> None:
     async with khala(database_url) as server:
         thread = await server.thread()
         sent = [await thread.send(f"/words=20 /pace=100 {n}", options={"ifBusy": "queue"}) for n in range(3)]
-        for one in sent:
-            await thread.ended(one["runId"])
-        parts = [await thread.parts(one["runId"]) for one in sent]
+        for each_sent in sent:
+            await thread.ended(each_sent["runId"])
+        parts = [await thread.parts(response["runId"]) for response in sent]
     for before, after in itertools.pairwise(parts):
         assert before[-1]["createdAt"] <= after[0]["createdAt"]
 
@@ -309,7 +318,7 @@ async def test_no_sweep_for_runs_fails_while_many_of_them_end(
     async with khala(database_url) as server:
         threads = [await server.thread() for _ in range(20)]
         sent = await asyncio.gather(*(thread.send("/words=2 /pace=0") for thread in threads))
-        await asyncio.gather(*(thread.ended(one["runId"]) for thread, one in zip(threads, sent, strict=True)))
+        await asyncio.gather(*(thread.ended(response["runId"]) for thread, response in zip(threads, sent, strict=True)))
     assert "crashed" not in "".join(capsys.readouterr())
 
 
@@ -325,7 +334,7 @@ async def test_claims_are_fair_between_owners(db: Database) -> None:
         await ask(db, thread_id)
     async with db.driver() as driver:
         claimed = await claim(driver, most=2, owner="test", lease_seconds=10)
-    assert {one.lease.thread_id for one in claimed} == {others[0], modest}
+    assert {claimed_run.lease.thread_id for claimed_run in claimed} == {others[0], modest}
 
 
 async def test_runs_of_guests_leave_slots_for_users(db: Database) -> None:
@@ -335,7 +344,7 @@ async def test_runs_of_guests_leave_slots_for_users(db: Database) -> None:
     await ask(db, await owned_thread(db, owner), caller=owner.caller)
     async with db.driver() as driver:
         claimed = await claim(driver, most=10, owner="a", lease_seconds=10, max_guests=2)
-        assert sorted(one.guest for one in claimed) == [False, True, True]
+        assert sorted(claimed_run.guest for claimed_run in claimed) == [False, True, True]
         assert await claim(driver, most=10, owner="a", lease_seconds=10, max_guests=0) == []
         assert len(await claim(driver, most=10, owner="a", lease_seconds=10)) == 2
 
@@ -348,19 +357,19 @@ async def test_an_executor_does_not_claim_a_run_that_it_executes_already(db: Dat
 
 
 async def test_no_run_is_claimed_twice_by_many_executors_at_once(db: Database) -> None:
-    asked = {(await ask(db, await new_thread(db))).run_id for _ in range(40)}
+    run_ids = {(await ask(db, await new_thread(db))).run_id for _ in range(40)}
 
     async def work(name: str) -> list[Any]:
         mine: list[Any] = []
         for _ in range(40):
             async with db.driver() as driver:
-                mine += [one.lease.run_id for one in await claim(driver, most=3, owner=name, lease_seconds=30)]
+                mine += [claimed.lease.run_id for claimed in await claim(driver, most=3, owner=name, lease_seconds=30)]
         return mine
 
     found = await asyncio.gather(*(work(f"executor {n}") for n in range(6)))
     runs = [run_id for mine in found for run_id in mine]
     assert len(runs) == len(set(runs))
-    assert set(runs) == asked
+    assert set(runs) == run_ids
 
 
 async def test_a_run_that_never_ends_is_given_up_after_its_attempts(database_url: str) -> None:

@@ -65,15 +65,15 @@ GREETINGS: dict[Language, str] = {
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_a_program_has_input_output_and_an_exit_code(inside: Sandbox, language: Language) -> None:
-    heard = await run_program(inside, GREETINGS[language], language, stdin="von außen".encode())
-    assert heard.out == "Grüße ✓ 日本 von außen\n"
-    assert heard.err == "oh\n"
-    assert (heard.end.reason, heard.end.code) == ("exited", 7)
-    assert heard.end.seconds < 5
+    result = await run_program(inside, GREETINGS[language], language, stdin="von außen".encode())
+    assert result.out == "Grüße ✓ 日本 von außen\n"
+    assert result.err == "oh\n"
+    assert (result.end.reason, result.end.code) == ("exited", 7)
+    assert result.end.seconds < 5
 
 
 async def test_the_standard_libraries_work(inside: Sandbox) -> None:
-    heard = await run_program(
+    result = await run_program(
         inside,
         "import sqlite3, ssl, json, decimal, concurrent.futures, multiprocessing, tempfile, asyncio, subprocess\n"
         "with concurrent.futures.ThreadPoolExecutor(4) as pool: print(sum(pool.map(abs, range(10))))\n"
@@ -83,15 +83,17 @@ async def test_the_standard_libraries_work(inside: Sandbox) -> None:
         "print(subprocess.run(['sort'], input='b\\na\\n', text=True, capture_output=True).stdout)\n"
         "exit(0)",
     )
-    assert heard.out == "45\n[1, 2]\n1\nslept\na\nb\n\n", heard
-    heard = await run_program(inside, "printf 'a 1\\nb 2\\n' | awk '{n += $2} END {print n}' | sed s/3/three/", "shell")
-    assert heard.out == "three\n", heard
+    assert result.out == "45\n[1, 2]\n1\nslept\na\nb\n\n", result
+    result = await run_program(
+        inside, "printf 'a 1\\nb 2\\n' | awk '{n += $2} END {print n}' | sed s/3/three/", "shell"
+    )
+    assert result.out == "three\n", result
 
 
 async def test_output_is_available_while_the_program_runs(inside: Sandbox) -> None:
-    heard = BoundedProgramSink()
-    task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", sink=heard))
-    await until(lambda: heard.size > 0)
+    sink = BoundedProgramSink()
+    task = asyncio.create_task(run_program(inside, "import time\nprint('first')\ntime.sleep(30)", sink=sink))
+    await until(lambda: sink.size > 0)
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -102,20 +104,20 @@ async def test_a_hundred_megabytes_pass_with_constant_memory(inside: Sandbox) ->
     sink = BoundedProgramSink(max_bytes=200 * MIB, store=False)
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    heard = await run_program(inside, "head -c 104857600 /dev/full", "shell", sink=sink, seconds=30)
-    assert heard.end.code == 0, heard
+    result = await run_program(inside, "head -c 104857600 /dev/full", "shell", sink=sink, seconds=30)
+    assert result.end.code == 0, result
     assert sink.size == 100 * MIB
     assert _status("VmHWM") - before < 16 * MIB
 
 
 async def test_too_much_output_ends_the_program(inside: Sandbox) -> None:
     sink = BoundedProgramSink(max_bytes=MIB)
-    heard = await run_program(inside, "yes", "shell", sink=sink)
-    assert (heard.end.reason, heard.end.code) == ("output", None)
+    result = await run_program(inside, "yes", "shell", sink=sink)
+    assert (result.end.reason, result.end.code) == ("output", None)
     assert sink.size <= MIB
-    heard = await run_program(inside, "echo begin >&2; yes >&2", "shell")
-    assert heard.end.reason == "output"
-    assert 0 < len(heard.end.stderr) <= inside.options.stderr
+    result = await run_program(inside, "echo begin >&2; yes >&2", "shell")
+    assert result.end.reason == "output"
+    assert 0 < len(result.end.stderr) <= inside.options.stderr
 
 
 async def test_an_error_in_the_sink_is_raised(inside: Sandbox) -> None:
@@ -141,14 +143,14 @@ async def test_an_error_in_the_sink_is_raised(inside: Sandbox) -> None:
     ],
 )  # fmt: skip
 async def test_an_endless_program_ends_at_its_timeout(inside: Sandbox, language: Language, code: str) -> None:
-    heard = await run_program(inside, code, language, seconds=0.7)
-    assert (heard.end.reason, heard.end.code) == ("timeout", None)
-    assert 0.7 <= heard.end.seconds < 2
+    result = await run_program(inside, code, language, seconds=0.7)
+    assert (result.end.reason, result.end.code) == ("timeout", None)
+    assert 0.7 <= result.end.seconds < 2
 
 
 async def test_death_by_a_signal_is_reported(inside: Sandbox) -> None:
-    heard = await run_program(inside, "import os\nos.kill(os.getpid(), 11)")
-    assert (heard.end.reason, heard.end.code) == ("signal", 128 + 11)
+    result = await run_program(inside, "import os\nos.kill(os.getpid(), 11)")
+    assert (result.end.reason, result.end.code) == ("signal", 128 + 11)
 
 
 async def test_cancelling_ends_the_whole_tree_within_a_second(inside: Sandbox) -> None:

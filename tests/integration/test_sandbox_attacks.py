@@ -51,15 +51,15 @@ async def attempt(inside: Sandbox, code: str, seconds: float = 10) -> ProgramRun
     return await run_program(inside, tried, seconds=seconds)
 
 
-async def refused(inside: Sandbox, code: str, *errnos: int) -> None:
+async def assert_refused(inside: Sandbox, code: str, *errnos: int) -> None:
     """Assert that the kernel refuses the code with one of these errnos.
 
     Any other error, such as a mistake in the code, fails the test.
     """
-    heard = await attempt(inside, code)
-    word, number, *_ = [*heard.out.split(), "", ""]
-    assert word == "errno", heard
-    assert int(number) in errnos, heard
+    result = await attempt(inside, code)
+    word, number, *_ = [*result.out.split(), "", ""]
+    assert word == "errno", result
+    assert int(number) in errnos, result
 
 
 async def test_the_network_is_unreachable(inside: Sandbox) -> None:
@@ -73,23 +73,23 @@ async def test_the_network_is_unreachable(inside: Sandbox) -> None:
         port = server.sockets[0].getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)):
             await until(lambda: len(visitors) == 1)
-        await refused(inside, f"socket.create_connection(('127.0.0.1', {port}), timeout=1)", EAFNOSUPPORT)
+        await assert_refused(inside, f"socket.create_connection(('127.0.0.1', {port}), timeout=1)", EAFNOSUPPORT)
         shell = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port} && echo BREACH'; cat /proc/net/dev"
-        heard = await run_program(inside, shell, "shell")
-        assert "BREACH" not in heard.out
-        assert [line.split(":")[0].strip() for line in heard.out.splitlines() if ":" in line] == ["lo"]
+        result = await run_program(inside, shell, "shell")
+        assert "BREACH" not in result.out
+        assert [line.split(":")[0].strip() for line in result.out.splitlines() if ":" in line] == ["lo"]
         node = f"require('net').connect({port}, '127.0.0.1', () => console.log('BREACH')).on('error', () => 0)"
         assert "BREACH" not in (await run_program(inside, node, "javascript")).out
         assert len(visitors) == 1
 
 
 async def test_names_are_not_resolved(inside: Sandbox) -> None:
-    await refused(inside, "print(socket.getaddrinfo('example.com', 80))", socket.EAI_AGAIN, socket.EAI_NONAME)
+    await assert_refused(inside, "print(socket.getaddrinfo('example.com', 80))", socket.EAI_AGAIN, socket.EAI_NONAME)
 
 
 @pytest.mark.parametrize("family", ["INET", "INET6", "NETLINK", "PACKET", "VSOCK", "ALG", "BLUETOOTH"])
 async def test_only_local_sockets_can_be_made(inside: Sandbox, family: str) -> None:
-    await refused(
+    await assert_refused(
         inside, f"socket.socket(socket.AF_{family}, socket.SOCK_RAW if '{family}' == 'NETLINK' else 1)", EAFNOSUPPORT
     )
 
@@ -101,7 +101,7 @@ async def test_the_machines_unix_sockets_are_unreachable(inside: Sandbox, tmp_pa
             server.bind(address)
             server.listen()
             client.connect(address)
-            await refused(inside, f"socket.socket(socket.AF_UNIX).connect({address!r})", errno)
+            await assert_refused(inside, f"socket.socket(socket.AF_UNIX).connect({address!r})", errno)
 
 
 async def test_the_machines_files_are_not_there(inside: Sandbox, tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ async def test_the_machines_files_are_not_there(inside: Sandbox, tmp_path: Path)
         "/run/lock",
     ]
     for path in [*paths, str(secret), str(project), __file__, f"/proc/{os.getpid()}/root/etc/shadow"]:
-        await refused(inside, f"os.stat({path!r})", ENOENT)
-    heard = await run_program(inside, "cat /etc/passwd; cat /proc/1/root/etc/passwd; ls /etc", "shell")
-    assert heard.out.split() == [
+        await assert_refused(inside, f"os.stat({path!r})", ENOENT)
+    result = await run_program(inside, "cat /etc/passwd; cat /proc/1/root/etc/passwd; ls /etc", "shell")
+    assert result.out.split() == [
         *["nobody:x:65534:65534:nobody:/tmp:/bin/sh"] * 2,
-        *[name for name in ("alternatives", "group", "ld.so.cache", "passwd") if name in heard.out],
+        *[name for name in ("alternatives", "group", "ld.so.cache", "passwd") if name in result.out],
     ]
 
 
@@ -137,27 +137,27 @@ async def test_no_path_leads_out_of_the_sandbox(inside: Sandbox) -> None:
         "/proc/1/cwd/root",
         "/tmp/../../../root",
     ):
-        await refused(inside, f"os.stat({path!r})", ENOENT)
-    heard = await run_program(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
+        await assert_refused(inside, f"os.stat({path!r})", ENOENT)
+    result = await run_program(inside, "ls /proc/self/fd; ls -l /proc/1/fd | grep -c :", "shell")
     # The fourth descriptor is one that `ls`, and the first shell, which waits, opened itself.
-    assert heard.out.split() == ["0", "1", "2", "3", "4"], heard
+    assert result.out.split() == ["0", "1", "2", "3", "4"], result
 
 
 async def test_the_environment_has_no_secrets_of_the_server(inside: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KHALA_SECRET", "sesame")
-    heard = await run_program(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
-    assert "PATH=" in heard.out
-    assert "sesame" not in heard.out
-    assert os.environ["PATH"] not in heard.out
+    result = await run_program(inside, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline", "shell")
+    assert "PATH=" in result.out
+    assert "sesame" not in result.out
+    assert os.environ["PATH"] not in result.out
 
 
 async def test_other_processes_are_not_visible(inside: Sandbox) -> None:
     marker = uuid4().hex
     process = await asyncio.create_subprocess_exec("sh", "-c", f"sleep 60 && : {marker}")
     try:
-        heard = await run_program(inside, "ls /proc | grep '^[0-9]'; cat /proc/[0-9]*/cmdline", "shell")
-        assert marker not in heard.out
-        assert len([line for line in heard.out.splitlines() if line.isdigit()]) < 8
+        result = await run_program(inside, "ls /proc | grep '^[0-9]'; cat /proc/[0-9]*/cmdline", "shell")
+        assert marker not in result.out
+        assert len([line for line in result.out.splitlines() if line.isdigit()]) < 8
     finally:
         process.kill()
         await process.wait()
@@ -165,35 +165,37 @@ async def test_other_processes_are_not_visible(inside: Sandbox) -> None:
 
 async def test_the_server_can_not_be_killed_or_traced(inside: Sandbox) -> None:
     for pid in (os.getpid(), os.getppid()):
-        await refused(inside, f"os.kill({pid}, 9)", ESRCH)
-    await refused(inside, f"call(101 if os.uname().machine == 'x86_64' else 117, 16, {os.getpid()}, 0, 0)", EPERM)
-    await refused(inside, "call(101 if os.uname().machine == 'x86_64' else 117, 16, 1, 0, 0)", EPERM)
-    heard = await run_program(inside, "import os\nos.kill(1, 9)\nprint('alive', flush=True)\nos.system('kill -9 -1')")
-    assert heard.out == "alive\n"
-    assert heard.end.reason == "signal"
+        await assert_refused(inside, f"os.kill({pid}, 9)", ESRCH)
+    await assert_refused(
+        inside, f"call(101 if os.uname().machine == 'x86_64' else 117, 16, {os.getpid()}, 0, 0)", EPERM
+    )
+    await assert_refused(inside, "call(101 if os.uname().machine == 'x86_64' else 117, 16, 1, 0, 0)", EPERM)
+    result = await run_program(inside, "import os\nos.kill(1, 9)\nprint('alive', flush=True)\nos.system('kill -9 -1')")
+    assert result.out == "alive\n"
+    assert result.end.reason == "signal"
 
 
 @pytest.mark.parametrize("language", ["python", "shell"])
 async def test_a_fork_bomb_does_no_harm(inside: Sandbox, language: str) -> None:
     async with event_loop_delays() as beats:
         if language == "python":
-            heard = await run_program(
+            result = await run_program(
                 inside, "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", seconds=1.5
             )
         else:
-            heard = await run_program(inside, "f() { f | f & }; f; while :; do :; done", "shell", seconds=1.5)
-    assert heard.end.reason in {"timeout", "memory"}, heard
+            result = await run_program(inside, "f() { f | f & }; f; while :; do :; done", "shell", seconds=1.5)
+    assert result.end.reason in {"timeout", "memory"}, result
     assert max(beats) < 1.5
     assert (await run_program(inside, "echo next", "shell")).out == "next\n"
 
 
 async def test_processes_and_threads_are_counted(inside: Sandbox) -> None:
-    heard = await run_program(
+    result = await run_program(
         inside,
         "import subprocess\nmade = []\ntry:\n  while True: made.append(subprocess.Popen(['sleep', '60']))\n"
         "except OSError: print(len(made))",
     )
-    assert 1 < int(heard.out) < inside.options.max_processes
+    assert 1 < int(result.out) < inside.options.max_processes
 
 
 HOARDS = {
@@ -230,23 +232,23 @@ time.sleep(9)
 
 @pytest.mark.parametrize("way", HOARDS)
 async def test_memory_is_limited_however_it_is_allocated(inside: Sandbox, way: str) -> None:
-    heard = await run_program(inside, HOARDS[way])
-    assert heard.end.reason == "memory" or "MemoryError" in heard.err, heard
-    assert heard.end.seconds < 5
+    result = await run_program(inside, HOARDS[way])
+    assert result.end.reason == "memory" or "MemoryError" in result.err, result
+    assert result.end.seconds < 5
 
 
 async def test_one_process_gets_no_more_than_its_memory(inside: Sandbox) -> None:
-    heard = await run_program(inside, "x = bytearray(10**9)")
-    assert heard.end.code == 1
-    assert "MemoryError" in heard.err
+    result = await run_program(inside, "x = bytearray(10**9)")
+    assert result.end.code == 1
+    assert "MemoryError" in result.err
     grow = "const all = []; for (;;) all.push(new Array(1e6).fill(Math.random()))"
-    heard = await run_program(inside, grow, "javascript", seconds=20)
-    assert heard.end.reason in {"signal", "memory"}, heard
+    result = await run_program(inside, grow, "javascript", seconds=20)
+    assert result.end.reason in {"signal", "memory"}, result
 
 
 @pytest.mark.parametrize("numbers", ["319, 279", "29, 194", "447, 447", "68, 186", "206, 0"])
 async def test_memory_can_not_be_hidden(inside: Sandbox, numbers: str) -> None:
-    await refused(inside, f"call(({numbers})[os.uname().machine == 'aarch64'], b'x', 1 << 20, 0o1600)", EPERM)
+    await assert_refused(inside, f"call(({numbers})[os.uname().machine == 'aarch64'], b'x', 1 << 20, 0o1600)", EPERM)
 
 
 def kernel_memory() -> int:
@@ -258,7 +260,7 @@ def kernel_memory() -> int:
 
 
 @contextlib.asynccontextmanager
-async def most_kernel_memory() -> AsyncIterator[list[int]]:
+async def kernel_memory_growth() -> AsyncIterator[list[int]]:
     """The growth of the kernel memory in bytes, sampled while the context is open."""
     before, grown = kernel_memory(), [0]
 
@@ -291,9 +293,9 @@ time.sleep(9)
 
 async def test_mappings_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
     uncounted = Sandbox(inside.tool, inside.runtimes, inside.options)
-    async with most_kernel_memory() as grown:
-        heard = await run_program(uncounted, MAPPINGS, seconds=10)
-    assert heard.end.reason == "memory", heard
+    async with kernel_memory_growth() as grown:
+        result = await run_program(uncounted, MAPPINGS, seconds=10)
+    assert result.end.reason == "memory", result
     assert max(grown) < 256 << 20
 
 
@@ -303,8 +305,8 @@ async def test_a_control_group_counts_what_the_kernel_holds(inside: Sandbox) -> 
     # Without the limit of mappings, the processes' own memory is less than half of their limit.
     options = msgspec.structs.replace(inside.options, max_maps=1 << 40, memory=300 << 20, kernel=0)
     counted = Sandbox(inside.tool, inside.runtimes, options, groups=inside.groups)
-    heard = await run_program(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
-    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+    result = await run_program(counted, MAPPINGS.replace("range(40)", "range(28)"), seconds=40)
+    assert (result.end.reason, result.end.code) == ("memory", None), result
     assert (await run_program(counted, "print('next')")).out == "next\n"
     assert list(inside.groups.base.glob(f"khala-sandbox-{os.getpid()}-*")) == []
 
@@ -336,17 +338,17 @@ def begin():
 
 
 async def test_record_locks_are_counted_because_each_takes_the_kernels_memory(inside: Sandbox) -> None:
-    heard = await run_program(inside, LOCKS)
-    assert (heard.end.reason, heard.end.code, heard.out) == ("memory", None, ""), heard
+    result = await run_program(inside, LOCKS)
+    assert (result.end.reason, result.end.code, result.out) == ("memory", None, ""), result
 
 
 async def test_record_locks_are_ended_at_their_limit_and_not_before(inside: Sandbox) -> None:
     waiting = "\nimport time\ntime.sleep({})\nprint('done')"
     most = inside.options.max_locks
-    heard = await run_program(inside, FEW_LOCKS.format(most) + waiting.format(1))
-    assert (heard.end.reason, heard.out) == ("exited", "done\n"), heard
-    heard = await run_program(inside, FEW_LOCKS.format(most + 1) + waiting.format(9))
-    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+    result = await run_program(inside, FEW_LOCKS.format(most) + waiting.format(1))
+    assert (result.end.reason, result.out) == ("exited", "done\n"), result
+    result = await run_program(inside, FEW_LOCKS.format(most + 1) + waiting.format(9))
+    assert (result.end.reason, result.end.code) == ("memory", None), result
 
 
 HELD_BY_OTHER_THREADS = {
@@ -370,12 +372,12 @@ async def test_no_process_hides_what_it_holds_when_its_first_thread_ends(inside:
     code = (
         f"{LEADER_GONE}\n{HELD_BY_OTHER_THREADS[held]}\nfor n in range(3):\n  if os.fork() == 0: begin()\ntime.sleep(9)"
     )
-    heard = await run_program(uncounted, code)
-    assert (heard.end.reason, heard.end.code) == ("memory", None), heard
+    result = await run_program(uncounted, code)
+    assert (result.end.reason, result.end.code) == ("memory", None), result
 
 
 async def test_a_thread_can_not_hide_locks_in_descriptors_of_its_own(inside: Sandbox) -> None:
-    await refused(inside, "call((56, 220)[os.uname().machine == 'aarch64'], 0x3D0B00, 0, 0, 0, 0)", EPERM)
+    await assert_refused(inside, "call((56, 220)[os.uname().machine == 'aarch64'], 0x3D0B00, 0, 0, 0, 0)", EPERM)
 
 
 async def test_locks_of_open_files_are_refused_because_they_can_not_be_counted(inside: Sandbox) -> None:
@@ -383,11 +385,11 @@ async def test_locks_of_open_files_are_refused_because_they_can_not_be_counted(i
         lock = (
             f"import fcntl, struct\nfcntl.fcntl(open('/tmp/x', 'w'), {command}, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))"
         )
-        await refused(inside, lock, ENOLCK)
-    heard = await run_program(
+        await assert_refused(inside, lock, ENOLCK)
+    result = await run_program(
         inside, "import fcntl\nfcntl.flock(open('/tmp/x', 'w'), fcntl.LOCK_EX)\nprint('one per file')"
     )
-    assert heard.out == "one per file\n"
+    assert result.out == "one per file\n"
 
 
 async def test_record_locks_keep_processes_apart(inside: Sandbox) -> None:
@@ -410,38 +412,40 @@ async def test_sqlite_works_in_memory_and_on_files(inside: Sandbox) -> None:
         "db.execute('INSERT INTO t VALUES (8)')\ndb.commit()\n"
         "print(*sqlite3.connect('/tmp/x.db').execute('SELECT sum(a) FROM t').fetchone())"
     )
-    heard = await run_program(inside, code)
-    assert heard.out == "7\n7\nwal\n15\n", heard
+    result = await run_program(inside, code)
+    assert result.out == "7\n7\nwal\n15\n", result
 
 
 async def test_shared_memory_is_in_files_which_are_counted(inside: Sandbox) -> None:
-    await refused(inside, "import mmap\nmmap.mmap(-1, 1 << 20)", EPERM)
-    await refused(inside, "open('/dev/zero')", ENOENT)
-    heard = await run_program(
+    await assert_refused(inside, "import mmap\nmmap.mmap(-1, 1 << 20)", EPERM)
+    await assert_refused(inside, "open('/dev/zero')", ENOENT)
+    result = await run_program(
         inside,
         "from multiprocessing import shared_memory\nx = shared_memory.SharedMemory(create=True, size=1 << 20)\n"
         "x.buf[0] = 7\ny = shared_memory.SharedMemory(x.name)\nprint(y.buf[0])\nx.unlink()",
     )
-    assert heard.out == "7\n", heard
+    assert result.out == "7\n", result
 
 
 async def test_disks_are_small(inside: Sandbox) -> None:
     for folder in ("/tmp", "/dev/shm"):
-        await refused(inside, f"for n in range(20):\n  open('{folder}/' + str(n), 'wb').write(bytes(10 << 20))", ENOSPC)
-    await refused(inside, "os.truncate(os.open('/tmp/x', os.O_CREAT | os.O_WRONLY), 1 << 40)", EFBIG)
+        await assert_refused(
+            inside, f"for n in range(20):\n  open('{folder}/' + str(n), 'wb').write(bytes(10 << 20))", ENOSPC
+        )
+    await assert_refused(inside, "os.truncate(os.open('/tmp/x', os.O_CREAT | os.O_WRONLY), 1 << 40)", EFBIG)
 
 
 async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
-    heard = await run_program(inside, "import sys, os\nprint(os.__file__, os.path.realpath(sys.executable))")
-    folders = {str(Path(path).parent) for path in heard.out.split()}
+    result = await run_program(inside, "import sys, os\nprint(os.__file__, os.path.realpath(sys.executable))")
+    folders = {str(Path(path).parent) for path in result.out.split()}
     for folder in (*folders, "/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/etc/alternatives", "/run", "/dev", "/proc"):
-        await refused(inside, f"open('{folder}/planted', 'w')", ENOENT if folder == "/proc" else EROFS)
+        await assert_refused(inside, f"open('{folder}/planted', 'w')", ENOENT if folder == "/proc" else EROFS)
         assert not (Path(folder) / "planted").exists()
     for path in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/etc/passwd", "/run/code.py", "/dev/mem"):
         in_proc = path.startswith("/proc")  # missing or not writable, depending on the machine
-        await refused(inside, f"open('{path}', 'w')", *((ENOENT, EACCES) if in_proc else (EROFS,)))
-    heard = await run_program(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
-    assert heard.out == "mine\n"
+        await assert_refused(inside, f"open('{path}', 'w')", *((ENOENT, EACCES) if in_proc else (EROFS,)))
+    result = await run_program(inside, "echo 1 > /dev/null; touch /tmp/mine && ls /tmp", "shell")
+    assert result.out == "mine\n"
     assert (await run_program(inside, "ls -A /tmp /dev/shm", "shell")).out.split() == ["/dev/shm:", "/tmp:"]
 
 
@@ -468,27 +472,27 @@ async def test_nothing_of_the_machine_can_be_written(inside: Sandbox) -> None:
     ],
 )
 async def test_privileged_calls_are_refused(inside: Sandbox, call: str, errno: int) -> None:
-    await refused(inside, f"arm = os.uname().machine == 'aarch64'\n{call}", errno)
+    await assert_refused(inside, f"arm = os.uname().machine == 'aarch64'\n{call}", errno)
 
 
 async def test_system_calls_of_another_architecture_kill_the_program(inside: Sandbox) -> None:
-    heard = await attempt(inside, "call(0x40000000 + 39) if os.uname().machine == 'x86_64' else os.abort()")
-    assert heard.end.reason == "signal", heard
+    result = await attempt(inside, "call(0x40000000 + 39) if os.uname().machine == 'x86_64' else os.abort()")
+    assert result.end.reason == "signal", result
 
 
 async def test_no_other_user_id_can_be_obtained(inside: Sandbox) -> None:
-    heard = await run_program(
+    result = await run_program(
         inside, "id -u; grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status", "shell"
     )
-    uid, *lines = heard.out.splitlines()
+    uid, *lines = result.out.splitlines()
     assert uid == "65534"
     fields = [line.split(":", 1)[1].split() for line in lines]
     for name, value in ((field[0].rstrip(":"), field[1]) for field in fields):
         assert int(value, 16) == {"NoNewPrivs": 1, "Seccomp": 2}.get(name, 0), lines
     for become in ("su -c id", "mount -t tmpfs none /tmp", "unshare -Ur id", "sudo -n id", "newgrp root"):
-        heard = await run_program(inside, f"{become} </dev/null", "shell", seconds=3)
-        assert heard.end.code != 0, become
-        assert "uid=0" not in heard.out
+        result = await run_program(inside, f"{become} </dev/null", "shell", seconds=3)
+        assert result.end.code != 0, become
+        assert "uid=0" not in result.out
 
 
 async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
@@ -500,19 +504,19 @@ async def test_daemons_end_with_the_program(inside: Sandbox) -> None:
         f"subprocess.Popen(['setsid', 'sleep', '{marker}'])\nprint('gone')"
     )
     began = time.monotonic()
-    heard = await run_program(inside, code, seconds=30)
-    assert heard.out == "gone\n"
-    assert heard.end.code == 0
+    result = await run_program(inside, code, seconds=30)
+    assert result.out == "gone\n"
+    assert result.end.code == 0
     assert time.monotonic() - began < 5
     assert not running(marker)
 
 
 async def test_the_limits_apply_to_the_first_process_too(inside: Sandbox) -> None:
     # A program may write to that process's memory, but gains nothing: both have the same user, filter and limits.
-    heard = await run_program(inside, "cat /proc/1/status /proc/1/limits", "shell")
-    assert "Uid:\t65534\t65534\t65534\t65534\n" in heard.out
-    assert "Seccomp:\t2\n" in heard.out
-    limits = {line[:26].strip(): line[26:].split()[:2] for line in heard.out.splitlines() if line.startswith("Max ")}
+    result = await run_program(inside, "cat /proc/1/status /proc/1/limits", "shell")
+    assert "Uid:\t65534\t65534\t65534\t65534\n" in result.out
+    assert "Seccomp:\t2\n" in result.out
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in result.out.splitlines() if line.startswith("Max ")}
     assert limits["Max processes"] == [str(inside.options.max_processes)] * 2
     assert limits["Max data size"] == [str(inside.options.memory)] * 2
     assert limits["Max open files"] == [str(inside.options.max_open_files)] * 2

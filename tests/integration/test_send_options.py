@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from khala.domain.chat import RunOptions
 from khala.store.postgres.database import Database
-from tests.integration.test_api_threads import told
+from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
@@ -34,7 +34,7 @@ async def send(thread: Thread, options: dict[str, Any]) -> Any:
     return await thread.post("send", {"text": "Hello", "options": options})
 
 
-async def kept(store: Database, run_id: str) -> dict[str, Any]:
+async def stored_options(store: Database, run_id: str) -> dict[str, Any]:
     """The options as stored."""
     async with store.driver() as driver:
         row = await driver.fetchrow("SELECT options::text AS options FROM runs WHERE id = $1", run_id)
@@ -42,11 +42,11 @@ async def kept(store: Database, run_id: str) -> dict[str, Any]:
     return dict(msgspec.json.decode(row["options"]))
 
 
-def function(**said: Any) -> dict[str, Any]:
-    return {"functions": [{"name": "blink"} | said]}
+def function(**fields: Any) -> dict[str, Any]:
+    return {"functions": [{"name": "blink"} | fields]}
 
 
-def wide(count: int, size: int = 1) -> dict[str, Any]:
+def wide_schema(count: int, size: int = 1) -> dict[str, Any]:
     return {"type": "object", "properties": {f"p{number}": {"title": "x" * size} for number in range(count)}}
 
 
@@ -68,53 +68,58 @@ def wide(count: int, size: int = 1) -> dict[str, Any]:
         (function(parameters={"type": "object", "items": {"type": [0] * 6000}}), "options.functions.0.parameters"),
         (function(parameters={"type": "object", "not": {"$schema": "a"}}), "options.functions.0.parameters"),
         (function(parameters={"type": "object", "title": "a", "$ref": "#/title"}), "options.functions.0.parameters"),
-        (function(parameters=wide(1, 65_536)), "options.functions.0.parameters"),
-        (function(parameters=wide(2_000)), "options.functions"),
-        ({"functions": [{"name": f"f{n}", "parameters": wide(1, 60_000)} for n in range(5)]}, "options.functions"),
+        (function(parameters=wide_schema(1, 65_536)), "options.functions.0.parameters"),
+        (function(parameters=wide_schema(2_000)), "options.functions"),
+        (
+            {"functions": [{"name": f"f{n}", "parameters": wide_schema(1, 60_000)} for n in range(5)]},
+            "options.functions",
+        ),
     ],
 )
 async def test_invalid_options_are_refused(server: InProcessServer, options: dict[str, Any], path: str) -> None:
     thread = await server.thread()
-    problem = told(await send(thread, options), 400, "invalid_input")
+    problem = assert_problem(await send(thread, options), 400, "invalid_input")
     assert [error["path"] for error in problem["errors"]] == [path]
     assert len((await thread.snapshot())["messages"]) == 1
 
 
 async def test_instructions_are_stored_with_their_run(server: InProcessServer, store: Database) -> None:
-    asked = {"instructions": "Ж" * 8_000}
-    sent = await send(await server.thread(), asked)
+    options = {"instructions": "Ж" * 8_000}
+    sent = await send(await server.thread(), options)
     assert sent.status_code == 202, sent.text
-    assert await kept(store, sent.json()["runId"]) == asked
+    assert await stored_options(store, sent.json()["runId"]) == options
 
 
 @pytest.mark.parametrize("junk", ["\0", {"a": ["\0"]}, {"\0": 1}, "x" * 900_000, [[[]]], 10**30, -1, 2.5])
 async def test_max_steps_is_stored_only_if_it_is_a_number(server: InProcessServer, store: Database, junk: Any) -> None:
     sent = await send(await server.thread(), {"autopilot": True, "maxSteps": junk})
     assert sent.status_code == 202
-    options = await kept(store, sent.json()["runId"])
+    options = await stored_options(store, sent.json()["runId"])
     assert options == {"autopilot": True} | ({"maxSteps": 50} if junk == 10**30 else {})
 
 
 async def test_text_that_only_looks_like_a_nul_is_stored(server: InProcessServer, store: Database) -> None:
-    asked = {"tools": [r"\u0000"]} | function(
+    options = {"tools": [r"\u0000"]} | function(
         description=r"\u0000", parameters={"type": "object", "properties": {r"\u0000": {}}}
     )
-    sent = await send(await server.thread(), asked)
+    sent = await send(await server.thread(), options)
     assert sent.status_code == 202, sent.text
-    assert await kept(store, sent.json()["runId"]) == asked
+    assert await stored_options(store, sent.json()["runId"]) == options
 
 
 async def test_a_function_without_parameters_takes_none(server: InProcessServer, store: Database) -> None:
     ways: tuple[dict[str, Any], ...] = ({}, {"parameters": {}})
-    for said in ways:
-        sent = await send(await server.thread(), function(**said))
-        (own,) = (await kept(store, sent.json()["runId"]))["functions"]
+    for function_field in ways:
+        sent = await send(await server.thread(), function(**function_field))
+        (own,) = (await stored_options(store, sent.json()["runId"]))["functions"]
         assert own["parameters"] == {"type": "object", "properties": {}}
 
 
-@pytest.mark.parametrize(("said", "steps"), [(1, 1), (50, 50), (51, 50), (0, 20), (True, 20), ("3", 20), (None, 20)])
-async def test_unvalidated_steps_of_earlier_versions_are_read_as_a_number(said: Any, steps: int) -> None:
-    stored = msgspec.json.encode({"maxSteps": said, "autopilot": True})
+@pytest.mark.parametrize(
+    ("stored_value", "steps"), [(1, 1), (50, 50), (51, 50), (0, 20), (True, 20), ("3", 20), (None, 20)]
+)
+async def test_unvalidated_steps_of_earlier_versions_are_read_as_a_number(stored_value: Any, steps: int) -> None:
+    stored = msgspec.json.encode({"maxSteps": stored_value, "autopilot": True})
     options = msgspec.json.decode(stored, type=RunOptions)
     assert (options.max_steps, options.step_limit) == (steps, steps)
 
@@ -125,4 +130,6 @@ async def test_a_schema_that_is_nested_too_deeply_is_refused(server: InProcessSe
     schema = '{"type": "object", "not": ' + '{"not": ' * depth + "{}" + "}" * depth + "}"
     body = '{"text": "Hello", "options": {"functions": [{"name": "blink", "parameters": ' + schema + "}]}}"
     headers = thread.headers | {"Content-Type": "application/json"}
-    told(await server.http.post(f"/api/threads/{thread.id}/send", content=body, headers=headers), 400, "invalid_input")
+    assert_problem(
+        await server.http.post(f"/api/threads/{thread.id}/send", content=body, headers=headers), 400, "invalid_input"
+    )

@@ -32,7 +32,7 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
     await database.close()
 
 
-class Room(msgspec.Struct, frozen=True):
+class SharedThread(msgspec.Struct, frozen=True):
     """A thread of an owner, over REST."""
 
     http: httpx.AsyncClient
@@ -67,17 +67,17 @@ class Room(msgspec.Struct, frozen=True):
         return answer.json()["role"] if answer.status_code == 200 else None
 
     async def members(self) -> list[tuple[str, str]]:
-        return [(one["userId"], one["role"]) for one in (await self.ask("GET", "/members")).json()["items"]]
+        return [(item["userId"], item["role"]) for item in (await self.ask("GET", "/members")).json()["items"]]
 
 
-async def room(server: InProcessServer, store: Database) -> Room:
+async def shared_thread(server: InProcessServer, store: Database) -> SharedThread:
     owner = await person(store, "Tassadar")
-    return Room(server.http, owner, await owned_thread(store, owner, welcome="Hello."))
+    return SharedThread(server.http, owner, await owned_thread(store, owner, welcome="Hello."))
 
 
 async def listed(server: InProcessServer, who: Person) -> list[str]:
     items = (await server.http.get("/api/threads", headers=who.headers)).json()["items"]
-    return [one["id"] for one in items]
+    return [item["id"] for item in items]
 
 
 def key(link: dict[str, Any]) -> dict[str, str]:
@@ -87,7 +87,7 @@ def key(link: dict[str, Any]) -> dict[str, str]:
 async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store, "Zeratul")
+    here, who = await shared_thread(server, store), await person(store, "Zeratul")
     doings = [("GET", "", None), ("PATCH", "", {"title": "Aiur"}), ("GET", "/links", None)]
     for role, allowed in (("viewer", 1), ("editor", 2), ("owner", 3), ("viewer", 1)):
         await here.give(who, role)
@@ -101,7 +101,7 @@ async def test_a_member_has_the_rights_of_the_role_until_it_is_removed(
 
 
 async def test_the_thread_list_has_shared_threads_until_access_ends(server: InProcessServer, store: Database) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     own = str(await owned_thread(store, who))
     await here.give(who, "viewer")
     assert sorted(await listed(server, who)) == sorted([own, str(here.id)])
@@ -114,7 +114,7 @@ async def test_the_thread_list_has_shared_threads_until_access_ends(server: InPr
 
 
 async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: InProcessServer, store: Database) -> None:
-    here, second = await room(server, store), await person(store)
+    here, second = await shared_thread(server, store), await person(store)
     await here.give(second, "owner")
     for who in (here.owner.headers, second.headers):
         for role in ("viewer", "editor", "owner"):
@@ -126,7 +126,7 @@ async def test_the_first_owner_cant_be_demoted_or_removed_by_anybody(server: InP
 
 
 async def test_a_member_leaves_without_affecting_the_others(server: InProcessServer, store: Database) -> None:
-    here, who, other = await room(server, store), await person(store), await person(store)
+    here, who, other = await shared_thread(server, store), await person(store), await person(store)
     await here.give(who, "viewer")
     await here.give(other, "viewer")
     assert (await here.ask("DELETE", f"/members/{other.id}", who.headers)).status_code == 403
@@ -137,7 +137,7 @@ async def test_a_member_leaves_without_affecting_the_others(server: InProcessSer
 
 
 async def test_unknown_users_and_roles_are_refused(server: InProcessServer, store: Database) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     assert (await here.ask("PUT", f"/members/{uuid4()}", body={"role": "viewer"})).status_code == 404
     for bad in ({"role": "admin"}, {}, {"role": None}):
         assert (await here.ask("PUT", f"/members/{who.id}", body=bad)).status_code == 400
@@ -150,7 +150,7 @@ async def test_unknown_users_and_roles_are_refused(server: InProcessServer, stor
 async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     assert viewer["url"] == f"{server.url}/t/{here.id}#share={viewer['shareKey']}"
     for link, role in ((viewer, "viewer"), (editor, "editor")):
@@ -164,14 +164,14 @@ async def test_a_link_grants_its_role_to_any_holder_until_it_is_revoked(
     assert (await here.ask("DELETE", f"/links/{viewer['id']}")).status_code == 204
     assert await here.role(key(viewer)) is None
     assert await here.role(key(editor)) == "editor"
-    assert [one["id"] for one in (await here.ask("GET", "/links")).json()["items"]] == [editor["id"]]
+    assert [item["id"] for item in (await here.ask("GET", "/links")).json()["items"]] == [editor["id"]]
     assert (await here.ask("DELETE", f"/links/{viewer['id']}")).status_code == 404
 
 
 async def test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revoke_it(
     server: InProcessServer, store: Database
 ) -> None:
-    here, there = await room(server, store), await room(server, store)
+    here, there = await shared_thread(server, store), await shared_thread(server, store)
     link = await here.link("editor")
     await there.link("editor")
     assert await there.role(key(link)) is None
@@ -181,11 +181,11 @@ async def test_a_link_grants_no_access_to_another_thread_whose_owner_cannot_revo
 
 
 async def test_an_expired_link_grants_no_access_and_is_not_listed(server: InProcessServer, store: Database) -> None:
-    here = await room(server, store)
+    here = await shared_thread(server, store)
     ends = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     link = await here.link(expiresAt=ends)
-    told = (await here.ask("GET", "/access", key(link))).json()
-    assert datetime.fromisoformat(told["expiresAt"]) == datetime.fromisoformat(ends)
+    access = (await here.ask("GET", "/access", key(link))).json()
+    assert datetime.fromisoformat(access["expiresAt"]) == datetime.fromisoformat(ends)
     await expire_link(store, UUID(link["id"]))
     assert await here.role(key(link)) is None
     assert (await here.ask("GET", "/links")).json()["items"] == []
@@ -194,7 +194,7 @@ async def test_an_expired_link_grants_no_access_and_is_not_listed(server: InProc
 
 
 async def test_private_revokes_all_links_for_good_and_keeps_members(server: InProcessServer, store: Database) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     links = [await here.link(role) for role in ("viewer", "editor")]
     await here.give(who, "viewer")
     assert (await here.ask("GET")).json()["thread"]["visibility"] == "link"
@@ -208,7 +208,7 @@ async def test_private_revokes_all_links_for_good_and_keeps_members(server: InPr
 async def test_a_public_thread_is_readable_by_all_and_writable_only_by_its_editors(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     assert (await here.ask("PATCH", body={"visibility": "public"})).status_code == 200
     for requester in ({}, who.headers, {"X-Anon-Key": "x" * 40}):
         assert await here.role(requester) == "viewer"
@@ -221,7 +221,7 @@ async def test_a_public_thread_is_readable_by_all_and_writable_only_by_its_edito
 async def test_threads_can_be_made_public_only_if_the_setting_allows_it(
     server: InProcessServer, store: Database
 ) -> None:
-    here = await room(server, store)
+    here = await shared_thread(server, store)
     async with khala(server.database_url, with_executor=False) as without:
         path, body = f"/api/threads/{here.id}", {"visibility": "public"}
         answer = await without.http.patch(path, json=body, headers=here.owner.headers)
@@ -230,7 +230,7 @@ async def test_threads_can_be_made_public_only_if_the_setting_allows_it(
 
 
 async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: InProcessServer, store: Database) -> None:
-    here, who = await room(server, store), await person(store, "Zeratul")
+    here, who = await shared_thread(server, store), await person(store, "Zeratul")
     link = await here.link("editor")
     assert (await here.ask("POST", "/join", key(link))).status_code == 401
     joined = await here.ask("POST", "/join", key(link) | who.headers)
@@ -244,7 +244,7 @@ async def test_a_member_who_joined_by_a_link_stays_when_it_is_revoked(server: In
 
 
 async def test_joining_raises_a_role_and_never_lowers_it(server: InProcessServer, store: Database) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     viewer, editor = await here.link("viewer"), await here.link("editor")
     for link, role in ((viewer, "viewer"), (editor, "editor"), (viewer, "editor")):
         assert (await here.ask("POST", "/join", key(link) | who.headers)).json()["role"] == role
@@ -255,7 +255,7 @@ async def test_joining_raises_a_role_and_never_lowers_it(server: InProcessServer
 async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     revoked = await here.link("editor")
     await here.ask("DELETE", f"/links/{revoked['id']}")
     await here.ask("PATCH", body={"visibility": "public"})
@@ -266,7 +266,7 @@ async def test_joining_without_a_links_key_is_refused_even_for_a_public_thread(
 
 
 async def test_a_thread_has_at_most_fifty_valid_links(server: InProcessServer, store: Database) -> None:
-    here = await room(server, store)
+    here = await shared_thread(server, store)
     links = [await here.link() for _ in range(50)]
     refused = await here.ask("POST", "/links", body={"role": "viewer"})
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
@@ -278,7 +278,7 @@ async def test_a_thread_has_at_most_fifty_valid_links(server: InProcessServer, s
 
 
 async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: InProcessServer, store: Database) -> None:
-    here = await room(server, store)
+    here = await shared_thread(server, store)
     link = await here.link("editor")
     for path in ("", "/links", "/members", "/access"):
         assert link["shareKey"] not in (await here.ask("GET", path)).text
@@ -291,7 +291,7 @@ async def test_a_links_key_is_shown_once_and_stored_as_a_hash(server: InProcessS
 async def test_messages_have_their_author_and_the_authors_name_at_that_time(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store, "Zeratul")
+    here, who = await shared_thread(server, store), await person(store, "Zeratul")
     await here.give(who, "editor")
     links = [await here.link("editor") for _ in range(2)]
     requesters = [here.owner.headers, who.headers, key(links[0]), key(links[1]), key(links[0])]
@@ -299,9 +299,9 @@ async def test_messages_have_their_author_and_the_authors_name_at_that_time(
         body = {"text": "/words=1", "options": {"ifBusy": "queue"}}
         assert (await here.ask("POST", "/send", requester, body)).status_code == 202
     await server.http.patch("/api/me", json={"name": "Dark Templar"}, headers=who.headers)
-    messages = [one for one in (await here.ask("GET")).json()["messages"] if one["role"] == "user"]
-    assert [one.get("authorName") for one in messages] == ["Tassadar", "Zeratul", None, None, None]
-    authors = [one["authorId"] for one in messages]
+    messages = [message for message in (await here.ask("GET")).json()["messages"] if message["role"] == "user"]
+    assert [message.get("authorName") for message in messages] == ["Tassadar", "Zeratul", None, None, None]
+    authors = [message["authorId"] for message in messages]
     assert authors[:2] == [str(here.owner.id), str(who.id)]
     assert authors[2] == authors[4] != authors[3]
     assert len(set(authors)) == 4
@@ -311,7 +311,7 @@ async def test_messages_have_their_author_and_the_authors_name_at_that_time(
 async def test_a_read_mark_is_stored_for_the_account_and_never_goes_back(
     server: InProcessServer, store: Database
 ) -> None:
-    here, who = await room(server, store), await person(store)
+    here, who = await shared_thread(server, store), await person(store)
     await here.give(who, "viewer")
     for revision, kept in ((2, 2), (1, 2), (10**6, None)):
         assert (await here.ask("PUT", "/read", who.headers, {"revision": revision})).status_code == 204

@@ -32,7 +32,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         yield inside
 
 
-class Wire:
+class RawConnection:
     """A raw connection, on which a test sends any bytes at any speed."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -56,25 +56,25 @@ class Wire:
 
     async def rest(self) -> bytes:
         """The server's response until it closes the connection."""
-        said = b""
+        received = b""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(WITHIN):
                 while more := await self._reader.read(65536):
-                    said += more
-        return said
+                    received += more
+        return received
 
 
 @contextlib.asynccontextmanager
-async def wire(server: InProcessServer) -> AsyncIterator[Wire]:
+async def raw_connection(server: InProcessServer) -> AsyncIterator[RawConnection]:
     address = urlsplit(server.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
-        yield Wire(reader, writer)
+        yield RawConnection(reader, writer)
     finally:
         writer.transport.abort()
 
 
-def told(answer: bytes) -> tuple[int, dict[str, str], Any]:
+def parsed_response(answer: bytes) -> tuple[int, dict[str, str], Any]:
     """A response's status, headers and JSON."""
     head, _, body = answer.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -83,7 +83,7 @@ def told(answer: bytes) -> tuple[int, dict[str, str], Any]:
 
 
 def check_timed_out(answer: bytes) -> None:
-    status, headers, body = told(answer)
+    status, headers, body = parsed_response(answer)
     assert (status, body["code"], body["status"]) == (408, "request_timeout", 408)
     assert headers["content-type"] == "application/problem+json"
     assert headers["connection"] == "close"
@@ -108,13 +108,13 @@ async def test_a_body_that_never_arrives_gets_a_408_and_the_connection_is_closed
     server: InProcessServer, size: str
 ) -> None:
     announced = {size: "100" if size == "content_length" else "chunked"}
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("POST /api/threads", content_type="application/json", **announced)
         check_timed_out(await slow.rest())
 
 
 async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: InProcessServer) -> None:
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         began = time.monotonic()
         slow.head("POST /api/threads", content_type="application/json", content_length="100000")
         trickling = asyncio.create_task(slow.trickle())
@@ -125,7 +125,7 @@ async def test_a_trickling_body_times_out_as_soon_as_a_silent_one(server: InProc
 
 async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted(server: InProcessServer) -> None:
     thread = await server.thread()
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         key = thread.headers["X-Anon-Key"]
         slow.head(f"POST /api/threads/{thread.id}/blobs", x_anon_key=key, content_length=str(5 << 20))
         slow.send(b"x" * (1 << 20))
@@ -140,7 +140,7 @@ async def test_an_upload_that_stops_half_way_times_out_and_its_bytes_are_deleted
 
 async def test_a_trickling_upload_times_out(server: InProcessServer) -> None:
     thread = await server.thread()
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         key = thread.headers["X-Anon-Key"]
         slow.head(f"POST /api/threads/{thread.id}/blobs", x_anon_key=key, content_length=str(5 << 20))
         trickling = asyncio.create_task(slow.trickle())
@@ -164,15 +164,15 @@ async def test_a_slow_but_steady_upload_succeeds_although_it_takes_longer_than_t
 
 
 async def test_openais_clients_get_the_timeout_of_a_body_in_openais_format(server: InProcessServer, token: str) -> None:
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("POST /v1/chat/completions", authorization=f"Bearer {token}", content_type="application/json",
                   content_length="100")  # fmt: skip
-        status, headers, body = told(await slow.rest())
+        status, headers, body = parsed_response(await slow.rest())
         assert (status, body["error"]["code"], headers["connection"]) == (408, "request_timeout", "close")
 
 
 async def test_the_body_of_an_mcp_client_times_out(server: InProcessServer, token: str) -> None:
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("POST /mcp", authorization=f"Bearer {token}", content_type="application/json",
                   accept="application/json, text/event-stream", content_length="100")  # fmt: skip
         check_timed_out(await slow.rest())
@@ -182,7 +182,7 @@ async def test_an_unread_body_is_not_received_for_ever(
     server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads, "UNREAD_BODY_TIMEOUT_SECONDS", 0.3)
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("POST /nothing/here", content_length="100000")
         trickling = asyncio.create_task(slow.trickle())
         assert (await slow.rest()).startswith(b"HTTP/1.1 404 ")
@@ -193,7 +193,7 @@ async def test_a_connection_ends_with_its_body_while_the_application_waits(
     server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads, "BODY_TIMEOUT_SECONDS", PAUSE / 4)
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("POST /api/threads", content_type="application/json", content_length="100")
         assert await slow.rest() == b""
 
@@ -210,7 +210,7 @@ async def test_a_connection_ends_with_its_body_while_the_application_waits(
 async def test_an_invalid_handshake_is_refused_and_the_connection_closed(
     server: InProcessServer, odd: dict[str, str]
 ) -> None:
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.head("GET /api/ws", connection="Upgrade", upgrade="websocket", sec_websocket_version="13",
                   sec_websocket_key="dGhlIHNhbXBsZSBub25jZQ==", **odd)  # fmt: skip
         assert (await slow.rest()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
@@ -218,14 +218,14 @@ async def test_an_invalid_handshake_is_refused_and_the_connection_closed(
 
 async def test_half_a_handshake_times_out(server: InProcessServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "HEAD_TIMEOUT_SECONDS", 0.3)
-    async with wire(server) as slow:
+    async with raw_connection(server) as slow:
         slow.send(b"GET /api/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
         assert await slow.rest() == b""
 
 
 async def test_a_stream_may_be_silent_for_longer_than_a_body(server: InProcessServer) -> None:
     thread = await server.thread()
-    async with wire(server) as stream:
+    async with raw_connection(server) as stream:
         stream.head(f"GET /api/threads/{thread.id}/events", x_anon_key=thread.headers["X-Anon-Key"])
         listening = asyncio.create_task(stream.rest())
         await asyncio.sleep(2 * PAUSE)

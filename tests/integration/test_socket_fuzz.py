@@ -52,7 +52,7 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         yield inside
 
 
-class Fuzz:
+class FrameFuzzer:
     """Generates invalid frames, and some valid ones, from one seed."""
 
     def __init__(self, seed: int, own: Thread, foreign: Thread) -> None:
@@ -141,14 +141,14 @@ class Tally:
         self.closes: dict[int | None, int] = {}
 
 
-async def throw(server: InProcessServer, fuzz: Fuzz, row: range, tally: Tally) -> None:
+async def send_frames(server: InProcessServer, fuzz: FrameFuzzer, row: range, tally: Tally) -> None:
     """Send the frames of this range, on as many connections as that needs."""
     left = list(row)
     while left:
         async with socket(server, greeted=False, ping_interval=None, close_timeout=1) as feed:
             tally.connections += 1
             ponged = asyncio.Event()
-            hearing = asyncio.create_task(_hear(feed.connection, tally, ponged))
+            hearing = asyncio.create_task(_receive(feed.connection, tally, ponged))
             with contextlib.suppress(websockets.ConnectionClosed):
                 while left and not hearing.done():
                     for _ in range(min(AT_ONCE, len(left))):
@@ -167,7 +167,7 @@ async def throw(server: InProcessServer, fuzz: Fuzz, row: range, tally: Tally) -
             tally.closes[code] = tally.closes.get(code, 0) + 1
 
 
-async def _hear(connection: websockets.ClientConnection, tally: Tally, ponged: asyncio.Event) -> None:
+async def _receive(connection: websockets.ClientConnection, tally: Tally, ponged: asyncio.Event) -> None:
     with contextlib.suppress(websockets.ConnectionClosed):
         async for message in connection:
             frame = json.loads(message)
@@ -177,13 +177,13 @@ async def _hear(connection: websockets.ClientConnection, tally: Tally, ponged: a
                 ponged.set()
 
 
-def held(live: LiveService) -> dict[str, int]:
+def held_entries(live: LiveService) -> dict[str, int]:
     """The number of entries that the server holds for its clients, by collection."""
     return {
         "threads": len(live.threads._topics),
         "accounts": len(live.accounts._topics),
         "expiring": len(live.guard._expiring),
-        "users": sum(len(one) for one in live.guard._users.values()),
+        "users": sum(len(subscriptions) for subscriptions in live.guard._users.values()),
         "pending rechecks": len(live.guard._pending),
         "here": len(live.presence._entries),
         "unwritten": len(live.presence._unwritten),
@@ -197,20 +197,20 @@ def held(live: LiveService) -> dict[str, int]:
 
 
 def _alive(kind: type) -> int:
-    return sum(type(one) is kind for one in gc.get_objects())
+    return sum(type(candidate) is kind for candidate in gc.get_objects())
 
 
-def the_live() -> LiveService:
-    [live] = [one for one in gc.get_objects() if type(one) is LiveService]
+def live_service() -> LiveService:
+    [live] = [candidate for candidate in gc.get_objects() if type(candidate) is LiveService]
     return live
 
 
-async def as_before(live: LiveService, before: dict[str, int]) -> None:
+async def until_as_before(live: LiveService, before: dict[str, int]) -> None:
     """Wait until the server holds no more than before."""
     deadline = time.monotonic() + 10
     while True:
         gc.collect()
-        now = held(live)
+        now = held_entries(live)
         more = {name: (before[name], count) for name, count in now.items() if count > before[name] + SPARE.get(name, 0)}
         if not more:
             return
@@ -222,11 +222,11 @@ async def test_ten_thousand_invalid_frames_affect_no_other_observer(
     server: InProcessServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     gc.collect()
-    live = the_live()
+    live = live_service()
     thread, own, foreign = [await server.thread() for _ in range(3)]
     async with asyncio.timeout(5):
         await server.http.get("/api/health/live")
-    before = held(live)
+    before = held_entries(live)
     tally = Tally()
     with capture_logs() as logs:
         async with server.observer(thread).following() as one, server.observer(thread).following() as other:
@@ -235,8 +235,8 @@ async def test_ten_thousand_invalid_frames_affect_no_other_observer(
             sent = await thread.send(f"/words={WORDS} /pace=40")
             rows = [range(at, FRAMES, WORKERS) for at in range(WORKERS)]
             async with asyncio.timeout(WITHIN):
-                fuzzes = [Fuzz(seed, own, foreign) for seed in range(WORKERS)]
-                await asyncio.gather(*(throw(server, *pair, tally) for pair in zip(fuzzes, rows, strict=True)))
+                fuzzes = [FrameFuzzer(seed, own, foreign) for seed in range(WORKERS)]
+                await asyncio.gather(*(send_frames(server, *pair, tally) for pair in zip(fuzzes, rows, strict=True)))
             answer_id = sent["assistantMessageId"]
             for observer in (one, other):
                 # The view raises where frames don't chain or a part comes twice.
@@ -252,9 +252,9 @@ async def test_ten_thousand_invalid_frames_affect_no_other_observer(
     assert [line for line in logs if line["event"] == "request"], "the test captures the log"
     assert [line for line in logs if line["log_level"] in ("warning", "error", "critical")] == []
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
-    told = capfd.readouterr()
-    assert "Traceback" not in told.out + told.err
-    await as_before(live, before)
+    captured = capfd.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    await until_as_before(live, before)
     snapshot = await thread.snapshot()
     assert "".join(block["text"] for block in snapshot["messages"][-1]["content"]).split() == ANSWER.split()
     async with socket(server) as feed:

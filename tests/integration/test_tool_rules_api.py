@@ -42,8 +42,8 @@ def tool_registry(store: Database, *patterns: str, deny: str | None = None, conn
     return ToolRegistry(store, None, sandbox=None, connections=connections, options=options)
 
 
-def rules(*said: tuple[str, str]) -> dict[str, Any]:
-    return {"items": [{"pattern": pattern, "action": action} for pattern, action in said]}
+def rules(*patterns: tuple[str, str]) -> dict[str, Any]:
+    return {"items": [{"pattern": pattern, "action": action} for pattern, action in patterns]}
 
 
 async def actions(server: InProcessServer, who: dict[str, str], thread_id: UUID | str | None = None) -> dict[str, str]:
@@ -120,8 +120,8 @@ async def test_rules_of_another_users_thread_can_only_restrict_a_members_tools(
     thread_id = await owned_thread(store, owner)
     await add_member(store, thread_id, member.id, "editor")
     path = f"/threads/{thread_id}/tool-rules"
-    said = rules(("delete_file", "allow"), ("glob", "deny"), ("grep", "allow"))
-    assert await put(server, path, owner.headers, said) == 200
+    sent = rules(("delete_file", "allow"), ("glob", "deny"), ("grep", "allow"))
+    assert await put(server, path, owner.headers, sent) == 200
     assert await put(server, path, member.headers, rules()) == 403
     assert await put(server, "/me/tool-rules", member.headers, rules(("grep", "deny"))) == 200
     theirs, mine = await actions(server, member.headers, thread_id), await actions(server, owner.headers, thread_id)
@@ -157,7 +157,7 @@ async def test_invalid_rules_are_refused(server: InProcessServer, store: Databas
     assert await put(server, "/me/tool-rules", who, {"items": items}) == 400
 
 
-class Served:
+class ServerTool:
     """A tool of an MCP server."""
 
     def __init__(self, name: str) -> None:
@@ -177,44 +177,44 @@ class Servers:
     def __init__(self, *names: str) -> None:
         self._names = names
 
-    def tools(self) -> dict[str, Served]:
-        return {name: Served(name) for name in self._names}
+    def tools(self) -> dict[str, ServerTool]:
+        return {name: ServerTool(name) for name in self._names}
 
     def servers(self) -> list[Server]:
         return [Server()]
 
 
-async def names_of(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[str]:
+async def offered_names(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[str]:
     return list((await box.offer(actor, patterns or None)).tools)
 
 
 async def test_tools_of_servers_come_after_built_in_ones_and_cannot_replace_them(store: Database) -> None:
     who = user((await person(store)).id)
     served = Servers("zeal__b", "files__delete_file", "read_file", "bad name", "alpha__a")
-    found = await names_of(tool_registry(store, connections=served), who)
+    found = await offered_names(tool_registry(store, connections=served), who)
     assert found[0] == "read_file"
     assert found[-3:] == ["alpha__a", "files__delete_file", "zeal__b"]
     assert "files" in tool_registry(store, connections=served).reserved_names
-    denied = await names_of(tool_registry(store, connections=served, deny="delete_file"), who)
+    denied = await offered_names(tool_registry(store, connections=served, deny="delete_file"), who)
     assert not [name for name in denied if "delete_file" in name]
 
 
 async def test_patterns_of_the_operator_and_of_a_run_leave_tools_out(store: Database) -> None:
     who = user((await person(store)).id)
-    assert await names_of(tool_registry(store, "todo_*", "grep"), who) == [
+    assert await offered_names(tool_registry(store, "todo_*", "grep"), who) == [
         "grep",
         "todo_add",
         "todo_list",
         "todo_complete",
     ]
-    assert await names_of(tool_registry(store, "todo_*"), who, "*_list", "read_file", "") == ["todo_list"]
+    assert await offered_names(tool_registry(store, "todo_*"), who, "*_list", "read_file", "") == ["todo_list"]
     box = ToolRegistry(store, None, sandbox=None, connections=None, options=ToolRegistryOptions(offered=()))
-    assert await names_of(box, who) == []
+    assert await offered_names(box, who) == []
 
 
 async def test_a_missing_permission_of_a_call_is_named(store: Database) -> None:
     fetch = (await tool_registry(store).offer(user((await person(store)).id))).tools["fetch_url"]
     visitor = guest((await person(store)).id)
-    said = await call(fetch, visitor, url="http://127.0.0.1/")
-    assert (said.ok, said.result.code) == (False, "forbidden")
-    assert said.text == "fetch_url needs the permission network, which this caller does not have."
+    result = await call(fetch, visitor, url="http://127.0.0.1/")
+    assert (result.ok, result.result.code) == (False, "forbidden")
+    assert result.text == "fetch_url needs the permission network, which this caller does not have."

@@ -37,7 +37,7 @@ def sampled(traceparent: str) -> bool:
     return bool(int(traceparent.rpartition("-")[2], 16) & 1)
 
 
-def one(found: list[Received], name: str, **facts: Any) -> Received:
+def only_span(found: list[Received], name: str, **facts: Any) -> Received:
     """The only span with this name and these attributes, which are named without the prefix `khala.`."""
     fitting = [
         span
@@ -48,7 +48,7 @@ def one(found: list[Received], name: str, **facts: Any) -> Received:
     return fitting[0]
 
 
-def lines(process: Server | Worker, event: str) -> list[dict[str, Any]]:
+def log_lines(process: Server | Worker, event: str) -> list[dict[str, Any]]:
     """The log lines of these events."""
     return [line for line in objects(process.log) if line["event"] == event]
 
@@ -95,8 +95,8 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
                     collector.wait(lambda: delivered(collector, trace))
         found = collector.of(trace)
 
-    request = one(found, "POST /api/threads/{thread_id}/send")
-    run = one(found, "run", run__attempt=1)
+    request = only_span(found, "POST /api/threads/{thread_id}/send")
+    run = only_span(found, "run", run__attempt=1)
     assert request.parent == SPAN
     assert run.parent == request.id
     assert run.facts["khala.run.id"] == sent["runId"]
@@ -114,8 +114,8 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
     first = next(span for span in flushes if span.facts["khala.flush.first_text"])
     assert flushes[-1].facts["khala.flush.ends_run"]
 
-    for what, flush in (("first_text", first), ("end", flushes[-1])):
-        delivery = one(found, "deliver", delivery=what)
+    for kind, flush in (("first_text", first), ("end", flushes[-1])):
+        delivery = only_span(found, "deliver", delivery=kind)
         assert delivery.parent == request.id
         assert delivery.process == request.process
         # Observers may receive a commit before the executor gets its acknowledgement.
@@ -126,13 +126,13 @@ async def test_a_send_is_one_trace_from_its_request_over_another_process_to_the_
     }
     assert collector.of(unsampled) == [], "the request disabled sampling"
 
-    (asked,) = [
-        line for line in lines(server, "request") if line.get("run_id") == sent["runId"] and line["status"] == 202
+    (request_span,) = [
+        line for line in log_lines(server, "request") if line.get("run_id") == sent["runId"] and line["status"] == 202
     ]
-    (said,) = [line for line in lines(worker, "run_ended") if line["run_id"] == sent["runId"]]
-    assert asked["trace_id"] == said["trace_id"] == trace
-    assert asked["thread_id"] == said["thread_id"] == thread.id
-    assert asked["request_id"]
+    (end_event,) = [line for line in log_lines(worker, "run_ended") if line["run_id"] == sent["runId"]]
+    assert request_span["trace_id"] == end_event["trace_id"] == trace
+    assert request_span["thread_id"] == end_event["thread_id"] == thread.id
+    assert request_span["request_id"]
 
 
 async def test_a_run_that_is_taken_over_continues_its_trace(database_url: str, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_run_that_is_taken_over_continues_its_trace(database_url: str, t
                 await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)
                 await thread.ended(sent["runId"])
         collector.wait(lambda: any(span.facts.get("khala.run.attempt") == 2 for span in collector.of(trace)))
-        run = one(collector.of(trace), "run", run__attempt=2)
+        run = only_span(collector.of(trace), "run", run__attempt=2)
     assert run.parent == SPAN
 
 
@@ -216,15 +216,15 @@ def test_a_failure_is_recorded_in_its_span_and_ends_it(exported: InMemorySpanExp
 
     with pytest.raises(InvalidInput):
         fail()
-    chat, asked = exported.get_finished_spans()
-    assert chat.parent == asked.context
+    chat, asked_span = exported.get_finished_spans()
+    assert chat.parent == asked_span.context
     assert chat.attributes == {"gen_ai.request.model": "demo", "error.type": "overloaded"}
     assert not chat.status.is_ok
     assert chat.end_time is not None
     assert chat.start_time is not None
     assert chat.end_time - chat.start_time == 1_500_000_000
-    assert asked.attributes == {"error.type": "InvalidInput"}
-    assert not asked.status.is_ok
+    assert asked_span.attributes == {"error.type": "InvalidInput"}
+    assert not asked_span.status.is_ok
     assert traces.trace_id() is None
 
 

@@ -34,7 +34,7 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
 def refused(answer: httpx.Response) -> dict[str, str]:
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (400, "invalid_input"), problem
-    return {one["path"]: one["message"] for one in problem["errors"]}
+    return {error["path"]: error["message"] for error in problem["errors"]}
 
 
 async def test_a_send_with_a_misspelt_budget_starts_no_run(server: InProcessServer) -> None:
@@ -49,7 +49,7 @@ async def test_a_send_with_a_misspelt_budget_starts_no_run(server: InProcessServ
         "options.functions[0].paramters": "There is no field paramters here. Did you mean parameters?",
     }
     found = (await server.http.get(f"/api/threads/{thread.id}", headers=thread.headers)).json()
-    assert [one["role"] for one in found["messages"]] == ["assistant"], "nothing but the welcome"
+    assert [message["role"] for message in found["messages"]] == ["assistant"], "nothing but the welcome"
 
 
 ID = str(uuid.uuid4())
@@ -90,7 +90,7 @@ async def test_every_body_with_an_unknown_field_is_refused(
 
 async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) -> None:
     document = (await server.http.get("/api/openapi.json")).json()
-    there = {
+    routes = {
         (verb.upper(), path)
         for path, verbs in document["paths"].items()
         for verb, operation in verbs.items()
@@ -98,8 +98,8 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
     }
     names = {"thread_id": "{id}", "run_id": "{id}", "user_id": "{id}", "call_id": "call", "name": "x"}
     for name, stands_for in names.items():
-        there = {(verb, path.replace(f"{{{name}}}", stands_for)) for verb, path in there}
-    assert there - {("POST", "/api/threads/{id}/send")} == set(BODIES)
+        routes = {(verb, path.replace(f"{{{name}}}", stands_for)) for verb, path in routes}
+    assert routes - {("POST", "/api/threads/{id}/send")} == set(BODIES)
 
 
 async def test_unknown_fields_are_listed_up_to_a_maximum(server: InProcessServer) -> None:

@@ -155,14 +155,15 @@ async def test_the_number_of_uploads_that_wait_for_a_message_is_limited(
 async def test_a_range_request_returns_exactly_the_range(thread: Thread) -> None:
     data = bytes(range(48, 58)) * 20_000
     blob_id = await uploaded(thread, data)
-    for asked, start, end in (("0-0", 0, 1), ("5-14", 5, 15), ("199990-", 199_990, 200_000), ("-3", 199_997, 200_000),
-                              ("100-999999", 100, 200_000), ("-999999", 0, 200_000)):  # fmt: skip
-        answer = await read(thread, blob_id, headers={"Range": f"bytes={asked}"})
+    satisfiable = [("0-0", 0, 1), ("5-14", 5, 15), ("199990-", 199_990, 200_000), ("-3", 199_997, 200_000),
+                   ("100-999999", 100, 200_000), ("-999999", 0, 200_000)]  # fmt: skip
+    for requested, start, end in satisfiable:
+        answer = await read(thread, blob_id, headers={"Range": f"bytes={requested}"})
         assert (answer.status_code, answer.content) == (206, data[start:end])
         assert answer.headers["content-range"] == f"bytes {start}-{end - 1}/200000"
         assert answer.headers["content-length"] == str(end - start)
-    for asked in ("200000-", "-0"):
-        answer = await read(thread, blob_id, headers={"Range": f"bytes={asked}"})
+    for requested in ("200000-", "-0"):
+        answer = await read(thread, blob_id, headers={"Range": f"bytes={requested}"})
         assert (answer.status_code, answer.json()["code"]) == (416, "range_not_satisfiable")
         assert answer.headers["content-range"] == "bytes */200000"
     for ignored in ("0-1,5-6", "9-5", "-", "x"):
@@ -203,13 +204,13 @@ async def test_lines_are_read_over_rest_page_by_page(thread: Thread) -> None:
     head = (await read(thread, blob_id, "/lines", params={"lines": 2})).json()
     assert head["items"] == [{"line": 1, "text": "line 0 "}, {"line": 2, "text": "line 1 odd"}]
     found: list[int] = []
-    asked: dict[str, Any] = {"mode": "grep", "pattern": "ODD$", "ignoreCase": True, "lines": 99}
+    params: dict[str, Any] = {"mode": "grep", "pattern": "ODD$", "ignoreCase": True, "lines": 99}
     while True:
-        page = (await read(thread, blob_id, "/lines", params=asked)).raise_for_status().json()
+        page = (await read(thread, blob_id, "/lines", params=params)).raise_for_status().json()
         found += [line["line"] for line in page["items"] if line["match"]]
         if "next" not in page:
             break
-        asked["after"] = page["next"]
+        params["after"] = page["next"]
     assert found == list(range(2, 501, 2))
     tail = (await read(thread, blob_id, "/lines", params={"mode": "tail", "lines": 1})).json()
     assert tail["items"] == [{"line": -1, "text": "line 499 odd"}]
@@ -236,9 +237,9 @@ async def _use(tool: ReadBlob, blob_id: str, thread_id: UUID) -> None:
         return CallContext(id="c", idempotency_key="k", actor=actor, sink=None)  # type: ignore[arg-type]
 
     mine = call(thread_id)
-    said = await tool.run({"blobId": blob_id, "mode": "grep", "pattern": "row 42$", "context": 1}, mine)
-    assert said.output == "42- row 41\n43: row 42\n44- row 43"
-    assert said.summary == "1 matching line"
+    result = await tool.run({"blobId": blob_id, "mode": "grep", "pattern": "row 42$", "context": 1}, mine)
+    assert result.output == "42- row 41\n43: row 42\n44- row 43"
+    assert result.summary == "1 matching line"
     much = await tool.run({"blobId": blob_id, "mode": "head", "lines": 200}, mine)
     assert len(much.output) < 6000
     for args, who, code in (
@@ -296,16 +297,16 @@ async def test_a_bucket_serves_large_blobs_itself_and_its_outage_is_reported(
 async def test_a_client_that_disconnects_leaves_no_file_open(thread: Thread) -> None:
     blob_id = await uploaded(thread, b"z" * (2 << 20))
     process = psutil.Process()
-    before = len([one for one in process.open_files() if "/blobs/" in one.path])
+    before = len([file for file in process.open_files() if "/blobs/" in file.path])
     for _ in range(5):
         async with thread.http.stream("GET", f"/api/blobs/{blob_id}", headers=thread.headers) as answer:
             async for _ in answer.aiter_raw(1000):
                 break
     for _ in range(100):
-        if len([one for one in process.open_files() if "/blobs/" in one.path]) <= before:
+        if len([file for file in process.open_files() if "/blobs/" in file.path]) <= before:
             return
         await asyncio.sleep(0.05)
-    raise AssertionError([one.path for one in process.open_files()])
+    raise AssertionError([file.path for file in process.open_files()])
 
 
 NAMED = {"Range": "bytes=0-3"}

@@ -24,19 +24,19 @@ from tests.support.store import new_thread
 from tests.support.tool_calls import call, guest, user
 
 
-async def somebody(db: Database) -> ToolActor:
+async def new_actor(db: Database) -> ToolActor:
     return user(await new_user(db))
 
 
 async def write(db: Database, actor: ToolActor, path: str, content: str) -> None:
-    said = await call(WriteFile(db), actor, path=path, content=content)
-    assert said.ok, said.text
+    result = await call(WriteFile(db), actor, path=path, content=content)
+    assert result.ok, result.text
 
 
 async def read(db: Database, actor: ToolActor, path: str) -> str:
-    said = await call(ReadFile(db), actor, path=path)
-    assert said.ok, said.text
-    return said.text
+    result = await call(ReadFile(db), actor, path=path)
+    assert result.ok, result.text
+    return result.text
 
 
 async def paths_of(db: Database, actor: ToolActor) -> list[str]:
@@ -45,7 +45,7 @@ async def paths_of(db: Database, actor: ToolActor) -> list[str]:
 
 
 async def test_a_written_file_is_read_unchanged_and_writing_is_idempotent(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     for _ in range(2):
         await write(db, actor, "notes//./plan.md", "En taro\nAdun\n")
     assert await paths_of(db, actor) == ["notes/plan.md"]
@@ -59,7 +59,7 @@ async def test_a_written_file_is_read_unchanged_and_writing_is_idempotent(db: Da
     ["../x", "a/../../x", "/etc/passwd", "..", ".", "a/..", "a\0b", "a\nb", "\ud800", "x" * 513, "a/" * 16 + "b", "//"],
 )
 async def test_an_invalid_or_escaping_path_is_refused(db: Database, path: str) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     args: dict[Tool, dict[str, Any]] = {
         ReadFile(db): {},
         WriteFile(db): {"content": "x"},
@@ -67,25 +67,25 @@ async def test_an_invalid_or_escaping_path_is_refused(db: Database, path: str) -
         EditFile(db): {"old": "a", "new": "b"},
     }
     for tool, more in args.items():
-        said = await call(tool, actor, path=path, **more)
-        assert not said.ok
-        assert said.result.code in ("bad_arguments", "not_found")
+        result = await call(tool, actor, path=path, **more)
+        assert not result.ok
+        assert result.result.code in ("bad_arguments", "not_found")
     assert await paths_of(db, actor) == []
 
 
 async def test_a_path_cannot_be_a_file_and_a_folder(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a/b", "x")
     for path in ("a", "a/b/c"):
-        said = await call(WriteFile(db), actor, path=path, content="x")
-        assert (said.ok, "can't be a file" in said.text) == (False, True)
+        result = await call(WriteFile(db), actor, path=path, content="x")
+        assert (result.ok, "can't be a file" in result.text) == (False, True)
     await write(db, actor, "a%", "x")
     await write(db, actor, "a_/c", "x")
     assert await paths_of(db, actor) == ["a%", "a/b", "a_/c"]
 
 
 async def test_users_do_not_see_files_and_todos_of_others(db: Database) -> None:
-    one, other = await somebody(db), await somebody(db)
+    one, other = await new_actor(db), await new_actor(db)
     visitor, next_door = guest(await new_thread(db)), guest(await new_thread(db))
     for actor in (one, other, visitor, next_door):
         await write(db, actor, "secret.txt", f"of {actor.owner_id}")
@@ -101,12 +101,12 @@ async def test_users_do_not_see_files_and_todos_of_others(db: Database) -> None:
 
 
 async def test_a_deleted_owner_cannot_write(db: Database) -> None:
-    said = await call(WriteFile(db), user(ids.new()), path="a", content="x")
-    assert (said.ok, said.result.code) == (False, "not_found")
+    result = await call(WriteFile(db), user(ids.new()), path="a", content="x")
+    assert (result.ok, result.result.code) == (False, "not_found")
 
 
 async def test_a_file_is_read_in_pages_of_lines_with_the_total(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "long.txt", "".join(f"line {number}\n" for number in range(1, 5001)))
     first = await call(ReadFile(db), actor, path="long.txt")
     assert first.text.startswith("[Lines 1 to 2000 of 5000; continue with from=2001]\nline 1\n")
@@ -120,17 +120,17 @@ async def test_a_file_is_read_in_pages_of_lines_with_the_total(db: Database) -> 
 
 
 async def test_a_binary_file_is_reported_as_not_text(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await workspace_files.write(db, actor.owner_id, "image.png", b"\x89PNG\xff\x00")
     either: dict[Tool, dict[str, Any]] = {ReadFile(db): {}, EditFile(db): {"old": "P", "new": "Q"}}
     for tool, args in either.items():
-        said = await call(tool, actor, path="image.png", **args)
-        assert (said.ok, said.text) == (False, "image.png is not UTF-8 text, but binary data of 6 bytes.")
+        result = await call(tool, actor, path="image.png", **args)
+        assert (result.ok, result.text) == (False, "image.png is not UTF-8 text, but binary data of 6 bytes.")
     assert (await call(GrepFiles(db), actor, pattern="PNG")).text == "[0 matching lines; 1 binary file not searched]"
 
 
 async def test_an_edit_needs_the_old_text_exactly_once_unless_all_are_replaced(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a.txt", "one two one")
     edit = EditFile(db)
     assert (await call(edit, actor, path="a.txt", old="three", new="x")).result.code == "not_found"
@@ -146,54 +146,54 @@ async def test_an_edit_needs_the_old_text_exactly_once_unless_all_are_replaced(d
 
 
 async def test_concurrent_edits_are_serialised(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a.txt", "".join(f"<{number}>" for number in range(30)))
     edits = (call(EditFile(db), actor, path="a.txt", old=f"<{number}>", new=f"[{number}]") for number in range(30))
-    assert all(said.ok for said in await asyncio.gather(*edits))
+    assert all(result.ok for result in await asyncio.gather(*edits))
     assert await read(db, actor, "a.txt") == "".join(f"[{number}]" for number in range(30))
 
 
 async def test_the_size_of_a_file_is_limited(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     kibi = workspace_files.MAX_FILE_BYTES // 1024
     await write(db, actor, "a", "y" * kibi)
     assert (await call(EditFile(db), actor, path="a", old="y", new="x" * 1024, all=True)).ok
     await write(db, actor, "b", "y" * kibi + "x")
-    said = await call(EditFile(db), actor, path="b", old="y", new="ä" * 512, all=True)
-    assert (said.ok, said.result.code) == (False, "too_large")
+    result = await call(EditFile(db), actor, path="b", old="y", new="ä" * 512, all=True)
+    assert (result.ok, result.result.code) == (False, "too_large")
     at_once = await call(WriteFile(db), actor, path="b", content="x" * workspace_files.MAX_FILE_BYTES)
     assert (at_once.ok, at_once.result.code) == (False, "too_large")
 
 
 async def test_concurrent_writes_cannot_exceed_the_limits(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_files, "MAX_FILES", 20)
-    actor = await somebody(db)
+    actor = await new_actor(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x") for number in range(200))
-    assert sum(said.ok for said in await asyncio.gather(*calls)) == 20
+    assert sum(result.ok for result in await asyncio.gather(*calls)) == 20
     assert len(await paths_of(db, actor)) == 20
     assert (await call(WriteFile(db), actor, path=(await paths_of(db, actor))[0], content="y")).ok
 
 
 async def test_the_total_size_of_all_files_is_limited(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace_files, "MAX_TOTAL_BYTES", 1000)
-    actor = await somebody(db)
+    actor = await new_actor(db)
     calls = (call(WriteFile(db), actor, path=f"f{number}", content="x" * 90) for number in range(50))
-    assert sum(said.ok for said in await asyncio.gather(*calls)) == 11
+    assert sum(result.ok for result in await asyncio.gather(*calls)) == 11
     assert "together" in (await call(WriteFile(db), actor, path="f0", content="x" * 200)).text
 
 
 async def test_a_deleted_file_is_gone_and_deleting_waits_for_approval(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a/b.txt", "x")
     assert DeleteFile.spec.approval == "ask"
     assert (await call(DeleteFile(db), actor, path="a/b.txt")).ok
     for tool in (DeleteFile(db), ReadFile(db)):
-        said = await call(tool, actor, path="a/b.txt")
-        assert (said.result.code, said.text) == ("not_found", "There is no file a/b.txt.")
+        result = await call(tool, actor, path="a/b.txt")
+        assert (result.result.code, result.text) == ("not_found", "There is no file a/b.txt.")
 
 
 async def test_folders_are_listed_with_their_files_and_folders(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     assert (await call(ListDirectory(db), actor)).text == "The workspace is empty."
     for path in ("b.txt", "a/x.txt", "a/y/z.txt", "ab/c"):
         await write(db, actor, path, "xyz")
@@ -220,11 +220,11 @@ async def test_folders_are_listed_with_their_files_and_folders(db: Database) -> 
     ],
 )
 async def test_a_glob_finds_paths(db: Database, pattern: str, found: str) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     for path in ("src/a.py", "src/deep/b.py", "src/deep/er/c.ts", "top.md"):
         await write(db, actor, path, "x")
-    said = await call(GlobFiles(db), actor, pattern=pattern)
-    assert said.text == (found.replace(" ", "\n") or "No file matches the pattern.")
+    result = await call(GlobFiles(db), actor, pattern=pattern)
+    assert result.text == (found.replace(" ", "\n") or "No file matches the pattern.")
 
 
 async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) -> list[str]:
@@ -232,9 +232,9 @@ async def every_line(db: Database, actor: ToolActor, pattern: str, **args: Any) 
     lines: list[str] = []
     after: dict[str, Any] = {}
     for _ in range(100):
-        said = await call(GrepFiles(db), actor, pattern=pattern, **args, **after)
-        assert said.ok, said.text
-        head, *page = said.text.split("\n")
+        result = await call(GrepFiles(db), actor, pattern=pattern, **args, **after)
+        assert result.ok, result.text
+        head, *page = result.text.split("\n")
         lines += page
         more = re.search(r"continue with after=(.*?:\d+)[;\]]", head)
         if more is None:
@@ -253,7 +253,7 @@ LINE = st.text("ab \u00e9\r\x0b\u2028", max_size=6)
     page=st.integers(1, 7),
 )
 async def test_every_matching_line_is_on_some_page(db: Database, texts: list[str], pattern: str, page: int) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     for number, text in enumerate(texts):
         await workspace_files.write(db, actor.owner_id, f"f{number}", text.encode())
     naive = [
@@ -270,11 +270,11 @@ async def test_every_matching_line_is_on_some_page(db: Database, texts: list[str
 
 
 async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "src/a.py", "one\ntwo\nTHREE\nfour\nfive\nthree\n")
     await write(db, actor, "b.md", "three")
-    said = await call(GrepFiles(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
-    assert said.text.split("\n") == [
+    result = await call(GrepFiles(db), actor, pattern="three", glob="*.py", ignoreCase=True, context=1)
+    assert result.text.split("\n") == [
         "[2 matching lines]",
         "src/a.py-2-two", "src/a.py:3:THREE", "src/a.py-4-four", "src/a.py-5-five", "src/a.py:6:three",
     ]  # fmt: skip
@@ -288,33 +288,33 @@ async def test_a_search_says_how_many_lines_there_are_and_shows_what_is_around(d
 
 
 async def test_a_pattern_with_exponential_backtracking_takes_linear_time(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a", "a" * 100_000 + "!")
     assert (await call(GrepFiles(db), actor, pattern="^(a+)+$")).text == "[0 matching lines]"
 
 
 async def test_a_long_line_is_shown_around_the_match(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "min.js", "x" * 50_000 + "needle" + "y" * 50_000)
-    said = await call(GrepFiles(db), actor, pattern="needle")
-    assert "needle" in said.text
-    assert "of 100,006 characters" in said.text
-    assert len(said.text) < 2000
+    result = await call(GrepFiles(db), actor, pattern="needle")
+    assert "needle" in result.text
+    assert "of 100,006 characters" in result.text
+    assert len(result.text) < 2000
 
 
 async def test_a_line_longer_than_a_piece_is_searched_whole(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     for name, text in (("a", "x" * 65_500 + "needle" + "y" * 100_000), ("b", "needle" + "y" * 200_000),
                        ("c", "x" * 200_000 + "needle"), ("d", "é" * 100_000)):  # fmt: skip
         await write(db, actor, name, text)
-    said = await call(GrepFiles(db), actor, pattern="needle")
-    assert [line[:4] for line in said.text.split("\n")] == ["[3 m", "a:1:", "b:1:", "c:1:"]
-    assert all("needle" in line for line in said.text.split("\n")[1:])
+    result = await call(GrepFiles(db), actor, pattern="needle")
+    assert [line[:4] for line in result.text.split("\n")] == ["[3 m", "a:1:", "b:1:", "c:1:"]
+    assert all("needle" in line for line in result.text.split("\n")[1:])
     assert (await call(GrepFiles(db), actor, pattern="^y|x$|^é{9}$")).text == "[0 matching lines]"
     assert (await call(GrepFiles(db), actor, pattern="needle$")).text.startswith("[1 matching line]\nc:1:")
 
 
-class Slow:
+class SlowPattern:
     """A pattern whose search takes until the test lets it go on."""
 
     programsize = 1
@@ -333,9 +333,9 @@ class Slow:
 async def test_slow_searches_delay_no_other_work_and_end_when_they_are_cancelled(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a", "x\n" * 5000)
-    slow = Slow()
+    slow = SlowPattern()
     monkeypatch.setattr(file_search, "compile_pattern", lambda *_, **__: slow)
     calls = [asyncio.create_task(call(GrepFiles(db), actor, pattern="x")) for _ in range(40)]
     try:
@@ -355,16 +355,16 @@ async def test_slow_searches_delay_no_other_work_and_end_when_they_are_cancelled
 
 
 async def test_a_search_that_times_out_fails_with_advice(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     await write(db, actor, "a", "x\n" * 5000)
     monkeypatch.setattr(file_search, "SEARCH_TIMEOUT_SECONDS", -1.0)
-    said = await call(GrepFiles(db), actor, pattern="x")
-    assert said.result.code == "timeout"
-    assert "simpler pattern" in said.text
+    result = await call(GrepFiles(db), actor, pattern="x")
+    assert result.result.code == "timeout"
+    assert "simpler pattern" in result.text
 
 
 async def test_todos_are_numbered_and_a_call_that_is_repeated_adds_one(db: Database) -> None:
-    actor = await somebody(db)
+    actor = await new_actor(db)
     for _ in range(2):
         assert (await call(TodoAdd(db), actor, text="Probe", key="call 1")).json == {"id": 1, "text": "Probe"}
     assert (await call(TodoAdd(db), actor, text="Pylon")).json["id"] == 2
@@ -381,9 +381,9 @@ async def test_todos_added_at_once_get_distinct_numbers_within_the_limit(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(todos, "MAX_OPEN_TODOS", 20)
-    actor = await somebody(db)
+    actor = await new_actor(db)
     calls = await asyncio.gather(*(call(TodoAdd(db), actor, text=f"Todo {number}") for number in range(50)))
-    assert sorted(said.json["id"] for said in calls if said.ok) == list(range(1, 21))
+    assert sorted(result.json["id"] for result in calls if result.ok) == list(range(1, 21))
     for number in range(1, 21):
         await call(TodoComplete(db), actor, id=number)
     assert [(await call(TodoAdd(db), actor, text="more")).json["id"] for _ in range(20)] == list(range(21, 41))

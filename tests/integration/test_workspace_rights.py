@@ -28,7 +28,7 @@ async def fill(db: Database, owner_id: UUID, *paths: str) -> None:
     await todos.complete(db, owner_id, 2)
 
 
-async def owned(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tuple[int, str, bool]]]:
+async def workspace_of(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tuple[int, str, bool]]]:
     async with db.driver() as driver:
         entries = await workspace_files.entries(driver, owner_id)
         contents = await workspace_files.contents(driver, owner_id, [entry.path for entry in entries])
@@ -37,7 +37,7 @@ async def owned(db: Database, owner_id: UUID) -> tuple[dict[str, bytes], list[tu
 
 
 async def count(db: Database, owner_id: UUID) -> int:
-    contents, listed = await owned(db, owner_id)
+    contents, listed = await workspace_of(db, owner_id)
     return len(contents) + len(listed)
 
 
@@ -48,7 +48,7 @@ async def test_a_claim_moves_files_and_todos_and_overwrites_nothing(db: Database
     await fill(db, thread_id, "same.txt", "new.txt", "folder", "deep/er/file")
     await fill(db, who.id, "same.txt", "folder/inside", "deep")
     await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
-    contents, listed = await owned(db, who.id)
+    contents, listed = await workspace_of(db, who.id)
     aside = f"claimed/{str(thread_id)[:8]}"
     assert {path: content.decode() for path, content in contents.items()} == {
         "same.txt": f"same.txt of {who.id}",
@@ -68,7 +68,7 @@ async def test_a_claim_moves_files_and_todos_and_overwrites_nothing(db: Database
 PATHS = st.sets(st.lists(st.sampled_from(["a", "b", "claimed", "x"]), min_size=1, max_size=4).map("/".join), max_size=8)
 
 
-def possible(paths: set[str]) -> set[str]:
+def valid_paths(paths: set[str]) -> set[str]:
     """A subset of these paths that can all be files at once."""
     chosen: set[str] = set()
     for path in sorted(paths):
@@ -77,13 +77,13 @@ def possible(paths: set[str]) -> set[str]:
     return chosen
 
 
-@given(before=PATHS.map(possible), after=PATHS.map(possible))
+@given(before=PATHS.map(valid_paths), after=PATHS.map(valid_paths))
 def test_moved_files_never_conflict_with_another_file_or_folder(before: set[str], after: set[str]) -> None:
     moves = workspace_files.moved(sorted(before), after, "claimed/x")
     assert [move.before for move in moves] == sorted(before)
     together = [*after, *(move.after for move in moves)]
     assert len(set(together)) == len(together)
-    assert possible(set(together)) == set(together)
+    assert valid_paths(set(together)) == set(together)
     assert all(move.after == move.before or move.after.startswith("claimed") for move in moves)
 
 
@@ -167,5 +167,5 @@ async def test_a_claim_while_a_guests_tools_write_loses_and_duplicates_nothing(d
     await asyncio.wait(writing[:5])
     await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
     await asyncio.gather(*writing)
-    (mine, _), (left, _) = await owned(db, who.id), await owned(db, thread_id)
+    (mine, _), (left, _) = await workspace_of(db, who.id), await workspace_of(db, thread_id)
     assert (len(mine) + len(left), mine.keys() & left.keys()) == (30, set())

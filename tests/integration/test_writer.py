@@ -59,7 +59,7 @@ async def until_stored(db: Database, lease: Lease, expected: str, *, within: flo
     return time.monotonic() - began
 
 
-def a_lease() -> Lease:
+def unstored_lease() -> Lease:
     """A lease of a run that is not stored."""
     return Lease(run_id=ids.new(), thread_id=ids.new(), message_id=ids.new(), epoch=1)
 
@@ -111,13 +111,13 @@ async def test_a_commit_includes_buffers_that_are_due_soon_and_no_others(db: Dat
         await until_stored(db, first, "at once, and then")
         assert await stored(db, later) == ["at once"]
     async with db.driver() as driver:
-        one, other = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in (first, soon)]
-    assert one[1].created_at == other[1].created_at, "both were written in one transaction"
+        first_part, other = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in (first, soon)]
+    assert first_part[1].created_at == other[1].created_at, "both were written in one transaction"
 
 
 async def test_a_commit_includes_all_due_runs_and_a_bounded_number_of_others(db: Database) -> None:
     writer = Writer(db, FlushPolicy(milliseconds=2000))
-    buffers = [writer.open(a_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
+    buffers = [writer.open(unstored_lease()) for _ in range(MAX_EARLY_RUNS + 5)]
     for place, buffer in enumerate(buffers):
         buffer.append_text("…")
         buffer.pending.urgent = False
@@ -141,11 +141,11 @@ async def test_much_text_or_many_deltas_are_written_before_their_time(db: Databa
 
 async def test_all_runs_that_are_due_share_one_transaction_and_one_notification(db: Database) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(20)]
-    heard: list[str] = []
+    payloads: list[str] = []
     async with db.driver() as driver:
 
-        def hear(*told: object) -> None:
-            heard.append(str(told[-1]))
+        def hear(*notification: object) -> None:
+            payloads.append(str(notification[-1]))
 
         await driver.add_listener("khala_threads", hear)
         async with writing(db, SLOW) as writer:
@@ -158,8 +158,8 @@ async def test_all_runs_that_are_due_share_one_transaction_and_one_notification(
     async with db.transaction() as connection:
         found = await connection.execute(text("SELECT count(DISTINCT xmin::text) FROM message_parts"))
         assert found.scalar_one() == 1
-    assert len(heard) == 1
-    assert {UUID(one) for one in heard[0].split(",")} == {lease.thread_id for lease in leases}
+    assert len(payloads) == 1
+    assert {UUID(result) for result in payloads[0].split(",")} == {lease.thread_id for lease in leases}
 
 
 async def test_an_append_says_how_many_parts_were_new(db: Database) -> None:
@@ -229,7 +229,7 @@ async def test_after_the_finish_nothing_changes(db: Database) -> None:
     assert (snapshot.messages[-1].status, text_of(snapshot.messages[-1].content or ())) == ("final", "all of it")
 
 
-class Flaky(Database):
+class FlakyDatabase(Database):
     """A database that is unavailable for the next few uses, before or after the commit."""
 
     def __init__(self, url: str) -> None:
@@ -253,7 +253,7 @@ class Flaky(Database):
 async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
     database_url: str, before: int, after: int
 ) -> None:
-    db = Flaky(database_url)
+    db = FlakyDatabase(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, FlushPolicy(milliseconds=20)) as writer:
         buffer = writer.open(lease)
@@ -272,7 +272,7 @@ async def test_an_outage_during_a_flush_loses_no_text_and_leaves_no_gap(
 
 
 async def test_a_failed_write_is_retried_before_newer_text_is_due(database_url: str) -> None:
-    db = Flaky(database_url)
+    db = FlakyDatabase(database_url)
     lease = await lease_of(db, await new_thread(db))
     async with writing(db, SLOW) as writer:
         buffer = writer.open(lease)
@@ -370,7 +370,7 @@ async def test_text_queued_in_an_outage_is_written_completely_in_bounded_transac
         await buffer.end("final", finish())
     found = await stored(db, lease)
     assert "".join(found) == whole + "Finish"
-    assert max(len(one) for one in found) <= 4096
+    assert max(len(result) for result in found) <= 4096
     assert [found async for found in find_differences(db, VerifyProgress())] == []
 
 
@@ -430,12 +430,12 @@ async def test_a_run_whose_rows_postgres_refuses_affects_no_other_run(db: Databa
 
 async def test_repeating_a_batch_after_a_take_over_reports_a_lost_lease(db: Database) -> None:
     zombie = await lease_of(db, await new_thread(db))
-    said = batch(zombie, 0, "before ")
-    assert await write(db, said) == {zombie.run_id: 1}
+    repeated = batch(zombie, 0, "before ")
+    assert await write(db, repeated) == {zombie.run_id: 1}
     async with db.transaction() as connection:
         await connection.execute(text("UPDATE runs SET lease_expires_at = now() - interval '1 second'"))
     (taken,) = await claim(db, owner="another")
-    assert await write(db, said) == {}
+    assert await write(db, repeated) == {}
     assert await write(db, batch(taken.lease, 1, "after")) == {zombie.run_id: 1}
 
 

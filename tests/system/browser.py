@@ -44,7 +44,7 @@ class Server(Protocol):
 
 
 @contextmanager
-def a_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[BrowserContext]:
+def new_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[BrowserContext]:
     """A new browser for one person: Debian's Chromium if it is installed, else Playwright's.
 
     A test cannot change a service worker's requests, so only tests of the service worker allow it.
@@ -59,7 +59,7 @@ def a_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[
         browser.close()
 
 
-def another(context: BrowserContext) -> BrowserContext:
+def another_browser(context: BrowserContext) -> BrowserContext:
     """A browser of another person."""
     assert context.browser is not None
     other = context.browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
@@ -209,7 +209,7 @@ class Chat:
         return pixels
 
 
-def opened(card: Locator) -> Locator:
+def open_card(card: Locator) -> Locator:
     """The details of a tool's card, after a click that opens it."""
     card.locator(".card-head").click()
     expect(card.locator(".card-head")).to_have_attribute("aria-expanded", "true")

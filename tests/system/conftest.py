@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import BrowserContext
 
 from tests.support.server import Server, ended
-from tests.system.browser import Chat, a_browser
+from tests.system.browser import Chat, new_browser
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def browser(server: Server) -> Iterator[BrowserContext]:
 
     It depends on the server, because the server's fixtures run their own event loop.
     """
-    with a_browser() as context:
+    with new_browser() as context:
         yield context
 
 

@@ -111,10 +111,10 @@ async def test_a_dump_of_a_running_server_is_restored_on_a_new_machine_and_its_a
                 found.start()
                 async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
                     restored = Thread(http, thread.id, thread.key)
-                    await assert_went_on(restored, answer.run_id)
+                    await assert_completed(restored, answer.run_id)
                     assert (await read(restored, blob_id)).content == FILE
                     assert (await http.get(f"/api/threads/{other.id}", headers=other.headers)).status_code == 404
-                    await assert_forgets_what_never_came_to_be(found, restored, observer)
+                    await assert_resets_to_restored_state(found, restored, observer)
         assert not found.crashes()
         assert_well(elsewhere)
 
@@ -130,7 +130,7 @@ async def silent_model() -> AsyncIterator[dict[str, str]]:
         }
 
 
-async def assert_went_on(thread: Thread, run_id: str) -> None:
+async def assert_completed(thread: Thread, run_id: str) -> None:
     """Assert that the run, which was interrupted, has ended with a whole answer."""
     assert (await thread.ended(run_id))["status"] == "final"
     message = (await thread.snapshot())["messages"][-1]
@@ -138,7 +138,7 @@ async def assert_went_on(thread: Thread, run_id: str) -> None:
     assert notices(message) == ["resumed"]
 
 
-async def assert_forgets_what_never_came_to_be(server: Server, thread: Thread, before: Observer) -> None:
+async def assert_resets_to_restored_state(server: Server, thread: Thread, before: Observer) -> None:
     """Assert that a client with a cursor from the lost time gets a snapshot, and then has the restored state."""
     comes_back = Observer(server.socket_url, thread)
     comes_back.view.revision = before.view.revision
@@ -149,7 +149,7 @@ async def assert_forgets_what_never_came_to_be(server: Server, thread: Thread, b
     assert "what was never said" not in view.texts.values()
 
 
-async def archiving(home: Path, archive: Path) -> None:
+async def enable_archiving(home: Path, archive: Path) -> None:
     """Configure the embedded Postgres to archive its WAL from its next start on."""
     postgres = await asyncio.to_thread(EmbeddedPostgres.start, home)
     connection = await asyncpg.connect(postgres.url)
@@ -165,7 +165,7 @@ async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
     env: dict[str, str], elsewhere: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:
     home = Path(env["KHALA_HOME"])
-    await archiving(home, archive)
+    await enable_archiving(home, archive)
     postgres = await asyncio.to_thread(EmbeddedPostgres.start, home)
     try:
         async with silent_model() as model:
@@ -182,8 +182,8 @@ async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
                     sent = await other.send("/words=7", options={"model": "demo"})
                     await other.ended(sent["runId"])
                     gone = await upload(other, LATE_FILE)
-                    moment = await asked(postgres.url, "SELECT clock_timestamp()::text")
-                    await asked(postgres.url, "DELETE FROM messages")
+                    moment = await query_value(postgres.url, "SELECT clock_timestamp()::text")
+                    await query_value(postgres.url, "DELETE FROM messages")
                     await until_archived(postgres.url)
                     lost.kill()
                 data = Path(elsewhere["KHALA_HOME"], "postgres", "data")
@@ -193,7 +193,7 @@ async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
                 async with httpx.AsyncClient(base_url=found.url, timeout=30) as http:
                     restored, late = Thread(http, thread.id, thread.key), Thread(http, other.id, other.key)
                     assert text_of((await late.snapshot())["messages"][-1]) == numbered(7)
-                    await assert_went_on(restored, answer.run_id)
+                    await assert_completed(restored, answer.run_id)
                     assert (await read(restored, kept)).content == FILE
                     assert (await read(late, gone)).status_code == 404
                     again = await upload(late, LATE_FILE)
@@ -204,7 +204,7 @@ async def test_a_point_in_time_is_restored_from_a_base_backup_and_archived_wal(
         await asyncio.to_thread(postgres.stop)
 
 
-async def asked(url: str, query: str) -> str:
+async def query_value(url: str, query: str) -> str:
     """One value from the database."""
     connection = await asyncpg.connect(url)
     try:
@@ -216,13 +216,13 @@ async def asked(url: str, query: str) -> str:
 async def until_archived(url: str) -> None:
     """Wait until all WAL before the current file is archived."""
     newest = "SELECT pg_walfile_name(pg_switch_wal())"
-    before = await asked(url, newest)
+    before = await query_value(url, newest)
     async with asyncio.timeout(30):
-        while await asked(url, "SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver") < before:
+        while await query_value(url, "SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver") < before:
             await asyncio.sleep(0.05)
 
 
-def refused(env: Mapping[str, str], *words: object) -> str:
+def run_refused(env: Mapping[str, str], *words: object) -> str:
     """The error output of a command that must fail."""
     done = command(env, *map(str, words))
     assert done.returncode != 0
@@ -234,37 +234,37 @@ async def test_backups_overwrite_nothing_report_missing_blobs_and_old_ones_are_d
 ) -> None:
     env["DATABASE_URL"] = database_url
     folder = tmp_path / "backups"
-    name = await noted(database_url, FILE)
-    said = refused(env, "backup", "dump", folder)
-    assert f"1 of 1 blobs are missing in {folder}/blobs, among them {name}" in said
+    name = await register_blob(database_url, FILE)
+    error = run_refused(env, "backup", "dump", folder)
+    assert f"1 of 1 blobs are missing in {folder}/blobs, among them {name}" in error
     assert [path.name for path in folder.iterdir()] == ["blobs"], "an incomplete backup is refused"
-    keep(env, name, b"something else")
-    assert f"blob {name} is damaged" in refused(env, "backup", "dump", folder)
-    keep(env, name, FILE)
+    write_blob(env, name, b"something else")
+    assert f"blob {name} is damaged" in run_refused(env, "backup", "dump", folder)
+    write_blob(env, name, FILE)
     made = await backup(env, "dump", folder)
-    assert "not empty" in refused(env, "restore", "dump", made)
+    assert "not empty" in run_refused(env, "restore", "dump", made)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "precious").touch()
-    assert "not empty" in refused(env, "restore", "base", made, tmp_path / "data", tmp_path)
+    assert "not empty" in run_refused(env, "restore", "base", made, tmp_path / "data", tmp_path)
     made.rename(folder / "20010101T000000Z-dump")
-    await asked(database_url, "DELETE FROM objects")
-    keep(env, await noted(database_url, LATE_FILE), LATE_FILE)
+    await query_value(database_url, "DELETE FROM objects")
+    write_blob(env, await register_blob(database_url, LATE_FILE), LATE_FILE)
     made = await backup(env, "dump", folder, "--keep", 1)
     assert sorted(path.name for path in folder.iterdir()) == [made.name, "blobs"]
     assert [path.read_bytes() for path in (folder / "blobs").rglob("*") if path.is_file()] == [LATE_FILE]
     (folder / "lock").mkdir()
     (folder / "lock" / "pid").write_text(str(os.getpid()))
-    assert "is running" in refused(env, "backup", "dump", folder)
+    assert "is running" in run_refused(env, "backup", "dump", folder)
 
 
-async def noted(url: str, content: bytes) -> str:
+async def register_blob(url: str, content: bytes) -> str:
     """The object name of a blob that the database lists as stored."""
     name = hashlib.sha256(content).hexdigest()
-    await asked(url, f"INSERT INTO objects (sha256, size, stored) VALUES ('\\x{name}', {len(content)}, true)")
+    await query_value(url, f"INSERT INTO objects (sha256, size, stored) VALUES ('\\x{name}', {len(content)}, true)")
     return name
 
 
-def keep(env: Mapping[str, str], name: str, content: bytes) -> None:
+def write_blob(env: Mapping[str, str], name: str, content: bytes) -> None:
     """Store these bytes under this name."""
     kept = Path(env["KHALA_HOME"], "blobs", name[:2], name)
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -283,18 +283,18 @@ async def test_blobs_are_copied_from_a_bucket_and_back_and_missing_ones_are_name
         for name, content in names.items():
             bucket.put_object(Bucket=BUCKET, Key=f"blobs/{name}", Body=content)
         bucket.put_object(Bucket=BUCKET, Key="blobs/khala-owner", Body=b"no blob")
-        assert copied(env, "save", tmp_path / "saved") == "2 blobs copied"
-        assert copied(env, "save", tmp_path / "saved") == "0 blobs copied"
+        assert blobs_command(env, "save", tmp_path / "saved") == "2 blobs copied"
+        assert blobs_command(env, "save", tmp_path / "saved") == "0 blobs copied"
         for name in names:
             bucket.delete_object(Bucket=BUCKET, Key=f"blobs/{name}")
-        put_back = copied(env, "load", tmp_path / "saved", tmp_path / "list", tmp_path / "missing")
+        put_back = blobs_command(env, "load", tmp_path / "saved", tmp_path / "list", tmp_path / "missing")
         assert put_back == "2 blobs put back, 1 missing"
         for name, content in names.items():
             assert bucket.get_object(Bucket=BUCKET, Key=f"blobs/{name}")["Body"].read() == content
     assert (tmp_path / "missing").read_text().split() == [lost]
 
 
-def copied(env: Mapping[str, str], *words: object) -> str:
+def blobs_command(env: Mapping[str, str], *words: object) -> str:
     """The output of `khala blobs`."""
     done = command(env, "blobs", *map(str, words))
     assert done.returncode == 0, done.stderr
@@ -306,7 +306,7 @@ async def test_a_server_of_another_major_version_is_backed_up_and_restored_by_it
 ) -> None:
     with system_postgres() as postgres:
         for name in ("lost", "found"):
-            await asked(postgres.url("postgres"), f"CREATE DATABASE {name}")
+            await query_value(postgres.url("postgres"), f"CREATE DATABASE {name}")
         server = Server(tmp_path / "server.log", env | {"DATABASE_URL": postgres.url("lost")})
         with ended(server):
             server.start()
@@ -322,7 +322,7 @@ async def test_a_server_of_another_major_version_is_backed_up_and_restored_by_it
                 assert text_of((await thread.snapshot())["messages"][-1]) == numbered(7)
             assert not server.crashes()
         along = find_binaries()
-        said = refused({**server.env, "KHALA_PG_BIN": str(along)}, "backup", "dump", tmp_path / "backups")
-        assert f"The server is Postgres {postgres.major}" in said
-        assert f"{programs_version(along)} in {along}" in said
-        assert f"postgresql-client-{postgres.major}" in said
+        error = run_refused({**server.env, "KHALA_PG_BIN": str(along)}, "backup", "dump", tmp_path / "backups")
+        assert f"The server is Postgres {postgres.major}" in error
+        assert f"{programs_version(along)} in {along}" in error
+        assert f"postgresql-client-{postgres.major}" in error

@@ -25,7 +25,7 @@ from tests.support.homes import home
 from tests.support.nginx import nginx
 from tests.support.oidc import provider
 from tests.support.server import ROOT, Server, ended
-from tests.system.browser import a_browser, words
+from tests.system.browser import new_browser, words
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -57,15 +57,15 @@ def files(page: Path) -> dict[str, str]:
     return written
 
 
-def write(page: Path, folder: Path, addresses: Mapping[str, str]) -> None:
+def write_files(page: Path, folder: Path, addresses: Mapping[str, str]) -> None:
     """Write the page's files."""
     for name, text in files(page).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(moved(text, addresses))
+        path.write_text(with_addresses(text, addresses))
 
 
-def moved(text: str, addresses: Mapping[str, str]) -> str:
+def with_addresses(text: str, addresses: Mapping[str, str]) -> str:
     """The text, with the documentation's addresses replaced by those of this test."""
     for shown, real in addresses.items():
         text = text.replace(shown, real)
@@ -79,11 +79,11 @@ def addresses_of(server: Server) -> dict[str, str]:
 
 def run(page: Path, folder: Path, addresses: Mapping[str, str], env: Mapping[str, str]) -> str:
     """Run the page's shell blocks; returns their output. Fails if a command fails."""
-    write(page, folder, addresses)
+    write_files(page, folder, addresses)
     script = "\n".join(code for language, _, code in blocks(page) if language in RUN)
     path = os.pathsep.join([str(Path(sys.executable).parent), str(NODE), os.environ["PATH"]])
     given = {**os.environ, "KHALA_HOME": str(home()), **env, "PATH": path}
-    command = ["bash", "-eu", "-o", "pipefail", "-c", moved(script, addresses)]
+    command = ["bash", "-eu", "-o", "pipefail", "-c", with_addresses(script, addresses)]
     done = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"{page.name}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -152,7 +152,7 @@ def test_people_are_sent_to_the_openid_provider(database_url: str, tmp_path: Pat
 
 
 def test_the_tutorials_page_streams_and_survives_reload_tab_and_restart(database_url: str, tmp_path: Path) -> None:
-    with served(tmp_path / "my-app") as port, ExitStack() as stack:
+    with serve_folder(tmp_path / "my-app") as port, ExitStack() as stack:
         origin = f"http://localhost:{port}"
         env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_ORIGINS": origin, "KHALA_LEASE_SECONDS": "2"}
         server = Server(tmp_path / "server.log", env)
@@ -160,7 +160,7 @@ def test_the_tutorials_page_streams_and_survives_reload_tab_and_restart(database
         server.start()
         out = run(TUTORIAL, tmp_path, addresses_of(server), {})
         assert out.split() == words(20).split()
-        browser = stack.enter_context(a_browser())
+        browser = stack.enter_context(new_browser())
         first, second = browser.new_page(), browser.new_page()
         first.goto(origin)
         expect(first.locator(".assistant")).to_have_count(1)
@@ -183,7 +183,7 @@ def answer(page: Page) -> Locator:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[int]:
+def serve_folder(folder: Path) -> Iterator[int]:
     """Serve a folder's files, as `python3 -m http.server` does; yields the port."""
     folder.mkdir()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))

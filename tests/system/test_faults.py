@@ -31,8 +31,8 @@ SENDS = 60
 def nothing_crashes(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     """Assert that the log has no sign of a crash. Where Khala runs in this process, its log is the test's output."""
     yield
-    said = capfd.readouterr()
-    assert not [line for line in (said.out + said.err).splitlines() if any(sign in line for sign in CRASHES)]
+    captured = capfd.readouterr()
+    assert not [line for line in (captured.out + captured.err).splitlines() if any(sign in line for sign in CRASHES)]
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Se
             await slow.until(lambda view: view.revision is not None)
             slow.pause()
             before = psutil.Process(server.pid).memory_info().rss
-            answers, most = await talk(server, thread, quick)
+            answers, most = await send_long_answers(server, thread, quick)
             assert most - before < MOST_GROWTH
             assert longest_pause(quick) < 1
             assert answers[-1] not in slow.view.finished
@@ -268,7 +268,7 @@ async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Se
     assert_verified({"DATABASE_URL": database_url})
 
 
-async def talk(server: Server, thread: Thread, quick: Observer) -> tuple[list[str], int]:
+async def send_long_answers(server: Server, thread: Thread, quick: Observer) -> tuple[list[str], int]:
     """Send long, fast answers while the slow observer sleeps; returns their ids and the server's peak memory."""
     answers: list[str] = []
     most = 0
@@ -343,8 +343,8 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
         await answer.wait_for_word(19)
         await holder(database_url, answer.run_id, tuple(workers))
         began = time.monotonic()
-        asked = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
-        assert asked.status_code == 202
+        response = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
+        assert response.status_code == 202
         message = await answer.check_end(status="canceled", text=numbered(20) + " ", within=2)
         assert time.monotonic() - began < 2
         parts = await answer.thread.parts(answer.run_id)

@@ -41,7 +41,7 @@ class Stage:
         self._folder = folder
         self._env = env
 
-    async def hire(self) -> Worker:
+    async def start_worker(self) -> Worker:
         """Start another worker, and wait until it is ready."""
         metrics = {"KHALA_METRICS": f"127.0.0.1:{free_port()}"}
         worker = Worker(self._folder / f"worker{len(self.workers)}.log", self._env | metrics, anew=True)
@@ -78,7 +78,7 @@ class Stage:
 
     async def child(self) -> psutil.Process:
         """The child process of an isolated run, once it executes the run and all workers run again."""
-        await when(self._is_isolated)
+        await until(self._is_isolated)
         return self.children()[0]
 
     async def _is_isolated(self) -> bool:
@@ -89,14 +89,14 @@ class Stage:
         found: list[psutil.Process] = []
         for worker in self.workers:
             with suppress(psutil.NoSuchProcess):
-                found += [one for one in psutil.Process(worker.pid).children() if executes(one)]
+                found += [process for process in psutil.Process(worker.pid).children() if executes(process)]
         return found
 
     async def metric(self, name: str) -> float:
         """A metric of the first worker; 0 if it was never counted."""
         async with httpx.AsyncClient(timeout=10) as http:
-            told = (await http.get(f"http://{self.workers[0].env['KHALA_METRICS']}/metrics")).raise_for_status().text
-        return next((float(line.rpartition(" ")[2]) for line in told.splitlines() if line.startswith(name)), 0.0)
+            text = (await http.get(f"http://{self.workers[0].env['KHALA_METRICS']}/metrics")).raise_for_status().text
+        return next((float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)), 0.0)
 
     def logs(self) -> str:
         return "".join(worker.log.read_text() for worker in self.workers)
@@ -109,32 +109,34 @@ def executes(process: psutil.Process) -> bool:
     return False
 
 
-async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
     async with asyncio.timeout(within):
         while not await condition():
             await asyncio.sleep(0.05)
 
 
-async def gone(process: psutil.Process, *, within: float = 10.0) -> None:
+async def until_gone(process: psutil.Process, *, within: float = 10.0) -> None:
     """Wait until the process ends."""
 
     async def is_gone() -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
-    await when(is_gone, within=within)
+    await until(is_gone, within=within)
 
 
 async def message_of(thread: Thread, sent: dict[str, str]) -> dict[str, object]:
-    return next(one for one in (await thread.snapshot())["messages"] if one["id"] == sent["assistantMessageId"])
+    return next(
+        message for message in (await thread.snapshot())["messages"] if message["id"] == sent["assistantMessageId"]
+    )
 
 
-async def begun(thread: Thread, sent: dict[str, str]) -> None:
+async def until_begun(thread: Thread, sent: dict[str, str]) -> None:
     """Wait until the answer has text."""
 
     async def has_text() -> bool:
         return bool(await thread.parts(sent["runId"]))
 
-    await when(has_text)
+    await until(has_text)
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ async def stage(database_url: str, tmp_path: Path, watchdog: float) -> AsyncIter
                 with ended(*stage.workers):
                     pass
                 for child in children:
-                    await gone(child)
+                    await until_gone(child)
     assert_verified({"DATABASE_URL": database_url})
     assert not [line for process in (server, *stage.workers) for line in process.crashes()]
 
@@ -175,19 +177,19 @@ async def stage(database_url: str, tmp_path: Path, watchdog: float) -> AsyncIter
 async def test_a_run_that_kills_its_executors_is_ended_in_a_child_process_and_others_finish(
     stage: Stage, poison: str
 ) -> None:
-    await stage.hire()
-    await stage.hire()
+    await stage.start_worker()
+    await stage.start_worker()
     threads = [await stage.thread() for _ in range(3)]
     async with stage.supervised():
         others = [(thread, await thread.send("/words=120 /pace=10")) for thread in threads]
         for thread, sent in others:
-            await begun(thread, sent)
+            await until_begun(thread, sent)
         bad = await stage.thread()
         sent = await bad.send(f"{poison} /words=3")
         await stage.child()
         pids = {worker.pid for worker in stage.workers}
         late = await stage.thread()
-        asked = await late.send("/words=20 /pace=20")
+        late_sent = await late.send("/words=20 /pace=20")
         run = await bad.ended(sent["runId"], within=90)
         assert (run["status"], run["finish"]["reason"]) == ("error", "error")
         assert text_of(await message_of(bad, sent)) == INTERRUPTED
@@ -195,8 +197,8 @@ async def test_a_run_that_kills_its_executors_is_ended_in_a_child_process_and_ot
         assert set(stage.exits) == {EXIT_CODE if poison == "/hold" else 7}
         # Its third process executed no other run.
         assert {worker.pid for worker in stage.workers} == pids
-        assert (await late.ended(asked["runId"], within=90))["status"] == "final"
-        assert notices(await message_of(late, asked)) == []
+        assert (await late.ended(late_sent["runId"], within=90))["status"] == "final"
+        assert notices(await message_of(late, late_sent)) == []
         for thread, other in others:
             assert (await thread.ended(other["runId"], within=120))["status"] == "final"
             assert text_of(await message_of(thread, other)) == numbered(120)
@@ -210,13 +212,13 @@ async def test_a_harmless_isolated_run_is_answered_and_the_next_one_is_not_isola
     thread = await stage.thread()
     sent = await thread.send("/words=30 /pace=20")
     await stage.lost(2)
-    worker = await stage.hire()
+    worker = await stage.start_worker()
     child = await stage.child()
     run = await thread.ended(sent["runId"])
     assert (run["status"], run["attempt"]) == ("final", 1)
     message = await message_of(thread, sent)
     assert (text_of(message), notices(message)) == (numbered(30), [])
-    await gone(child)
+    await until_gone(child)
     assert await stage.metric('khala_isolated_runs_ended_total{outcome="done"}') == 1
     assert await stage.metric('khala_runs_ended_total{outcome="final"}') == 1
     again = await thread.send("/words=3")
@@ -227,9 +229,9 @@ async def test_a_harmless_isolated_run_is_answered_and_the_next_one_is_not_isola
 
 async def test_isolated_runs_take_turns_and_delay_no_other_run(stage: Stage) -> None:
     suspects = [await stage.thread() for _ in range(4)]
-    asked = [(thread, await thread.send("/words=20 /pace=10")) for thread in suspects]
+    sends = [(thread, await thread.send("/words=20 /pace=10")) for thread in suspects]
     await stage.lost(2)
-    await stage.hire()
+    await stage.start_worker()
     await stage.child()
     innocent = await stage.thread()
     sent = await innocent.send("/words=3")
@@ -239,40 +241,40 @@ async def test_isolated_runs_take_turns_and_delay_no_other_run(stage: Stage) -> 
     async def all_ended() -> bool:
         nonlocal most
         most = max(most, len(stage.children()))
-        return all([(await thread.run(one["runId"]))["status"] == "final" for thread, one in asked])
+        return all([(await thread.run(sent["runId"]))["status"] == "final" for thread, sent in sends])
 
-    await when(all_ended)
+    await until(all_ended)
     assert most == 2
 
 
 @pytest.mark.parametrize("watchdog", [0.0])
 async def test_an_isolated_run_is_canceled_even_where_it_hangs(stage: Stage) -> None:
     calm, frozen = await stage.thread(), await stage.thread()
-    asked = await calm.send("/words=3 /hang=3")
+    calm_sent = await calm.send("/words=3 /hang=3")
     sent = await frozen.send("/sleep")
     await stage.lost(2)
-    await stage.hire()
-    await begun(calm, asked)
-    await when_hanging(stage)
+    await stage.start_worker()
+    await until_begun(calm, calm_sent)
+    await until_hanging(stage)
     children = stage.children()
     assert len(children) == 2
-    for thread, one in ((calm, asked), (frozen, sent)):
-        answer = await thread.http.post(f"/api/runs/{one['runId']}/cancel", headers=thread.headers)
+    for thread, response in ((calm, calm_sent), (frozen, sent)):
+        answer = await thread.http.post(f"/api/runs/{response['runId']}/cancel", headers=thread.headers)
         assert answer.status_code == 202
-    for thread, one in ((calm, asked), (frozen, sent)):
-        assert (await thread.ended(one["runId"]))["status"] == "canceled"
+    for thread, response in ((calm, calm_sent), (frozen, sent)):
+        assert (await thread.ended(response["runId"]))["status"] == "canceled"
     for child in children:
-        await gone(child)
+        await until_gone(child)
     assert stage.workers[0].log.read_text().count('"verdict": "cancel"') == 1
 
 
-async def when_hanging(stage: Stage) -> None:
+async def until_hanging(stage: Stage) -> None:
     """Wait until a child process has logged that it hangs."""
 
     async def hangs() -> bool:
         return "poison: /sleep" in stage.workers[0].log.read_text()
 
-    await when(hangs)
+    await until(hangs)
 
 
 async def test_an_isolated_run_waits_for_approval_and_continues_after_it(stage: Stage) -> None:
@@ -280,7 +282,7 @@ async def test_an_isolated_run_waits_for_approval_and_continues_after_it(stage: 
     await rules(thread, _all="ask")
     agent = await act(thread, f"{call('todo_add', text='x')} /say Finished.")
     await stage.lost(2)
-    worker = await stage.hire()
+    worker = await stage.start_worker()
     (card,) = await agent.until("blocked", within=PROMPTLY)
     assert (await agent.decide(card["toolCallId"], approved=True)).status_code == 200
     run = await agent.ended(within=PROMPTLY)
@@ -293,13 +295,13 @@ async def test_an_isolated_run_is_handed_over_when_its_worker_is_to_stop(stage: 
     thread = await stage.thread()
     sent = await thread.send("/words=60 /pace=10")
     await stage.lost(2)
-    worker = await stage.hire()
-    await begun(thread, sent)
+    worker = await stage.start_worker()
+    await until_begun(thread, sent)
     child = await stage.child()
     assert worker.kill(signal.SIGTERM) == 0
-    await gone(child)
+    await until_gone(child)
     assert (await thread.run(sent["runId"]))["status"] == "queued"
-    await stage.hire()
+    await stage.start_worker()
     run = await thread.ended(sent["runId"], within=PROMPTLY)
     assert (run["status"], run["attempt"]) == ("final", 2)
     message = await message_of(thread, sent)
@@ -310,12 +312,12 @@ async def test_a_killed_worker_ends_its_child_process_and_the_run_counts_no_loss
     thread = await stage.thread()
     sent = await thread.send("/words=60 /pace=10")
     await stage.lost(2)
-    worker = await stage.hire()
-    await begun(thread, sent)
+    worker = await stage.start_worker()
+    await until_begun(thread, sent)
     child = await stage.child()
     worker.kill()
-    await gone(child, within=2)
-    await stage.hire()
+    await until_gone(child, within=2)
+    await stage.start_worker()
     run = await thread.ended(sent["runId"], within=PROMPTLY)
     assert (run["status"], run["attempt"]) == ("final", 2)
     assert text_of(await message_of(thread, sent)) == numbered(60)
@@ -325,7 +327,7 @@ async def test_an_isolated_run_that_exhausts_memory_ends_and_its_worker_stays(st
     thread = await stage.thread()
     sent = await thread.send("/eat")
     await stage.lost(2)
-    worker = await stage.hire()
+    worker = await stage.start_worker()
     before = worker.pid
     run = await thread.ended(sent["runId"], within=PROMPTLY)
     assert run["status"] == "error"

@@ -53,13 +53,13 @@ def khala(shared: Cluster) -> Iterator[Cluster]:
 
 
 @contextlib.asynccontextmanager
-async def talking(url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def http_client(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
         yield http
 
 
 async def test_observers_of_all_processes_see_the_same_text(khala: Cluster) -> None:
-    async with talking(khala.url) as http, contextlib.AsyncExitStack() as stack:
+    async with http_client(khala.url) as http, contextlib.AsyncExitStack() as stack:
         thread = await Thread.create(http)
         urls = [khala.socket_url, khala.socket_url, *(web.socket_url for web in khala.webs)]
         following = [await stack.enter_async_context(Observer(url, thread).following()) for url in urls]
@@ -69,37 +69,37 @@ async def test_observers_of_all_processes_see_the_same_text(khala: Cluster) -> N
         assert (await stream.frame())["type"] == "snapshot"
         sent = await thread.send(f"/words={WORDS} /pace=40")
         answer = sent["assistantMessageId"]
-        said = ""
-        while numbered(WORDS) != said:
-            said += "".join(part["data"].get("text", "") for part in (await stream.frame())["parts"])
+        text = ""
+        while numbered(WORDS) != text:
+            text += "".join(part["data"].get("text", "") for part in (await stream.frame())["parts"])
             # nginx does not buffer the stream.
-            assert said.count(" ") > WORDS / 2 or (await thread.run(sent["runId"]))["status"] != "final"
+            assert text.count(" ") > WORDS / 2 or (await thread.run(sent["runId"]))["status"] != "final"
         for observer in following:
             await observer.until(lambda view: answer in view.finished)
         assert {observer.view.text(answer) for observer in following} == {numbered(WORDS)}
         late = await stack.enter_async_context(Observer(khala.socket_url, thread).following())
         await late.until(lambda view: view.text(answer) == numbered(WORDS))
-    asked = khala.front.access.read_text()
-    assert all(f"127.0.0.1:{web.port}" in asked for web in khala.webs)
-    assert thread.key not in asked
+    access_log = khala.front.access.read_text()
+    assert all(f"127.0.0.1:{web.port}" in access_log for web in khala.webs)
+    assert thread.key not in access_log
 
 
 async def test_each_worker_adds_its_slots(khala: Cluster) -> None:
-    async with talking(khala.url) as http:
+    async with http_client(khala.url) as http:
         threads = [await Thread.create(http) for _ in range(3 * SLOTS)]
         runs = [(thread, (await thread.send("/hang=1"))["runId"]) for thread in threads]
-        await _at_work(runs, 2 * SLOTS)
+        await _until_running(runs, 2 * SLOTS)
         await asyncio.to_thread(khala.workers[1].kill, signal.SIGTERM)
         # Its runs are handed over, and wait for a free slot.
-        await _at_work(runs, SLOTS)
+        await _until_running(runs, SLOTS)
         await asyncio.to_thread(khala.start_missing)
-        await _at_work(runs, 2 * SLOTS)
+        await _until_running(runs, 2 * SLOTS)
         for thread, run_id in runs:
             await http.post(f"/api/runs/{run_id}/cancel", headers=thread.headers)
             await thread.ended(run_id)
 
 
-async def _at_work(runs: list[tuple[Thread, str]], count: int) -> None:
+async def _until_running(runs: list[tuple[Thread, str]], count: int) -> None:
     """Wait until so many runs are executed at once, and check that the number stays the same."""
     async with asyncio.timeout(30):
         steady = 0
@@ -112,7 +112,7 @@ async def _at_work(runs: list[tuple[Thread, str]], count: int) -> None:
 
 
 async def test_nginx_passes_the_largest_bodies_and_the_client_address(khala: Cluster) -> None:
-    async with talking(khala.url) as http:
+    async with http_client(khala.url) as http:
         thread = await Thread.create(http)
         blobs = f"/api/threads/{thread.id}/blobs"
         taken = await http.post(blobs, content=b"a" * (2 << 20), headers=thread.headers)
@@ -120,8 +120,8 @@ async def test_nginx_passes_the_largest_bodies_and_the_client_address(khala: Clu
         for path, size in ((f"/api/threads/{thread.id}/send", (1 << 20) + 1), (blobs, (20 << 20) + 1)):
             refused = await http.post(path, content=b"a" * size, headers=thread.headers)
             assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
-        asked = await http.post("/v1/chat/completions", content=b"a" * ((8 << 20) + 1))
-        assert (asked.status_code, asked.json()["error"]["code"]) == (413, "payload_too_large")
+        too_large = await http.post("/v1/chat/completions", content=b"a" * ((8 << 20) + 1))
+        assert (too_large.status_code, too_large.json()["error"]["code"]) == (413, "payload_too_large")
         forged = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
         account = {"email": f"{uuid.uuid4()}@example.com", "password": "en taro adun"}
         made = await http.post("/api/auth/register", json=account, headers=forged)
@@ -135,7 +135,7 @@ def _ended(answer: str, view: View) -> bool:
     return answer in view.finished
 
 
-class Speaker:
+class RetryingClient:
     """A client that keeps sending through nginx, and retries as the protocol permits."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -145,7 +145,7 @@ class Speaker:
         self.repeated = 0
         self.thread: Thread | None = None
 
-    async def speak(self, khala: Cluster, enough: asyncio.Event) -> None:
+    async def keep_sending(self, khala: Cluster, enough: asyncio.Event) -> None:
         """Send, wait for the end, compare the views of two observers with the stored thread, and send again."""
         body = {"id": str(uuid.uuid4()), "anonKey": uuid.uuid4().hex * 2}
         await self._asked("POST", "/api/threads", body)
@@ -153,8 +153,8 @@ class Speaker:
         one, other = (Observer(khala.socket_url, self.thread) for _ in range(2))
         async with one.following(), other.following():
             while not enough.is_set():
-                said = {"text": f"/words={LONGER} /pace=60", "messageId": str(uuid.uuid4())}
-                sent = await self._asked("POST", f"/api/threads/{self.thread.id}/send", said)
+                message = {"text": f"/words={LONGER} /pace=60", "messageId": str(uuid.uuid4())}
+                sent = await self._asked("POST", f"/api/threads/{self.thread.id}/send", message)
                 answer = sent["assistantMessageId"]
                 self.sent.append(answer)
                 for observer in (one, other):
@@ -162,8 +162,8 @@ class Speaker:
                     assert observer.view.text(answer) == numbered(LONGER)
                 stored = await self._asked("GET", f"/api/runs/{sent['runId']}/parts?limit=1000")
                 assert "".join(part["data"].get("text", "") for part in stored["items"]) == numbered(LONGER)
-        told = [message["id"] for message in one.view.messages.values() if message["role"] == "assistant"]
-        assert len(told) == len(self.sent) + 1, "the welcome, and one answer for each send"
+        answers = [message["id"] for message in one.view.messages.values() if message["role"] == "assistant"]
+        assert len(answers) == len(self.sent) + 1, "the welcome, and one answer for each send"
 
     async def _asked(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The response, retried on 503 and on connection errors, which are all that a client may see of a restart."""
@@ -182,10 +182,10 @@ class Speaker:
 @pytest.mark.timeout(300)
 async def test_a_rolling_restart_under_load_loses_nothing(khala: Cluster) -> None:
     enough = asyncio.Event()
-    async with talking(khala.url) as http, asyncio.TaskGroup() as tasks:
-        speakers = [Speaker(http) for _ in range(3)]
+    async with http_client(khala.url) as http, asyncio.TaskGroup() as tasks:
+        speakers = [RetryingClient(http) for _ in range(3)]
         for speaker in speakers:
-            tasks.create_task(speaker.speak(khala, enough))
+            tasks.create_task(speaker.keep_sending(khala, enough))
         for process in khala.processes:
             await asyncio.to_thread(khala.restart, process)
             began = [len(speaker.sent) for speaker in speakers]
@@ -201,7 +201,7 @@ async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_th
     one.kill(signal.SIGTERM)
     one.env["KHALA_DRAIN_SECONDS"] = "3"
     await asyncio.to_thread(khala.start_missing)
-    async with talking(khala.url) as http, talking(one.url) as directly:
+    async with http_client(khala.url) as http, http_client(one.url) as directly:
         thread = await Thread.create(directly)
         async with Observer(one.socket_url, thread).following() as observer:
             await observer.until(lambda view: view.revision is not None)
@@ -221,7 +221,7 @@ async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_th
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["content-type"] == "application/problem+json"
         assert refused.json()["code"] == "unavailable"
-        asked = await http.post("/v1/chat/completions", json={})
-        assert (asked.status_code, asked.headers["x-should-retry"]) == (503, "false")
-        assert asked.json()["error"]["code"] == "unavailable"
+        too_large = await http.post("/v1/chat/completions", json={})
+        assert (too_large.status_code, too_large.headers["x-should-retry"]) == (503, "false")
+        assert too_large.json()["error"]["code"] == "unavailable"
     del one.env["KHALA_DRAIN_SECONDS"]

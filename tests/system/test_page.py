@@ -23,14 +23,14 @@ def test_two_pages_on_one_thread_show_the_same_text_while_it_streams_and_after(
     browser: BrowserContext, chat: Chat
 ) -> None:
     other = Chat(browser, chat.url)
-    for one in (chat, other):
-        one.record()
+    for each_chat in (chat, other):
+        each_chat.record()
     chat.send("/words=200 /pace=100")
     chat.wait_for_end()
     other.wait_for_end()
-    for one in (chat, other):
-        assert len(one.recorded()) > 2
-        assert all(words(200).startswith(text) for text in one.recorded())
+    for each_chat in (chat, other):
+        assert len(each_chat.recorded()) > 2
+        assert all(words(200).startswith(text) for text in each_chat.recorded())
     assert chat.text() == other.text() == words(200)
 
 

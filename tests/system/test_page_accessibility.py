@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import expect
 
-from tests.system.browser import Chat, opened
+from tests.system.browser import Chat, open_card
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -19,21 +19,23 @@ RICH = (
 )
 
 
-def found(chat: Chat) -> list[str]:
+def axe_violations(chat: Chat) -> list[str]:
     """The violations that axe finds on the page, after all animations have ended."""
     chat.page.evaluate(AXE.read_text())
     chat.page.wait_for_function(STILL)
     script = "(tags) => axe.run(document, { runOnly: tags }).then(({ violations }) => violations)"
     violations: list[dict[str, Any]] = chat.page.evaluate(script, RULES)
     return [
-        f"{one['id']}: {node['html'][:200]} ({node['failureSummary']})" for one in violations for node in one["nodes"]
+        f"{violation['id']}: {node['html'][:200]} ({node['failureSummary']})"
+        for violation in violations
+        for node in violation["nodes"]
     ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, scheme: Literal["light", "dark"]) -> None:
     chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    assert found(chat) == []
+    assert axe_violations(chat) == []
     chat.send(RICH)
     chat.wait_for_end()
     chat.with_autopilot()
@@ -42,14 +44,14 @@ def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, sche
     )
     expect(chat.card("delete_file")).to_have_attribute("data-state", "blocked")
     chat.card("delete_file").get_by_role("button", name="Edit arguments").click()
-    assert found(chat) == []
+    assert axe_violations(chat) == []
     chat.button("Stop").click()
     chat.wait_for_end()
     head = chat.page.locator(".group-head").first
     expect(head).to_have_attribute("aria-expanded", "false")
     head.click()
-    opened(chat.card("write_file"))
-    assert found(chat) == []
+    open_card(chat.card("write_file"))
+    assert axe_violations(chat) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -57,7 +59,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
     chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     chat.button("Sign in").first.click()
     expect(chat.page.get_by_role("dialog")).to_be_visible()
-    assert found(chat) == []
+    assert axe_violations(chat) == []
     chat.page.keyboard.press("Escape")
     chat.register("ada@example.com", "Ada")
     chat.share("Can view")
@@ -65,7 +67,7 @@ def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "d
     for role, name in opens:
         chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
         expect(chat.page.get_by_role("dialog")).to_be_visible()
-        assert found(chat) == [], name
+        assert axe_violations(chat) == [], name
         chat.page.keyboard.press("Escape")
         expect(chat.page.get_by_role("dialog")).to_have_count(0)
 
@@ -104,7 +106,7 @@ def test_the_beginning_and_the_end_of_an_answer_are_announced_and_no_token(chat:
     )
     chat.send("/words=150 /pace=100")
     chat.wait_for_end()
-    heard = [text for text in chat.page.evaluate("window.heard") if text]
-    assert 1 <= len(heard) <= 4
-    assert "word1 word2" in heard[-1]
+    announced = [text for text in chat.page.evaluate("window.heard") if text]
+    assert 1 <= len(announced) <= 4
+    assert "word1 word2" in announced[-1]
     assert chat.page.locator("#messages [aria-live]:not([aria-live=off])").count() == 0

@@ -51,24 +51,24 @@ def options_of(request: Request) -> dict[str, Any]:
 
 def sent_options(chat: Chat, text: str) -> dict[str, Any]:
     """Send a message; returns the options in the request."""
-    with chat.page.expect_request("**/send") as asked:
+    with chat.page.expect_request("**/send") as request_info:
         chat.send(text)
-    return options_of(asked.value)
+    return options_of(request_info.value)
 
 
 def bar(chat: Chat) -> Locator:
     return chat.page.get_by_role("region", name="Run", exact=True)
 
 
-def wait_for_kept(chat: Chat, store: str, word: str, *, there: bool = True) -> None:
+def wait_for_kept(chat: Chat, store: str, word: str, *, present: bool = True) -> None:
     """Wait until the agent worker's store contains the word, or does not."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while (word in chat.page.evaluate(KEPT, store)) != there:
-        assert time.monotonic() < deadline, f"{word!r} is {'not ' if there else ''}stored"
+    while (word in chat.page.evaluate(KEPT, store)) != present:
+        assert time.monotonic() < deadline, f"{word!r} is {'not ' if present else ''}stored"
         chat.page.wait_for_timeout(100)
 
 
-def found(chat: Chat, words: str) -> Locator:
+def search_results(chat: Chat, words: str) -> Locator:
     """The results of the search in messages."""
     chat.page.get_by_role("searchbox", name="Search messages").fill(words)
     expect(chat.page.locator("#search [role=status]")).to_have_text(re.compile("found$"))
@@ -123,7 +123,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Control+k")
     # Starts the worker, because the page waits only briefly for its estimate.
-    expect(found(chat, "nothing yet")).to_have_count(0)
+    expect(search_results(chat, "nothing yet")).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
     task = "Review the changes in this code for bugs /call todo_list {}"
     field = chat.page.get_by_label("Message", exact=True)
@@ -247,9 +247,9 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     chat.wait_for_end()
     wait_for_kept(chat, "messages", "giraffes")
     chat.page.keyboard.press("Control+k")
-    expect(found(chat, "giraf").first).to_contain_text("And giraffes?")
+    expect(search_results(chat, "giraf").first).to_contain_text("And giraffes?")
     browser.set_offline(True)
-    best = found(chat, "word30").first
+    best = search_results(chat, "word30").first
     expect(best).to_contain_text("Where do zebras drink?")
     expect(best.locator("mark")).to_have_text("word30")
     best.click()
@@ -259,11 +259,11 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     browser.set_offline(False)
     expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
     chat.sign_out()
-    wait_for_kept(chat, "messages", "giraffes", there=False)
+    wait_for_kept(chat, "messages", "giraffes", present=False)
     assert "zebras" not in chat.page.evaluate(KEPT, "messages")
     chat.page.keyboard.press("Control+k")
     for words in ("zebras", "word30", "giraffes"):
-        expect(found(chat, words)).to_have_count(0)
+        expect(search_results(chat, words)).to_have_count(0)
 
 
 def test_messages_that_a_reset_removed_unseen_are_not_found_any_more(chat: Chat) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import BrowserContext, Locator, expect
 
-from tests.system.browser import Chat, another, words
+from tests.system.browser import Chat, another_browser, words
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,10 +48,10 @@ def test_an_edited_question_starts_a_branch_that_survives_a_reload(browser: Brow
     chat.page.locator(".message.user").first.get_by_role("button", name="Previous version").click()
     expect(questions(chat)).to_have_text(["first /words=10", "second /words=20"])
     chat.page.wait_for_function("() => document.querySelectorAll('.message').length === 5")
-    viewer = Chat(another(browser), chat.share("Can view"))
-    for one in (chat, viewer):
-        one.page.reload()
-        expect(questions(one)).to_have_text(["first /words=10", "second /words=20"])
+    viewer = Chat(another_browser(browser), chat.share("Can view"))
+    for each_chat in (chat, viewer):
+        each_chat.page.reload()
+        expect(questions(each_chat)).to_have_text(["first /words=10", "second /words=20"])
     chat.send("third /words=5")
     chat.wait_for_end()
     expect(questions(chat)).to_have_text(["first /words=10", "second /words=20", "third /words=5"])

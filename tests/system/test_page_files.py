@@ -7,7 +7,7 @@ import zlib
 import pytest
 from playwright.sync_api import BrowserContext, FilePayload, expect
 
-from tests.system.browser import Chat, another, opened
+from tests.system.browser import Chat, another_browser, open_card
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -32,7 +32,7 @@ def test_a_large_output_is_searched_and_downloaded(chat: Chat) -> None:
     heads = chat.page.locator(".group-head")
     expect(heads.last).to_have_attribute("aria-expanded", "false")
     heads.last.click()
-    result = opened(chat.card("read_file")).get_by_role("group", name="Result")
+    result = open_card(chat.card("read_file")).get_by_role("group", name="Result")
     expect(result).to_contain_text("kB")
     result.get_by_role("button", name="Last lines").click()
     expect(result.locator(".blob-line").last).to_contain_text("line 600 of")
@@ -66,19 +66,19 @@ def test_files_are_uploaded_refused_removed_sent_shown_and_downloaded(browser: B
     chat.button("Remove odd.bin").click()
     expect(chips).to_have_count(2)
     expect(chips.filter(has_text="Uploading")).to_have_count(0)
-    viewer = Chat(another(browser), chat.share("Can view"))
+    viewer = Chat(another_browser(browser), chat.share("Can view"))
     chat.page.get_by_label("Message", exact=True).focus()
     chat.page.keyboard.press("Enter")
     chat.wait_for_end()
     expect(chips).to_have_count(0)
     assert "notes.txt" in chat.stored_text()
     chat.page.reload()
-    for one in (chat, viewer):
-        question = one.page.locator(".message.user").last
+    for each_chat in (chat, viewer):
+        question = each_chat.page.locator(".message.user").last
         question.scroll_into_view_if_needed()  # images are loaded lazily
         expect(question.get_by_role("img", name="dot.png")).to_be_visible()
         assert question.locator("img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 40
-        with one.page.expect_download() as download:
+        with each_chat.page.expect_download() as download:
             question.get_by_role("button", name="notes.txt").click()
         assert download.value.suggested_filename == "notes.txt"
         assert download.value.path().read_bytes() == b"remember the milk\n"

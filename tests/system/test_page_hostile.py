@@ -5,8 +5,8 @@ import json
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.system.browser import PASSWORD, Chat, another
-from tests.system.test_page_network import kept
+from tests.system.browser import PASSWORD, Chat, another_browser
+from tests.system.test_page_network import stored_data
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -46,7 +46,7 @@ def test_an_unsent_message_of_one_account_is_not_sent_by_the_next_one(browser: B
     chat.wait_for_end()
     chat.register("owner@example.com", "Owner")
     link = chat.share("Can edit")
-    ada_browser = another(browser)
+    ada_browser = another_browser(browser)
     ada = Chat(ada_browser, link)
     ada.register("ada@example.com", "Ada")
     ada.page.evaluate(UNSENT)
@@ -55,13 +55,13 @@ def test_an_unsent_message_of_one_account_is_not_sent_by_the_next_one(browser: B
     ada.page.close()
     other = ada_browser.new_page()
     other.goto(f"{link.partition('/t/')[0]}/web/icon.svg")
-    assert "a word of Ada's" in kept(other)
+    assert "a word of Ada's" in stored_data(other)
     other.evaluate(NEXT_ONE, PASSWORD)
     bob = Chat(ada_browser, link)
     expect(bob.page.get_by_title("Your account")).to_be_visible()
     bob.send("a word of Bob's")
     bob.wait_for_end()
-    said = json.dumps(chat.stored())
-    assert "a word of Bob's" in said
-    assert "a word of Ada's" not in said
-    assert "a word of Ada's" not in kept(bob.page)
+    stored = json.dumps(chat.stored())
+    assert "a word of Bob's" in stored
+    assert "a word of Ada's" not in stored
+    assert "a word of Ada's" not in stored_data(bob.page)

@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support.forwarder import Forwarder, forwarder
 from tests.support.server import Server
-from tests.system.browser import PATIENCE_MS, Chat, a_browser, words
+from tests.system.browser import PATIENCE_MS, Chat, new_browser, words
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -47,22 +47,22 @@ OVERHEAR = """() => {
 """From now on, remember what the page tells its workers."""
 
 
-def kept(page: Page) -> str:
+def stored_data(page: Page) -> str:
     """All content of the browser's databases."""
     text: str = page.evaluate(KEPT)
     return text
 
 
-def keeps(page: Page, text: str) -> None:
+def wait_until_stored(page: Page, text: str) -> None:
     """Wait until the page has stored this text and can be opened without its server."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while text not in kept(page):
+    while text not in stored_data(page):
         assert time.monotonic() < deadline, f"{text!r} was not stored"
         page.wait_for_timeout(100)
     page.wait_for_function("navigator.serviceWorker.controller !== null")
 
 
-def cut(page: Page, way: Forwarder) -> None:
+def drop_connections(page: Page, way: Forwarder) -> None:
     """Drop the page's connections, once it has any."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while way.cut() == 0:
@@ -71,30 +71,30 @@ def cut(page: Page, way: Forwarder) -> None:
 
 
 @pytest.fixture
-def way(server: Server) -> Iterator[Forwarder]:
+def network(server: Server) -> Iterator[Forwarder]:
     with forwarder(server.port) as way:
         yield way
 
 
 @pytest.fixture
-def browser(way: Forwarder) -> Iterator[BrowserContext]:
+def browser(network: Forwarder) -> Iterator[BrowserContext]:
     """As in `test_page`: started for each test, but with the service worker."""
-    with a_browser(service_workers="allow") as context:
+    with new_browser(service_workers="allow") as context:
         yield context
 
 
 @pytest.fixture
-def chat(browser: BrowserContext, way: Forwarder) -> Chat:
-    return Chat(browser, way.url)
+def chat(browser: BrowserContext, network: Forwarder) -> Chat:
+    return Chat(browser, network.url)
 
 
 def test_three_lost_connections_and_a_restart_in_mid_stream_keep_the_text_exact(
-    chat: Chat, way: Forwarder, server: Server
+    chat: Chat, network: Forwarder, server: Server
 ) -> None:
     chat.send("/words=400 /pace=50")
     for word in (20, 60, 100):
         chat.wait_for_word(f"word{word}")
-        cut(chat.page, way)
+        drop_connections(chat.page, network)
     chat.wait_for_word("word140")
     server.restart()
     chat.wait_for_end()
@@ -102,14 +102,14 @@ def test_three_lost_connections_and_a_restart_in_mid_stream_keep_the_text_exact(
     assert chat.text() == chat.stored_text()
 
 
-def test_an_interrupted_answer_is_shown_as_such_and_continues_later(chat: Chat, way: Forwarder) -> None:
+def test_an_interrupted_answer_is_shown_as_such_and_continues_later(chat: Chat, network: Forwarder) -> None:
     chat.send("/words=5000 /pace=40")
     chat.wait_for_word("word20")
-    way.down()
+    network.down()
     expect(chat.answer).to_have_attribute("data-state", "interrupted")
     expect(chat.answer.get_by_text("Interrupted")).to_be_visible()
     shown = len(chat.text().split())
-    way.up()
+    network.up()
     chat.wait_for_word(f"word{shown + 1}")
     chat.button("Stop").click()
     chat.wait_for_end()
@@ -117,42 +117,42 @@ def test_an_interrupted_answer_is_shown_as_such_and_continues_later(chat: Chat, 
     assert words(5000).startswith(chat.text())
 
 
-def test_a_message_written_during_an_outage_is_sent_once_after_it(chat: Chat, way: Forwarder) -> None:
+def test_a_message_written_during_an_outage_is_sent_once_after_it(chat: Chat, network: Forwarder) -> None:
     chat.send("/words=10")
     chat.wait_for_end()
-    way.down()
+    network.down()
     chat.send("later /words=20")
     expect(chat.page.locator(".message.user").last).to_have_attribute("data-state", re.compile("sending|queued"))
-    way.up()
+    network.up()
     chat.wait_for_end()
     assert chat.text() == words(20)
     assert [message["role"] for message in chat.stored()["messages"]] == ["assistant"] + ["user", "assistant"] * 2
 
 
 def test_a_message_that_waits_survives_the_closing_of_its_tab(
-    browser: BrowserContext, chat: Chat, way: Forwarder
+    browser: BrowserContext, chat: Chat, network: Forwarder
 ) -> None:
     chat.send("/words=10")
     chat.wait_for_end()
-    keeps(chat.page, "word10")
-    way.down()
+    wait_until_stored(chat.page, "word10")
+    network.down()
     chat.send("later /words=20")
     chat.page.close()
     again = browser.new_page()
     again.goto(chat.url)
     expect(again.locator(".message.user .content")).to_have_text(["/words=10", "later /words=20"])
-    way.up()
+    network.up()
     expect(again.locator(".message.assistant").last).to_contain_text("word20")
     expect(again.locator(".message")).to_have_count(5)
 
 
 def test_the_page_opens_without_its_server_and_shows_stored_messages(
-    browser: BrowserContext, chat: Chat, way: Forwarder
+    browser: BrowserContext, chat: Chat, network: Forwarder
 ) -> None:
     chat.send("/words=40")
     chat.wait_for_end()
-    keeps(chat.page, "word40")
-    way.down()
+    wait_until_stored(chat.page, "word40")
+    network.down()
     chat.page.reload()
     expect(chat.answer).to_contain_text("word40")
     assert chat.text() == words(40)
@@ -160,7 +160,7 @@ def test_the_page_opens_without_its_server_and_shows_stored_messages(
     chat.page.evaluate(OVERHEAR)
     chat.button("Retry now").click()
     assert "wake" in chat.page.evaluate("window.told")
-    way.up()
+    network.up()
     expect(chat.page.locator("body")).to_have_attribute("data-connection", "live")
 
 
@@ -168,6 +168,6 @@ def test_signing_out_deletes_the_offline_data(chat: Chat) -> None:
     chat.register("ada@example.com", "Ada")
     chat.send("secret /words=10")
     chat.wait_for_end()
-    keeps(chat.page, "secret")
+    wait_until_stored(chat.page, "secret")
     chat.sign_out()
-    assert "secret" not in kept(chat.page)
+    assert "secret" not in stored_data(chat.page)

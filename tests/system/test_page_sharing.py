@@ -9,7 +9,7 @@ from tests.support.archives import files_of
 from tests.support.oidc.provider import SECRET, running
 from tests.support.server import Server as Process
 from tests.support.server import ended
-from tests.system.browser import Chat, Server, another, words
+from tests.system.browser import Chat, Server, another_browser, words
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,7 +26,7 @@ def test_registering_in_mid_stream_keeps_the_answer_going_and_the_chat_in_every_
     assert chat.is_writing()
     assert words(5000).startswith(chat.text())
     expect(chat.listed("Count for me")).to_contain_text("Writing")
-    elsewhere = Chat(another(browser), server.url)
+    elsewhere = Chat(another_browser(browser), server.url)
     elsewhere.sign_in(ADA)
     expect(elsewhere.listed("Count for me")).to_contain_text("Writing")
     chat.button("Stop").click()
@@ -49,7 +49,7 @@ def test_a_chat_of_another_browser_of_the_account_is_unread_until_it_is_looked_a
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
-    elsewhere = Chat(another(browser), server.url)
+    elsewhere = Chat(another_browser(browser), server.url)
     elsewhere.sign_in(ADA)
     chat.send("Good morning /words=20")
     chat.wait_for_end()
@@ -77,11 +77,11 @@ def test_all_tabs_of_a_browser_continue_when_one_of_them_registers(browser: Brow
     other.wait_for_word("word10")
     chat.register(ADA, "Ada")
     expect(other.page.get_by_title("Your account")).to_be_visible()
-    for one in (chat, other):
-        one.wait_for_end()
-        assert one.text() == words(300)
-        expect(one.listed("First")).to_be_visible()
-        expect(one.page.get_by_text("Only in this browser")).to_have_count(0)
+    for each_chat in (chat, other):
+        each_chat.wait_for_end()
+        assert each_chat.text() == words(300)
+        expect(each_chat.listed("First")).to_be_visible()
+        expect(each_chat.page.get_by_text("Only in this browser")).to_have_count(0)
     assert chat.complaints == other.complaints == []
 
 
@@ -91,8 +91,8 @@ def test_a_login_at_the_provider_asks_once_whether_to_add_the_chats_of_this_brow
     server = Process(tmp_path / "server.log", {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"})
     callback, home = f"{server.url}/api/auth/oidc/callback", f"{server.url}/"
     with running(callbacks=(callback,), signed_out=(home,)) as provider, ended(server):
-        told = {"ISSUER": provider.issuer, "CLIENT_ID": "khala", "CLIENT_SECRET": SECRET, "NAME": "Example"}
-        server.env |= {f"KHALA_OIDC_{name}": value for name, value in told.items()}
+        settings = {"ISSUER": provider.issuer, "CLIENT_ID": "khala", "CLIENT_SECRET": SECRET, "NAME": "Example"}
+        server.env |= {f"KHALA_OIDC_{name}": value for name, value in settings.items()}
         server.start()
         _comes_back_from_elsewhere(Chat(browser, server.url))
 
@@ -161,7 +161,7 @@ def test_a_viewer_by_link_follows_live_cannot_write_and_loses_access_when_it_is_
     browser: BrowserContext, chat: Chat
 ) -> None:
     link = chat.share(LOOK_ON)
-    viewer = Chat(another(browser), link)
+    viewer = Chat(another_browser(browser), link)
     expect(viewer.page.get_by_text("View only")).to_be_visible()
     expect(viewer.page.get_by_label("Message", exact=True)).to_be_hidden()
     assert "share=" not in viewer.url
@@ -198,7 +198,7 @@ def test_a_refusal_to_share_is_shown_in_the_dialog(chat: Chat) -> None:
 
 def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:
     chat.register(ADA, "Ada Lovelace")
-    guest = Chat(another(browser), chat.share(WRITE))
+    guest = Chat(another_browser(browser), chat.share(WRITE))
     expect(guest.page.get_by_title("Ada Lovelace is here")).to_be_visible()
     expect(chat.page.get_by_title("Guest is here")).to_be_visible()
     expect(chat.page.locator("#present li")).to_have_count(1)
@@ -239,7 +239,7 @@ def test_an_editor_by_link_writes_and_each_sees_the_others_name(browser: Browser
     chat.register(ADA, "Ada")
     chat.send("Mine /words=5")
     chat.wait_for_end()
-    editor = Chat(another(browser), chat.share(WRITE))
+    editor = Chat(another_browser(browser), chat.share(WRITE))
     expect(editor.page.locator(".user .author")).to_have_text(["Ada"])
     editor.send("Theirs /words=7")
     editor.wait_for_end()
@@ -257,7 +257,7 @@ def test_a_guest_with_an_account_adds_a_shared_chat_to_the_list_and_keeps_it_wit
     chat.register(ADA, "Ada")
     chat.send("Plans /words=5")
     chat.wait_for_end()
-    guest = Chat(another(browser), chat.share(LOOK_ON))
+    guest = Chat(another_browser(browser), chat.share(LOOK_ON))
     guest.register(BOB, "Bob")
     guest.button("Add to my chats").click()
     expect(guest.button("Add to my chats")).to_be_hidden()
@@ -279,7 +279,7 @@ def test_a_chat_can_be_renamed_and_deleted_in_the_list_of_every_browser(
     chat.register(ADA, "Ada")
     chat.send("Old name /words=5")
     chat.wait_for_end()
-    elsewhere = Chat(another(browser), server.url)
+    elsewhere = Chat(another_browser(browser), server.url)
     elsewhere.sign_in(ADA)
     chat.listed("Old name").hover()
     chat.page.get_by_role("button", name="Rename Old name").click()
@@ -300,7 +300,7 @@ def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
-    elsewhere = Chat(another(browser), server.url)
+    elsewhere = Chat(another_browser(browser), server.url)
     elsewhere.sign_in(ADA)
     chat.page.get_by_title("Your account").click()
     dialog = chat.page.get_by_role("dialog")
@@ -311,10 +311,10 @@ def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
     expect(dialog.get_by_text("A script")).to_be_visible()
     token = dialog.get_by_label("Copy it now").input_value()
     me = f"{server.url}/api/threads"
-    assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 200
+    assert another_browser(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 200
     dialog.get_by_role("button", name="Revoke A script").click()
     expect(dialog.get_by_role("button", name="Revoke A script")).to_have_count(0)
-    assert another(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
+    assert another_browser(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
     dialog.locator("#account-sessions").get_by_role("button").click()
     expect(elsewhere.button("Sign in").first).to_be_visible()
     dialog.get_by_label("Current password").fill("en taro adun")
@@ -346,7 +346,7 @@ def test_an_invited_person_reads_the_chat_and_accepts_and_its_owner_sees_the_sta
     chat.register(ADA, "Ada")
     chat.send("Plans /words=5")
     chat.wait_for_end()
-    guest = Chat(another(browser), server.url)
+    guest = Chat(another_browser(browser), server.url)
     guest.register(BOB, "Bob")
     invite(chat, guest, server, "editor")
     invitations = guest.page.get_by_role("region", name="Invitations")
@@ -376,7 +376,7 @@ def test_declined_and_withdrawn_invitations_leave_nothing_behind(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
-    guest = Chat(another(browser), server.url)
+    guest = Chat(another_browser(browser), server.url)
     guest.register(BOB, "Bob")
     invitations = guest.page.get_by_role("region", name="Invitations")
     invite(chat, guest, server, "viewer")
@@ -390,25 +390,25 @@ def test_declined_and_withdrawn_invitations_leave_nothing_behind(
     invitations.get_by_role("button", name="Decline invitation").click()
     expect(invitations).to_have_count(0)
     found = chat.page.request.get(f"{server.url}/api/threads/{thread_id}/members").json()["items"]
-    assert [(one["name"], one["status"]) for one in found] == [("Ada", "member")]
+    assert [(result["name"], result["status"]) for result in found] == [("Ada", "member")]
 
 
 def test_only_the_requester_of_a_call_can_edit_it(browser: BrowserContext, chat: Chat, server: Server) -> None:
     chat.register(ADA, "Ada")
     chat.send("Plans /words=5")
     chat.wait_for_end()
-    guest = Chat(another(browser), server.url)
+    guest = Chat(another_browser(browser), server.url)
     guest.register(BOB, "Bob")
     invite(chat, guest, server, "editor")
     guest.page.get_by_role("button", name="Accept invitation").click()
     expect(guest.answer).to_contain_text("word5")
     guest.with_autopilot()
-    with chat.page.expect_response(lambda response: response.url.endswith("/approvals")) as told:
+    with chat.page.expect_response(lambda response: response.url.endswith("/approvals")) as response_info:
         guest.send('/call delete_file {"path": "a.txt"} /say Over.')
     expect(guest.card("delete_file").get_by_role("button", name="Edit arguments")).to_be_visible()
     card = chat.card("delete_file")
     expect(card.get_by_role("button", name="Approve")).to_be_visible()
-    assert "mayEdit" not in told.value.json()["items"][0]
+    assert "mayEdit" not in response_info.value.json()["items"][0]
     chat.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     expect(card.get_by_role("button", name="Edit arguments")).to_have_count(0)
     card.get_by_role("button", name="Approve").click()

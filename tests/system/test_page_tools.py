@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expe
 from tests.support.delayed_server import delayed_server
 from tests.support.server import Server as Process
 from tests.support.server import ended
-from tests.system.browser import Chat, another, opened
+from tests.system.browser import Chat, another_browser, open_card
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -31,7 +31,7 @@ def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
         yield process
 
 
-def asked(chat: Chat) -> Locator:
+def blocked_card(chat: Chat) -> Locator:
     """A card of the newest answer that waits for approval; the file that the call deletes exists."""
     chat.with_autopilot()
     chat.send(ASKS)
@@ -72,14 +72,14 @@ def test_a_group_that_the_person_opened_again_stays_open_and_a_card_opens_by_key
     body = chat.card("write_file").locator(".card-body")
     expect(body.get_by_role("group", name="Arguments")).to_contain_text('"path": "a.txt"')
     expect(body.get_by_role("group", name="Result")).to_contain_text("Wrote 2 bytes to a.txt.")
-    expect(opened(chat.card("todo_list")).get_by_role("group", name="Result")).to_contain_text('"todos": []')
+    expect(open_card(chat.card("todo_list")).get_by_role("group", name="Result")).to_contain_text('"todos": []')
     chat.page.wait_for_timeout(2500)
     expect(head).to_have_attribute("aria-expanded", "true")
     expect(body).to_be_visible()
 
 
 def test_an_approved_call_is_made(chat: Chat) -> None:
-    waiting = asked(chat)
+    waiting = blocked_card(chat)
     expect(waiting.get_by_role("group")).to_contain_text('"path": "a.txt"')
     expect(chat.page.get_by_role("status").filter(has_text="delete_file needs approval.")).to_have_count(1)
     expect(chat.answer.locator(".foot")).to_contain_text("Step 2 of 20 · waiting for approval")
@@ -96,7 +96,7 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
 
 
 def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
-    waiting = asked(chat)
+    waiting = blocked_card(chat)
     waiting.get_by_label("Reason").fill("it is mine")
     waiting.get_by_role("button", name="Deny").click()
     expect(waiting).to_have_attribute("data-state", "failed")
@@ -105,7 +105,7 @@ def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
 
 
 def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) -> None:
-    waiting = asked(chat)
+    waiting = blocked_card(chat)
     waiting.get_by_role("button", name="Edit arguments").click()
     field = waiting.get_by_label("Arguments (JSON)")
     approve = waiting.get_by_role("button", name="Approve with changes")
@@ -118,7 +118,7 @@ def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) 
     field.fill('{"path": "b.txt"}')
     approve.click()
     expect(waiting).to_have_attribute("data-state", "failed")
-    expect(opened(waiting).get_by_role("group", name="Arguments")).to_contain_text('"path": "b.txt"')
+    expect(open_card(waiting).get_by_role("group", name="Arguments")).to_contain_text('"path": "b.txt"')
     chat.wait_for_end()
     block = next(block for block in chat.stored()["messages"][-1]["content"] if block.get("tool") == "delete_file")
     assert block["args"] == {"path": "b.txt"}
@@ -139,7 +139,7 @@ def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) 
 def test_the_servers_response_to_a_decision_is_shown_on_the_card(
     chat: Chat, status: int, code: str, detail: str, says: str
 ) -> None:
-    waiting = asked(chat)
+    waiting = blocked_card(chat)
 
     def refuse(route: Route) -> None:
         route.fulfill(status=status, json={"code": code, "detail": detail, "status": status})
@@ -154,8 +154,8 @@ def test_the_servers_response_to_a_decision_is_shown_on_the_card(
 
 
 def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext, chat: Chat) -> None:
-    viewer = Chat(another(browser), chat.share("Can view"))
-    waiting = asked(chat)
+    viewer = Chat(another_browser(browser), chat.share("Can view"))
+    waiting = blocked_card(chat)
     seen = viewer.card("delete_file")
     expect(seen).to_contain_text("delete_file is waiting for approval.")
     expect(seen.get_by_role("button")).to_have_count(1)
@@ -213,8 +213,8 @@ def test_stop_cancels_running_and_blocked_calls(chat: Chat) -> None:
         expect(late).to_have_attribute("data-state", "running")
         expect(waiting).to_have_attribute("data-state", "blocked")
         chat.button("Stop").click()
-        for one in (late, waiting):
-            expect(one).to_have_attribute("data-state", "cancelled")
+        for card in (late, waiting):
+            expect(card).to_have_attribute("data-state", "cancelled")
         expect(waiting.get_by_role("button", name="Approve")).to_have_count(0)
         expect(chat.answer).to_have_attribute("data-state", "stopped")
     chat.page.set_viewport_size({"width": 390, "height": 844})
@@ -242,8 +242,8 @@ def test_output_of_tools_and_models_is_never_markup(chat: Chat) -> None:
     head = chat.page.locator(".group-head")
     expect(head).to_have_attribute("aria-expanded", "false")
     head.click()
-    for one in chat.page.locator(".card").all():
-        opened(one)
+    for card in chat.page.locator(".card").all():
+        open_card(card)
     expect(chat.page.locator("#messages img")).to_have_count(0)
     expect(chat.page.locator(".card-body").first).to_contain_text(bad)
     assert chat.complaints == []

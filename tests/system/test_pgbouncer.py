@@ -21,14 +21,14 @@ PREPARED = "SELECT count(*) FROM pg_prepared_statements"
 
 
 @pytest.fixture
-def through(database_url: str, tmp_path: Path) -> Iterator[Pooler]:
+def pgbouncer(database_url: str, tmp_path: Path) -> Iterator[Pooler]:
     with pooler(database_url, tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def env(database_url: str, through: Pooler) -> dict[str, str]:
-    return {"DATABASE_URL": through.url, "DATABASE_DIRECT_URL": database_url}
+def env(database_url: str, pgbouncer: Pooler) -> dict[str, str]:
+    return {"DATABASE_URL": pgbouncer.url, "DATABASE_DIRECT_URL": database_url}
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ async def server(database_url: str, env: dict[str, str]) -> AsyncIterator[InProc
 async def test_many_answers_stream_at_once_over_few_connections(server: InProcessServer, env: dict[str, str]) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(3 * SERVER_CONNECTIONS):
-            tasks.create_task(_flown(server))
+            tasks.create_task(_stream_answer(server))
     assert_verified(env)
 
 
-async def _flown(server: InProcessServer) -> None:
+async def _stream_answer(server: InProcessServer) -> None:
     async with observed_run(server, words=60, pace=120) as answer:
         await answer.check_end()
 
@@ -62,8 +62,8 @@ async def test_a_cancel_ends_the_answer_at_once(server: InProcessServer) -> None
 
 async def test_a_call_waits_for_approval_and_continues_after_it(server: InProcessServer) -> None:
     thread = await server.thread()
-    said = call("write_file", path="a.txt", content="hi") + " /then " + call("delete_file", path="a.txt")
-    agent = await act(thread, said)
+    text = call("write_file", path="a.txt", content="hi") + " /then " + call("delete_file", path="a.txt")
+    agent = await act(thread, text)
     await agent.status("blocked")
     waiting = (await agent.cards())[-1]["toolCallId"]
     assert (await agent.decide(waiting, approved=True)).json()["state"] == "approved"
@@ -71,8 +71,8 @@ async def test_a_call_waits_for_approval_and_continues_after_it(server: InProces
     assert await agent.states() == ["completed", "completed"]
 
 
-async def test_the_thread_list_and_presence_are_followed(server: InProcessServer, through: Pooler) -> None:
-    db = Database(through.url, direct_url=server.database_url, pool_size=4)
+async def test_the_thread_list_and_presence_are_followed(server: InProcessServer, pgbouncer: Pooler) -> None:
+    db = Database(pgbouncer.url, direct_url=server.database_url, pool_size=4)
     artanis = await person(db, "Artanis")
     thread_id = await owned_thread(db, artanis)
     thread = Thread(server.http, str(thread_id), "")
@@ -91,15 +91,15 @@ async def test_the_thread_list_and_presence_are_followed(server: InProcessServer
         assert (await there.until("presence"))["participants"][0]["name"] == "Artanis"
         sent = await thread.send("/words=5")
         changed = await listing.until("account")
-        assert [one["thread"]["id"] for one in changed["threads"]] == [str(thread_id)]
+        assert [entry["thread"]["id"] for entry in changed["threads"]] == [str(thread_id)]
         await thread.ended(sent["runId"])
     await db.close()
 
 
-async def test_no_session_state_stays_on_the_server_connections(server: InProcessServer, through: Pooler) -> None:
+async def test_no_session_state_stays_on_the_server_connections(server: InProcessServer, pgbouncer: Pooler) -> None:
     async with observed_thread(server) as (thread, *_):
         await thread.ended((await thread.send("/words=20"))["runId"])
-    db = Database(through.url, direct_url=server.database_url, pool_size=2)
+    db = Database(pgbouncer.url, direct_url=server.database_url, pool_size=2)
     async with db.driver() as driver, driver.transaction():
         assert await driver.fetchval(PREPARED) == 0
         row = await driver.fetchrow("SELECT current_setting('jit'), current_setting('transaction_isolation')")
@@ -111,13 +111,13 @@ async def test_no_session_state_stays_on_the_server_connections(server: InProces
 
 
 async def test_an_outage_of_the_pooler_loses_no_text(
-    database_url: str, env: dict[str, str], server: InProcessServer, through: Pooler
+    database_url: str, env: dict[str, str], server: InProcessServer, pgbouncer: Pooler
 ) -> None:
     async with observed_run(server, words=120) as answer:
         await answer.wait_for_word(20)
-        through.kill()
+        pgbouncer.kill()
         await asyncio.sleep(1)
-        through.start()
+        pgbouncer.start()
         await answer.check_end()
     assert_verified(env)
 
@@ -130,23 +130,26 @@ def test_the_commands_work_through_it(env: dict[str, str]) -> None:
 
 
 async def test_the_doctor_reports_a_url_that_must_not_lead_to_the_pooler(
-    database_url: str, tmp_path: Path, through: Pooler
+    database_url: str, tmp_path: Path, pgbouncer: Pooler
 ) -> None:
-    again, sessions = f"{through.url}?application_name=again", tmp_path / "sessions"
+    again, sessions = f"{pgbouncer.url}?application_name=again", tmp_path / "sessions"
     sessions.mkdir()
-    assert await found(through.url) == ("bad", "DATABASE_URL leads to a transaction pooler")
-    assert await found(through.url, again) == ("bad", "DATABASE_DIRECT_URL leads to a transaction pooler")
-    assert await found(database_url, through.url) == ("bad", "DATABASE_DIRECT_URL leads to a transaction pooler")
-    assert await found(database_url) == ("ok", "none")
+    assert await doctor_finding(pgbouncer.url) == ("bad", "DATABASE_URL leads to a transaction pooler")
+    assert await doctor_finding(pgbouncer.url, again) == ("bad", "DATABASE_DIRECT_URL leads to a transaction pooler")
+    assert await doctor_finding(database_url, pgbouncer.url) == (
+        "bad",
+        "DATABASE_DIRECT_URL leads to a transaction pooler",
+    )
+    assert await doctor_finding(database_url) == ("ok", "none")
     with pooler(database_url, sessions, mode="session") as kept:
-        assert await found(kept.url) == ("ok", "DATABASE_URL leads to a session pooler")
-        assert await found(database_url, kept.url) == (
+        assert await doctor_finding(kept.url) == ("ok", "DATABASE_URL leads to a session pooler")
+        assert await doctor_finding(database_url, kept.url) == (
             "warn",
             "DATABASE_URL leads to Postgres itself, and statements are not prepared, which costs CPU without need",
         )
 
 
-async def found(url: str, direct_url: str | None = None) -> tuple[str, str]:
+async def doctor_finding(url: str, direct_url: str | None = None) -> tuple[str, str]:
     """The doctor's finding about the database, without its advice."""
     db = Database(url, direct_url=direct_url)
     finding = await doctor.finding(db)

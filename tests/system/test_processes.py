@@ -74,7 +74,7 @@ class Home:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a migrated database: creating one takes a second, and is tested here only once."""
     path = tmp_path_factory.mktemp("made") / "home"
     done = command(Home(path, path.parent).env, "migrate")
@@ -83,12 +83,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(made: Path, tmp_path: Path) -> Home:
+def home(prepared_home: Path, tmp_path: Path) -> Home:
     """The home of this module, on which no process runs."""
-    return Home(made, tmp_path)
+    return Home(prepared_home, tmp_path)
 
 
-def gone(processes: list[psutil.Process], *, within: float) -> bool:
+def all_end(processes: list[psutil.Process], *, within: float) -> bool:
     """Whether all these processes end in time."""
     _, alive = psutil.wait_procs(processes, timeout=within)
     return not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
@@ -101,7 +101,7 @@ def test_an_interrupt_stops_everything_that_serve_started(home: Home) -> None:
         family = home.family()
         assert len(family) > 2
         assert server.kill(signal.SIGINT, within=10) == 0
-        assert gone(family, within=0.5)
+        assert all_end(family, within=0.5)
         assert not (home.path / "postgres" / "data" / "postmaster.pid").exists()
         assert not server.crashes()
         assert "Traceback" not in server.log.read_text()
@@ -135,7 +135,7 @@ def test_a_second_interrupt_does_not_wait_for_running_work(home: Home) -> None:
         server.send_signal(signal.SIGINT)
         server.wait_for("executor_draining")
         server.kill(signal.SIGINT, within=5)
-        assert gone(family, within=1)
+        assert all_end(family, within=1)
 
 
 async def test_a_killed_khala_leaves_no_postgres_behind_and_loses_nothing(home: Home) -> None:
@@ -146,7 +146,7 @@ async def test_a_killed_khala_leaves_no_postgres_behind_and_loses_nothing(home: 
             await answer.wait_for_word(60)
             family = home.family()
             server.kill()
-            assert gone(family, within=5)
+            assert all_end(family, within=5)
             seen = answer.known_text()
             server.start()
             message = await answer.check_end()
@@ -171,7 +171,7 @@ async def test_two_khalas_start_at_once_on_a_new_home_and_the_last_one_stops_its
             await answer.check_end()
         assert home.family()[:2] == family[:2]
         assert second.kill(signal.SIGTERM) == 0
-        assert gone(family, within=1)
+        assert all_end(family, within=1)
         assert not [*first.crashes(), *second.crashes()]
 
 
@@ -236,7 +236,7 @@ async def test_verify_names_every_answer_that_was_tampered_with_and_no_other(dat
     env = {"DATABASE_URL": database_url}
     async with khala(database_url) as server:
         thread = await server.thread()
-        answers = [await told(thread) for _ in range(len(TAMPERING) + 1)]
+        answers = [await finished_answer(thread) for _ in range(len(TAMPERING) + 1)]
     assert_verified(env)
     for sql, (message, run) in zip(TAMPERING, answers, strict=False):
         await postgres.execute(database_url, sql.format(message=message, run=run))
@@ -248,7 +248,7 @@ async def test_verify_names_every_answer_that_was_tampered_with_and_no_other(dat
     assert answers[-1][0] not in done.stdout
 
 
-async def told(thread: Thread) -> tuple[str, str]:
+async def finished_answer(thread: Thread) -> tuple[str, str]:
     """The ids of another answer and its run, which has ended and has several parts."""
     sent = await thread.send("/words=60 /pace=150")
     await thread.ended(sent["runId"])

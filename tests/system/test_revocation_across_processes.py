@@ -23,7 +23,7 @@ WITHIN_SECONDS = 1.0
 """From the answer to the request that takes the access away. A wake-up that is lost costs up to 5 s."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class ServerPair(msgspec.Struct, frozen=True):
     """Two server processes on one database: requests go to the first one, observers connect to the second one."""
 
     first: Server
@@ -31,7 +31,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture(scope="module")
-def servers(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def servers(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPair]:
     name = f"khala_test_{ids.new().hex}"
     asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     folder = tmp_path_factory.mktemp("servers")
@@ -40,7 +40,7 @@ def servers(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathF
     with ended(first, second):
         first.start()
         second.start()
-        yield Pair(first, second)
+        yield ServerPair(first, second)
         assert not first.crashes()
         assert not second.crashes()
     asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
@@ -59,7 +59,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return {"Authorization": f"Bearer {self.token}"}
 
 
-class Shared(msgspec.Struct, frozen=True, kw_only=True):
+class SharedThread(msgspec.Struct, frozen=True, kw_only=True):
     """A thread of an owner, with a member who joined it by a link."""
 
     http: httpx.AsyncClient
@@ -70,7 +70,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     owner: Account
     member: Account
 
-    async def asks(self, who: Account, method: str, path: str, body: Any = None) -> Any:
+    async def request_as(self, who: Account, method: str, path: str, body: Any = None) -> Any:
         """The body of the first process's response."""
         answer = await self.http.request(method, path, json=body, headers=who.headers)
         return answer.raise_for_status().json() if answer.content else None
@@ -85,7 +85,7 @@ async def account(url: str) -> Account:
 
 
 @contextlib.asynccontextmanager
-async def shared(servers: Pair) -> AsyncIterator[Shared]:
+async def shared(servers: ServerPair) -> AsyncIterator[SharedThread]:
     async with httpx.AsyncClient(base_url=servers.first.url, timeout=30) as http:
         owner, member = await account(servers.first.url), await account(servers.first.url)
         made = await http.post("/api/threads", json={}, headers=owner.headers)
@@ -95,7 +95,7 @@ async def shared(servers: Pair) -> AsyncIterator[Shared]:
         key = {"X-Share-Key": found["shareKey"]}
         joined = await http.post(f"/api/threads/{thread_id}/join", headers=member.headers | key)
         joined.raise_for_status()
-        yield Shared(
+        yield SharedThread(
             http=http,
             thread_id=thread_id,
             link_id=found["id"],
@@ -105,44 +105,44 @@ async def shared(servers: Pair) -> AsyncIterator[Shared]:
         )
 
 
-Revocation = Callable[[Shared], Awaitable[Any]]
+Revocation = Callable[[SharedThread], Awaitable[Any]]
 
 
-async def member_removed(shared: Shared) -> None:
-    await shared.asks(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}/members/{shared.member.id}")
+async def member_removed(shared: SharedThread) -> None:
+    await shared.request_as(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}/members/{shared.member.id}")
 
 
-async def member_left(shared: Shared) -> None:
-    await shared.asks(shared.member, "DELETE", f"/api/threads/{shared.thread_id}/members/{shared.member.id}")
+async def member_left(shared: SharedThread) -> None:
+    await shared.request_as(shared.member, "DELETE", f"/api/threads/{shared.thread_id}/members/{shared.member.id}")
 
 
-async def token_revoked(shared: Shared) -> None:
+async def token_revoked(shared: SharedThread) -> None:
     async with httpx.AsyncClient(base_url=str(shared.http.base_url), cookies=shared.member.cookies) as http:
         (await http.delete(f"/api/tokens/{shared.member.token_id}")).raise_for_status()
 
 
-async def account_deleted(shared: Shared) -> None:
+async def account_deleted(shared: SharedThread) -> None:
     async with httpx.AsyncClient(base_url=str(shared.http.base_url), cookies=shared.member.cookies) as http:
         (await http.request("DELETE", "/api/me", json={"password": PASSWORD})).raise_for_status()
 
 
-async def link_revoked(shared: Shared) -> None:
-    await shared.asks(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}/links/{shared.link_id}")
+async def link_revoked(shared: SharedThread) -> None:
+    await shared.request_as(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}/links/{shared.link_id}")
 
 
-async def set_private(shared: Shared) -> None:
-    await shared.asks(shared.owner, "PATCH", f"/api/threads/{shared.thread_id}", {"visibility": "private"})
+async def set_private(shared: SharedThread) -> None:
+    await shared.request_as(shared.owner, "PATCH", f"/api/threads/{shared.thread_id}", {"visibility": "private"})
 
 
-async def deleted(shared: Shared) -> None:
-    await shared.asks(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}")
+async def deleted(shared: SharedThread) -> None:
+    await shared.request_as(shared.owner, "DELETE", f"/api/threads/{shared.thread_id}")
 
 
-def by_account(shared: Shared) -> dict[str, str]:
+def by_account(shared: SharedThread) -> dict[str, str]:
     return shared.member.headers
 
 
-def by_link(shared: Shared) -> dict[str, str]:
+def by_link(shared: SharedThread) -> dict[str, str]:
     return {"X-Share-Key": shared.share_key}
 
 
@@ -159,7 +159,7 @@ def by_link(shared: Shared) -> dict[str, str]:
     ],
 )
 async def test_access_revoked_by_one_process_ends_within_a_second_at_another(
-    servers: Pair, revoke: Revocation, shows: Callable[[Shared], dict[str, str]], status: int
+    servers: ServerPair, revoke: Revocation, shows: Callable[[SharedThread], dict[str, str]], status: int
 ) -> None:
     async with shared(servers) as scene:
         path, headers = f"/api/threads/{scene.thread_id}", shows(scene)
@@ -184,7 +184,7 @@ async def test_access_revoked_by_one_process_ends_within_a_second_at_another(
             await _writes_on(thread, sent["runId"], is_deleted=status == 404)
             await feed.expect_nothing()
         if status != 404:
-            await scene.asks(scene.owner, "POST", f"/api/runs/{sent['runId']}/cancel")
+            await scene.request_as(scene.owner, "POST", f"/api/runs/{sent['runId']}/cancel")
 
 
 async def _writes_on(thread: Thread, run_id: str, *, is_deleted: bool) -> None:

@@ -33,24 +33,24 @@ class Session:
         """Post any message to the worker."""
         self.page.evaluate("(message) => window.session.postMessage(message)", message)
 
-    def said(self, kind: str) -> list[dict[str, Any]]:
+    def messages_of(self, kind: str) -> list[dict[str, Any]]:
         """All messages of this type from the worker."""
         found: list[dict[str, Any]] = self.page.evaluate(
             "(kind) => window.said.filter(({ type }) => type === kind)", kind
         )
         return found
 
-    def hears(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def wait_for(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Wait for the first message of the worker with this type and these fields."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
         while time.monotonic() < deadline:
-            for message in self.said(kind):
+            for message in self.messages_of(kind):
                 if fields.items() <= message.items():
                     return message
             self.page.wait_for_timeout(20)
         raise AssertionError(f"no {kind} with {fields}: {self.page.evaluate('window.said')}")
 
-    def begins(self, kind: str, payload: Any = None) -> str:
+    def start_request(self, kind: str, payload: Any = None) -> str:
         """Send a request without waiting; returns the request's id."""
         self._asked += 1
         name = f"request-{self._asked}"
@@ -59,15 +59,15 @@ class Session:
 
     def ask(self, kind: str, payload: Any = None) -> dict[str, Any]:
         """Send a request, and wait for the response."""
-        return self.hears("response", id=self.begins(kind, payload))
+        return self.wait_for("response", id=self.start_request(kind, payload))
 
-    def asks_well(self, kind: str, payload: Any = None) -> dict[str, Any]:
+    def request(self, kind: str, payload: Any = None) -> dict[str, Any]:
         """Send a request that must succeed; returns its data."""
         response = self.ask(kind, payload)
         assert response["success"], response
         return dict(response["data"])
 
-    def fails(self, kind: str, payload: Any = None) -> str:
+    def request_error(self, kind: str, payload: Any = None) -> str:
         """Send a request that must fail; returns the error code."""
         response = self.ask(kind, payload)
         assert not response["success"], response
@@ -75,7 +75,7 @@ class Session:
 
     def chat(self, text: str, **options: Any) -> dict[str, Any]:
         """Send a chat message, and wait for the answer."""
-        return self.asks_well("chat", {"text": text, "options": options} if options else {"text": text})
+        return self.request("chat", {"text": text, "options": options} if options else {"text": text})
 
 
 @pytest.fixture
@@ -87,19 +87,19 @@ def session(browser: BrowserContext, server: Server) -> Session:
 
 @pytest.fixture
 def begun(session: Session) -> Session:
-    session.asks_well("init", {})
+    session.request("init", {})
     return session
 
 
 def test_a1_the_worker_reports_ready_once_with_the_number_of_tools(session: Session, server: Server) -> None:
-    opened = session.asks_well("init", {})
+    opened = session.request("init", {})
     tools = session.page.request.get(f"{server.url}/api/tools").json()["items"]
-    ready = session.said("ready")
+    ready = session.messages_of("ready")
     assert len(ready) == 1
     assert ready[0]["threadId"] == opened["threadId"]
     assert ready[0]["tools"] == len([tool for tool in tools if tool["action"] != "deny"])
-    assert session.fails("init", {}) == "conflict"
-    assert len(session.said("ready")) == 1
+    assert session.request_error("init", {}) == "conflict"
+    assert len(session.messages_of("ready")) == 1
 
 
 MALFORMED: tuple[tuple[Any, str, str | None], ...] = (
@@ -116,20 +116,20 @@ MALFORMED: tuple[tuple[Any, str, str | None], ...] = (
 
 
 def test_a2_every_message_gets_a_response(begun: Session) -> None:
-    before = len(begun.said("response"))
+    before = len(begun.messages_of("response"))
     for at, (message, code, answered) in enumerate(MALFORMED, before):
         begun.post(message)
         begun.page.wait_for_function(
             "(at) => window.said.filter(({ type }) => type === 'response').length > at", arg=at
         )
-        response = begun.said("response")[at]
+        response = begun.messages_of("response")[at]
         assert (response["success"], response.get("id"), response["error"]["code"]) == (False, answered, code)
         assert response["error"]["message"]
 
 
 def test_a3_a_chat_sends_steps_with_usage_on_the_last_one_and_then_the_response(begun: Session) -> None:
     data = begun.chat("/words=200 /pace=200")
-    steps = begun.said("step")
+    steps = begun.messages_of("step")
     assert [step["done"] for step in steps] == [False] * (len(steps) - 1) + [True]
     assert "".join(step.get("text", "") for step in steps[:-1]) == data["text"] == words(200)
     assert len(steps) > 2
@@ -142,69 +142,74 @@ def test_a4_a_chat_continues_its_history_through_several_steps_with_tools(begun:
     begun.chat("/words=5")
     data = begun.chat(f"{WRITE} /then /call todo_list {{}} /say Done.", autopilot=True)
     assert data["text"].endswith("Done.")
-    assert {step["tool"]["step"] for step in begun.said("step") if "tool" in step} == {1, 2}
-    opened = begun.said("response")[0]["data"]
+    assert {step["tool"]["step"] for step in begun.messages_of("step") if "tool" in step} == {1, 2}
+    opened = begun.messages_of("response")[0]["data"]
     headers = {"X-Anon-Key": opened["anonKey"]}
     stored = begun.page.request.get(f"{server.url}/api/threads/{opened['threadId']}", headers=headers).json()
     messages = stored["messages"]
-    assert [one.get("parentId") for one in messages[1:]] == [one["id"] for one in messages[:-1]]
+    assert [message.get("parentId") for message in messages[1:]] == [message["id"] for message in messages[:-1]]
 
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a5_a_call_that_needs_approval_waits_and_is_decided_once(begun: Session, *, approved: bool) -> None:
-    asked = begun.begins("chat", {"text": f"{WRITE} /then {DELETE} /say Over.", "options": {"autopilot": True}})
-    pending = begun.hears("tool_pending")
+    request_id = begun.start_request(
+        "chat", {"text": f"{WRITE} /then {DELETE} /say Over.", "options": {"autopilot": True}}
+    )
+    pending = begun.wait_for("tool_pending")
     assert (pending["tool"], pending["args"]) == ("delete_file", {"path": "a.txt"})
-    begun.asks_well("approve_tool", {"toolId": pending["toolId"], "approved": approved})
-    assert begun.hears("response", id=asked)["success"]
-    assert len(begun.said("tool_pending")) == 1
-    assert begun.fails("approve_tool", {"toolId": pending["toolId"], "approved": not approved}) == "already_decided"
+    begun.request("approve_tool", {"toolId": pending["toolId"], "approved": approved})
+    assert begun.wait_for("response", id=request_id)["success"]
+    assert len(begun.messages_of("tool_pending")) == 1
+    assert (
+        begun.request_error("approve_tool", {"toolId": pending["toolId"], "approved": not approved})
+        == "already_decided"
+    )
 
 
 def test_a9_files_are_loaded_with_progress_and_failures_are_reported(begun: Session) -> None:
     files = [{"path": "src/a.py", "content": "print(1)"}, {"path": "b.md", "content": "# B"}]
-    begun.asks_well("load_repo", {"files": files})
-    told = [(one["done"], one["total"]) for one in begun.said("progress")]
-    assert told[0] == (0, 2)
-    assert told[-1] == (2, 2)
+    begun.request("load_repo", {"files": files})
+    fractions = [(progress["done"], progress["total"]) for progress in begun.messages_of("progress")]
+    assert fractions[0] == (0, 2)
+    assert fractions[-1] == (2, 2)
     assert "repository" in begun.chat("What is there?")["text"]
-    assert begun.fails("load_repo", {"url": "https://github.com/x/y"}) == "unsupported"
-    assert begun.fails("load_repo", {"files": [{"path": "", "content": "?"}]}) == "invalid_input"
+    assert begun.request_error("load_repo", {"url": "https://github.com/x/y"}) == "unsupported"
+    assert begun.request_error("load_repo", {"files": [{"path": "", "content": "?"}]}) == "invalid_input"
 
 
 def test_a13_a_generated_component_is_sent_to_the_page(begun: Session) -> None:
     function = {"name": "preview_component", "parameters": {}}
     begun.chat('/call preview_component {"html":"<p>hi</p>"}', functions=[function])
-    assert begun.said("preview_component")[0]["html"] == "<p>hi</p>"
+    assert begun.messages_of("preview_component")[0]["html"] == "<p>hi</p>"
 
 
 def test_a_canceled_chat_keeps_its_text_and_a_failed_one_has_the_reason(begun: Session) -> None:
-    asked = begun.begins("chat", {"text": "/words=2000 /pace=50"})
-    begun.hears("step")
-    begun.asks_well("cancel")
-    data = begun.hears("response", id=asked)["data"]
+    request_id = begun.start_request("chat", {"text": "/words=2000 /pace=50"})
+    begun.wait_for("step")
+    begun.request("cancel")
+    data = begun.wait_for("response", id=request_id)["data"]
     assert data["finish"]["reason"] == "canceled"
     assert words(2000).startswith(data["text"])
-    assert begun.fails("chat", {"text": '/call glob {"pattern":"*"} /failround=1'}) == "connection_lost"
+    assert begun.request_error("chat", {"text": '/call glob {"pattern":"*"} /failround=1'}) == "connection_lost"
 
 
 def test_a_server_killed_in_mid_answer_loses_no_word(begun: Session, server: Server) -> None:
-    asked = begun.begins("chat", {"text": "/words=200 /pace=60"})
-    begun.hears("step")
+    request_id = begun.start_request("chat", {"text": "/words=200 /pace=60"})
+    begun.wait_for("step")
     server.restart()
-    data = begun.hears("response", id=asked)["data"]
-    steps = begun.said("step")
+    data = begun.wait_for("response", id=request_id)["data"]
+    steps = begun.messages_of("step")
     assert "".join(step.get("text", "") for step in steps if not step["done"]) == data["text"]
     assert [step["done"] for step in steps].count(True) == 1
 
 
 def test_a_session_can_be_continued_with_its_key(begun: Session, browser: BrowserContext) -> None:
-    first = begun.said("ready")[0]["threadId"]
-    key = begun.said("response")[0]["data"]["anonKey"]
+    first = begun.messages_of("ready")[0]["threadId"]
+    key = begun.messages_of("response")[0]["data"]["anonKey"]
     begun.chat("/words=5")
     other = browser.new_page()
     other.goto(begun.page.url)
     again = Session(other)
-    assert again.fails("init", {"threadId": first}) == "forbidden"
-    again.asks_well("init", {"threadId": first, "anonKey": key})
+    assert again.request_error("init", {"threadId": first}) == "forbidden"
+    again.request("init", {"threadId": first, "anonKey": key})
     assert again.chat("/words=7")["text"] == words(7)

@@ -31,7 +31,7 @@ class Stage:
         self._env = env
         self._workers: list[Worker] = []
 
-    def hire(self) -> None:
+    def start_executor(self) -> None:
         """Start an executor."""
         worker = Worker(self._folder / f"worker{len(self._workers)}.log", self._env)
         self._workers.append(worker)
@@ -40,16 +40,16 @@ class Stage:
     def kill(self) -> None:
         """Kill the executor, and start another one."""
         self._workers[-1].kill()
-        self.hire()
+        self.start_executor()
 
     async def thread(self) -> Thread:
         thread = await Thread.create(self.http)
         await rules(thread, _all="allow")
         return thread
 
-    def happened(self, tool: str, event: str = "did") -> Counter[str]:
+    def event_counts(self, tool: str, event: str = "did") -> Counter[str]:
         """The number of these events by call."""
-        return Counter(one["key"] for one in calls(self.journal, tool, event))
+        return Counter(call["key"] for call in calls(self.journal, tool, event))
 
     @property
     def workers(self) -> list[Worker]:
@@ -75,7 +75,7 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
             server.start()
             async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
                 stage = Stage(http, journal, tmp_path, env)
-                stage.hire()
+                stage.start_executor()
                 try:
                     yield stage
                 finally:
@@ -87,7 +87,7 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
     assert_verified({"DATABASE_URL": database_url})
 
 
-def rounds(tool: str) -> str:
+def five_steps(tool: str) -> str:
     """Five steps of four calls each, and an answer that takes seconds: the last executor is killed before its end."""
     steps = [
         " ".join(call(PECULIAR + tool, n=AT_ONCE * step + place) for place in range(AT_ONCE)) for step in range(STEPS)
@@ -95,7 +95,7 @@ def rounds(tool: str) -> str:
     return "/pace=10 " + " /then ".join(steps) + f" /say Finished. {'And so on. ' * 15}"
 
 
-async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = PROMPTLY) -> None:
     async with asyncio.timeout(within):
         while not await condition():
             await asyncio.sleep(0.005)
@@ -104,56 +104,56 @@ async def when(condition: Callable[[], Awaitable[bool]], *, within: float = PROM
 Boundary = Callable[[Stage, Agent, int], Awaitable[bool]]
 
 
-async def called(stage: Stage, agent: Agent, step: int) -> bool:
+async def calls_stored(stage: Stage, agent: Agent, step: int) -> bool:
     """Whether the calls of the step are stored; they may not have started yet."""
     return [part["step"] for part in await agent.parts("tool-call")].count(step) == AT_ONCE
 
 
-async def acted(stage: Stage, agent: Agent, step: int) -> bool:
+async def effect_happened(stage: Stage, agent: Agent, step: int) -> bool:
     """Whether a tool of the step has had its effect; its result may not be stored yet."""
-    return len(stage.happened("deed") + stage.happened("risk")) > AT_ONCE * (step - 1)
+    return len(stage.event_counts("deed") + stage.event_counts("risk")) > AT_ONCE * (step - 1)
 
 
-async def told(stage: Stage, agent: Agent, step: int) -> bool:
+async def result_stored(stage: Stage, agent: Agent, step: int) -> bool:
     """Whether a result of the step is stored."""
     return len(await agent.parts("tool-result")) > AT_ONCE * (step - 1)
 
 
-@pytest.mark.parametrize("boundary", [called, acted, told])
+@pytest.mark.parametrize("boundary", [calls_stored, effect_happened, result_stored])
 # From the second loss on, each take-over of the run starts a child process.
 @pytest.mark.timeout(180)
 async def test_a_killed_executor_causes_no_effect_twice(stage: Stage, boundary: Boundary) -> None:
-    agent = await act(await stage.thread(), rounds("deed"))
+    agent = await act(await stage.thread(), five_steps("deed"))
     for step in range(1, STEPS + 1):
 
         async def there(step: int = step) -> bool:
             return await boundary(stage, agent, step)
 
-        await when(there)
+        await until(there)
         stage.kill()
     run = await agent.ended(within=60)
     assert (run["status"], run["steps"], run["attempt"]) == ("final", STEPS, STEPS + 1)
-    deeds = stage.happened("deed")
+    deeds = stage.event_counts("deed")
     assert len(deeds) == STEPS * AT_ONCE
     assert set(deeds.values()) == {1}
-    await whole(agent, STEPS * AT_ONCE)
+    await assert_complete(agent, STEPS * AT_ONCE)
 
 
-@pytest.mark.parametrize("boundary", [called, acted, told])
+@pytest.mark.parametrize("boundary", [calls_stored, effect_happened, result_stored])
 @pytest.mark.timeout(180)
 async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stage: Stage, boundary: Boundary) -> None:
-    agent = await act(await stage.thread(), rounds("risk"))
+    agent = await act(await stage.thread(), five_steps("risk"))
     for step in range(1, STEPS + 1):
 
         async def there(step: int = step) -> bool:
             return await boundary(stage, agent, step)
 
-        await when(there)
+        await until(there)
         stage.kill()
     assert (await agent.ended(within=60))["status"] == "final"
     # The tool refuses no call: it counts each call and each effect.
-    received = Counter(one["n"] for one in calls(stage.journal, "risk", "began"))
-    effects = Counter(one["n"] for one in calls(stage.journal, "risk", "did"))
+    received = Counter(call["n"] for call in calls(stage.journal, "risk", "began"))
+    effects = Counter(call["n"] for call in calls(stage.journal, "risk", "did"))
     assert set(received.values()) == set(effects.values()) == {1}
     cards = await agent.cards()
     assert [card["args"]["n"] for card in cards] == list(range(STEPS * AT_ONCE))
@@ -164,27 +164,27 @@ async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stag
         for card in cards
         if card["args"]["n"] not in completed
     )
-    assert boundary is not acted or len(completed) < len(cards)
+    assert boundary is not effect_happened or len(completed) < len(cards)
     assert (await agent.text()).count("Finished.") == 1
 
 
 @pytest.mark.timeout(120)
 async def test_a_call_with_an_unknown_outcome_is_shown_and_not_repeated(stage: Stage) -> None:
-    said = f"{call(PECULIAR + 'risk', n=1)} {call('todo_add', text='x')} /say Finished."
-    agent = await act(await stage.thread(), said)
+    text = f"{call(PECULIAR + 'risk', n=1)} {call('todo_add', text='x')} /say Finished."
+    agent = await act(await stage.thread(), text)
 
     async def risked() -> bool:
-        return bool(stage.happened("risk")) and len(await agent.parts("tool-result")) == 1
+        return bool(stage.event_counts("risk")) and len(await agent.parts("tool-result")) == 1
 
-    await when(risked)
+    await until(risked)
     stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
-    assert stage.happened("risk", "began").total() == 1
+    assert stage.event_counts("risk", "began").total() == 1
     risky, added = await agent.cards()
     assert (risky["state"], added["state"]) == ("failed", "completed")
     assert "unknown" in risky["summary"]
-    assert [one["data"]["outcome"] for one in await agent.receipts("tool")] == ["ok", "unknown"]
+    assert [receipt["data"]["outcome"] for receipt in await agent.receipts("tool")] == ["ok", "unknown"]
     assert (await agent.text()).endswith("Finished.")
 
 
@@ -201,12 +201,12 @@ async def test_approval_survives_the_death_of_the_executor(stage: Stage) -> None
     assert (await agent.decide(cards[1]["toolCallId"], approved=True)).status_code == 200
     run = await agent.ended(within=30)
     assert run["status"] == "final"
-    assert list(stage.happened("deed").values()) == [1]
-    assert list(stage.happened("risk").values()) == [1]
-    await whole(agent, 2)
+    assert list(stage.event_counts("deed").values()) == [1]
+    assert list(stage.event_counts("risk").values()) == [1]
+    await assert_complete(agent, 2)
 
 
-async def whole(agent: Agent, count: int) -> None:
+async def assert_complete(agent: Agent, count: int) -> None:
     """Assert that every card has completed exactly once, and that the text is complete, without repetition."""
     cards = await agent.cards()
     assert len(cards) == count
@@ -214,7 +214,7 @@ async def whole(agent: Agent, count: int) -> None:
     results: Counter[Any] = Counter(part["toolCallId"] for part in await agent.parts("tool-result"))
     assert set(results.values()) == {1}
     assert (await agent.text()).count("Finished.") == 1
-    receipts = Counter(one["toolCallId"] for one in await agent.receipts("tool"))
+    receipts = Counter(receipt["toolCallId"] for receipt in await agent.receipts("tool"))
     assert receipts == results
 
 
@@ -227,16 +227,16 @@ async def test_an_approved_idempotent_call_that_was_running_is_repeated_without_
     assert (await agent.decide(card["toolCallId"], approved=True, editedArgs={"n": 2})).status_code == 200
 
     async def acted() -> bool:
-        return bool(stage.happened("deed"))
+        return bool(stage.event_counts("deed"))
 
-    await when(acted)
+    await until(acted)
     stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
     (card,) = await agent.cards()
     assert (card["state"], card["args"], card["output"]) == ("completed", {"n": 2}, "deed 2 is done")
     assert [part["state"] for part in await agent.parts("tool-status")] == ["blocked", "running", "running"]
-    assert set(stage.happened("deed").values()) == {1}
+    assert set(stage.event_counts("deed").values()) == {1}
 
 
 @pytest.mark.timeout(120)
@@ -250,13 +250,13 @@ async def test_an_approved_call_with_effects_that_was_running_is_made_once_with_
     assert (await agent.decide(card["toolCallId"], approved=True)).status_code == 200
 
     async def risked() -> bool:
-        return bool(stage.happened("risk"))
+        return bool(stage.event_counts("risk"))
 
-    await when(risked)
+    await until(risked)
     stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
-    assert stage.happened("risk", "began").total() == 1
+    assert stage.event_counts("risk", "began").total() == 1
     (card,) = await agent.cards()
     assert card["state"] == "failed"
     assert "unknown" in card["summary"]

@@ -40,19 +40,19 @@ def env(database_url: str, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def server(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
     """`khala serve` with these settings."""
-    with started(Server(tmp_path / "server.log", env, anew=True)) as server:
+    with running_server(Server(tmp_path / "server.log", env, anew=True)) as server:
         yield server
 
 
 @pytest.fixture
 def healthy(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
     """The same server, without the harmful messages."""
-    with started(Server(tmp_path / "server.log", env)) as server:
+    with running_server(Server(tmp_path / "server.log", env)) as server:
         yield server
 
 
 @contextlib.contextmanager
-def started(server: Server) -> Iterator[Server]:
+def running_server(server: Server) -> Iterator[Server]:
     """Start the server, and end it with the context."""
     with ended(server):
         server.start()
@@ -69,7 +69,7 @@ def ask(server: Server, text: str) -> None:
 
 def watchdogs(server: Server) -> list[psutil.Process]:
     """The watchdog processes of this server."""
-    return [one for one in psutil.Process(server.pid).children() if _is_watchdog(one)]
+    return [process for process in psutil.Process(server.pid).children() if _is_watchdog(process)]
 
 
 def _is_watchdog(process: psutil.Process) -> bool:
@@ -127,11 +127,11 @@ def test_only_the_next_process_counts_an_end_by_the_watchdog(server: Server) -> 
 def test_a_process_that_was_stopped_for_longer_than_the_limit_continues(healthy: Server, whole: bool) -> None:
     stopped = [psutil.Process(healthy.pid), *(watchdogs(healthy) if whole else ())]
     for _ in range(2):
-        for one in stopped:
-            one.suspend()
+        for process in stopped:
+            process.suspend()
         time.sleep(2 * SECONDS)
-        for one in reversed(stopped):
-            one.resume()
+        for process in reversed(stopped):
+            process.resume()
         ask(healthy, "/words=3")
     # By now a delayed watchdog would have ended it.
     time.sleep(SECONDS)
@@ -143,7 +143,7 @@ def test_a_process_that_was_stopped_for_longer_than_the_limit_continues(healthy:
 def test_a_watchdog_process_that_is_killed_is_replaced(server: Server) -> None:
     (first,) = watchdogs(server)
     first.kill()
-    until(lambda: [one for one in watchdogs(server) if one != first] != [])
+    until(lambda: [process for process in watchdogs(server) if process != first] != [])
     server.wait_for("watchdog_process_lost")
     ask(server, "/hold")
     assert server.wait(within=SECONDS + 20) == EXIT_CODE
@@ -159,6 +159,6 @@ def test_the_watchdog_process_ends_with_its_server(healthy: Server, how: signal.
 
 
 def test_without_a_watchdog_there_is_no_process(env: dict[str, str], tmp_path: Path) -> None:
-    with started(Server(tmp_path / "server.log", env | {"KHALA_WATCHDOG_SECONDS": "0"})) as server:
+    with running_server(Server(tmp_path / "server.log", env | {"KHALA_WATCHDOG_SECONDS": "0"})) as server:
         assert watchdogs(server) == []
         until(lambda: metric(server, "khala_loop_lag_seconds_count") > 0)

@@ -45,7 +45,7 @@ callers = st.builds(
 )  # fmt: skip
 
 
-def fitting(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | None]]:
+def applicable_grants(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | None]]:
     """Each kind of access that applies, by itself: its rank, and its expiry."""
     known = caller.user_id is not None and facts.credential_valid
     ways: list[tuple[str | None, bool, datetime | None]] = [
@@ -61,7 +61,7 @@ def fitting(facts: AccessFacts, caller: Caller) -> list[tuple[int, datetime | No
 
 @given(facts_of_threads, callers)
 def test_access_is_the_highest_role_that_applies_and_never_more(facts: AccessFacts, caller: Caller) -> None:
-    found, ways = decide_access(facts, caller), fitting(facts, caller)
+    found, ways = decide_access(facts, caller), applicable_grants(facts, caller)
     assert (found.role is None) == (not ways)
     assert (found.caller, found.access_id) == (caller, facts.access_id)
     if found.role is not None:
@@ -73,7 +73,7 @@ def test_access_is_the_highest_role_that_applies_and_never_more(facts: AccessFac
 def test_access_never_lasts_longer_than_a_grant_of_its_role(facts: AccessFacts, caller: Caller) -> None:
     found = decide_access(facts, caller)
     if found.role is not None:
-        ends = [end for rank, end in fitting(facts, caller) if rank == RANKS[found.role]]
+        ends = [end for rank, end in applicable_grants(facts, caller) if rank == RANKS[found.role]]
         assert found.expires_at == (None if None in ends else max(end for end in ends if end))
 
 

@@ -182,13 +182,13 @@ def blob(sha256: str) -> BlobRef:
 
 
 def call(
-    number: int, *, ok: bool = True, said: Any = "same", kept: BlobRef | None = None, **args: Any
+    number: int, *, ok: bool = True, output: Any = "same", blob_ref: BlobRef | None = None, **args: Any
 ) -> ToolCallProgress:
-    result = ToolResult(tool_call_id=f"c{number}", ok=ok, summary="s", duration_ms=number, output=said, blob=kept)
+    result = ToolResult(tool_call_id=f"c{number}", ok=ok, summary="s", duration_ms=number, output=output, blob=blob_ref)
     return ToolCallProgress(id=f"c{number}", tool="grep", args=args, state="completed", result=result)
 
 
-def rounds(*calls: list[ToolCallProgress]) -> list[RunStep]:
+def run_steps(*calls: list[ToolCallProgress]) -> list[RunStep]:
     return [RunStep(step=step, calls=made) for step, made in enumerate(calls, 1)]
 
 
@@ -197,71 +197,71 @@ ROOMY = AutopilotLimits(steps=50)
 
 @pytest.mark.parametrize(("done", "why"), [(0, None), (2, None), (3, "max_steps"), (4, "max_steps")])
 def test_after_the_maximum_of_steps_the_run_stops(done: int, why: StopReason | None) -> None:
-    assert stop_reason(rounds(*([call(n, said=n)] for n in range(done))), AutopilotLimits(steps=3)) == why
+    assert stop_reason(run_steps(*([call(n, output=n)] for n in range(done))), AutopilotLimits(steps=3)) == why
 
 
 def test_a_reply_without_calls_does_not_count_as_a_step() -> None:
-    found = rounds([call(1)], [], [], [call(2, said="other")], [])
+    found = run_steps([call(1)], [], [], [call(2, output="other")], [])
     assert stop_reason(found, AutopilotLimits(steps=3)) is None
     assert stop_reason(found, AutopilotLimits(steps=2)) == "max_steps"
 
 
 @pytest.mark.parametrize(("most", "why"), [(7, None), (6, "budget"), (5, "budget")])
 def test_calls_are_limited_over_all_steps(most: int, why: StopReason | None) -> None:
-    found = rounds(*([call(n, said=n), call(n + 1, said=n)] for n in range(3)))
+    found = run_steps(*([call(n, output=n), call(n + 1, output=n)] for n in range(3)))
     assert stop_reason(found, AutopilotLimits(steps=50, calls=most)) == why
 
 
 def test_the_same_calls_with_the_same_results_are_no_progress() -> None:
     same = [[call(n, pattern="x")] for n in range(MAX_IDENTICAL_STEPS)]
-    assert stop_reason(rounds(*same), ROOMY) == "no_progress"
-    assert stop_reason(rounds(*same[1:]), ROOMY) is None
-    assert stop_reason(rounds([call(9, said="first")], *same), ROOMY) == "no_progress"
-    assert stop_reason(rounds(*same, [call(9, said="news")]), ROOMY) is None
+    assert stop_reason(run_steps(*same), ROOMY) == "no_progress"
+    assert stop_reason(run_steps(*same[1:]), ROOMY) is None
+    assert stop_reason(run_steps([call(9, output="first")], *same), ROOMY) == "no_progress"
+    assert stop_reason(run_steps(*same, [call(9, output="news")]), ROOMY) is None
 
 
 def test_replies_between_the_same_calls_are_no_progress() -> None:
-    assert stop_reason(rounds([call(1)], [], [call(2)], [], [call(3)]), ROOMY) == "no_progress"
+    assert stop_reason(run_steps([call(1)], [], [call(2)], [], [call(3)]), ROOMY) == "no_progress"
 
 
 @pytest.mark.parametrize(
     "third",
-    [call(3, said="other"), call(3, ok=False), call(3, pattern="y"), call(3, kept=blob("b" * 64))],
+    [call(3, output="other"), call(3, ok=False), call(3, pattern="y"), call(3, blob_ref=blob("b" * 64))],
     ids=["output", "failure", "arguments", "blob"],
 )
 def test_the_same_calls_with_different_results_are_progress(third: ToolCallProgress) -> None:
-    assert stop_reason(rounds([call(1)], [call(2)], [third]), ROOMY) is None
+    assert stop_reason(run_steps([call(1)], [call(2)], [third]), ROOMY) is None
 
 
 def test_outputs_in_blobs_are_compared_by_their_hash() -> None:
-    alike = [[call(n, said=None, kept=blob("a" * 64))] for n in range(3)]
-    assert stop_reason(rounds(*alike), ROOMY) == "no_progress"
-    changing = [[call(n, said=None, kept=blob(f"{n}" * 64))] for n in range(3)]
-    assert stop_reason(rounds(*changing), ROOMY) is None
+    alike = [[call(n, output=None, blob_ref=blob("a" * 64))] for n in range(3)]
+    assert stop_reason(run_steps(*alike), ROOMY) == "no_progress"
+    changing = [[call(n, output=None, blob_ref=blob(f"{n}" * 64))] for n in range(3)]
+    assert stop_reason(run_steps(*changing), ROOMY) is None
 
 
 def test_one_call_more_or_less_makes_a_different_step() -> None:
-    assert stop_reason(rounds([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
+    assert stop_reason(run_steps([call(1)], [call(2)], [call(3), call(4)]), ROOMY) is None
 
 
 def test_the_order_of_arguments_makes_no_difference() -> None:
-    found = rounds([call(1, a=1, b=2)], [call(2, b=2, a=1)], [call(3, a=1, b=2)])
+    found = run_steps([call(1, a=1, b=2)], [call(2, b=2, a=1)], [call(3, a=1, b=2)])
     assert stop_reason(found, ROOMY) == "no_progress"
 
 
 def test_steps_in_which_every_call_fails_are_no_progress_and_one_success_is() -> None:
-    failing = [[call(n, ok=False, said=n), call(n, ok=False, said=n)] for n in range(MAX_FAILED_STEPS)]
-    assert stop_reason(rounds(*failing), ROOMY) == "no_progress"
-    assert stop_reason(rounds(*failing[1:]), ROOMY) is None
+    failing = [[call(n, ok=False, output=n), call(n, ok=False, output=n)] for n in range(MAX_FAILED_STEPS)]
+    assert stop_reason(run_steps(*failing), ROOMY) == "no_progress"
+    assert stop_reason(run_steps(*failing[1:]), ROOMY) is None
     replies: list[list[ToolCallProgress]] = [[] for _ in failing]
     between = [round_ for pair in zip(failing, replies, strict=True) for round_ in pair]
-    assert stop_reason(rounds(*between), ROOMY) == "no_progress", (
+    assert stop_reason(run_steps(*between), ROOMY) == "no_progress", (
         "replies between failing steps do not count as success"
     )
-    assert stop_reason(rounds(*between[:-2]), ROOMY) is None, "replies do not count as failure either"
-    failing[2] = [call(2, ok=False, said=2), call(2, said=2)]
-    assert stop_reason(rounds(*failing), ROOMY) is None
+    assert stop_reason(run_steps(*between[:-2]), ROOMY) is None, "replies do not count as failure either"
+    failing[2] = [call(2, ok=False, output=2), call(2, output=2)]
+    assert stop_reason(run_steps(*failing), ROOMY) is None
 
 
 def test_the_step_limit_takes_precedence_over_other_reasons() -> None:
-    assert stop_reason(rounds(*([call(n)] for n in range(3))), AutopilotLimits(steps=3, calls=3)) == "max_steps"
+    assert stop_reason(run_steps(*([call(n)] for n in range(3))), AutopilotLimits(steps=3, calls=3)) == "max_steps"

@@ -25,7 +25,7 @@ ROOMY = ReadLimits(seconds=60)
 SLOW = "(((x|y| ){1,9}){1,9}){1,9}z"
 
 
-class Memory:
+class MemoryBlobService:
     """A blob service with one blob, whose chunks have this size."""
 
     def __init__(self, data: bytes, chunk: int = 64 * 1024) -> None:
@@ -52,32 +52,36 @@ def blob(data: bytes) -> Blob:
     )  # fmt: skip
 
 
-async def look(data: bytes, question: ReadRequest, bounds: ReadLimits = ROOMY, chunk: int = 64 * 1024) -> ReadResult:
-    return await blob_reader.read_lines(cast("BlobService", Memory(data, chunk)), blob(data), question, bounds)
+async def read_lines(
+    data: bytes, question: ReadRequest, bounds: ReadLimits = ROOMY, chunk: int = 64 * 1024
+) -> ReadResult:
+    return await blob_reader.read_lines(
+        cast("BlobService", MemoryBlobService(data, chunk)), blob(data), question, bounds
+    )
 
 
 async def pages(
     data: bytes, question: ReadRequest, bounds: ReadLimits = ROOMY, chunk: int = 64 * 1024
 ) -> list[ReadResult]:
-    found = [await look(data, question, bounds, chunk)]
+    found = [await read_lines(data, question, bounds, chunk)]
     while found[-1].next is not None:
         assert len(found) < 10_000
         again = ReadRequest(**{name: getattr(question, name) for name in question.__struct_fields__ if name != "after"},
                          after=found[-1].next)  # fmt: skip
-        found.append(await look(data, again, bounds, chunk))
+        found.append(await read_lines(data, again, bounds, chunk))
     return found
 
 
-def split(data: bytes) -> list[str]:
+def simple_split(data: bytes) -> list[str]:
     """The lines, by a simple implementation."""
     found = data.split(b"\n")
     ended = [line.removesuffix(b"\r") for line in found[:-1]] + ([found[-1]] if found[-1] else [])
     return [line.decode(errors="replace") for line in ended]
 
 
-def grepped(data: bytes, pattern: str, context: int) -> list[tuple[int, str, bool]]:
+def simple_grep(data: bytes, pattern: str, context: int) -> list[tuple[int, str, bool]]:
     """The matching lines and their context, by a simple implementation."""
-    all_lines = split(data)
+    all_lines = simple_split(data)
     hits = {at for at, line in enumerate(all_lines) if re.search(pattern, line)}
     near = {at + by for at in hits for by in range(-context, context + 1) if 0 <= at + by < len(all_lines)}
     return [(at + 1, all_lines[at], at in hits) for at in sorted(near)]
@@ -99,19 +103,19 @@ def test_a_paged_search_finds_the_lines_of_a_simple_one(
     for bounds in (ROOMY, ReadLimits(seconds=0), ReadLimits(text=3, seconds=60)):
         found = asyncio.run(pages(data, question, bounds, chunk))
         got = [(line.line, line.text, line.match) for page in found for line in page.items]
-        assert got == grepped(data, pattern, context)
+        assert got == simple_grep(data, pattern, context)
 
 
 @given(texts, st.integers(1, 7), st.integers(1, 9))
 @settings(max_examples=200)
 def test_head_range_and_tail_show_the_lines_of_a_simple_split(text: str, many: int, chunk: int) -> None:
     data = text.encode()
-    expected = list(enumerate(split(data), 1))
+    expected = list(enumerate(simple_split(data), 1))
     found = asyncio.run(pages(data, ReadRequest(mode="head", lines=many), chunk=chunk))
     assert [(line.line, line.text) for page in found for line in page.items] == expected
-    part = asyncio.run(look(data, ReadRequest(mode="range", start=3, lines=many), chunk=chunk))
+    part = asyncio.run(read_lines(data, ReadRequest(mode="range", start=3, lines=many), chunk=chunk))
     assert [(line.line, line.text) for line in part.items] == expected[2 : 2 + many]
-    last = asyncio.run(look(data, ReadRequest(mode="tail", lines=many), chunk=chunk))
+    last = asyncio.run(read_lines(data, ReadRequest(mode="tail", lines=many), chunk=chunk))
     assert [line.text for line in last.items] == [line for _, line in expected[-many:]]
     assert [line.line for line in last.items] == list(range(-len(last.items), 0))
 
@@ -133,26 +137,26 @@ def test_very_long_lines_are_found_in_pieces_each_line_once(lengths: list[int], 
 
 async def test_the_tail_is_read_backwards_across_chunk_boundaries() -> None:
     data = b"".join(b"line %d\r\n" % number for number in range(1, 200_001))
-    memory = Memory(data)
+    memory = MemoryBlobService(data)
     last = await blob_reader.read_lines(
         cast("BlobService", memory), blob(data), ReadRequest(mode="tail", lines=1000), ROOMY
     )
     assert [line.text for line in last.items] == [f"line {number}" for number in range(199_001, 200_001)]
     assert memory.read_bytes < 300_000
-    whole = await look(b"one\ntwo", ReadRequest(mode="tail", lines=5))
+    whole = await read_lines(b"one\ntwo", ReadRequest(mode="tail", lines=5))
     assert [(line.line, line.text) for line in whole.items] == [(-2, "one"), (-1, "two")]
 
 
 async def test_a_very_long_line_is_truncated_with_a_mark_and_shown_around_the_match() -> None:
     data = b"a" * 3_000_000 + b"needle" + b"b" * 3_000_000 + b"\nshort\n"
-    head = (await look(data, ReadRequest(lines=2))).items
+    head = (await read_lines(data, ReadRequest(lines=2))).items
     assert (head[0].text, head[0].cut, head[1].text, head[1].cut) == ("a" * 2000 + "…", True, "short", False)
-    (hit,) = (await look(data, ReadRequest(mode="grep", pattern="needle"))).items
+    (hit,) = (await read_lines(data, ReadRequest(mode="grep", pattern="needle"))).items
     assert hit.line == 1
     assert hit.cut
     assert "aneedleb" in hit.text
     assert len(hit.text) < 2100
-    tail = (await look(data, ReadRequest(mode="tail", lines=2))).items
+    tail = (await read_lines(data, ReadRequest(mode="tail", lines=2))).items
     assert (tail[1].text, tail[0].cut, tail[0].text[0]) == ("short", True, "…")
 
 
@@ -174,24 +178,24 @@ async def test_a_timeout_returns_a_cursor_and_each_page_advances() -> None:
 
 
 async def test_binary_content_is_reported_as_such() -> None:
-    seen = await look(b"\x89PNG\r\n\x1a\n\0\0", ReadRequest())
+    seen = await read_lines(b"\x89PNG\r\n\x1a\n\0\0", ReadRequest())
     assert seen == ReadResult(items=[], binary=True)
-    assert (await look(b"", ReadRequest())) == ReadResult(items=[])
+    assert (await read_lines(b"", ReadRequest())) == ReadResult(items=[])
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=x)x", "", "x" * 1001, r"(a)\1", "a{1001}", SLOW, r"\pL{1,1000}"])
 async def test_an_unusable_pattern_is_reported(pattern: str) -> None:
     with pytest.raises(InvalidInput):
-        await look(b"x", ReadRequest(mode="grep", pattern=pattern))
+        await read_lines(b"x", ReadRequest(mode="grep", pattern=pattern))
 
 
 @pytest.mark.parametrize("after", ["1", "x.y", "1.2.3.4", "-1.0.0.0", "٣.0.0.0", "1.٣.0.0"])
 async def test_a_made_up_cursor_is_refused(after: str) -> None:
     with pytest.raises(InvalidInput):
-        await look(b"x", ReadRequest(after=after))
+        await read_lines(b"x", ReadRequest(after=after))
 
 
-class Stuck:
+class StuckPattern:
     """A pattern whose search takes until the test lets it go on."""
 
     programsize = 1
@@ -210,26 +214,26 @@ class Stuck:
 
 
 @pytest.fixture
-def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
-    pattern = Stuck()
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckPattern]:
+    pattern = StuckPattern()
     monkeypatch.setattr(blob_reader, "compile_pattern", lambda *_, **__: pattern)
     yield pattern
     pattern.go_on.set()
 
 
-async def test_the_loop_and_its_other_threads_continue_while_searches_are_slow(stuck: Stuck) -> None:
-    slow = [asyncio.create_task(look(b"xy " * 1000, ReadRequest(mode="grep", pattern="x"))) for _ in range(40)]
+async def test_the_loop_and_its_other_threads_continue_while_searches_are_slow(stuck: StuckPattern) -> None:
+    slow = [asyncio.create_task(read_lines(b"xy " * 1000, ReadRequest(mode="grep", pattern="x"))) for _ in range(40)]
     async with asyncio.timeout(20):
         assert await asyncio.to_thread(stuck.begun.wait, 10)
-        assert (await look(b"one\n", ReadRequest())).items[0].text == "one"
+        assert (await read_lines(b"one\n", ReadRequest())).items[0].text == "one"
     assert stuck.searched <= blob_reader.SEARCH_THREADS
     assert not any(task.done() for task in slow)
     stuck.go_on.set()
     assert [found.items for found in await asyncio.gather(*slow)] == [[]] * 40
 
 
-async def test_a_cancelled_search_ends_after_its_current_piece(stuck: Stuck) -> None:
-    task = asyncio.create_task(look(b"xy\n" * 10_000, ReadRequest(mode="grep", pattern="x")))
+async def test_a_cancelled_search_ends_after_its_current_piece(stuck: StuckPattern) -> None:
+    task = asyncio.create_task(read_lines(b"xy\n" * 10_000, ReadRequest(mode="grep", pattern="x")))
     assert await asyncio.to_thread(stuck.begun.wait, 10)
     task.cancel()
     await asyncio.wait({task})
@@ -239,17 +243,19 @@ async def test_a_cancelled_search_ends_after_its_current_piece(stuck: Stuck) -> 
     assert stuck.searched <= 2
 
 
-async def test_a_search_that_gets_no_thread_in_time_is_reported(stuck: Stuck, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_that_gets_no_thread_in_time_is_reported(
+    stuck: StuckPattern, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(blob_reader, "THREAD_WAIT_SECONDS", 0.05)
-    tasks = [look(b"x", ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0)) for _ in range(4)]
+    tasks = [read_lines(b"x", ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0)) for _ in range(4)]
     refused = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in refused] == [Unavailable] * 4
 
 
-async def test_a_search_reads_64_kib_at_once_and_checks_the_time_between(stuck: Stuck) -> None:
+async def test_a_search_reads_64_kib_at_once_and_checks_the_time_between(stuck: StuckPattern) -> None:
     stuck.go_on.set()
     data = b"xy " * 200_000
-    seen = await look(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))
+    seen = await read_lines(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))
     assert seen.next is not None
     assert stuck.searched == 1
     found = await pages(data, ReadRequest(mode="grep", pattern="x"), ReadLimits(seconds=0))

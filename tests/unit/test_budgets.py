@@ -51,7 +51,9 @@ def limit(scope: BudgetScope, measure: BudgetMeasure, most: str, window: int | N
     return BudgetLimit(scope=scope, measure=measure, most=Decimal(most), window=window)
 
 
-def ask(most: str, *, least: str = "1", wanted: str = "1", measure: BudgetMeasure = "usd") -> ReservationRequest:
+def reservation_request(
+    most: str, *, least: str = "1", wanted: str = "1", measure: BudgetMeasure = "usd"
+) -> ReservationRequest:
     starts_at, ends_at = current_window(limit("key", measure, most), NOW)
     return ReservationRequest(
         scope="key", measure=measure, key=KEY, starts_at=starts_at, ends_at=ends_at,
@@ -103,7 +105,10 @@ def test_an_account_pays_for_itself_and_the_threads_owner_for_a_guest(
 
 def test_a_send_reserves_a_first_portion_of_shared_budgets_and_all_of_its_own() -> None:
     policy = BudgetPolicy(limits=(limit("key", "runs", "9"), limit("user", "usd", "5"), limit("run", "usd", "2", None)))
-    found = {one.scope: one for one in reservation_requests(policy, {"user": b"u", "run": b""}, None, NOW)}
+    found = {
+        reservation.scope: reservation
+        for reservation in reservation_requests(policy, {"user": b"u", "run": b""}, None, NOW)
+    }
     assert set(found) == {"user", "run"}
     assert (found["user"].wanted, found["user"].most) == (INITIAL_RESERVATION["usd"], Decimal(5))
     assert found["user"].least < found["user"].wanted
@@ -113,7 +118,7 @@ def test_a_send_reserves_a_first_portion_of_shared_budgets_and_all_of_its_own() 
 def test_a_runs_own_budget_only_lowers_the_operators_limit() -> None:
     policy = BudgetPolicy(limits=(limit("run", "usd", "1", None), limit("run", "seconds", "900", None)))
     own = RunBudget(usd=Decimal(3), tokens=50, seconds=0.5)
-    assert {one.measure: one.most for one in run_limits(policy, own)} == {
+    assert {budget.measure: budget.most for budget in run_limits(policy, own)} == {
         "usd": Decimal(1), "tokens": Decimal(50), "seconds": Decimal("0.5"),
     }  # fmt: skip
     assert run_limits(BudgetPolicy(), None) == []
@@ -121,22 +126,26 @@ def test_a_runs_own_budget_only_lowers_the_operators_limit() -> None:
 
 def test_the_rest_is_granted_if_it_is_enough_to_start() -> None:
     level = WindowUsage(reserved=Decimal(3), settled=Decimal(2))
-    assert grantable_amount(ask("10", least="1", wanted="4"), level, NOW) == 4
-    assert grantable_amount(ask("7", least="1", wanted="4"), level, NOW) == 2
-    assert grantable_amount(ask("6", least="1", wanted="4"), level, NOW) == 1, "exactly the least amount"
-    assert grantable_amount(ask("7.00000000009", wanted="4"), level, NOW) == 2, "never more than is left"
+    assert grantable_amount(reservation_request("10", least="1", wanted="4"), level, NOW) == 4
+    assert grantable_amount(reservation_request("7", least="1", wanted="4"), level, NOW) == 2
+    assert grantable_amount(reservation_request("6", least="1", wanted="4"), level, NOW) == 1, (
+        "exactly the least amount"
+    )
+    assert grantable_amount(reservation_request("7.00000000009", wanted="4"), level, NOW) == 2, (
+        "never more than is left"
+    )
     with pytest.raises(BudgetExhausted):
-        grantable_amount(ask("5.5", least="1", wanted="4"), level, NOW)
+        grantable_amount(reservation_request("5.5", least="1", wanted="4"), level, NOW)
 
 
 def test_a_refusal_has_the_end_of_the_window_or_an_earlier_time_if_reservations_may_be_released() -> None:
     until_midnight = (datetime(2026, 3, 5, tzinfo=UTC) - NOW).total_seconds()
     used, held = WindowUsage(settled=Decimal(10)), WindowUsage(reserved=Decimal(10))
-    assert exhausted_error(ask("10"), used, NOW).retry_after == until_midnight
-    assert exhausted_error(ask("10"), held, NOW).retry_after == RETRY_WHEN_RESERVED_SECONDS
-    assert exhausted_error(ask("10", measure="runs"), held, NOW).retry_after == until_midnight
+    assert exhausted_error(reservation_request("10"), used, NOW).retry_after == until_midnight
+    assert exhausted_error(reservation_request("10"), held, NOW).retry_after == RETRY_WHEN_RESERVED_SECONDS
+    assert exhausted_error(reservation_request("10", measure="runs"), held, NOW).retry_after == until_midnight
     late = NOW.replace(hour=23, minute=59, second=59)
-    assert exhausted_error(ask("10"), used, late).retry_after == 1.0
+    assert exhausted_error(reservation_request("10"), used, late).retry_after == 1.0
 
 
 def test_a_runs_own_limit_is_distinguished_from_its_time_limit() -> None:
@@ -156,9 +165,9 @@ amounts = st.decimals(min_value=0, max_value=10, places=4)
 @given(st.lists(st.tuples(st.sampled_from(["take", "give", "use"]), amounts), max_size=40), amounts)
 def test_whatever_is_granted_the_sum_stays_within_the_limit(steps: list[tuple[str, Decimal]], most: Decimal) -> None:
     level, taken = WindowUsage(), list[Decimal]()
-    for what, amount in steps:
-        if what == "take" and amount > 0:
-            wish = ask(str(most), least=str(amount / 10), wanted=str(amount))
+    for action, amount in steps:
+        if action == "take" and amount > 0:
+            wish = reservation_request(str(most), least=str(amount / 10), wanted=str(amount))
             try:
                 taken.append(grantable_amount(wish, level, NOW))
             except BudgetExhausted:
@@ -166,7 +175,7 @@ def test_whatever_is_granted_the_sum_stays_within_the_limit(steps: list[tuple[st
             level = WindowUsage(reserved=level.reserved + taken[-1], settled=level.settled)
         elif taken:
             freed = taken.pop()
-            used = min(freed, amount) if what == "use" else Decimal(0)
+            used = min(freed, amount) if action == "use" else Decimal(0)
             level = WindowUsage(reserved=level.reserved - freed, settled=level.settled + used)
         assert level.reserved >= 0
         assert level.reserved + level.settled <= most
@@ -189,7 +198,10 @@ def test_an_invalid_run_budget_is_refused(given_: str) -> None:
 
 
 def found_limits(**env: str) -> dict[tuple[str, str], tuple[Decimal, int | None]]:
-    return {(one.scope, one.measure): (one.most, one.window) for one in from_environment(env).limits.budgets.limits}
+    return {
+        (budget.scope, budget.measure): (budget.most, budget.window)
+        for budget in from_environment(env).limits.budgets.limits
+    }
 
 
 def test_the_default_limits_apply_without_settings() -> None:
@@ -290,9 +302,9 @@ def test_all_tokens_of_a_run_count() -> None:
 
 def test_runs_that_used_up_a_window_are_not_retried_within_it() -> None:
     now = datetime(2031, 5, 5, 12, 0, tzinfo=UTC)
-    asked = ReservationRequest(
+    request = ReservationRequest(
         scope="user", measure="runs", key=b"", starts_at=now, ends_at=now + timedelta(hours=1), least=Decimal(1),
         wanted=Decimal(1), most=Decimal(10),
     )  # fmt: skip
-    refused = exhausted_error(asked, WindowUsage(reserved=Decimal(9), settled=Decimal(1)), now)
+    refused = exhausted_error(request, WindowUsage(reserved=Decimal(9), settled=Decimal(1)), now)
     assert refused.retry_after == 3600

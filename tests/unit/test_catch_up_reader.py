@@ -14,7 +14,7 @@ ACCESS = uuid4()
 TOPIC = uuid4()
 
 
-class Held:
+class HeldFeed:
     """A database and a feed. A read returns the state at its start, and ends when the test allows it."""
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class Held:
         self.reads = 0
 
     @contextlib.asynccontextmanager
-    async def snapshot(self) -> AsyncIterator["Held"]:
+    async def snapshot(self) -> AsyncIterator["HeldFeed"]:
         yield self
 
-    async def read_changes(self, driver: "Held", cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
+    async def read_changes(self, driver: "HeldFeed", cursors: Mapping[UUID, int]) -> dict[UUID, TopicRead]:
         self.reads += 1
         seen = self.revision
         self.begun.set()
@@ -35,23 +35,23 @@ class Held:
         return {topic: TopicRead(FeedDelta(after, seen, Pong()), ACCESS) for topic, after in cursors.items()}
 
 
-def reading(held: Held) -> tuple[CatchUpReader, Any]:
+def held_reader(held: HeldFeed) -> tuple[CatchUpReader, Any]:
     feed: Any = held
     return CatchUpReader(feed), feed
 
 
 async def test_concurrent_readers_share_a_read() -> None:
-    held = Held()
-    reader, feed = reading(held)
+    held = HeldFeed()
+    reader, feed = held_reader(held)
     held.may_end.set()
     found = await asyncio.gather(*(reader.read(feed, TOPIC, 0) for _ in range(5)))
     assert held.reads == 1
-    assert {one.revision for one in found if one is not None} == {1}
+    assert {result.revision for result in found if result is not None} == {1}
 
 
 async def test_a_request_after_a_read_began_gets_a_later_read() -> None:
-    held = Held()
-    reader, feed = reading(held)
+    held = HeldFeed()
+    reader, feed = held_reader(held)
     early = asyncio.create_task(reader.read(feed, TOPIC, 0))
     await held.begun.wait()
     held.revision = 2
@@ -59,12 +59,12 @@ async def test_a_request_after_a_read_began_gets_a_later_read() -> None:
     await asyncio.sleep(0)
     held.may_end.set()
     found = await asyncio.gather(early, late)
-    assert [one and one.revision for one in found] == [1, 2]
+    assert [result and result.revision for result in found] == [1, 2]
 
 
 async def test_a_cancelled_reader_does_not_cancel_the_others() -> None:
-    held = Held()
-    reader, feed = reading(held)
+    held = HeldFeed()
+    reader, feed = held_reader(held)
     first, second = [asyncio.create_task(reader.read(feed, TOPIC, 0)) for _ in range(2)]
     await held.begun.wait()
     first.cancel()

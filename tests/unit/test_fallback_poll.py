@@ -11,7 +11,7 @@ from khala.live import fallback_poll
 from khala.live.fallback_poll import SNAPSHOT, FallbackPoll
 
 
-class Moving:
+class ScriptedDatabase:
     """A database that goes through these snapshots; None means unavailable."""
 
     def __init__(self, snapshots: Sequence[str | None]) -> None:
@@ -20,7 +20,7 @@ class Moving:
         self.done = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def driver(self) -> AsyncIterator["Moving"]:
+    async def driver(self) -> AsyncIterator["ScriptedDatabase"]:
         yield self
 
     async def fetchval(self, query: str) -> str:
@@ -35,19 +35,19 @@ class Moving:
         return now
 
 
-def poll_of(moving: Moving, watching: Callable[[], bool], look_again: Callable[[], None]) -> FallbackPoll:
+def poll_of(moving: ScriptedDatabase, watching: Callable[[], bool], look_again: Callable[[], None]) -> FallbackPoll:
     return FallbackPoll(moving, watching, look_again)  # type: ignore[arg-type]  # as much of a database as it needs
 
 
-async def looks(snapshots: Sequence[str | None]) -> int:
+async def count_reads(snapshots: Sequence[str | None]) -> int:
     """The number of full reads while the database goes through these snapshots."""
-    moving, told = Moving(snapshots), list[None]()
-    polling = asyncio.create_task(poll_of(moving, lambda: True, lambda: told.append(None)).run())
+    moving, reads = ScriptedDatabase(snapshots), list[None]()
+    polling = asyncio.create_task(poll_of(moving, lambda: True, lambda: reads.append(None)).run())
     async with asyncio.timeout(5):
         await moving.done.wait()
     polling.cancel()
     assert moving.asked == len(snapshots)
-    return len(told)
+    return len(reads)
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +68,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_everything_is_reread_after_a_commit_and_only_then(snapshots: Sequence[str | None], count: int) -> None:
-    assert await looks(snapshots) == count
+    assert await count_reads(snapshots) == count
 
 
 async def test_without_observers_the_database_is_not_queried() -> None:
-    moving, turns = Moving(["1:1:"]), 0
+    moving, turns = ScriptedDatabase(["1:1:"]), 0
     enough = asyncio.Event()
 
     def watching() -> bool:

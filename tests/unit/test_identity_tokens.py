@@ -38,7 +38,7 @@ def signed(
     return jwt.encode(head, claims, key, algorithms=[algorithm], registry=id_tokens.AlgorithmRegistry())
 
 
-def believed(token: str, expected: TokenExpectations = SIGN_IN, now: float = NOW) -> id_tokens.TokenClaims:
+def verified_claims(token: str, expected: TokenExpectations = SIGN_IN, now: float = NOW) -> id_tokens.TokenClaims:
     header = id_tokens.decode_header(token)
     key = id_tokens.select_key(header, PUBLIC)
     if key is None:
@@ -49,8 +49,8 @@ def believed(token: str, expected: TokenExpectations = SIGN_IN, now: float = NOW
 @pytest.mark.parametrize("algorithm", [*KEYS, "PS256", "RS512", "EdDSA"])
 def test_a_token_of_each_kind_of_key_is_accepted(algorithm: str) -> None:
     key = KEYS.get(algorithm) or (KEYS["Ed25519"] if algorithm == "EdDSA" else KEYS["RS256"])
-    said = believed(signed(algorithm, key=key))
-    assert (said.sub, said.expires_at.timestamp()) == ("alice", NOW + 300)
+    claims = verified_claims(signed(algorithm, key=key))
+    assert (claims.sub, claims.expires_at.timestamp()) == ("alice", NOW + 300)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_token_of_each_kind_of_key_is_accepted(algorithm: str) -> None:
 )
 def test_a_token_with_an_unexpected_claim_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(Unauthorized):
-        believed(signed(**changed))
+        verified_claims(signed(**changed))
 
 
 @pytest.mark.parametrize(
@@ -105,26 +105,26 @@ def test_a_token_with_an_unexpected_claim_is_refused(changed: dict[str, Any]) ->
     ids=str,
 )
 def test_clock_skew_of_a_minute_and_all_standard_forms_are_accepted(changed: dict[str, Any]) -> None:
-    assert believed(signed(**changed)).sub == "alice"
+    assert verified_claims(signed(**changed)).sub == "alice"
 
 
 def test_a_token_is_accepted_only_for_its_purpose() -> None:
     access_token = signed(header={"typ": "at+jwt"}, aud=["khala", "other"], azp="other")
-    assert believed(access_token, BEARER).sub == "alice"
+    assert verified_claims(access_token, BEARER).sub == "alice"
     for expected, header in (
         (SIGN_IN, {"typ": "at+jwt"}),
         (SIGN_IN, {"typ": "logout+jwt"}),
         (BEARER, {"typ": "dpop+jwt"}),
     ):
         with pytest.raises(Unauthorized):
-            believed(signed(header=header), expected)
+            verified_claims(signed(header=header), expected)
 
 
 def test_critical_headers_are_refused() -> None:
-    assert believed(signed(header={"unheard": "of"})).sub == "alice"
+    assert verified_claims(signed(header={"unheard": "of"})).sub == "alice"
     for header in ({"crit": ["exp"], "exp": NOW}, {"crit": ["b64"], "b64": False}, {"crit": None}, {"kid": 5}):
         with pytest.raises(Unauthorized):
-            believed(forged({"alg": "RS256", "kid": "rsa", **header}))
+            verified_claims(forged({"alg": "RS256", "kid": "rsa", **header}))
 
 
 @pytest.mark.parametrize(
@@ -133,25 +133,25 @@ def test_critical_headers_are_refused() -> None:
 def test_an_algorithm_without_a_public_key_never_counts(algorithm: str) -> None:
     for signature in ("", "AAAA"):
         with pytest.raises(Unauthorized):
-            believed(forged({"alg": algorithm, "kid": "rsa"}, signature=signature))
+            verified_claims(forged({"alg": algorithm, "kid": "rsa"}, signature=signature))
 
 
 def test_a_public_key_is_not_accepted_as_an_hmac_secret() -> None:
     key = KEYS["RS256"]
     assert isinstance(key, RSAKey)
     for secret in (key.as_pem(private=False), key.as_der(private=False), str(key.get("n")).encode()):
-        said = forged({"alg": "HS256", "kid": "rsa"}).rpartition(".")[0]
-        signature = encoded(hmac.digest(secret, said.encode(), "sha256"))
+        signed_text = forged({"alg": "HS256", "kid": "rsa"}).rpartition(".")[0]
+        signature = encoded(hmac.digest(secret, signed_text.encode(), "sha256"))
         with pytest.raises(Unauthorized):
-            believed(f"{said}.{signature}")
+            verified_claims(f"{signed_text}.{signature}")
 
 
 def test_a_key_of_another_kind_with_the_same_id_is_refused() -> None:
     impostor = ECKey.generate_key("P-256", {"kid": "rsa"})
     with pytest.raises(Unauthorized):
-        believed(signed("ES256", key=impostor))
+        verified_claims(signed("ES256", key=impostor))
     with pytest.raises(Unauthorized):
-        believed(signed(key=RSAKey.generate_key(2048, {"kid": "rsa"})))
+        verified_claims(signed(key=RSAKey.generate_key(2048, {"kid": "rsa"})))
 
 
 def test_a_token_without_a_key_id_needs_a_single_candidate() -> None:
@@ -187,11 +187,11 @@ TOKEN = signed("ES256")
 def test_changing_a_character_of_a_token_never_changes_its_claims(index: int, character: str) -> None:
     changed = TOKEN[:index] + character + TOKEN[index + 1 :]
     try:
-        said = believed(changed)
+        claims = verified_claims(changed)
     except Unauthorized:
         return
     # Unused bits of a part's last character and characters outside of the alphabet may be ignored.
-    assert said == believed(TOKEN)
+    assert claims == verified_claims(TOKEN)
 
 
 @given(st.text() | st.builds("{}.{}.{}".format, st.text(), st.text(), st.text()))
@@ -202,7 +202,7 @@ def test_changing_a_character_of_a_token_never_changes_its_claims(index: int, ch
 @example(TOKEN.replace(".", ".\u00e9", 1))
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(Unauthorized):
-        believed(text)
+        verified_claims(text)
 
 
 json = st.recursive(
@@ -215,31 +215,31 @@ values = st.sampled_from([*id_tokens.ALGORITHMS, "none", "rsa", "ec", "JWT"]) | 
 @given(st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "b64", "jwk", "x5c"]), values) | json, st.binary())
 def test_any_other_header_is_refused(header: Any, signature: bytes) -> None:
     with pytest.raises(Unauthorized):
-        believed(forged(header, signature=encoded(signature)))
+        verified_claims(forged(header, signature=encoded(signature)))
 
 
 @given(st.dictionaries(st.sampled_from([*HONEST, "azp", "events"]), json))
 def test_any_signed_claims_are_accepted_or_refused_without_a_crash(changed: dict[str, Any]) -> None:
     try:
-        said = believed(signed(**changed))
+        claims = verified_claims(signed(**changed))
     except Unauthorized:
         return
-    assert said.sub == changed.get("sub", "alice")
+    assert claims.sub == changed.get("sub", "alice")
 
 
 @pytest.mark.parametrize("depth", [900, 2_900])
 def test_deeply_nested_tokens_are_refused(depth: int) -> None:
     for header in (b"[" * depth, b'{"alg":"RS256","kid":"rsa","x":' + b"[" * depth + b"]" * depth + b"}"):
         with pytest.raises(Unauthorized):
-            believed(f"{encoded(header)}.e30.AAAA")
+            verified_claims(f"{encoded(header)}.e30.AAAA")
 
 
 def test_an_error_quotes_nothing_of_the_token() -> None:
     with pytest.raises(Unauthorized) as error:
-        believed(signed(nonce="another"))
+        verified_claims(signed(nonce="another"))
     assert error.value.message == "This sign-in is not valid."
     with pytest.raises(Unauthorized, match="expired"):
-        believed(signed(), now=time.time() + 10**9)
+        verified_claims(signed(), now=time.time() + 10**9)
 
 
 def forged(header: Any, signature: str = "AAAA") -> str:

@@ -42,7 +42,7 @@ def documents(path: Path) -> list[Any]:
 
 
 def of_kind(kind: str) -> list[Any]:
-    found = [one for path in MANIFESTS for one in documents(path) if one["kind"] == kind]
+    found = [document for path in MANIFESTS for document in documents(path) if document["kind"] == kind]
     assert found
     return found
 
@@ -64,10 +64,10 @@ def test_kubernetes_accepts_the_manifests(path: Path) -> None:
 def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     # The program must exist.
-    there = text.replace("/opt/khala/bin/khala", sys.executable).replace("file:/opt/khala/README.md", f"file:{ROOT}")
+    runnable = text.replace("/opt/khala/bin/khala", sys.executable).replace("file:/opt/khala/README.md", f"file:{ROOT}")
     assert text.count("/opt/khala/bin/khala") == 1
     unit = tmp_path / path.name
-    unit.write_text(there)
+    unit.write_text(runnable)
     accepts(program("systemd-analyze"), "verify", unit)
 
 
@@ -91,8 +91,8 @@ def test_images_are_pinned_by_version() -> None:
 
 def test_the_version_of_the_project_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    told = "\n".join(path.read_text() for path in TOLD)
-    assert set(re.findall(r"(?:image: |-t )khala:(\S+)", told)) == {project["version"]}
+    text = "\n".join(path.read_text() for path in TOLD)
+    assert set(re.findall(r"(?:image: |-t )khala:(\S+)", text)) == {project["version"]}
     client = json.loads((ROOT / "app" / "web" / "src" / "khala" / "package.json").read_text())
     assert client["version"] == project["version"]
     assert f"\n## [{project['version']}] - 20" in (ROOT / "CHANGELOG.md").read_text()
@@ -132,19 +132,19 @@ def test_systemd_gives_runs_and_requests_their_time(path: Path) -> None:
 
 
 def test_kubernetes_gives_runs_and_requests_their_time() -> None:
-    (told,) = of_kind("ConfigMap")
+    (config_map,) = of_kind("ConfigMap")
     for deployment in of_kind("Deployment"):
         pod = deployment["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         works = "work" in container["args"]
-        time = float(told["data"]["KHALA_GRACE_SECONDS" if works else "KHALA_DRAIN_SECONDS"])
+        time = float(config_map["data"]["KHALA_GRACE_SECONDS" if works else "KHALA_DRAIN_SECONDS"])
         assert pod["terminationGracePeriodSeconds"] > time + ENDING
 
 
 def test_compose_gives_runs_and_requests_their_time() -> None:
-    (told,) = documents(INFRA / "compose.yaml")
+    (compose,) = documents(INFRA / "compose.yaml")
     for name in ("web-1", "web-2", "worker"):
-        service = told["services"][name]
+        service = compose["services"][name]
         drain, grace = (float(service["environment"][f"KHALA_{word}_SECONDS"]) for word in ("DRAIN", "GRACE"))
         assert float(service["stop_grace_period"].removesuffix("s")) > drain + grace + ENDING
 
@@ -155,8 +155,8 @@ def test_processes_ended_by_the_watchdog_are_restarted() -> None:
         assert re.findall(r"^Restart=(.+)$", text, re.MULTILINE) == ["always"]
         # Exit codes in these settings would prevent a restart.
         assert not re.search(r"^(?:SuccessExitStatus|RestartPreventExitStatus)=", text, re.MULTILINE)
-    (told,) = documents(INFRA / "compose.yaml")
-    assert {told["services"][name]["restart"] for name in ("web-1", "web-2", "worker")} == {"unless-stopped"}
+    (compose,) = documents(INFRA / "compose.yaml")
+    assert {compose["services"][name]["restart"] for name in ("web-1", "web-2", "worker")} == {"unless-stopped"}
     for deployment in of_kind("Deployment"):
         assert deployment["spec"]["template"]["spec"].get("restartPolicy", "Always") == "Always"
 
@@ -173,8 +173,8 @@ def test_pods_are_found_by_what_selects_them() -> None:
         labels = deployment["spec"]["template"]["metadata"]["labels"]
         component = labels["app.kubernetes.io/component"]
         assert deployment["spec"]["selector"]["matchLabels"] == labels
-        budgets = [one["spec"]["selector"]["matchLabels"] for one in of_kind("PodDisruptionBudget")]
-        assert [one for one in budgets if one["app.kubernetes.io/component"] == component] == [labels]
+        budgets = [document["spec"]["selector"]["matchLabels"] for document in of_kind("PodDisruptionBudget")]
+        assert [budget for budget in budgets if budget["app.kubernetes.io/component"] == component] == [labels]
     (service,) = of_kind("Service")
     assert service["spec"]["selector"]["app.kubernetes.io/component"] == "web"
 

@@ -15,11 +15,11 @@ from khala.tools.validation.arguments import ToolSchema
 from khala.tools.validation.validator import compile_schema, problems
 
 
-def of(schema: object, **more: Any) -> dict[str, Any]:
+def object_schema(schema: object, **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": schema}, **more}
 
 
-def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> SchemaGraph:
+def costed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> SchemaGraph:
     graph = SchemaGraph(schema)
     graph.compute_costs(sizes or {})
     return graph
@@ -27,23 +27,27 @@ def weighed(schema: dict[str, Any], sizes: dict[str, int] | None = None) -> Sche
 
 def on_loop(schema: object, value: object) -> tuple[bool, bool]:
     """Whether the check, and the report of its errors, may run on the event loop."""
-    checks = ToolSchema(msgspec.json.encode(of(schema)))
+    checks = ToolSchema(msgspec.json.encode(object_schema(schema)))
     size = arguments.measure({"x": value})
     return checks.checks_fast(size), checks.reports_fast(size)
 
 
 def test_a_schema_costs_as_often_as_it_is_applied() -> None:
-    once = weighed(of({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
-    thrice = weighed(of({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
-    unused = weighed(of({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
+    once = costed(object_schema({"$ref": "#/$defs/a"}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
+    thrice = (
+        costed(object_schema({"allOf": [{"$ref": "#/$defs/a"}] * 3}, **{"$defs": {"a": {"enum": [1, 2, 3]}}}))
+        .cost(1)
+        .weight
+    )
+    unused = costed(object_schema({}, **{"$defs": {"a": {"enum": [1, 2, 3]}}})).cost(1).weight
     assert unused < once < thrice
     assert thrice - unused >= 3 * len([1, 2, 3])
 
 
 def test_a_recursive_schema_costs_by_the_depth_of_the_arguments() -> None:
-    linked = weighed(of({}, additionalProperties={"$ref": "#"}))
+    linked = costed(object_schema({}, additionalProperties={"$ref": "#"}))
     assert linked.cost(40).weight - linked.cost(39).weight == linked.cost(21).weight - linked.cost(20).weight > 0
-    doubled = weighed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
+    doubled = costed({"type": "object", "allOf": [{"items": {"$ref": "#"}}] * 2})
     assert doubled.cost(11).weight > 2 * doubled.cost(10).weight > 2**10
     assert doubled.cost(100).weight == MAX_COST
 
@@ -51,9 +55,9 @@ def test_a_recursive_schema_costs_by_the_depth_of_the_arguments() -> None:
 def test_patterns_cost_by_their_programs_and_unevaluated_ones_count_twice() -> None:
     inner = {"patternProperties": {"a": {"pattern": "b"}}}
     sizes = {"a": 10, "b": 100}
-    assert weighed({"allOf": [inner]}, sizes).cost(0).search == 10
-    assert weighed({"allOf": [inner]}, sizes).cost(1).search == 110
-    assert weighed({"allOf": [inner], "unevaluatedProperties": False}, sizes).cost(1).search == 220
+    assert costed({"allOf": [inner]}, sizes).cost(0).search == 10
+    assert costed({"allOf": [inner]}, sizes).cost(1).search == 110
+    assert costed({"allOf": [inner], "unevaluatedProperties": False}, sizes).cost(1).search == 220
 
 
 @pytest.mark.parametrize("part", [True, False, {}])
@@ -66,11 +70,11 @@ def test_the_subschemas_of_a_schema_are_limited_and_constants_do_not_count(part:
 
 @pytest.mark.parametrize("path", ["#/properties/x", "#/x~1y/%7Bz%7D", "#/x~1y/{z}", "#/list/0", "#named", "#/x~1y/on"])
 def test_references_resolve_to_schemas_at_any_place(path: str) -> None:
-    schema = of({"$ref": path} if path != "#/properties/x" else {}, **{
+    schema = object_schema({"$ref": path} if path != "#/properties/x" else {}, **{
         "x/y": {"{z}": {"type": "string"}, "on": True}, "list": [{"type": "string"}],
         "$defs": {"a": {"$anchor": "named", "type": "string"}},
     })  # fmt: skip
-    graph = weighed(schema | {"additionalProperties": {"$ref": path}})
+    graph = costed(schema | {"additionalProperties": {"$ref": path}})
     assert compile_schema(graph.root).is_valid({"other": "text"})
 
 
@@ -141,6 +145,6 @@ def test_the_validator_fetches_no_references_and_runs_no_slow_patterns(bad: dict
 
 
 def test_the_process_reports_the_same_as_the_event_loop() -> None:
-    schema = of({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
+    schema = object_schema({"type": "array", "items": {"type": "integer"}}, required=["y"], additionalProperties=False)
     args = {"x": [1, "2", None], "z": 1}
     assert asyncio.run(process_pool.problems(schema, args)) == problems(compile_schema(schema), args)

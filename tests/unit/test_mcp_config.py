@@ -22,8 +22,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "mcp.json"
 
 
-def read(path: Path, said: Any, **env: str) -> McpConfig:
-    path.write_text(said if isinstance(said, str) else json.dumps(said))
+def read(path: Path, content: Any, **env: str) -> McpConfig:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
     return McpConfig.read(path, env)
 
 
@@ -47,8 +47,13 @@ def test_servers_are_read_in_the_customary_format(path: Path) -> None:
     more = {"anonymous": True, "idempotent": ["get_*"], "readOnly": ["list_*"], "type": "http"}
     config = read(path, {"mcpServers": {"local": local, "remote": remote | more, "off": off}}, SECRET="hush")
     assert list(config.servers) == ["local", "remote"]
-    one, other = config.servers["local"], config.servers["remote"]
-    assert (one.transport, one.args, one.env, one.timeout) == ("stdio", ("-m", "tool"), {"TOKEN": "hush"}, 30.0)
+    local_server, other = config.servers["local"], config.servers["remote"]
+    assert (local_server.transport, local_server.args, local_server.env, local_server.timeout) == (
+        "stdio",
+        ("-m", "tool"),
+        {"TOKEN": "hush"},
+        30.0,
+    )
     assert (other.transport, other.headers, other.timeout) == ("http", {"Authorization": "Bearer hush"}, 5)
     assert (other.anonymous, other.may_repeat("get_x"), other.may_repeat("list_x"), other.may_repeat("put")) == (
         True, True, True, False,
@@ -69,7 +74,7 @@ def test_groups_are_overridden_extended_and_removed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "place"),
+    ("content", "place"),
     [
         ("{", "the file is not valid JSON"),
         ("[]", "the file: must be an object"),
@@ -96,9 +101,9 @@ def test_groups_are_overridden_extended_and_removed(path: Path) -> None:
         ({"groups": {"web": "x"}}, "groups.web: must be an object"),
     ],
 )  # fmt: skip
-def test_an_error_names_its_place(path: Path, said: Any, place: str) -> None:
+def test_an_error_names_its_place(path: Path, content: Any, place: str) -> None:
     with pytest.raises(McpConfigError) as bad:
-        read(path, said, OTHER="hush-hush")
+        read(path, content, OTHER="hush-hush")
     assert place in str(bad.value)
     assert str(path) in str(bad.value)
 

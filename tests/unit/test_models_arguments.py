@@ -51,7 +51,7 @@ def test_empty_text_means_no_arguments(nothing: object) -> None:
     ],
 )
 def test_arguments_that_are_no_object_have_a_problem(written: object, problem: str) -> None:
-    args, told = tool_arguments.decode_any(written)
+    args, found_problem = tool_arguments.decode_any(written)
     assert args == {}
-    assert problem in (told or "")
-    msgspec.json.encode(told)
+    assert problem in (found_problem or "")
+    msgspec.json.encode(found_problem)

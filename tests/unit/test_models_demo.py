@@ -23,45 +23,45 @@ async def ask(text: str, limit: int | None = None) -> list[ModelEvent]:
         return [event async for event in events]
 
 
-def said(events: list[ModelEvent]) -> str:
+def text_of(events: list[ModelEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextChunk))
 
 
 async def failing(text: str, model: DemoModel | None = None) -> tuple[ModelFailed, str]:
-    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
+    received: asyncio.Queue[ModelEvent] = asyncio.Queue()
     with pytest.raises(ModelFailed) as caught:
-        await listen(model or DemoModel(), text, heard)
-    return caught.value, said([heard.get_nowait() for _ in range(heard.qsize())])
+        await listen(model or DemoModel(), text, received)
+    return caught.value, text_of([received.get_nowait() for _ in range(received.qsize())])
 
 
-async def listen(model: DemoModel, text: str, heard: asyncio.Queue[ModelEvent]) -> None:
+async def listen(model: DemoModel, text: str, received: asyncio.Queue[ModelEvent]) -> None:
     async with model.stream(prompt(text)) as events:
         async for event in events:
-            heard.put_nowait(event)
+            received.put_nowait(event)
 
 
 async def test_the_answer_is_markdown_that_quotes_the_question_and_explains_the_demo() -> None:
-    answer = said(await ask("What is   love? /pace=0"))
+    answer = text_of(await ask("What is   love? /pace=0"))
     for expected in ("demo model", "“What is love? /pace=0”", "\n## ", "\n1. ", "```sh", "| --- |", "KHALA_MODEL="):
         assert expected in answer
 
 
 async def test_help_lists_every_directive() -> None:
-    answer = said(await ask("/help /pace=0"))
+    answer = text_of(await ask("/help /pace=0"))
     for directive in ("words", "pace", "fail", "hang", "empty", "ratelimit", "echo", "help"):
         assert f"`/{directive}" in answer
 
 
 async def test_words_are_numbered_and_each_is_a_token() -> None:
     events = await ask("please /words=300 /pace=0")
-    assert said(events).split() == [f"word{number}" for number in range(1, 301)]
+    assert text_of(events).split() == [f"word{number}" for number in range(1, 301)]
     assert len(events) == 301
     assert events[-1] == Completed(usage=TokenUsage(input_tokens=9, output_tokens=300), finish_reason="stop")
 
 
 async def test_a_token_limit_truncates_the_answer_with_reason_length() -> None:
     events = await ask("/words=10 /pace=0", limit=3)
-    assert said(events) == "word1 word2 word3 "
+    assert text_of(events) == "word1 word2 word3 "
     assert isinstance(events[-1], Completed)
     assert events[-1].finish_reason == "length"
 
@@ -141,23 +141,23 @@ async def test_an_empty_answer_completes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "midstream", "heard"),
+    ("after", "midstream", "expected"),
     [(0, False, ""), (2, True, "word1 word2 "), (9, True, "word1 word2 word3")],
 )
-async def test_a_failure_comes_after_so_many_tokens(after: int, midstream: bool, heard: str) -> None:
+async def test_a_failure_comes_after_so_many_tokens(after: int, midstream: bool, expected: str) -> None:
     failure, text = await failing(f"/words=3 /pace=0 /fail={after}")
-    assert (failure.code, failure.retryable, failure.midstream, text) == ("connection_lost", True, midstream, heard)
+    assert (failure.code, failure.retryable, failure.midstream, text) == ("connection_lost", True, midstream, expected)
 
 
 async def test_a_hang_sends_its_tokens_and_ends_when_cancelled() -> None:
-    heard: asyncio.Queue[ModelEvent] = asyncio.Queue()
+    received: asyncio.Queue[ModelEvent] = asyncio.Queue()
 
-    listening = asyncio.create_task(listen(DemoModel(), "/words=3 /pace=0 /hang=2", heard))
-    assert [await asyncio.wait_for(heard.get(), 1) for _ in range(2)] == [TextChunk("word1 "), TextChunk("word2 ")]
+    listening = asyncio.create_task(listen(DemoModel(), "/words=3 /pace=0 /hang=2", received))
+    assert [await asyncio.wait_for(received.get(), 1) for _ in range(2)] == [TextChunk("word1 "), TextChunk("word2 ")]
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
-    assert heard.empty()
+    assert received.empty()
 
 
 async def test_an_uncounted_rate_limit_has_a_wait_and_never_ends() -> None:
@@ -178,9 +178,9 @@ async def test_a_counted_rate_limit_ends_in_an_answer_and_starts_over() -> None:
 
 async def test_the_last_message_of_the_user_counts() -> None:
     said_before = (PromptTurn(role="user", text="/empty"), PromptTurn(role="assistant", text="/empty"))
-    asked = Prompt(system="", turns=(*said_before, PromptTurn(role="user", text="/words=1")))
-    async with DemoModel().stream(asked) as events:
-        assert said([event async for event in events]) == "word1"
+    prompted = Prompt(system="", turns=(*said_before, PromptTurn(role="user", text="/words=1")))
+    async with DemoModel().stream(prompted) as events:
+        assert text_of([event async for event in events]) == "word1"
 
 
 @pytest.mark.parametrize("make", [lambda: Prompt(system="", turns=()), lambda: prompt("")])

@@ -33,7 +33,7 @@ def user(text: str, *files: PromptFile) -> PromptTurn:
     return PromptTurn(role="user", text=text, files=files)
 
 
-def asked(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
+def prompt_of(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "", system: str = "") -> Prompt:
     return Prompt(system=system, turns=turns, tools=tools, partial_answer=said)
 
 
@@ -43,20 +43,20 @@ async def ask(prompt: Prompt, model: DemoModel | None = None) -> list[ModelEvent
 
 
 async def reply(*turns: PromptTurn, tools: tuple[ToolSpec, ...] = TOOLS, said: str = "") -> tuple[str, Completed]:
-    events = await ask(asked(*turns, tools=tools, said=said))
+    events = await ask(prompt_of(*turns, tools=tools, said=said))
     end = events[-1]
     assert isinstance(end, Completed)
     assert (end.finish_reason == "tool_calls") == bool(end.uses)
     return "".join(event.text for event in events if isinstance(event, TextChunk)), end
 
 
-def done(text: str, end: Completed, *, ok: bool = True) -> tuple[PromptTurn, PromptTurn]:
+def step_turns(text: str, end: Completed, *, ok: bool = True) -> tuple[PromptTurn, PromptTurn]:
     """The turns that the run adds after a step."""
     outcomes = tuple(ToolOutcome(id=use.id, name=use.name, text=f"did {use.args}", ok=ok) for use in end.uses)
     return PromptTurn(role="assistant", text=text, uses=end.uses), PromptTurn(role="tool", outcomes=outcomes)
 
 
-def called(end: Completed) -> list[tuple[str, dict[str, object]]]:
+def calls_of(end: Completed) -> list[tuple[str, dict[str, object]]]:
     return [(use.name, use.args) for use in end.uses]
 
 
@@ -68,8 +68,8 @@ async def conversation(question: PromptTurn, most: int = 9) -> tuple[list[list[t
         text, end = await reply(*turns)
         if not end.uses:
             return rounds, text
-        rounds.append(called(end))
-        turns += done(text, end)
+        rounds.append(calls_of(end))
+        turns += step_turns(text, end)
     return rounds, ""
 
 
@@ -90,7 +90,7 @@ async def test_ids_are_unique_in_a_run_and_the_same_every_time() -> None:
     question = user("/pace=0 /times=2 /call a /call b /then /call a")
     text, end = await reply(question)
     _, again = await reply(question)
-    _, further = await reply(question, *done(text, end))
+    _, further = await reply(question, *step_turns(text, end))
     assert end == again
     assert len({use.id for use in (*end.uses, *further.uses)}) == 4
 
@@ -152,9 +152,9 @@ async def test_the_other_directives_apply_to_the_answer() -> None:
 async def test_text_comes_before_the_calls_of_its_step_and_continues_where_it_ended() -> None:
     question = user("/pace=0 /text Let me see. /call a /then /text And now: /call b")
     text, end = await reply(question)
-    assert (text, called(end)) == ("Let me see.", [("a", {})])
+    assert (text, calls_of(end)) == ("Let me see.", [("a", {})])
     assert (await reply(question, said="Let me"))[0] == " see."
-    assert (await reply(question, *done(text, end)))[0] == "And now:"
+    assert (await reply(question, *step_turns(text, end)))[0] == "And now:"
 
 
 async def test_a_reply_that_only_asks_is_followed_by_the_steps_after_a_request_to_continue() -> None:
@@ -166,37 +166,37 @@ async def test_a_reply_that_only_asks_is_followed_by_the_steps_after_a_request_t
     assert text == "I will call the tools one round after the other, and then answer."
     turns += [PromptTurn(role="assistant", text=text), user("Go on until all is done.")]
     text, end = await reply(*turns)
-    assert called(end) == [("a", {})]
-    assert (await reply(*turns, *done(text, end)))[0] == "Done."
+    assert calls_of(end) == [("a", {})]
+    assert (await reply(*turns, *step_turns(text, end)))[0] == "Done."
 
 
 async def test_a_request_to_continue_amid_the_steps_changes_nothing() -> None:
     question = user("/pace=0 /call a /then /call b")
     text, end = await reply(question)
-    _, end = await reply(question, *done(text, end), user("Two rounds are left."))
-    assert called(end) == [("b", {})]
+    _, end = await reply(question, *step_turns(text, end), user("Two rounds are left."))
+    assert calls_of(end) == [("b", {})]
 
 
 def test_the_next_question_starts_its_own_steps() -> None:
     before = (user("/call a {}"), PromptTurn(role="assistant", text="The tools have answered."))
-    message, script = direct(asked(*before, user("Hello?")))
+    message, script = direct(prompt_of(*before, user("Hello?")))
     assert (message, script.uses) == ("Hello?", ())
     assert "You asked: “Hello?”" in "".join(script.tokens)
 
 
 def test_an_unanswered_question_is_not_repeated() -> None:
-    assert direct(asked(user("/call a {}"), user("Hello?")))[0] == "Hello?"
-    assert direct(asked(user("/call a {}"), user("/words=3")))[1].uses == ()
+    assert direct(prompt_of(user("/call a {}"), user("Hello?")))[0] == "Hello?"
+    assert direct(prompt_of(user("/call a {}"), user("/words=3")))[1].uses == ()
 
 
 async def test_without_tools_it_reports_its_progress() -> None:
     question = user('/pace=0 /loop /call echo {"n": "{round}"}')
-    first, second = await reply(question), await reply(question, *done(*await reply(question)))
-    text, end = await reply(question, *done(*first), *done(*second, ok=False), tools=())
+    first, second = await reply(question), await reply(question, *step_turns(*await reply(question)))
+    text, end = await reply(question, *step_turns(*first), *step_turns(*second, ok=False), tools=())
     assert text == "Stopped after 2 rounds.\n\nThe tools have answered:\n\n- `echo`: failed: did {'n': '2'}"
     assert end.finish_reason == "stop"
     assert (await reply(question, tools=()))[0].startswith("Stopped after 0 rounds.")
-    assert (await reply(question, *done(*first), tools=()))[0].startswith("Stopped after 1 round.")
+    assert (await reply(question, *step_turns(*first), tools=()))[0].startswith("Stopped after 1 round.")
 
 
 async def test_a_long_list_of_outcomes_is_truncated() -> None:
@@ -208,18 +208,18 @@ async def test_a_long_list_of_outcomes_is_truncated() -> None:
 
 def as_text(turns: Sequence[PromptTurn]) -> list[PromptTurn]:
     """The turns as a summary's prompt presents them, in which every call is followed by its outcome."""
-    told: list[PromptTurn] = []
+    converted: list[PromptTurn] = []
     for turn in turns:
         calls = [use.name + msgspec.json.encode(use.args).decode() for use in turn.uses]
         text = "\n".join((turn.text, *calls, *(outcome.text for outcome in turn.outcomes))).strip()
-        told.append(PromptTurn(role="assistant" if turn.role == "assistant" else "user", text=text))
-    return told
+        converted.append(PromptTurn(role="assistant" if turn.role == "assistant" else "user", text=text))
+    return converted
 
 
-async def rounds_of(question: PromptTurn, count: int) -> list[PromptTurn]:
+async def turns_of_steps(question: PromptTurn, count: int) -> list[PromptTurn]:
     turns: list[PromptTurn] = []
     for _ in range(count):
-        turns += done(*await reply(question, *turns))
+        turns += step_turns(*await reply(question, *turns))
     return turns
 
 
@@ -228,33 +228,37 @@ async def test_a_plan_continues_after_a_summary_of_its_steps(plain: bool) -> Non
     question = user('/pace=0 /loop /text Next: /call echo {"n": "{round}"}')
     earlier = [
         user("/call a"),
-        *await rounds_of(user("/call a"), 1),
+        *await turns_of_steps(user("/call a"), 1),
         PromptTurn(role="assistant", text="It went well."),
     ]
-    turns = [*earlier, *await rounds_of(question, 3)]
+    turns = [*earlier, *await turns_of_steps(question, 3)]
     request = user(f"{SUMMARISE} in a few words.")
     summary, _ = await reply(*(as_text(turns) if plain else turns), request, tools=())
     assert summary.startswith("Summary of 10 messages. Rounds of tools so far: 3.")
-    told = PromptTurn(role="system", text=f"So far:\n{summary}")
-    for prompt in (asked(told, question), asked(question, told), asked(question, system=told.text)):
+    summary_turn = PromptTurn(role="system", text=f"So far:\n{summary}")
+    for prompt in (
+        prompt_of(summary_turn, question),
+        prompt_of(question, summary_turn),
+        prompt_of(question, system=summary_turn.text),
+    ):
         end = (await ask(prompt))[-1]
         assert isinstance(end, Completed)
-        assert called(end) == [("echo", {"n": "4"})]
-    text, end = await reply(told, question)
-    later = [told, *done(text, end)]
+        assert calls_of(end) == [("echo", {"n": "4"})]
+    text, end = await reply(summary_turn, question)
+    later = [summary_turn, *step_turns(text, end)]
     again, _ = await reply(*(as_text(later[1:]) if plain else later[1:]), request, tools=())
     assert "so far: 1." in again
-    again, _ = await reply(told, *(as_text(later[1:]) if plain else later[1:]), request, tools=())
+    again, _ = await reply(summary_turn, *(as_text(later[1:]) if plain else later[1:]), request, tools=())
     assert "so far: 4." in again
 
 
 async def test_a_summary_of_answered_questions_has_no_steps() -> None:
     question = user("/pace=0 /call a")
-    turns = (question, *await rounds_of(question, 1), PromptTurn(role="assistant", text="It went well."))
+    turns = (question, *await turns_of_steps(question, 1), PromptTurn(role="assistant", text="It went well."))
     summary, _ = await reply(*turns, user(SUMMARISE), tools=())
     assert summary == "Summary of 4 messages. Rounds of tools so far: 0. The last words were: It went well."
     _, end = await reply(PromptTurn(role="system", text=summary), question)
-    assert called(end) == [("a", {})]
+    assert calls_of(end) == [("a", {})]
 
 
 async def test_files_are_named_in_the_answer() -> None:
@@ -266,23 +270,23 @@ async def test_files_are_named_in_the_answer() -> None:
     assert listed in (await reply(user("What is it? /pace=0", *files)))[0]
     assert (await reply(user("/say Nice. /pace=0", *files)))[0] == f"Nice.\n\nAttached files:\n\n{listed}"
     spurred = (user("/pace=0 /ask /call a", *files), PromptTurn(role="assistant", text="Shall I go on?"), user("Yes."))
-    assert listed in (await reply(*spurred, *done(*await reply(*spurred))))[0]
+    assert listed in (await reply(*spurred, *step_turns(*await reply(*spurred))))[0]
     assert (await reply(user("/words=1 /pace=0", *files)))[0] == "word1"
 
 
 async def test_a_step_can_lose_its_connection_always_or_so_many_times() -> None:
     model = DemoModel()
     question = user("/pace=0 /failround=2,1 /text Hm. /call a /then /call b")
-    turns = (question, *done(*await reply(question)))
+    turns = (question, *step_turns(*await reply(question)))
     with pytest.raises(ModelFailed) as caught:
-        await ask(asked(*turns), model)
+        await ask(prompt_of(*turns), model)
     assert (caught.value.code, caught.value.midstream) == ("connection_lost", False)
-    end = (await ask(asked(*turns), model))[-1]
+    end = (await ask(prompt_of(*turns), model))[-1]
     assert isinstance(end, Completed)
-    assert called(end) == [("b", {})]
+    assert calls_of(end) == [("b", {})]
     for _ in range(3):
         with pytest.raises(ModelFailed) as caught:
-            await ask(asked(user("/pace=0 /failround=1 /text Hm. /call a")), model)
+            await ask(prompt_of(user("/pace=0 /failround=1 /text Hm. /call a")), model)
         assert caught.value.midstream
 
 
@@ -302,7 +306,7 @@ async def test_calls_count_as_output_tokens_and_offered_tools_are_free() -> None
     _, offered = await reply(question, tools=TOOLS * 9)
     assert end.usage == offered.usage
     assert end.usage.output_tokens == 1 + 5
-    _, later = await reply(question, *done("", end))
+    _, later = await reply(question, *step_turns("", end))
     assert later.usage.input_tokens > end.usage.input_tokens + 10
 
 

@@ -79,8 +79,10 @@ def test_a_date_to_come_is_a_wait() -> None:
 
 
 def test_only_a_refusal_without_a_cause_is_attributed_to_the_request() -> None:
-    asked = ["use tools"]
-    plain = failures.from_exception(ProviderRefusalError("no", status=400), "openai", midstream=False, abilities=asked)
-    key = failures.from_exception(ProviderRefusalError("no", status=401), "openai", midstream=False, abilities=asked)
+    features = ["use tools"]
+    plain = failures.from_exception(
+        ProviderRefusalError("no", status=400), "openai", midstream=False, abilities=features
+    )
+    key = failures.from_exception(ProviderRefusalError("no", status=401), "openai", midstream=False, abilities=features)
     assert plain.message == "OpenAI refused the request. This model may not be able to use tools."
     assert key.message == "OpenAI rejected the API key."

@@ -14,16 +14,16 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ECHO = ToolSpec(name="echo", description="Says it again.", parameters=SCHEMA)
 
 
-def told(*turns: PromptTurn, system: str = "", **rest: Any) -> Any:
+def request_json(*turns: PromptTurn, system: str = "", **rest: Any) -> Any:
     return msgspec.json.decode(request_body.encode(Prompt(system=system, turns=turns, **rest), "m-1"))
 
 
 def messages(*turns: PromptTurn, **rest: Any) -> Any:
-    return told(*turns, **rest)["messages"]
+    return request_json(*turns, **rest)["messages"]
 
 
 def test_a_minimal_request() -> None:
-    assert told(PromptTurn(role="user", text="Hi")) == {
+    assert request_json(PromptTurn(role="user", text="Hi")) == {
         "model": "m-1",
         "messages": [{"role": "user", "content": "Hi"}],
         "stream": True,
@@ -33,7 +33,7 @@ def test_a_minimal_request() -> None:
 
 def test_a_step_with_tools_and_a_limit() -> None:
     uses = (ToolUse(id="a", name="echo", args={"n": 1}), ToolUse(id="b", name="no such", args={}))
-    asked = told(
+    body = request_json(
         PromptTurn(role="user", text="Do."),
         PromptTurn(role="assistant", text="Well.", uses=uses),
         PromptTurn(role="tool", outcomes=(ToolOutcome(id="a", name="echo", text="žluť", ok=True),)),
@@ -43,7 +43,7 @@ def test_a_step_with_tools_and_a_limit() -> None:
         tools=(ECHO, ToolSpec(name="now", description="The time.", parameters={"type": "object"})),
         max_output_tokens=99,
     )
-    assert asked["messages"] == [
+    assert body["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Do."},
         {
@@ -59,7 +59,7 @@ def test_a_step_with_tools_and_a_limit() -> None:
         {"role": "system", "content": "Be quick."},
         {"role": "user", "content": "And?"},
     ]
-    assert asked["tools"] == [
+    assert body["tools"] == [
         {"type": "function", "function": {"name": "echo", "description": "Says it again.", "parameters": SCHEMA}},
         {
             "type": "function",
@@ -70,7 +70,7 @@ def test_a_step_with_tools_and_a_limit() -> None:
             },
         },
     ]
-    assert (asked["tool_choice"], asked["max_completion_tokens"]) == ("auto", 99)
+    assert (body["tool_choice"], body["max_completion_tokens"]) == ("auto", 99)
 
 
 def test_an_assistant_that_only_calls_has_no_content() -> None:
@@ -86,10 +86,10 @@ def test_an_assistant_that_only_calls_has_no_content() -> None:
 
 
 def test_turns_of_the_assistant_that_follow_each_other_are_one_message() -> None:
-    said = messages(
+    bodies = messages(
         PromptTurn(role="user", text="?"), *(PromptTurn(role="assistant", text=text) for text in ("a", "", "b"))
     )
-    assert said[1:] == [{"role": "assistant", "content": "a\n\nb"}]
+    assert bodies[1:] == [{"role": "assistant", "content": "a\n\nb"}]
 
 
 def test_an_interrupted_answer_is_followed_by_a_request_to_continue() -> None:
@@ -101,9 +101,9 @@ def test_an_interrupted_answer_is_followed_by_a_request_to_continue() -> None:
 
 def test_called_tools_that_may_not_be_called_any_more_are_declared() -> None:
     use = ToolUse(id="a", name="echo", args={})
-    asked = told(PromptTurn(role="user", text="Do."), PromptTurn(role="assistant", uses=(use,)))
-    assert [tool["function"]["name"] for tool in asked["tools"]] == ["echo"]
-    assert asked["tool_choice"] == "none"
+    body = request_json(PromptTurn(role="user", text="Do."), PromptTurn(role="assistant", uses=(use,)))
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["echo"]
+    assert body["tool_choice"] == "none"
 
 
 def test_files_are_parts_before_the_words() -> None:

@@ -46,7 +46,7 @@ def test_no_call_is_retried_after_its_first_text(code: str, more: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "more", "expected"),
+    ("requested", "more", "expected"),
     [
         (0.0, True, Wait(0.125)),
         (7.0, True, Wait(7.125)),
@@ -55,8 +55,10 @@ def test_no_call_is_retried_after_its_first_text(code: str, more: bool) -> None:
         (3600.0, False, GiveUp()),
     ],
 )
-def test_a_requested_wait_is_respected_unless_it_is_too_long(asked: float, more: bool, expected: RetryDecision) -> None:
-    assert decided(failed("rate_limited", retry_after=asked), more=more) == expected
+def test_a_requested_wait_is_respected_unless_it_is_too_long(
+    requested: float, more: bool, expected: RetryDecision
+) -> None:
+    assert decided(failed("rate_limited", retry_after=requested), more=more) == expected
 
 
 def test_the_last_model_fails_for_good_after_its_third_try() -> None:
@@ -78,7 +80,7 @@ def test_jitter_spreads_a_wait_by_a_quarter(code: str, tries: int, jitter: float
 
 
 @given(st.floats(0, 30), st.floats(0, 1, exclude_max=True))
-def test_a_retry_never_comes_earlier_than_the_provider_asked(asked: float, jitter: float) -> None:
-    found = decided(failed("rate_limited", retry_after=asked), jitter=jitter)
+def test_a_retry_never_comes_earlier_than_the_provider_asked(requested: float, jitter: float) -> None:
+    found = decided(failed("rate_limited", retry_after=requested), jitter=jitter)
     assert isinstance(found, Wait)
-    assert asked <= found.seconds <= asked + 0.25
+    assert requested <= found.seconds <= requested + 0.25

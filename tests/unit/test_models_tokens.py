@@ -69,19 +69,19 @@ async def test_models_of_other_vendors_are_estimated_without_loading_a_vocabular
 
 
 async def test_a_failure_is_remembered_and_tried_again_later() -> None:
-    now, asked = 0.0, 0
+    now, loads = 0.0, 0
 
     def fail(name: str) -> Encoding:
-        nonlocal asked
-        asked += 1
+        nonlocal loads
+        loads += 1
         raise ConnectionError("no network")
 
     counter = TokenCounter(fail, clock=lambda: now, retry_interval=600)
     assert [await counter.load("gpt-4o") for _ in range(3)] == [False] * 3
-    assert asked == 1
+    assert loads == 1
     now = 601.0
     await counter.load("gpt-4o")
-    assert asked == 2
+    assert loads == 2
 
 
 async def test_a_hanging_load_blocks_no_caller_and_is_used_once_it_ends() -> None:

@@ -94,10 +94,10 @@ def test_an_error_in_the_list_is_reported(tree: Path) -> None:
 
 def test_a_mutant_is_killed_or_survives_and_the_working_tree_is_unchanged(tree: Path, workspace: Workspace) -> None:
     listed = [mutant("caught"), mutant("missed", "test_nothing_in_particular"), mutant("again")]
-    heard: list[str] = []
+    reported: list[str] = []
     assert baseline(workspace, listed) == []
-    found = check_all([workspace], listed, lambda one, verdict: heard.append(f"{one.name} {verdict.state}"))
-    assert sorted(heard) == ["again killed", "caught killed", "missed survived"]
+    found = check_all([workspace], listed, lambda mutant_, verdict: reported.append(f"{mutant_.name} {verdict.state}"))
+    assert sorted(reported) == ["again killed", "caught killed", "missed survived"]
     assert found["caught"].by == "tests/test_subject.py::test_what_is_over_the_limit"
     assert (tree / "app" / "khala" / "subject.py").read_text() == SUBJECT
     assert baseline(workspace, listed) == [], "the copy is restored"

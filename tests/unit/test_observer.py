@@ -40,7 +40,7 @@ class Connection:
             await self._roomy.wait()
 
 
-class Log:
+class FakeTopic:
     """A topic that consists of its revisions, and notifies its observers of each."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def spans(taken: list[bytes]) -> list[tuple[int, int]]:
     return [(int(text.split()[0]), int(text.split()[1])) for text in taken]
 
 
-def chained(taken: list[bytes]) -> bool:
+def is_chained(taken: list[bytes]) -> bool:
     """Whether each frame begins where the one before it ends, starting at 0."""
     ends = [0, *(to for _, to in spans(taken))]
     return [since for since, _ in spans(taken)] == ends[:-1]
@@ -101,7 +101,7 @@ async def settle() -> None:
 
 
 async def test_frames_that_fit_the_connection_are_sent_at_once_without_the_pump() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     connection.make_room(100)
     log.follow(Observer(write=connection.write))
     for _ in range(3):
@@ -110,7 +110,7 @@ async def test_frames_that_fit_the_connection_are_sent_at_once_without_the_pump(
 
 
 async def test_queued_frames_are_not_overtaken_when_there_is_room_again() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     client = Observer(write=connection.write)
     log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
@@ -129,7 +129,7 @@ async def test_queued_frames_are_not_overtaken_when_there_is_room_again() -> Non
 
 
 async def test_a_revocation_drops_queued_frames_and_the_last_frame_is_the_reason() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     client = Observer(write=connection.write)
     subscription = log.follow(client)
     pump = asyncio.create_task(client.pump(connection.deliver))
@@ -145,7 +145,7 @@ async def test_a_revocation_drops_queued_frames_and_the_last_frame_is_the_reason
 
 
 async def test_a_suspended_observer_gets_no_frames_and_catches_up_when_resumed() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     connection.make_room(100)
     client = Observer(write=connection.write)
     subscription = log.follow(client)
@@ -164,7 +164,7 @@ async def test_a_suspended_observer_gets_no_frames_and_catches_up_when_resumed()
 
 @pytest.mark.parametrize("seed", range(50))
 async def test_every_observer_gets_all_frames_in_order_on_any_slow_connection(seed: int) -> None:
-    dice, log = random.Random(seed), Log()
+    dice, log = random.Random(seed), FakeTopic()
     connections = [Connection() for _ in range(4)]
     clients = [Observer(write=connection.write) for connection in connections]
     for client in clients:
@@ -186,13 +186,13 @@ async def test_every_observer_gets_all_frames_in_order_on_any_slow_connection(se
         connection.make_room(1000)
     await settle()
     for connection in connections:
-        assert chained(connection.taken)
+        assert is_chained(connection.taken)
         assert spans(connection.taken)[-1][1] == log.revision
     for pump in pumps:
         pump.cancel()
 
 
-class Slow(Log):
+class SlowTopic(FakeTopic):
     """A topic whose reads wait until the test lets them end."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Slow(Log):
 
 @pytest.mark.parametrize("what", ["ended", "doubted"])
 async def test_a_read_for_an_observer_that_has_lost_access_is_not_sent(what: str) -> None:
-    connection, log = Connection(), Slow()
+    connection, log = Connection(), SlowTopic()
     connection.make_room(100)
     client = Observer(write=connection.write)
     subscription = log.follow(client)
@@ -231,7 +231,7 @@ async def test_a_read_for_an_observer_that_has_lost_access_is_not_sent(what: str
 
 
 async def test_an_observer_that_keeps_reading_never_falls_back() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     client = Observer()
     log.follow(client)
     connection.make_room(1000)
@@ -245,7 +245,7 @@ async def test_an_observer_that_keeps_reading_never_falls_back() -> None:
 
 
 async def test_presence_is_not_sent_to_suspended_observers() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     connection.make_room(100)
     client = Observer(write=connection.write)
     subscription = log.follow(client)
@@ -261,7 +261,7 @@ async def test_presence_is_not_sent_to_suspended_observers() -> None:
 
 
 async def test_the_queued_frames_of_a_suspended_observer_are_dropped_and_read_again() -> None:
-    connection, log = Connection(), Log()
+    connection, log = Connection(), FakeTopic()
     client = Observer(write=connection.write)
     subscription = log.follow(client)
     for _ in range(3):

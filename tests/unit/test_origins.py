@@ -35,7 +35,7 @@ def connection(peer: str | None, *hops: str, scheme: str = "http", **headers: st
     return ASGIConnection(scope)
 
 
-def told(peer: str | None, *hops: str, origins: OriginPolicy = BEHIND) -> str | None:
+def client_address_of(peer: str | None, *hops: str, origins: OriginPolicy = BEHIND) -> str | None:
     found = client_address(connection(peer, *hops), origins)
     return None if found is None else str(found)
 
@@ -70,20 +70,20 @@ def told(peer: str | None, *hops: str, origins: OriginPolicy = BEHIND) -> str | 
 def test_the_client_address_is_the_last_hop_that_is_no_trusted_proxy(
     peer: str | None, hops: list[str], address: str | None
 ) -> None:
-    assert told(peer, *hops) == address
+    assert client_address_of(peer, *hops) == address
 
 
 @given(st.ip_addresses(), st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=60))
 def test_only_headers_of_a_trusted_proxy_count(peer: Any, hops: str) -> None:
     if not any(peer in network for network in PROXIES):
-        assert told(str(peer), hops) == told(str(peer))
+        assert client_address_of(str(peer), hops) == client_address_of(str(peer))
 
 
 @given(st.ip_addresses(), st.lists(st.ip_addresses(), max_size=4))
 def test_what_a_client_puts_before_its_own_hop_changes_nothing(client: Any, forged: list[Any]) -> None:
     if not any((getattr(client, "ipv4_mapped", None) or client) in network for network in PROXIES):
         chain = ", ".join(str(address) for address in [*forged, client, ip_address("10.3.3.3")])
-        assert told("10.0.0.1", chain) == told(str(client))
+        assert client_address_of("10.0.0.1", chain) == client_address_of(str(client))
 
 
 @pytest.mark.parametrize(
@@ -149,31 +149,31 @@ def test_behind_tls_an_origin_without_tls_is_foreign() -> None:
     assert not OriginPolicy().is_own("http://chat.example", "chat.example", https=True)
 
 
-def let_through(limiter: RateLimiter, asked: Connection, *, tries: int = 700) -> int:
+def count_allowed(limiter: RateLimiter, request: Connection, *, tries: int = 700) -> int:
     """The number of requests out of `tries` that the limiter allows."""
     through = 0
     for _ in range(tries):
         with contextlib.suppress(RateLimited):
-            limiter.check(asked, OriginPolicy())
+            limiter.check(request, OriginPolicy())
             through += 1
     return through
 
 
 def test_by_default_loopback_is_not_limited_except_behind_an_undeclared_proxy() -> None:
     limiter = RateLimiter(600, count_loopback=False)
-    assert let_through(limiter, connection("127.0.0.1")) == 700
-    assert let_through(limiter, connection("::1", x_anon_key="k" * 40)) == 700
-    assert 600 <= let_through(limiter, connection("127.0.0.1", "203.0.113.9")) < 650
-    assert 600 <= let_through(limiter, connection("203.0.113.9")) < 650
-    assert 600 <= let_through(RateLimiter(600, count_loopback=True), connection("127.0.0.1")) < 650
-    assert let_through(RateLimiter(0, count_loopback=True), connection("203.0.113.9")) == 700
+    assert count_allowed(limiter, connection("127.0.0.1")) == 700
+    assert count_allowed(limiter, connection("::1", x_anon_key="k" * 40)) == 700
+    assert 600 <= count_allowed(limiter, connection("127.0.0.1", "203.0.113.9")) < 650
+    assert 600 <= count_allowed(limiter, connection("203.0.113.9")) < 650
+    assert 600 <= count_allowed(RateLimiter(600, count_loopback=True), connection("127.0.0.1")) < 650
+    assert count_allowed(RateLimiter(0, count_loopback=True), connection("203.0.113.9")) == 700
 
 
 def test_an_ipv6_machine_is_limited_over_all_its_addresses() -> None:
     limiter = RateLimiter(600, count_loopback=False)
-    through = [let_through(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
+    through = [count_allowed(limiter, connection(f"2001:db8::{host:x}"), tries=100) for host in range(7)]
     assert 600 <= sum(through) < 650
-    assert let_through(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
+    assert count_allowed(limiter, connection("2001:db8:0:1::1"), tries=10) == 10
 
 
 def test_over_tls_only_the_host_cookie_counts() -> None:
@@ -187,7 +187,7 @@ def test_over_tls_only_the_host_cookie_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tls"), [("https", True), ("http", False), ("https, http", False), ("http, https", True)]
+    ("forwarded", "tls"), [("https", True), ("http", False), ("https, http", False), ("http, https", True)]
 )
-def test_of_several_forwarded_protos_that_of_the_trusted_proxy_counts(told: str, *, tls: bool) -> None:
-    assert is_https(connection("10.0.0.1", x_forwarded_proto=told), BEHIND) == tls
+def test_of_several_forwarded_protos_that_of_the_trusted_proxy_counts(forwarded: str, *, tls: bool) -> None:
+    assert is_https(connection("10.0.0.1", x_forwarded_proto=forwarded), BEHIND) == tls

@@ -32,7 +32,7 @@ from khala.runs.prompt_messages import MAX_SHORT_CHARACTERS, output_text
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Letters(ModelTokenCounter):
+class CharacterCounter(ModelTokenCounter):
     """A token counter for which every character is a token."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Letters(ModelTokenCounter):
         return len(text)
 
 
-TOKEN_COUNTER = Letters()
+TOKEN_COUNTER = CharacterCounter()
 
 
 def message(number: int, *blocks: Block | str, role: Literal["user", "assistant", "system"] = "user") -> Message:
@@ -104,7 +104,7 @@ def texts(found: FittedPrompt) -> list[str]:
     return [turn.text for turn in found.prompt.turns]
 
 
-def paired(turns: Sequence[PromptTurn]) -> None:
+def assert_paired(turns: Sequence[PromptTurn]) -> None:
     """Assert that every turn with tool calls is followed by their outcomes in order, and no other outcomes exist."""
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         if turn.uses:
@@ -127,19 +127,19 @@ progresses = st.lists(st.tuples(letters, st.lists(sizes, max_size=3)), max_size=
 
 def _history(drawn: list[tuple[str, list[int] | None, str]]) -> list[Message]:
     found = []
-    for place, (said, outputs, role) in enumerate(drawn):
+    for place, (text, outputs, role) in enumerate(drawn):
         used = [block(100 * place + at, "o" * size, step=1) for at, size in enumerate(outputs or ())]
-        blocks: list[Block | str] = [said, *used] if role == "assistant" else [said]
+        blocks: list[Block | str] = [text, *used] if role == "assistant" else [text]
         found.append(message(place + 1, *blocks, role="assistant" if role == "assistant" else "user"))
     return [*found, message(99, "question")]
 
 
-def _rounds(drawn: list[tuple[str, list[int]]]) -> list[RunStep]:
+def _steps(drawn: list[tuple[str, list[int]]]) -> list[RunStep]:
     step, found = 0, []
-    for place, (said, outputs) in enumerate(drawn):
+    for place, (text, outputs) in enumerate(drawn):
         calls = [call(f"r{place}c{at}", "o" * size, n=at) for at, size in enumerate(outputs)]
         step += bool(calls)
-        found.append(RunStep(text=said, step=step if calls else 0, calls=calls))
+        found.append(RunStep(text=text, step=step if calls else 0, calls=calls))
     return found
 
 
@@ -152,7 +152,7 @@ def test_a_prompt_is_never_over_its_limit_and_pairs_stay_together(
     tools: list[int],
     last: bool,
 ) -> None:
-    history, rounds = _history(drawn), _rounds(done)
+    history, rounds = _history(drawn), _steps(done)
     offered = [spec(f"tool{place}", size) for place, size in enumerate(tools)]
     try:
         found = fitted(
@@ -161,11 +161,11 @@ def test_a_prompt_is_never_over_its_limit_and_pairs_stay_together(
     except ModelFailed:
         return
     assert cost(found) <= limit
-    paired(found.prompt.turns)
+    assert_paired(found.prompt.turns)
     assert "question" in texts(found)
     assert list(found.dropped) == history[: len(found.dropped)]
     kept = [use.id for turn in found.prompt.turns for use in turn.uses if use.id.startswith("r")]
-    every = [one.id for round_ in rounds for one in round_.calls]
+    every = [call.id for round_ in rounds for call in round_.calls]
     assert kept == every[len(every) - len(kept) :]
     if rounds and rounds[-1].calls:
         assert kept[-1] == rounds[-1].calls[-1].id
@@ -179,7 +179,7 @@ def test_the_newest_messages_are_kept_without_gaps() -> None:
     history = [message(number, f"{number}" * 100) for number in range(1, 6)] + [message(9, "question")]
     found = fitted(history, limit=6 + 8 + 350)
     assert texts(found) == ["3" * 100, "4" * 100, "5" * 100, "question"]
-    assert [one.id.int for one in found.dropped] == [1, 2]
+    assert [dropped.id.int for dropped in found.dropped] == [1, 2]
     history[3] = message(4, "4" * 300)
     assert texts(fitted(history, limit=6 + 8 + 350)) == ["5" * 100, "question"]
 
@@ -206,11 +206,11 @@ def test_a_reply_that_is_not_an_answer_is_followed_by_a_request_to_continue() ->
 def test_outcomes_of_older_steps_are_shortened_before_those_of_the_newest() -> None:
     rounds = [RunStep(step=step, calls=[call(f"c{step}", f"{step}" * 1000)]) for step in range(1, 6)]
     found = fitted([message(1, "question")], rounds=rounds, limit=3500)
-    told = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
-    assert [len(text) == 1000 for text in told] == [False] * 3 + [True] * KEPT_STEPS
+    outcomes = [turn.outcomes[0].text for turn in found.prompt.turns if turn.outcomes]
+    assert [len(text) == 1000 for text in outcomes] == [False] * 3 + [True] * KEPT_STEPS
     assert all(
         text.startswith(f"{step}" * MAX_SHORT_CHARACTERS) and "800 characters" in text
-        for step, text in enumerate(told[:3], 1)
+        for step, text in enumerate(outcomes[:3], 1)
     )
     assert found.tight
 
@@ -260,7 +260,7 @@ def test_earlier_answers_have_their_tools_in_short_and_without_secrets() -> None
     )  # fmt: skip
     turns = fitted([message(1, "one"), answer, message(3, "question")]).prompt.turns
     assert [turn.role for turn in turns] == ["user", "assistant", "tool", "assistant", "tool", "assistant", "user"]
-    paired(turns)
+    assert_paired(turns)
     assert len(turns[2].outcomes[0].text) < 1100
     assert len(turns[1].uses[0].args["q"]) < 1100
     assert turns[2].outcomes[1].text == "password=[redacted]"
@@ -290,8 +290,8 @@ def test_an_output_in_a_blob_is_shown_by_its_preview_and_blob_id() -> None:
 
 def test_loaded_files_are_included_and_others_are_mentioned() -> None:
     given, missing = blob(1), blob(2, media_type="image/png", size=1_234_567)
-    asked = message(1, "look", FileBlock(blob=given), FileBlock(blob=missing))
-    (turn,) = fitted([asked], files={given.blob_id: b"data"}).prompt.turns
+    question = message(1, "look", FileBlock(blob=given), FileBlock(blob=missing))
+    (turn,) = fitted([question], files={given.blob_id: b"data"}).prompt.turns
     assert [(file.name, file.media_type, file.data) for file in turn.files] == [("f1", "text/plain", b"data")]
     assert turn.text == f"look\n[Attached: f2, image/png, 1,234,567 bytes; blob {missing.blob_id}]"
 
@@ -303,10 +303,10 @@ def test_a_message_that_is_only_a_file_is_included() -> None:
 
 def test_files_cost_tokens_and_those_of_the_question_are_mentioned_if_they_do_not_fit() -> None:
     picture = blob(1, media_type="image/png")
-    asked = message(1, "look", FileBlock(blob=picture))
+    question = message(1, "look", FileBlock(blob=picture))
     data = {picture.blob_id: b"\x89PNG\r\n\x1a\n"}
-    assert fitted([asked], files=data, limit=FILE_TOKENS + 11).prompt.turns[0].files
-    (turn,) = fitted([asked], files=data, limit=FILE_TOKENS + 10).prompt.turns
+    assert fitted([question], files=data, limit=FILE_TOKENS + 11).prompt.turns[0].files
+    (turn,) = fitted([question], files=data, limit=FILE_TOKENS + 10).prompt.turns
     assert not turn.files
     assert str(picture.blob_id) in turn.text
     text = blob(2)
@@ -341,8 +341,8 @@ def test_text_of_an_interrupted_answer_is_included_and_counted() -> None:
 
 def test_instructions_of_a_run_come_after_the_operators_and_before_the_threads() -> None:
     history = [message(1, "Rhyme.", role="system"), message(2, "Hello?")]
-    system, said = system_prompt("Be brief.", history, requested="Speak French.")
-    assert (system, said) == ("Be brief.\n\nSpeak French.\n\nRhyme.", history[1:])
+    system, instruction = system_prompt("Be brief.", history, requested="Speak French.")
+    assert (system, instruction) == ("Be brief.\n\nSpeak French.\n\nRhyme.", history[1:])
     assert system_prompt("", history[1:]) == ("", history[1:])
 
 
@@ -351,8 +351,8 @@ def test_instructions_reduce_the_history_and_not_the_question() -> None:
     content = PromptInput(history=history, progress=RunProgress())
     dropped = {
         size: [
-            one.id.int
-            for one in fit(content, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
+            message_.id.int
+            for message_ in fit(content, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
         ]
         for size in (0, 1, 51, 100)
     }

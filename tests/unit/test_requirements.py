@@ -7,13 +7,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_test_that_the_table_of_acting_for_others_names_exists() -> None:
-    told = (ROOT / "docs" / "security.md").read_text().partition("## Acting with another's rights")[2]
+    section = (ROOT / "docs" / "security.md").read_text().partition("## Acting with another's rights")[2]
     found = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    names = re.findall(r"`(test_\w+)`", told)
+    names = re.findall(r"`(test_\w+)`", section)
     assert names
     assert [name for name in names if f"def {name}(" not in found] == []
-    files = [f"tests/integration/{name}" for name in re.findall(r"`(test_\w+\.py)`", told)]
-    files += re.findall(r"`((?:app|tests)/[\w/.-]+)`", told)
+    files = [f"tests/integration/{name}" for name in re.findall(r"`(test_\w+\.py)`", section)]
+    files += re.findall(r"`((?:app|tests)/[\w/.-]+)`", section)
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 

@@ -176,7 +176,7 @@ def test_an_error_names_valid_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "asked", "allowed"),
+    ("models", "requested", "allowed"),
     [
         ("", "demo", True),
         ("", "anthropic:primary", True),
@@ -193,9 +193,9 @@ def test_an_error_names_valid_values() -> None:
         ("openai:g.t", "openai:gpt", False),
     ],
 )
-def test_callers_may_use_the_configured_and_the_allowed_models(models: str, asked: str, allowed: bool) -> None:
+def test_callers_may_use_the_configured_and_the_allowed_models(models: str, requested: str, allowed: bool) -> None:
     env = {"KHALA_MODEL": "anthropic:primary", "KHALA_FALLBACK_MODELS": "openai:second", "KHALA_MODELS": models}
-    assert from_environment(env).allows_model(asked) is allowed
+    assert from_environment(env).allows_model(requested) is allowed
 
 
 def test_home_is_the_systems_for_root_and_the_users_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

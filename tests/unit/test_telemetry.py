@@ -52,7 +52,8 @@ def unconfigured() -> Iterator[None]:
     yield
     structlog.reset_defaults()
     for handler in logging.getLogger().handlers:
-        handler.filters[:] = [one for one in handler.filters if not isinstance(one, RedactingFilter)]
+        filters = [log_filter for log_filter in handler.filters if not isinstance(log_filter, RedactingFilter)]
+        handler.filters[:] = filters
 
 
 ROW = "Key (email)=(adun\n@example.com) is there."
@@ -69,11 +70,11 @@ def test_a_traceback_contains_no_secret_and_no_row(form: str, capsys: pytest.Cap
             raise RuntimeError(f"refused\nDETAIL:  {ROW}") from error
     except RuntimeError:
         structlog.get_logger().exception("crashed")
-    said = capsys.readouterr().err
+    logged = capsys.readouterr().err
     for word in ("adun", "example.com", JWT):
-        assert word not in said
+        assert word not in logged
     for word in ("crashed", "duplicate key", "refused", "Look.", "RuntimeError", HIDDEN):
-        assert word in said
+        assert word in logged
 
 
 async def test_requests_and_sockets_have_ids_in_the_log_and_probes_have_none() -> None:
@@ -89,8 +90,8 @@ async def test_requests_and_sockets_have_ids_in_the_log_and_probes_have_none() -
     for kind, path in (("http", "/"), ("http", "/api/me"), ("websocket", "/api/ws"), ("http", "/api/health/live")):
         scope: Any = {"type": kind, "path": path, "method": "GET", "headers": []}
         await observed(scope, say, say)
-    assert [list(one) for one in seen] == [["request_id"], ["request_id"], ["socket_id"], []]
-    assert len({name for one in seen for name in one.values()}) == 3
+    assert [list(fields) for fields in seen] == [["request_id"], ["request_id"], ["socket_id"], []]
+    assert len({name for fields in seen for name in fields.values()}) == 3
     assert get_contextvars() == {}
 
 
@@ -106,12 +107,12 @@ def test_logs_of_libraries_are_json_lines_too() -> None:
         "except ValueError:\n"
         f"    logging.getLogger('asyncio').exception('Task said %s', '{TEXTS[1]}')\n"
     )
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     ).stderr
-    ours, theirs = (json.loads(line) for line in said.splitlines())
+    ours, theirs = (json.loads(line) for line in completed.splitlines())
     assert (ours["event"], ours["run_id"], ours["level"]) == ("ours", "r1", "info")
     assert (theirs["event"], theirs["run_id"], theirs["level"]) == (f"Task said {HIDDEN}", "r1", "error")
     assert theirs["logger"] == "asyncio"
     assert theirs["exception"][0]["exc_type"] == "ValueError"
-    assert TEXTS[0] not in said
+    assert TEXTS[0] not in completed

@@ -166,7 +166,7 @@ UNION = {
 }
 
 
-def of(schema: object, **more: Any) -> dict[str, Any]:
+def object_schema(schema: object, **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": schema}, **more}
 
 
@@ -190,8 +190,8 @@ def test_a_check_that_takes_too_long_is_killed(
     schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_pool, "CHECK_TIMEOUT_SECONDS", 1.0)
-    assert schema_problem(of(schema)) is None
-    assert problem(of(schema), {"x": value}) == TOO_LONG
+    assert schema_problem(object_schema(schema)) is None
+    assert problem(object_schema(schema), {"x": value}) == TOO_LONG
 
 
 TREE = {
@@ -226,7 +226,7 @@ def test_a_schema_that_applies_itself_more_and_more_often_is_killed(monkeypatch:
     ],
 )  # fmt: skip
 def test_a_slow_check_within_the_limit_is_completed(schema: dict[str, Any], value: object) -> None:
-    assert problem(of(schema), {"x": value}) is None
+    assert problem(object_schema(schema), {"x": value}) is None
 
 
 @pytest.mark.parametrize(
@@ -251,17 +251,17 @@ def test_large_ordinary_arguments_are_checked() -> None:
     row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string", "pattern": "^[a-z]+$"}},
            "required": ["a"], "additionalProperties": False}  # fmt: skip
     rows = [{"a": number, "b": "word"} for number in range(1000)]
-    assert problem(of({"type": "array", "items": row, "uniqueItems": True}), {"x": rows}) is None
-    assert problem(of({"type": "string", "pattern": r"^[\w\s]+$"}), {"x": "a word " * 30_000}) is None
-    assert problem(of({"enum": [f"choice {number}" for number in range(1000)]}), {"x": "choice 999"}) is None
-    assert problem(of({"type": "array", "items": {"type": "integer"}}), {"x": LIST[:5000]}) is None
+    assert problem(object_schema({"type": "array", "items": row, "uniqueItems": True}), {"x": rows}) is None
+    assert problem(object_schema({"type": "string", "pattern": r"^[\w\s]+$"}), {"x": "a word " * 30_000}) is None
+    assert problem(object_schema({"enum": [f"choice {number}" for number in range(1000)]}), {"x": "choice 999"}) is None
+    assert problem(object_schema({"type": "array", "items": {"type": "integer"}}), {"x": LIST[:5000]}) is None
 
 
 @pytest.mark.parametrize("branch", [{"type": "integer"}, {"enum": [1]}, {"maxLength": 1}, {"not": {}}, False])
 def test_no_message_holds_all_of_a_large_argument(branch: object) -> None:
-    told = problem(of({"anyOf": [branch] * 20}), {"x": LONG}) or ""
-    assert "not valid under any" in told
-    assert len(told) < 2 * MAX_PROBLEM_LENGTH
+    message = problem(object_schema({"anyOf": [branch] * 20}), {"x": LONG}) or ""
+    assert "not valid under any" in message
+    assert len(message) < 2 * MAX_PROBLEM_LENGTH
 
 
 def test_the_size_of_arguments_is_limited_whatever_the_schema() -> None:
@@ -275,23 +275,23 @@ def test_the_size_of_arguments_is_limited_whatever_the_schema() -> None:
 
 def test_a_value_that_is_never_allowed_is_reported_with_its_place() -> None:
     assert (
-        problem(of(False), {"x": 1})
+        problem(object_schema(False), {"x": 1})
         == "bad_arguments: The arguments don't match the schema: x: nothing is allowed here."
     )
-    assert problem(of({"items": {"not": False}}), {"x": [1, 2]}) is None
-    assert problem(of({"$ref": "#/$defs/no"}, **{"$defs": {"no": False}}), {"x": 1}) is not None
+    assert problem(object_schema({"items": {"not": False}}), {"x": [1, 2]}) is None
+    assert problem(object_schema({"$ref": "#/$defs/no"}, **{"$defs": {"no": False}}), {"x": 1}) is not None
 
 
 @pytest.mark.parametrize(
     "parameters",
     [
-        of({"patternProperties": {f"^q{number}": {} for number in range(201)}}),
-        of({"allOf": [{"pattern": rf"\pL{{2}}{count}"} for count in range(20)]}),
-        of({"type": ["a", *range(6000)]}),
-        of({"type": ["string"] * 6000}),
-        of({"allOf": [{}] * 1001}),
-        of({"allOf": [True] * 1001}),
-        of({"patternProperties": {r"\pL{9}": {}}}),
+        object_schema({"patternProperties": {f"^q{number}": {} for number in range(201)}}),
+        object_schema({"allOf": [{"pattern": rf"\pL{{2}}{count}"} for count in range(20)]}),
+        object_schema({"type": ["a", *range(6000)]}),
+        object_schema({"type": ["string"] * 6000}),
+        object_schema({"allOf": [{}] * 1001}),
+        object_schema({"allOf": [True] * 1001}),
+        object_schema({"patternProperties": {r"\pL{9}": {}}}),
     ],
 )
 def test_a_schema_that_is_too_expensive_is_reported(parameters: dict[str, Any]) -> None:
@@ -300,8 +300,11 @@ def test_a_schema_that_is_too_expensive_is_reported(parameters: dict[str, Any]) 
 
 def test_a_schema_with_many_anchors_is_traversed_once() -> None:
     many = {f"a{number}": {"$anchor": f"q{number}"} for number in range(300)}
-    assert schema_problem(of({"allOf": [{"$ref": f"#q{number}"} for number in range(300)]}, **{"$defs": many})) is None
-    assert "does not exist" in (schema_problem(of({"$ref": "#q300"}, **{"$defs": many})) or "")
+    assert (
+        schema_problem(object_schema({"allOf": [{"$ref": f"#q{number}"} for number in range(300)]}, **{"$defs": many}))
+        is None
+    )
+    assert "does not exist" in (schema_problem(object_schema({"$ref": "#q300"}, **{"$defs": many})) or "")
 
 
 @pytest.mark.parametrize(
@@ -320,17 +323,17 @@ def test_a_schema_with_many_anchors_is_traversed_once() -> None:
     ],
 )
 def test_keywords_that_change_the_meaning_of_a_schema_are_refused(schema: dict[str, Any], why: str) -> None:
-    parameters = of(schema, title="a", **{"$defs": {"a": {"enum": [{"a": 1}]}}})
+    parameters = object_schema(schema, title="a", **{"$defs": {"a": {"enum": [{"a": 1}]}}})
     assert why in (schema_problem(parameters) or "")
-    said = problem(parameters, {"x": "a" * 60 + "b"}) or ""
-    assert said.startswith("bad_arguments: The schema of tool can't be used. ")
-    assert why in said
+    message = problem(parameters, {"x": "a" * 60 + "b"}) or ""
+    assert message.startswith("bad_arguments: The schema of tool can't be used. ")
+    assert why in message
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "a{1000}{1000}", "(", "(?<=x)y"])
 def test_patterns_without_linear_time_are_not_asserted(pattern: str) -> None:
-    assert schema_problem(of({"pattern": pattern})) is None
-    assert problem(of({"pattern": pattern}), {"x": "z"}) is None
+    assert schema_problem(object_schema({"pattern": pattern})) is None
+    assert problem(object_schema({"pattern": pattern}), {"x": "z"}) is None
 
 
 def test_arguments_that_are_nested_too_deeply_are_reported() -> None:

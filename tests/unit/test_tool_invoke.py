@@ -18,9 +18,9 @@ class Probe:
     """A tool whose behaviour the test sets."""
 
     def __init__(
-        self, what: Any, *, seconds: float = 5.0, permissions: frozenset[ToolPermission] = frozenset()
+        self, behaviour: Any, *, seconds: float = 5.0, permissions: frozenset[ToolPermission] = frozenset()
     ) -> None:
-        self.what = what
+        self.what = behaviour
         self.cleaned = False
         self.spec = ToolSpec(
             name="probe",
@@ -78,8 +78,8 @@ WHO = user(ids.new())
 )
 async def test_a_failure_is_a_result_with_its_message_and_code(error: BaseException, message: str, code: str) -> None:
     with structlog.testing.capture_logs() as logs:
-        said = await call(Probe(error), WHO)
-    assert (said.ok, said.text, said.result.code) == (False, message, code)
+        result = await call(Probe(error), WHO)
+    assert (result.ok, result.text, result.result.code) == (False, message, code)
     assert [line["event"] for line in logs] == (
         ["tool_crashed"] if message == "The tool failed with an internal error." else []
     )
@@ -87,15 +87,15 @@ async def test_a_failure_is_a_result_with_its_message_and_code(error: BaseExcept
 
 async def test_a_call_that_takes_too_long_is_cancelled_and_reported() -> None:
     probe = Probe(for_ever, seconds=0.05)
-    said = await call(probe, WHO)
-    assert (said.text, said.result.code, probe.cleaned) == ("Timed out after 0.05 s.", "timeout", True)
+    result = await call(probe, WHO)
+    assert (result.text, result.result.code, probe.cleaned) == ("Timed out after 0.05 s.", "timeout", True)
 
 
 async def test_a_tool_that_ignores_its_cancellation_blocks_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invoking, "CLEANUP_TIMEOUT_SECONDS", 0.05)
     with structlog.testing.capture_logs() as logs:
-        said = await call(Probe(stubborn, seconds=0.05), WHO)
-    assert said.result.code == "timeout"
+        result = await call(Probe(stubborn, seconds=0.05), WHO)
+    assert result.result.code == "timeout"
     assert [line["event"] for line in logs] == ["tool_not_stopped"]
     ENOUGH.set()
     for task in [*invoking._abandoned]:
@@ -116,8 +116,8 @@ async def test_the_callers_cancellation_is_propagated_and_ends_the_tool() -> Non
 
 async def test_a_tool_does_not_run_with_invalid_arguments_or_missing_permissions() -> None:
     probe = Probe(nothing, permissions=frozenset({"network", "code", "fs"}))
-    said = await call(probe, guest(ids.new()))
-    assert said.text == "probe needs the permission code, network, which this caller does not have."
+    result = await call(probe, guest(ids.new()))
+    assert result.text == "probe needs the permission code, network, which this caller does not have."
     assert (await call(probe, WHO, n="1")).result.code == "bad_arguments"
     assert not probe.cleaned
     assert (await call(probe, WHO, n=1)).ok

@@ -49,20 +49,20 @@ def test_no_rule_loosens_the_operators_rules(
     operator: list[ToolRule], user: list[ToolRule], thread: list[ToolRule]
 ) -> None:
     tool = spec("files__delete_file")
-    strictest = max((STRICTNESS[one.action] for one in operator if one.matches(tool.name)), default=0)
+    strictest = max((STRICTNESS[rule_.action] for rule_ in operator if rule_.matches(tool.name)), default=0)
     found = decide_action(tool, operator, [user, thread])
     assert STRICTNESS[found] == max(strictest, STRICTNESS[decide_action(tool, [], [user, thread])])
 
 
 def test_the_digest_of_a_call_is_the_same_in_whatever_order_its_arguments_come() -> None:
-    one, other = {"path": "a", "content": {"x": 1, "y": 2}}, {"content": {"y": 2, "x": 1}, "path": "a"}
-    assert call_digest("write_file", one) == call_digest("write_file", other)
+    first, other = {"path": "a", "content": {"x": 1, "y": 2}}, {"content": {"y": 2, "x": 1}, "path": "a"}
+    assert call_digest("write_file", first) == call_digest("write_file", other)
     assert (
         len(
             {
-                call_digest("write_file", one),
-                call_digest("edit_file", one),
-                call_digest("write_file", one | {"path": "b"}),
+                call_digest("write_file", first),
+                call_digest("edit_file", first),
+                call_digest("write_file", first | {"path": "b"}),
             }
         )
         == 3

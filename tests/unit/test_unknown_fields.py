@@ -42,19 +42,19 @@ DETAIL = "messages[0].content[0].image_url.detail"
 def test_fields_that_a_type_does_not_have_are_found_where_they_are(
     kind: Any, value: Any, found: list[tuple[str, str | None]]
 ) -> None:
-    assert [(one.path, one.hint) for one in find(value, kind)] == found
+    assert [(field.path, field.hint) for field in find(value, kind)] == found
 
 
 def test_a_message_suggests_the_likely_field() -> None:
-    (one,) = find({"options": {"max_steps": 3}}, NewMessage)
-    assert one.message == "There is no field max_steps here. Did you mean maxSteps?"
+    (field,) = find({"options": {"max_steps": 3}}, NewMessage)
+    assert field.message == "There is no field max_steps here. Did you mean maxSteps?"
     (other,) = find({"xyz": 3}, NewMessage)
     assert other.message == "There is no field xyz here."
 
 
 def test_a_long_name_is_shortened_and_gets_no_suggestion() -> None:
-    (one,) = find({"text" * 10_000: 1}, NewMessage)
-    assert (one.path, one.hint) == (("text" * 10_000)[:MAX_NAME_CHARACTERS], None)
+    (field,) = find({"text" * 10_000: 1}, NewMessage)
+    assert (field.path, field.hint) == (("text" * 10_000)[:MAX_NAME_CHARACTERS], None)
     assert nearest_name("x" * (MAX_NAME_CHARACTERS + 1), {"x" * MAX_NAME_CHARACTERS: None}) is None
 
 

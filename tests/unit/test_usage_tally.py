@@ -36,7 +36,7 @@ def test_text_that_exactly_fits_is_taken_whole() -> None:
     assert call.covered_length("6") == 1
 
 
-class Simple:
+class SimpleModel:
     """The part of a model that an estimate uses."""
 
     reads_tools = False
@@ -44,7 +44,7 @@ class Simple:
 
 def test_a_call_without_reported_usage_is_charged_for_its_text_and_reasoning() -> None:
     prompt = Prompt(system="Be brief, and say nothing that you do not know.", turns=())
-    call = ModelCall(cast("Any", Simple()))
+    call = ModelCall(cast("Any", SimpleModel()))
     assert _estimated(call, prompt).usage == TokenUsage(), "the call was never sent"
     call.started = True
     silent = _estimated(call, prompt).usage.output_tokens

@@ -44,6 +44,6 @@ def test_the_page_loads_nothing_from_another_site() -> None:
 
 def test_the_lock_file_names_only_the_public_registry() -> None:
     packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
-    named = {one["resolved"].split("/")[2] for one in packages.values() if "resolved" in one}
+    named = {package["resolved"].split("/")[2] for package in packages.values() if "resolved" in package}
     assert named <= {"registry.npmjs.org"}
-    assert all("integrity" in one for path, one in packages.items() if path and not one.get("link"))
+    assert all("integrity" in package for path, package in packages.items() if path and not package.get("link"))

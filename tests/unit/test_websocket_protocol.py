@@ -13,7 +13,7 @@ from khala.live.encoded_frame import EncodedFrame
 MESSAGE = EncodedFrame(b"{}").websocket_message
 
 
-class Transport:
+class FakeTransport:
     """The part of a transport that the protocol uses."""
 
     def __init__(self) -> None:
@@ -27,65 +27,65 @@ class Transport:
         return self.closing
 
 
-async def nothing(scope: object, receive: object, send: object) -> None:
+async def unused_application(scope: object, receive: object, send: object) -> None:
     """An application that is never called."""
 
 
 @pytest.fixture
-async def line() -> WebSocketProtocol:
-    made = WebSocketProtocol(uvicorn.Config(nothing), ServerState(), {})
-    made.transport = Transport()  # type: ignore[assignment]
+async def protocol() -> WebSocketProtocol:
+    made = WebSocketProtocol(uvicorn.Config(unused_application), ServerState(), {})
+    made.transport = FakeTransport()  # type: ignore[assignment]
     made.conn.state = State.OPEN
     return made
 
 
 def written(line: WebSocketProtocol) -> list[bytes]:
-    assert isinstance(line.transport, Transport)
+    assert isinstance(line.transport, FakeTransport)
     return line.transport.written
 
 
 async def test_messages_are_accepted_until_the_buffer_is_full_and_again_when_it_has_drained(
-    line: WebSocketProtocol,
+    protocol: WebSocketProtocol,
 ) -> None:
-    assert line.write(MESSAGE)
-    line.pause_writing()
-    assert not line.write(MESSAGE)
-    line.resume_writing()
-    assert line.write(MESSAGE)
-    assert written(line) == [MESSAGE] * 2
+    assert protocol.write(MESSAGE)
+    protocol.pause_writing()
+    assert not protocol.write(MESSAGE)
+    protocol.resume_writing()
+    assert protocol.write(MESSAGE)
+    assert written(protocol) == [MESSAGE] * 2
 
 
-async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(line: WebSocketProtocol) -> None:
-    line.pause_writing()
-    delivery = asyncio.create_task(line.deliver(MESSAGE))
+async def test_a_delivery_waits_for_room_also_when_another_has_filled_it_first(protocol: WebSocketProtocol) -> None:
+    protocol.pause_writing()
+    delivery = asyncio.create_task(protocol.deliver(MESSAGE))
     await asyncio.sleep(0)
-    line.resume_writing()
-    line.pause_writing()
+    protocol.resume_writing()
+    protocol.pause_writing()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not delivery.done()
-    assert written(line) == []
-    line.resume_writing()
+    assert written(protocol) == []
+    protocol.resume_writing()
     await asyncio.wait_for(delivery, 5)
-    assert written(line) == [MESSAGE]
+    assert written(protocol) == [MESSAGE]
 
 
 @pytest.mark.parametrize("state", [State.CONNECTING, State.CLOSING, State.CLOSED])
 async def test_nothing_is_written_to_a_closed_connection_and_a_delivery_ends(
-    line: WebSocketProtocol, state: State
+    protocol: WebSocketProtocol, state: State
 ) -> None:
-    line.conn.state = state
-    assert not line.write(MESSAGE)
-    await asyncio.wait_for(line.deliver(MESSAGE), 5)
-    assert written(line) == []
+    protocol.conn.state = state
+    assert not protocol.write(MESSAGE)
+    await asyncio.wait_for(protocol.deliver(MESSAGE), 5)
+    assert written(protocol) == []
 
 
-async def test_a_delivery_to_a_connection_that_is_lost_meanwhile_ends(line: WebSocketProtocol) -> None:
-    line.pause_writing()
-    delivery = asyncio.create_task(line.deliver(MESSAGE))
+async def test_a_delivery_to_a_connection_that_is_lost_meanwhile_ends(protocol: WebSocketProtocol) -> None:
+    protocol.pause_writing()
+    delivery = asyncio.create_task(protocol.deliver(MESSAGE))
     await asyncio.sleep(0)
-    assert isinstance(line.transport, Transport)
-    line.transport.closing = True
-    line.resume_writing()
+    assert isinstance(protocol.transport, FakeTransport)
+    protocol.transport.closing = True
+    protocol.resume_writing()
     await asyncio.wait_for(delivery, 5)
-    assert written(line) == []
+    assert written(protocol) == []

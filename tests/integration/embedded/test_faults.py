@@ -98,8 +98,8 @@ def test_a_server_whose_supervisor_and_users_are_all_killed_ends(
 def test_a_server_that_outlived_its_supervisor_is_ended_by_the_next_start(home: Path, layout: ClusterLayout) -> None:
     command = [sys.executable, "-c", ORPHAN, str(home)]
     env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    said = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    orphan = psutil.Process(int(said.stdout))
+    completed = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    orphan = psutil.Process(int(completed.stdout))
     server = EmbeddedPostgres.start(home)
     assert serving(server.url)
     assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE

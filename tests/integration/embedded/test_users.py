@@ -31,13 +31,13 @@ def test_an_ordinary_user_starts_it_in_their_own_home(open_home: Path, members: 
     uid = pwd.getpwnam("daemon").pw_uid
     os.chown(open_home, uid, uid)
     member = members(open_home, uid=uid)
-    said = member.read_answer()
+    output = member.read_answer()
     layout = lay_out(open_home)
-    assert said.get("url") == f"postgresql://khala@/khala?host={open_home}/postgres/run"
+    assert output.get("url") == f"postgresql://khala@/khala?host={open_home}/postgres/run"
     assert postmaster(layout).uids().real == supervisor(layout).uids().real == uid
-    assert serving(said["url"])
+    assert serving(output["url"])
     guest = EmbeddedPostgres.start(open_home)
-    assert guest.url == said["url"]
+    assert guest.url == output["url"]
     member.kill()
     guest.ensure()
     guest.stop()
@@ -67,9 +67,9 @@ def test_a_user_without_a_name_starts_it_or_gets_an_explanation(
         pwd.getpwuid(uid)
     os.chown(open_home, uid, uid)
     member = members(open_home, uid=uid)
-    said = member.read_answer()
+    output = member.read_answer()
     # A container may forbid the user namespace that gives initdb a name.
-    assert serving(said["url"]) if "url" in said else "user does not exist" in said["error"]
+    assert serving(output["url"]) if "url" in output else "user does not exist" in output["error"]
     member.kill()
     eventually(lambda: ended(lay_out(open_home)))
 
@@ -86,10 +86,10 @@ def test_programs_that_the_servers_user_may_not_reach_are_copied(
     shutil.copytree(package.with_name(f"{package.name}.libs"), private.with_name(f"{package.name}.libs"))
     already = set(binaries.CACHE.glob("*"))
     member = members(home, env={"KHALA_PG_BIN": str(private / source.parent.name / "bin")})
-    said = member.read_answer()
+    output = member.read_answer()
     for new in set(binaries.CACHE.glob("*")) - already:
         request.addfinalizer(partial(shutil.rmtree, new))
-    assert sql(said["url"], "CREATE EXTENSION vector", "SELECT '[1,2]'::vector <-> '[1,2]'") == 0
+    assert sql(output["url"], "CREATE EXTENSION vector", "SELECT '[1,2]'::vector <-> '[1,2]'") == 0
     assert binaries.CACHE in Path(postmaster(lay_out(home)).exe()).parents
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     member.call("stop")
