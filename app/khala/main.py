@@ -164,7 +164,7 @@ def _worker(components: Components, db: Database, environment: Mapping[str, str]
 
 
 def _worker_handlers(worker: WorkerRuntime | None) -> Handlers:
-    return {RUNS_CHANNEL: worker.executor.notified} if worker else {}
+    return {RUNS_CHANNEL: worker.executor.handle_notification} if worker else {}
 
 
 async def _open_services(

@@ -37,7 +37,7 @@ from khala.domain.chat import RunBudget, RunOptions
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import TokenUsage
 from khala.models.prices import cost
-from khala.runs.budget_meter import BudgetMeter, _tightest, estimate_rate
+from khala.runs.budget_meter import BudgetMeter, _smallest_reserved, estimate_rate
 from khala.runs.usage_tally import UsageTally, size
 from khala.settings import SettingError, from_environment
 from khala.store.budgets.ledger import LedgerEntry, RunAccount
@@ -283,7 +283,7 @@ def entry(scope: BudgetScope, measure: BudgetMeasure, reserved: int) -> LedgerEn
 
 def test_the_tightest_of_several_limits_counts() -> None:
     entries = (entry("user", "tokens", 300), entry("run", "tokens", 100), entry("accounts", "tokens", 200))
-    assert _tightest((*entries, entry("user", "usd", 5))) == {"tokens": 100, "usd": 5}
+    assert _smallest_reserved((*entries, entry("user", "usd", 5))) == {"tokens": 100, "usd": 5}
 
 
 def test_time_of_earlier_executors_counts() -> None:

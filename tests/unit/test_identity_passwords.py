@@ -57,7 +57,7 @@ async def test_the_event_loop_continues_while_a_password_is_hashed() -> None:
 
 async def test_too_many_concurrent_hashes_are_refused() -> None:
     taken = 0
-    while passwords._PLACES.acquire(blocking=False):
+    while passwords._SLOTS.acquire(blocking=False):
         taken += 1
     try:
         began = time.monotonic()
@@ -66,7 +66,7 @@ async def test_too_many_concurrent_hashes_are_refused() -> None:
         assert error.value.retry_after is not None
         assert time.monotonic() - began < 1
     finally:
-        passwords._PLACES.release(taken)
+        passwords._SLOTS.release(taken)
     assert taken == passwords.MAX_WAITING
     assert await verify_password(GOOD, await hash_password(GOOD))
 

@@ -23,8 +23,8 @@ class CachedValue(Generic[T]):
     async def get(self, *, max_age: float) -> T:
         """The value, fetched at most `max_age` seconds ago.
 
-        Raises Unavailable if the fetch fails. For RETRY_AFTER_SECONDS after that, all calls fail at once: otherwise the
-        callers of a silent provider would wait for its timeout one after the other.
+        Raises Unavailable if the fetch fails. For RETRY_AFTER_SECONDS after that, all calls fail at once. Otherwise
+        each caller would wait for the timeout of a silent provider in turn.
         """
         value = self._fresh(max_age)
         if value is None:
@@ -50,8 +50,8 @@ class CachedValue(Generic[T]):
     def _raise_recent_failure(self) -> None:
         if self._failure is None:
             return
-        error, at = self._failure
-        left = at + RETRY_AFTER_SECONDS - self._elapsed()
-        if left > 0:
+        error, failed_at = self._failure
+        retry_after = failed_at + RETRY_AFTER_SECONDS - self._elapsed()
+        if retry_after > 0:
             # A new object: the traceback of a shared one would grow with each raise.
-            raise Unavailable(error.message, retry_after=left) from error.__cause__
+            raise Unavailable(error.message, retry_after=retry_after) from error.__cause__

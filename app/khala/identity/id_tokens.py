@@ -47,7 +47,7 @@ class TokenHeader(msgspec.Struct, frozen=True):
 
 
 class TokenExpectations(msgspec.Struct, frozen=True):
-    """The required claims of a token. `party`: the client that it must have been issued to; None for any."""
+    """The required claims of a token. `party` is the client that it must have been issued to; None for any client."""
 
     issuer: str
     audience: str
@@ -112,24 +112,24 @@ def decode_header(token: str) -> TokenHeader:
     ):
         raise invalid_token_error()
     try:
-        found = msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=TokenHeader)
+        header = msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=TokenHeader)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise invalid_token_error() from error
-    if found.alg not in ALGORITHMS or found.crit is not msgspec.UNSET:
+    if header.alg not in ALGORITHMS or header.crit is not msgspec.UNSET:
         raise invalid_token_error()
-    return found
+    return header
 
 
 def read_keys(documents: Iterable[dict[str, Any]]) -> tuple[PublicKey, ...]:
     """The public keys of a key set (RFC 7517, section 5). Unreadable and unsuitable keys are skipped."""
-    found = (_key(document) for document in list(documents)[:MAX_KEYS])
-    return tuple(key for key in found if key is not None)
+    keys = (_key(document) for document in list(documents)[:MAX_KEYS])
+    return tuple(key for key in keys if key is not None)
 
 
-def select_key(found: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | None:
-    """The key that the token's header names. Without a key id, only a single suitable key counts."""
-    fitting = [key for key in known if _fits(key, found)]
-    return fitting[0] if len(fitting) == 1 or (fitting and found.kid is not None) else None
+def select_key(header: TokenHeader, known: Iterable[PublicKey]) -> PublicKey | None:
+    """The key that the token's header names. Without a key id, the only suitable key; None if there are several."""
+    suitable = [key for key in known if _is_suitable(key, header)]
+    return suitable[0] if len(suitable) == 1 or (suitable and header.kid is not None) else None
 
 
 def verify_claims(
@@ -150,7 +150,7 @@ def verify_claims(
 
 
 def invalid_token_error() -> Unauthorized:
-    """The same error for every invalid token, so that a forger learns nothing."""
+    """The error for an invalid token. It is the same for every reason, so that an attacker learns nothing."""
     return Unauthorized("This sign-in is not valid.")
 
 
@@ -188,9 +188,9 @@ def _key(document: dict[str, Any]) -> PublicKey | None:
     return key if isinstance(key, PublicKey) else None
 
 
-def _fits(key: PublicKey, found: TokenHeader) -> bool:
-    named = found.kid is None or key.kid == found.kid
-    return named and key.key_type == ALGORITHMS[found.alg] and key.alg in (None, found.alg)
+def _is_suitable(key: PublicKey, header: TokenHeader) -> bool:
+    named = header.kid is None or key.kid == header.kid
+    return named and key.key_type == ALGORITHMS[header.alg] and key.alg in (None, header.alg)
 
 
 def _bytes(text: str) -> bytes:

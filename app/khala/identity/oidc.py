@@ -18,7 +18,7 @@ from khala.identity.passwords import normalized_email
 METADATA_MAX_AGE_SECONDS = 3600.0
 """The maximum age of a provider's cached metadata and keys."""
 KEYS_MIN_AGE_SECONDS = 10.0
-"""The minimum age of cached keys before an unknown key id refreshes them, against floods of forged ids."""
+"""The minimum age of cached keys before an unknown key id refreshes them. It limits refreshes by forged key ids."""
 MAX_CODE_CHARACTERS = 4096
 MAX_NAME_CHARACTERS = 200
 """Longer names are truncated."""
@@ -39,7 +39,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartedSignIn(msgspec.Struct, frozen=True):
-    """A pending sign-in: the browser goes to `url`. The rest is secret between the server and this browser."""
+    """A pending sign-in: the browser goes to `url`. The other fields are secrets of the server and this browser."""
 
     url: str
     state: str
@@ -207,14 +207,16 @@ class OidcProvider:
 
     async def _discover(self) -> ProviderEndpoints:
         url = self.settings.issuer.removesuffix("/") + "/.well-known/openid-configuration"
-        found = await self._http.fetch(url, ProviderEndpoints)
-        used = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
-        optional = (found.userinfo_endpoint, found.end_session_endpoint)
-        if found.issuer != self.settings.issuer or not all(is_secure(url) for url in (*used, *filter(None, optional))):
+        endpoints = await self._http.fetch(url, ProviderEndpoints)
+        used = (endpoints.authorization_endpoint, endpoints.token_endpoint, endpoints.jwks_uri)
+        optional = (endpoints.userinfo_endpoint, endpoints.end_session_endpoint)
+        if endpoints.issuer != self.settings.issuer or not all(
+            is_secure(url) for url in (*used, *filter(None, optional))
+        ):
             raise self._http.unavailable() from ValueError(
-                f"{url} is of another issuer, or has an endpoint without https"
+                f"{url} names another issuer, or has an endpoint without https"
             )
-        return found
+        return endpoints
 
     async def _fetch_keys(self) -> tuple[id_tokens.PublicKey, ...]:
         endpoints = await self._endpoints.get(max_age=METADATA_MAX_AGE_SECONDS)

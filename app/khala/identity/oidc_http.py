@@ -1,4 +1,4 @@
-"""HTTP client of an OpenID Provider: bounded in time and size, without redirects, and with Khala's own errors."""
+"""HTTP client of an OpenID Provider: limits time and size, follows no redirects, and raises Khala's own errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -62,7 +62,7 @@ class OidcHttpClient:
             headers={"accept-encoding": "identity"},
             event_hooks={"response": [_bounded]},
         )
-        self._client.register_client_auth_method(("client_secret_basic", _basic))
+        self._client.register_client_auth_method(("client_secret_basic", _client_secret_basic))
         self._client.register_compliance_hook("access_token_response", _token_endpoint_response)
 
     async def aclose(self) -> None:
@@ -97,7 +97,7 @@ class OidcHttpClient:
         parameters |= {"url": endpoints.token_endpoint, "grant_type": "authorization_code"}
         try:
             tokens = await self._bounded(self._client.fetch_token(auth=self._client.client_auth(method), **parameters))
-            self._client.token = None  # the client is shared by all users: it must not keep tokens
+            self._client.token = None  # All users share the client, so it must not hold tokens.
             return msgspec.convert(dict(tokens), TokenResponse)
         except OAuthError as error:
             if error.error in CLIENT_ERRORS:
@@ -143,17 +143,17 @@ def _loopback(host: str) -> bool:
 
 
 async def _bounded(response: httpx2.Response) -> None:
-    """Limit the size of the response. A compressed one is refused, because it would be larger than it seems."""
+    """Limit the size of the response. A compressed one is refused, because the limit applies to received bytes."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.DecodingError("the response is compressed, which was not requested", request=response.request)
-    response.stream = _Bounded(response)
+    response.stream = _BoundedStream(response)
 
 
 def _token_endpoint_response(response: httpx2.Response) -> httpx2.Response:
     return response if response.status_code in TOKEN_ERRORS else response.raise_for_status()
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, response: httpx2.Response) -> None:
         self._response, self._stream = response, response.stream
 
@@ -176,7 +176,7 @@ class _Quoted(msgspec.Struct, frozen=True):
     client_secret: str
 
 
-def _basic(client: Any, method: str, uri: str, headers: Any, body: Any) -> Any:
+def _client_secret_basic(client: Any, method: str, uri: str, headers: Any, body: Any) -> Any:
     """Basic authentication, form-encoded by RFC 6749, section 2.3.1, so that a secret may have any character."""
     quoted = _Quoted(quote_plus(client.client_id), quote_plus(client.client_secret))
     return encode_client_secret_basic(quoted, method, uri, headers, body)

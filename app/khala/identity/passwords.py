@@ -20,12 +20,12 @@ MAX_EMAIL_CHARACTERS = 254
 HASH_THREADS = 4
 """Concurrent hashes, each with 64 MiB of memory."""
 MAX_WAITING = 64
-"""Hashes that wait or are in progress. Further calls are refused."""
+"""Hashes that are queued or in progress. Further calls are refused."""
 
 # Three passes over 64 MiB in four lanes: the second recommendation of RFC 9106, section 4, for limited memory.
 _HASHER = PasswordHasher.from_parameters(profiles.RFC_9106_LOW_MEMORY)
 DUMMY_HASH = "$argon2id$v=19$m=65536,t=3,p=4$k/K99z80FwE2epB+5j+hdw$aTDs4nfYHWYQ9y7K5d4ve1OvVncmlKh4C5+cNkxBQkU"
-"""The hash to compare with if there is no account: of an unknown password, with the same parameters."""
+"""The hash to compare with if there is no account. It is of an unknown password, with the same parameters."""
 
 # Common passwords that attackers try first.
 _COMMON = """
@@ -44,14 +44,14 @@ COMMON_PASSWORDS = frozenset(_COMMON.split())
 
 # Unlike asyncio's semaphores, neither is bound to an event loop.
 _THREADS = ThreadPoolExecutor(HASH_THREADS, thread_name_prefix="passwords")
-_PLACES = BoundedSemaphore(MAX_WAITING)
+_SLOTS = BoundedSemaphore(MAX_WAITING)
 
 T = TypeVar("T")
 
 
 async def hash_password(password: str) -> str:
     """The hash to store for the password. Raises RateLimited if too many are being hashed."""
-    return await _offloaded(lambda: _HASHER.hash(_bytes(password)))
+    return await _run_in_thread(lambda: _HASHER.hash(_bytes(password)))
 
 
 async def verify_password(password: str, stored: str | None) -> bool:
@@ -60,7 +60,7 @@ async def verify_password(password: str, stored: str | None) -> bool:
     None never matches, but takes as long, so that the response time does not reveal which accounts exist. Raises
     RateLimited if too many are being hashed.
     """
-    return await _offloaded(lambda: _verified(password, stored))
+    return await _run_in_thread(lambda: _verified(password, stored))
 
 
 def needs_rehash(stored: str) -> bool:
@@ -84,12 +84,12 @@ def normalized_email(text: str) -> str:
     # Lower-casing may undo the normalization, so it is repeated.
     address = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).strip()
     user, _, host = address.partition("@")
-    if not user or not host or "@" in host or len(address) > MAX_EMAIL_CHARACTERS or any(map(_unfit, address)):
+    if not user or not host or "@" in host or len(address) > MAX_EMAIL_CHARACTERS or any(map(_is_forbidden, address)):
         raise InvalidInput("This is not an e-mail address.", path="email")
     return address
 
 
-def _unfit(character: str) -> bool:
+def _is_forbidden(character: str) -> bool:
     """Whether the character is a space, a control character, or unassigned."""
     return unicodedata.category(character)[0] in "CZ"
 
@@ -111,10 +111,10 @@ def _bytes(password: str) -> bytes:
     return _composed(password).encode("utf-8", "surrogatepass")
 
 
-async def _offloaded(work: Callable[[], T]) -> T:
-    if not _PLACES.acquire(blocking=False):
+async def _run_in_thread(work: Callable[[], T]) -> T:
+    if not _SLOTS.acquire(blocking=False):
         raise RateLimited("Too many people are signing in at once. Please try again.", retry_after=2.0)
     try:
         return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
     finally:
-        _PLACES.release()
+        _SLOTS.release()

@@ -27,7 +27,7 @@ class ApprovalDecisions:
         self.changed = asyncio.Event()
 
     def receive(self, approvals: Mapping[str, Approval]) -> None:
-        """Take over the decisions among these approvals, which are all of the run."""
+        """Add the decisions among `approvals`, which are all approvals of the run."""
         decided = {call_id: approval for call_id, approval in approvals.items() if approval.state != "pending"}
         if decided.keys() - self.by_call_id.keys():
             self.by_call_id |= decided
@@ -35,7 +35,7 @@ class ApprovalDecisions:
 
 
 class ApprovalGate:
-    """The gate of one run. A request for approval expires after so many seconds."""
+    """The gate of one run. A request for approval expires after `expires_after_seconds`."""
 
     def __init__(self, recorder: ToolCallRecorder, decisions: ApprovalDecisions, expires_after_seconds: float) -> None:
         self._recorder = recorder
@@ -45,12 +45,12 @@ class ApprovalGate:
     async def admits(self, call: ToolCallProgress, tool: Tool, action: RuleAction) -> bool:
         """Whether the call may be executed now.
 
-        A call that may never be executed fails here; for one that needs approval, approval is requested.
+        A call that the rules deny fails here. For a call that needs approval, the approval is requested.
         """
         if call.state == "blocked":
             return self._is_approved(call)
         try:
-            # First, so that nobody is asked about arguments that the tool would refuse.
+            # Checked first, so that no approval is requested for arguments that the tool would refuse.
             await arguments.check(tool.spec, call.args or {})
         except ToolError as problem:
             self._recorder.fail(call, problem.message, problem.code)
@@ -61,20 +61,20 @@ class ApprovalGate:
             case "ask":
                 self._request(call, tool)
             case "deny":
-                self._recorder.fail(call, f"The rules forbid to call {call.tool}.", "forbidden")
+                self._recorder.fail(call, f"The rules do not allow calls of {call.tool}.", "forbidden")
             case _:
                 assert_never(action)
         return False
 
     def started_status(self, call: ToolCallProgress) -> ToolStatus:
-        """The status of a call that begins now; it says who approved it, with which arguments."""
+        """The status of a call that begins now, with the person who approved it and the approved arguments."""
         approval = self._decisions.by_call_id.get(call.id)
         if approval is None:
             return ToolStatus(tool_call_id=call.id, state="running")
         reason = f"Approved by {approval.decided_name}." if approval.decided_name else "Approved."
         edited = approval.edited_args
         if edited is not None and len(msgspec.json.encode(edited)) > MAX_INLINE_ARGUMENT_BYTES:
-            edited = None  # too long for a part; the receipt and the approval have them
+            edited = None  # They are too long for a part. The approval has them.
         return ToolStatus(tool_call_id=call.id, state="running", reason=reason, args=edited)
 
     def _request(self, call: ToolCallProgress, tool: Tool) -> None:
@@ -88,7 +88,7 @@ class ApprovalGate:
         self._recorder.request_approval(status, call, tool.spec.parameters)
 
     def _is_approved(self, call: ToolCallProgress) -> bool:
-        """Whether the call was approved, in which case it has the arguments that were; it fails if it was denied."""
+        """Whether the call was approved. It then gets the approved arguments. A denied or expired call fails."""
         approval = self._decisions.by_call_id.get(call.id)
         if approval is None:
             return False
@@ -98,12 +98,12 @@ class ApprovalGate:
                     call.args, call.args_blob = approval.edited_args, None
                 return True
             case "denied":
-                why = f": {approval.reason}" if approval.reason else "."
-                self._recorder.fail(call, f"Denied by {approval.decided_name or 'somebody'}{why}", "denied")
+                reason = f": {approval.reason}" if approval.reason else "."
+                self._recorder.fail(call, f"Denied by {approval.decided_name or 'somebody'}{reason}", "denied")
             case "expired":
                 self._recorder.fail(call, "Nobody approved this in time.", "expired")
             case "pending":
-                pass  # never among the decisions
+                pass  # Pending approvals are never among the decisions.
             case _:
                 assert_never(approval.state)
         return False

@@ -1,7 +1,7 @@
 """The loop of a run: call the model, execute its tool calls, and repeat until there is an answer or a reason to stop.
 
-The loop has no state but the run's parts. After a take-over the next executor reads them, and continues in the step, or
-in the middle of the text, where the run was.
+All state of the loop is in the run's parts. After a take-over the next executor reads them, and continues in the step,
+or in the middle of the text, that was interrupted.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ NO_TOOLS = "You have used all your tool calls. Answer now with what you know."
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How models are called for a run: instructions, tokens of a prompt at most, and seconds between two steps."""
+    """The configuration of a run: instructions, maximum tokens of a prompt, and seconds between two steps."""
 
     system: str
     context_tokens: int
@@ -160,13 +160,13 @@ class Autopilot:
         return build
 
     def _limit(self, model: LanguageModel) -> int:
-        """Tokens of a prompt for this model at most."""
+        """The maximum tokens of a prompt for this model."""
         window = context_window(model.provider, model.name)
         limit = self._config.context_tokens
         return limit if window is None else min(limit, int(window * (1 - OUTPUT_SHARE)))
 
     def _reprompts(self, text: str, tools: Sequence[ToolSpec]) -> bool:
-        """Whether the reply only asks or plans, so that it is no answer and the model is prompted to continue."""
+        """Whether the reply only asks or plans. Then it is not an answer, and the model is prompted to continue."""
         if not self._options.autopilot or not tools or self._options.functions:
             return False
         before = sum(not step.calls for step in self._progress.steps)
@@ -176,7 +176,7 @@ class Autopilot:
         return True
 
     async def _conclude(self, reason: autopilot.StopReason) -> RunOutcome:
-        """Request the last answer, without tools. With autopilot it is a summary, after a notice about the reason."""
+        """Request the last answer, without tools. With autopilot it is a summary, after a notice with the reason."""
         if not self._options.autopilot and reason == "max_steps":
             reply = await self._request((), NO_TOOLS)
             return reply if isinstance(reply, RunOutcome) else RunOutcome("final", reply.completed.finish_reason)

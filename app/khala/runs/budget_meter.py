@@ -30,14 +30,14 @@ from khala.store.runs.run_buffer import LeaseLost
 log = structlog.get_logger()
 
 RETRY_INTERVAL_SECONDS = 0.5
-"""Time between two tries to reserve while the database is unavailable; the model call waits."""
+"""Time between two attempts to reserve while the database is unavailable. The model call waits."""
 MAX_SLEEP_SECONDS = 3600.0
 SAMPLE_TOKENS = 1000
-"""Tokens for which a price is requested, to derive the price per token."""
+"""The number of tokens whose price is looked up, to derive the price of one token."""
 
 
 class CallRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimated cost of a call: its prompt in tokens and USD, then USD per token of output.
+    """The estimated cost of a call: tokens and USD of its prompt, and USD per output token.
 
     `usd` is None if the price is unknown.
     """
@@ -57,7 +57,7 @@ class BudgetMeter:
         self._account = account
         self.tally = tally
         self._rate = CallRate(tokens=0, usd=None)
-        self._reserved = _tightest(account.entries)
+        self._reserved = _smallest_reserved(account.entries)
         self._reserving = asyncio.Lock()
 
     async def begin(self, call: ModelCall, prompt: Prompt) -> None:
@@ -69,7 +69,7 @@ class BudgetMeter:
         await self.extend(call)
 
     async def extend(self, call: ModelCall) -> None:
-        """Reserve enough for the text so far, and set how much more is covered. Raises `BudgetExhausted`."""
+        """Reserve enough for the text so far, and set the size that is covered. Raises `BudgetExhausted`."""
         await self._cover(self._needs(call.size))
         call.covered_size = self._covered_size()
 
@@ -94,7 +94,7 @@ class BudgetMeter:
         return max(0.0, min(limits))
 
     def _needs(self, size: int) -> dict[BudgetMeasure, Decimal]:
-        """The amounts to reserve for a call with so many bytes of text."""
+        """The amounts to reserve for a call whose text has `size` bytes."""
         output_tokens = Decimal(size) / BYTES_PER_TOKEN
         needs: dict[BudgetMeasure, Decimal] = {"tokens": self._tokens() + self._rate.tokens + output_tokens}
         if self._rate.usd is not None:
@@ -127,7 +127,7 @@ class BudgetMeter:
         async with self._reserving:
             rounded = {measure: need.quantize(SMALLEST_AMOUNT, ROUND_UP) for measure, need in needs.items()}
             if any(need > self._reserved.get(measure, need) for measure, need in rounded.items()):
-                self._reserved = _tightest(await self._reserve(rounded))
+                self._reserved = _smallest_reserved(await self._reserve(rounded))
 
     async def _reserve(self, needs: Mapping[BudgetMeasure, Decimal]) -> tuple[LedgerEntry, ...]:
         while True:
@@ -141,12 +141,12 @@ class BudgetMeter:
                 self.exhausted = True
                 raise
             if not entries:
-                raise LeaseLost  # the budget is settled, so another process has ended the run
+                raise LeaseLost  # The budget is settled, so another process has ended the run.
             return entries
 
 
 def estimate_rate(provider: str, model: str, input_tokens: int) -> CallRate:
-    """The rate of a call whose prompt has so many tokens."""
+    """The rate of a call whose prompt has `input_tokens` tokens."""
     usd = cost(provider, model, TokenUsage(input_tokens=input_tokens))
     with_output = cost(provider, model, TokenUsage(input_tokens=input_tokens, output_tokens=SAMPLE_TOKENS))
     if usd is None or with_output is None:
@@ -154,8 +154,8 @@ def estimate_rate(provider: str, model: str, input_tokens: int) -> CallRate:
     return CallRate(tokens=input_tokens, usd=usd, usd_per_token=(with_output - usd) / SAMPLE_TOKENS)
 
 
-def _tightest(entries: tuple[LedgerEntry, ...]) -> dict[BudgetMeasure, Decimal]:
-    """For each measure, what its tightest limit has reserved."""
+def _smallest_reserved(entries: tuple[LedgerEntry, ...]) -> dict[BudgetMeasure, Decimal]:
+    """For each measure, the smallest amount that is reserved from any of its limits."""
     reserved: dict[BudgetMeasure, Decimal] = {}
     for entry in entries:
         reserved[entry.measure] = min(entry.reserved, reserved.get(entry.measure, entry.reserved))

@@ -9,11 +9,11 @@ from khala.runs.usage_tally import ModelCall
 from khala.signals import metrics, traces
 
 SUCCESSFUL_OUTCOMES = frozenset({"stop", "length", "tool_calls", "canceled"})
-"""Outcomes of a model call that are no error."""
+"""Outcomes of a model call that are not errors."""
 
 
 def record_model_call(call: ModelCall, outcome: str, seconds: float, usage: TokenUsage, usd: Decimal | None) -> None:
-    """Record a model call that has ended, after so many seconds."""
+    """Record a model call that has ended, with its duration in seconds and its cost in USD."""
     provider, model = call.model.provider, metrics.model(call.model.name)
     metrics.MODEL_CALLS.labels(provider, model, metrics.outcome(outcome)).inc()
     metrics.MODEL_CALL.labels(provider, model).observe(seconds)

@@ -22,9 +22,9 @@ log = structlog.get_logger()
 MAX_SUMMARIES = 5
 """Summaries of one run."""
 KEPT_SHARE = 0.4
-"""Share of the limit that the newest messages keep, so that summaries are rare."""
+"""Share of the limit that unsummarised messages may still take after a summary, so that summaries are rare."""
 MAX_SUMMARY_BYTES = MAX_INLINE_BYTES - 128
-"""Bytes of a summary as JSON; with its references it has to fit into a part."""
+"""Bytes of a summary as JSON. Together with its references it has to fit into a part."""
 SYSTEM = "You keep the memory of a conversation between a user and an assistant who has tools."
 INSTRUCTION = (
     "Summarise the conversation up to here for the assistant, who will continue it and will see nothing else of it. "
@@ -43,7 +43,7 @@ class Compactor:
         self._requested_at: set[int] = set()
 
     async def summary(self, fitted: FittedPrompt, token_counter: ModelTokenCounter, limit: int) -> Compaction | None:
-        """A summary of the oldest messages and steps; None if none can be made, so that they are just left out."""
+        """A summary of the oldest messages and steps. None if there is none: the prompt then leaves them out."""
         step = len(self._progress.steps)
         if step in self._requested_at or len(self._requested_at) >= MAX_SUMMARIES:
             return None
@@ -61,44 +61,44 @@ class Compactor:
         if not isinstance(reply, ModelReply) or not reply.text.strip():
             log.warning("summary_failed", messages=len(messages), steps=len(steps))
             return None
-        before = self._progress.compaction or Compaction(summary="")
+        earlier = self._progress.compaction or Compaction(summary="")
         return Compaction(
             summary=_truncate(replace_unstorable(redacted(reply.text.strip()))),
-            message_id=messages[-1].id if messages else before.message_id,
-            step=max((before.step, *(step.step for step in steps))),
+            message_id=messages[-1].id if messages else earlier.message_id,
+            step=max((earlier.step, *(step.step for step in steps))),
         )
 
     def _old_messages(self, fitted: FittedPrompt, token_counter: ModelTokenCounter, limit: int) -> list[Message]:
-        """The messages that did not fit, and all others but the newest."""
+        """The messages to summarise: those that did not fit, and more, so that only the newest ones remain."""
         _, messages = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
-        room = limit * KEPT_SHARE
+        remaining = limit * KEPT_SHARE
         dropped = len(fitted.dropped)
-        for place in range(len(messages) - 2, dropped - 1, -1):
-            room -= token_counter.turns(message_turns(messages[place]))
-            if room < 0:
-                return list(messages[: place + 1])
+        for index in range(len(messages) - 2, dropped - 1, -1):
+            remaining -= token_counter.turns(message_turns(messages[index]))
+            if remaining < 0:
+                return list(messages[: index + 1])
         return list(messages[:dropped])
 
     def _turns(
         self, messages: Sequence[Message], steps: Sequence[RunStep], token_counter: ModelTokenCounter, limit: int
     ) -> tuple[PromptTurn, ...]:
-        """The end of the text to summarise, as much as the model can read, and the request."""
-        before, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
+        """The text to summarise, without its beginning if that does not fit, and the request for the summary."""
+        earlier, _ = prompt.since_summary(PromptInput(history=self._history, progress=self._progress))
         old = [turn for message in messages for turn in message_turns(message)]
         old += step_turns(steps, max_characters=lambda _: MAX_SHORT_CHARACTERS)
-        # As plain text, so that no tool call is without its outcome where the beginning is cut off.
+        # As plain text, because omitting the beginning could separate a tool call from its outcome.
         texts = ((turn, "\n".join(turn_texts(turn)).strip()) for turn in old)
-        # About a quarter of what the model can read: a long turn neither displaces all others nor is left out.
-        plain = [PromptTurn(role=_speaker(turn), text=shorten(text, limit)) for turn, text in texts if text]
+        # `limit` characters are about a quarter of `limit` tokens, so a long turn is not left out, and displaces few.
+        plain = [PromptTurn(role=_speaker_role(turn), text=shorten(text, limit)) for turn, text in texts if text]
         request = PromptTurn(role="user", text=INSTRUCTION)
-        room = limit - token_counter.text(SYSTEM) - token_counter.turns((*before, request))
-        kept: list[PromptTurn] = []
+        remaining = limit - token_counter.text(SYSTEM) - token_counter.turns((*earlier, request))
+        newest: list[PromptTurn] = []
         for turn in reversed(plain):
-            room -= token_counter.turns((turn,))
-            if room < 0:
+            remaining -= token_counter.turns((turn,))
+            if remaining < 0:
                 break
-            kept.append(turn)
-        return (*before, *reversed(kept), request)
+            newest.append(turn)
+        return (*earlier, *reversed(newest), request)
 
 
 def _truncate(text: str) -> str:
@@ -108,5 +108,5 @@ def _truncate(text: str) -> str:
     return text
 
 
-def _speaker(turn: PromptTurn) -> Literal["assistant", "user"]:
+def _speaker_role(turn: PromptTurn) -> Literal["assistant", "user"]:
     return "assistant" if turn.role == "assistant" else "user"

@@ -25,17 +25,17 @@ from khala.store.tools import approvals
 log = structlog.get_logger()
 
 MIN_POLL_INTERVAL_SECONDS = 0.025
-"""Least time between two polls of the database. One poll serves all runs, so many runs that begin and end share it."""
+"""Minimum time between two polls of the database. One poll serves all runs that begin or end in this time."""
 HAND_OVER_TIMEOUT_SECONDS = 5.0
-"""Time that runs have to be handed over after the grace period."""
+"""Time for handing runs over after the grace period."""
 MAX_GUEST_SHARE = 0.75
-"""Share of an executor's places that runs of guests may take; the rest is left for people with an account."""
+"""Share of an executor's places that runs of guests may take. The rest is for users with an account."""
 
 
 class Executor:
     """Executes all runs that this process claims.
 
-    `isolation` executes the runs over which executors were lost; without it, this process executes them itself.
+    `isolation` executes the runs that have lost executors. Without it, this process executes them itself.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class Executor:
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._draining = False
-        self._expired_at = float("-inf")
+        self._last_sweep_at = float("-inf")
         self._polling = asyncio.Lock()
 
-    def notified(self, payload: str) -> None:
-        """Handle a notification that runs were queued, ended, decided about or cancelled."""
+    def handle_notification(self, payload: str) -> None:
+        """Handle a notification that runs were queued, ended or canceled, or that approvals were decided."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Claim and execute runs until cancelled, which drops all runs; `drain` first to end them or hand them over."""
+        """Claim and execute runs, until cancelled. A cancellation drops all runs: call `drain` before."""
         metrics.EXECUTOR_PLACES.set(self._options.concurrency)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew_leases())
@@ -73,13 +73,13 @@ class Executor:
                 except Unavailable as error:
                     log.warning("claim_failed", error=str(error.__cause__))
                 except Exception:
-                    # It would end this loop, and with it all runs of this process.
+                    # Caught, because it would end this loop and all runs of this process.
                     log.exception("claim_crashed")
                 await self._wait()
 
     async def drain(self) -> None:
         """Claim no more runs. Wait for the runs to end; after the grace period, hand over those that have not."""
-        async with self._polling:  # a poll that is claiming now adds runs that are to be drained, too
+        async with self._polling:  # Waits for a poll in progress, whose claimed runs have to be drained, too.
             self._draining = True
         metrics.EXECUTOR_PLACES.set(0)
         log.info("executor_draining", runs=len(self._executions), grace=self._options.grace_seconds)
@@ -94,7 +94,7 @@ class Executor:
                     execution.stop(Interruption.HAND_OVER)
 
     async def execute(self, claimed: ClaimedRun) -> bool:
-        """Execute this run only, whose lease the parent process renews. Returns False if the execution crashed."""
+        """Execute only this run. The parent process renews its lease. Returns False if the execution crashed."""
         self._draining = True
         self._executions[claimed.lease.run_id] = execution = RunExecution(claimed)
         await self._execute(execution)
@@ -110,11 +110,11 @@ class Executor:
             return
 
     async def _poll(self, group: asyncio.TaskGroup) -> None:
-        """Read which runs were cancelled or decided about, and claim as many runs as there are free places."""
+        """Read cancellations and decisions about approvals, and claim as many runs as there are free places."""
         self._wake.clear()
         executions = list(self._executions.values())
-        if time.monotonic() - self._expired_at > self._options.sweep_interval_seconds:
-            self._expired_at = time.monotonic()
+        if time.monotonic() - self._last_sweep_at > self._options.sweep_interval_seconds:
+            self._last_sweep_at = time.monotonic()
             await approvals.expire(self._db)
         async with self._db.driver() as driver:
             cancelled = await run_queue.find_revoked(driver, _leases(executions)) if executions else ()
@@ -139,11 +139,11 @@ class Executor:
             lease_seconds=self._options.lease_seconds,
             held=[execution.claimed.lease.run_id for execution in executions],
             max_guests=max(0, int(self._options.concurrency * MAX_GUEST_SHARE) - guests),
-            max_isolated=max(0, self._options.max_isolated - sum(one.isolated for one in executions)),
+            max_isolated=max(0, self._options.max_isolated - sum(execution.isolated for execution in executions)),
         )
 
     async def _renew_leases(self) -> None:
-        """Renew the leases of all runs again and again, and stop the runs whose lease is lost."""
+        """Renew the leases of all runs, for ever, and stop the runs whose lease is lost."""
         while True:
             await asyncio.sleep(self._options.lease_seconds / 4)
             executions = list(self._executions.values())
@@ -159,7 +159,7 @@ class Executor:
                 log.warning("heartbeat_failed", runs=len(executions), error=str(error.__cause__))
                 continue
             except Exception:
-                # It would end all runs. A lease that is not renewed lapses, and its epoch fences the writes.
+                # Caught, because it would end all runs. A lease that lapses is safe: its epoch fences the writes.
                 log.exception("heartbeat_crashed")
                 continue
             for execution in executions:
@@ -185,7 +185,7 @@ class Executor:
             metrics.RUNS_ENDED.labels("dropped").inc()
             log.warning("run_dropped", run_id=str(lease.run_id), error=str(error.__cause__))
         except Exception:
-            # The lease lapses, and another executor tries, up to `max_lost_executors` in all.
+            # The lease lapses, and another executor takes the run over, up to `max_lost_executors` in all.
             log.exception("run_crashed", run_id=str(lease.run_id))
             execution.crashed = True
             metrics.RUNS_ENDED.labels("crashed").inc()
@@ -196,7 +196,7 @@ class Executor:
             self._wake.set()
 
     def _is_isolated(self, execution: RunExecution) -> bool:
-        """Whether a child process is to execute the run; a run that is given up needs none."""
+        """Whether a child process executes the run. A run that is given up needs none."""
         return execution.isolated and execution.claimed.lost < self._options.max_lost_executors
 
     async def _execute_isolated(self, execution: RunExecution, isolation: IsolatedExecutor) -> None:
@@ -207,7 +207,7 @@ class Executor:
             seconds = time_limit(await ledger.read_account(driver, lease.thread_id, lease.run_id))
         with metrics.ISOLATED_RUNS.track_inprogress():
             child = await isolation.execute(execution, seconds)
-        # Read before the lease has a new epoch: a poll or a heartbeat with the old one takes the run for lost.
+        # Read before the epoch changes: after that, a poll or a heartbeat with the old epoch stops the run as lost.
         stopped = execution.stopped.result() if execution.stopped.done() else None
         async with self._db.driver() as driver:
             held = await run_queue.reclaim(driver, execution.claimed, lease_seconds=self._options.lease_seconds)
@@ -223,8 +223,8 @@ class Executor:
 
 
 async def _receive_decisions(driver: Driver, executions: list[RunExecution]) -> None:
-    """Pass decisions of people on to the runs that wait for approval."""
-    waiting = {one.claimed.lease.run_id: one for one in executions if one.decisions.awaited}
+    """Pass the decisions of people on to the runs that wait for approval."""
+    waiting = {execution.claimed.lease.run_id: execution for execution in executions if execution.decisions.awaited}
     if waiting:
         threads = {run_id: execution.claimed.lease.thread_id for run_id, execution in waiting.items()}
         for run_id, decisions in (await approvals.of_runs(driver, threads)).items():

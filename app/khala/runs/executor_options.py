@@ -15,16 +15,15 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 200
     """Runs that are executed at once."""
     context_tokens: int = 32_000
-    """Size of a prompt at most, also for models with a larger window."""
+    """The maximum tokens of a prompt, also for models with a larger window."""
     lease_seconds: float = 10.0
     """Time without a heartbeat after which another executor may take a run over."""
     sweep_interval_seconds: float = 1.0
-    """Time between two looks for runs whose lease has lapsed."""
+    """Time between two searches for runs whose lease has lapsed."""
     grace_seconds: float = 20.0
     """Time that runs have to end when the process shuts down."""
     max_lost_executors: int = 8
-    """Executors that may be lost over one run before it is given up. A run that kills its isolated process ends at
-    once."""
+    """Executors that a run may lose before it is given up. A run that kills its isolated process is ended at once."""
     max_isolated: int = 2
     """Runs that are executed in child processes at once."""
     cooldown_seconds: float = 0.1

@@ -31,9 +31,9 @@ CRASHED = 3
 BEGIN_TIMEOUT_SECONDS = 120.0
 """Time for the child to begin. It includes up to 15 s for starting MCP servers."""
 LIMIT_SLACK_SECONDS = 60.0
-"""Time beyond the run's own limit after which the child is killed; before that the child ends the run itself."""
+"""Time beyond the run's own limit after which the child is killed. Normally the child ends the run before."""
 HAND_OVER_TIMEOUT_SECONDS = 3.0
-"""Time for the child to hand its run over. It is shorter than the time that `Executor.drain` waits."""
+"""Time for the child to hand its run over. It must be shorter than the time that `Executor.drain` waits."""
 LAST_OUTPUT_TIMEOUT_SECONDS = 5.0
 """Time between the end of the child and the end of its output."""
 STOP_TIMEOUT_SECONDS = 10.0
@@ -41,7 +41,7 @@ STOP_TIMEOUT_SECONDS = 10.0
 
 
 class ChildExit(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child ended: whether it had begun to execute its run, and its exit code, negative for a signal."""
+    """The end of a child: whether it had begun to execute its run, and its exit code (negative for a signal)."""
 
     began: bool
     code: int
@@ -54,9 +54,10 @@ class IsolatedExecutor:
         self._environment = dict(environment)
 
     async def execute(self, execution: RunExecution, seconds: float | None) -> ChildExit:
-        """Execute the run in a child process, which is killed after `seconds` if there is a limit.
+        """Execute the run in a child process, which is killed after `seconds`. None: there is no limit.
 
-        If the execution is stopped, the child is asked to hand over, or gets time to end by itself, and is then killed.
+        If the execution is stopped, the child is requested to hand over, or gets time to end by itself, and is then
+        killed.
         """
         run_id = str(execution.claimed.lease.run_id)
         try:
@@ -76,13 +77,13 @@ class IsolatedExecutor:
     async def _start(self) -> Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "khala", COMMAND, stdin=PIPE, stdout=PIPE, env=self._environment,
-            # Signals of a terminal go to this process, which passes on what concerns the child.
+            # Signals of a terminal go only to this process, which signals the child itself if necessary.
             start_new_session=True,
         )  # fmt: skip
 
 
 async def _watch(process: Process, execution: RunExecution, seconds: float | None) -> bool:
-    """Return when the child has ended or has to be killed; the result says whether it had begun."""
+    """Wait until the child has ended or has to be killed. Returns whether it had begun."""
     assert process.stdout is not None
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(_send_claim(process, execution.claimed))
@@ -106,7 +107,7 @@ async def _watch(process: Process, execution: RunExecution, seconds: float | Non
 async def _send_claim(process: Process, claimed: ClaimedRun) -> None:
     """Send the child its claim. Standard input stays open: its end tells the child that the parent has ended."""
     assert process.stdin is not None
-    with suppress(ConnectionError):  # the child has ended already; its exit code says so
+    with suppress(ConnectionError):  # The child has ended already, which its exit code reports.
         process.stdin.write(msgspec.json.encode(claimed) + b"\n")
         await process.stdin.drain()
 
@@ -128,15 +129,15 @@ async def _wait_for_any(
 
 
 def time_limit(account: RunAccount) -> float | None:
-    """Seconds after which the child is killed; None if the run's time is not limited."""
+    """Seconds after which the child is killed. None if the run's time is not limited."""
     left = [float(entry.most - account.seconds) for entry in account.entries if entry.measure == "seconds"]
     return max(0.0, min(left)) + LIMIT_SLACK_SECONDS if left else None
 
 
-def environment(database_url: str, direct_url: str, given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a child: this process's, with the address of the database that is in use.
+def environment(database_url: str, direct_url: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a child: the `inherited` one, with the URLs of the database that is in use.
 
-    Metrics are off, since those of the child would need an address of their own.
+    Metrics are disabled, because the child would need an address of its own for them.
     """
     own = {"DATABASE_URL": database_url, "KHALA_METRICS": ""}
-    return {**given, **own, "DATABASE_DIRECT_URL": direct_url if direct_url != database_url else ""}
+    return {**inherited, **own, "DATABASE_DIRECT_URL": direct_url if direct_url != database_url else ""}

@@ -31,7 +31,7 @@ RunEndReason: TypeAlias = Literal[
 
 
 class RunOutcome(NamedTuple):
-    """How the execution of a run ended: its status, the reason of its finish, and the calls that await approval."""
+    """The outcome of a run's execution: its status, the reason of its finish, and the calls that await approval."""
 
     status: Literal["final", "error", "blocked"]
     reason: RunEndReason
@@ -40,26 +40,26 @@ class RunOutcome(NamedTuple):
 
 
 class ModelReply(NamedTuple):
-    """A model's reply: its whole text, including text from before an interruption, and how it ended."""
+    """A model's reply: its whole text, including the text from before an interruption, and its completion."""
 
     text: str
     completed: Completed
 
 
 PromptBuilder: TypeAlias = Callable[[LanguageModel], Awaitable[Prompt]]
-"""Builds the prompt for a model; it depends on the size of the model's window."""
+"""Builds the prompt for a model, according to the size of the model's window."""
 TextListener: TypeAlias = Callable[[str], None]
 
 
 class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that model calls need: how to open a model, and whether to store its reasoning."""
+    """The dependencies of model calls: a function that opens a model, and whether to store the model's reasoning."""
 
     open: Callable[[ModelRef], LanguageModel]
     store_reasoning: bool = False
 
 
 class ModelTurn:
-    """Calls the candidates in order. A model that gave way to the next one is not called again in this run."""
+    """Calls the candidates in order. A model that was replaced by the next one is not called again in this run."""
 
     def __init__(
         self, buffer: RunBuffer, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
@@ -73,26 +73,26 @@ class ModelTurn:
     async def request(
         self, build_prompt: PromptBuilder, on_text: TextListener | None = None
     ) -> ModelReply | RunOutcome:
-        """The reply of the first model that gives one; notices in the run name those that did not.
+        """The reply of the first model that gives one. Notices in the run name the models that did not.
 
         `on_text` receives the text as it arrives.
         """
         while True:
-            ref, *others = self._candidates
+            ref, *remaining_models = self._candidates
             try:
-                reply = await self._request(ref, build_prompt, on_text or _ignore, more_models=bool(others))
+                reply = await self._request(ref, build_prompt, on_text or _ignore, more_models=bool(remaining_models))
             except ModelFailed as failure:
-                if not others or failure.midstream:
+                if not remaining_models or failure.midstream:
                     return failed_outcome(failure.code, failure.message)
-                self._switch(others, failure.message)
+                self._switch(remaining_models, failure.message)
                 continue
             except BudgetExhausted as error:
                 return budget_outcome(error)
             if reply.text or reply.completed.uses:
                 return reply
-            if not others:
+            if not remaining_models:
                 return failed_outcome("no_response", NO_RESPONSE)
-            self._switch(others, f"{ref} gave an empty answer.")
+            self._switch(remaining_models, f"{ref} gave an empty answer.")
 
     async def _request(
         self, ref: ModelRef, build_prompt: PromptBuilder, on_text: TextListener, *, more_models: bool
@@ -152,7 +152,7 @@ class ModelTurn:
         raise ModelFailed("invalid_response", "The model's answer broke off.", midstream=bool(call.chunks))
 
     async def _receive(self, call: ModelCall, event: TextChunk | ReasoningChunk, on_text: TextListener) -> None:
-        """Pass the text on, in pieces no longer than the reserved budget covers."""
+        """Pass the text on, in pieces that the reserved budget covers."""
         rest = event.text
         while rest:
             covered = call.covered_length(rest)
@@ -175,9 +175,9 @@ class ModelTurn:
         record_model_call(call, outcome, time.monotonic() - call.began, completed.usage, price)
         self._buffer.append_receipt("model", call.receipt(outcome, self._attempt, completed), price)
 
-    def _switch(self, others: Sequence[ModelRef], why: str) -> None:
-        self._candidates = list(others)
-        self._buffer.append(Notice(code="model_switched", message=f"{why} Asking {others[0]} instead."))
+    def _switch(self, remaining_models: Sequence[ModelRef], reason: str) -> None:
+        self._candidates = list(remaining_models)
+        self._buffer.append(Notice(code="model_switched", message=f"{reason} Asking {remaining_models[0]} instead."))
 
 
 def _ignore(text: str) -> None:
@@ -201,7 +201,10 @@ def write_failure(buffer: RunBuffer, failure: RunFailure) -> None:
 
 
 def _estimated(call: ModelCall, prompt: Prompt) -> Completed:
-    """The completion of a call whose usage the provider did not report. A call that was not started used nothing."""
+    """The completion, with estimated usage, of a call that the provider did not complete.
+
+    A call that was not started used nothing.
+    """
     text = "".join(call.chunks)
     usage = estimate_usage(prompt, text, tools=call.model.reads_tools) if call.started else TokenUsage()
     reasoning = TokenUsage(output_tokens=call.reasoning_size // BYTES_PER_TOKEN)

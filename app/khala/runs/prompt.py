@@ -31,18 +31,18 @@ TURN_TOKENS = 4
 FILE_TOKENS = 1000
 """Approximate tokens of an image or a document."""
 KEPT_STEPS = 2
-"""The newest steps, whose outputs are shortened last."""
+"""The number of newest steps, whose outputs are shortened last."""
 TOOLS_SHARE = 0.4
 """Share of the limit that the descriptions of tools may take."""
 TIGHT_SHARE = 0.5
-"""Share of the limit; if the run's own steps take more, they are summarised."""
+"""Share of the limit above which the run's own steps are summarised."""
 SUMMARY_HEADING = "Summary of the conversation so far:\n\n"
 
 
 class PromptInput(msgspec.Struct, kw_only=True):
-    """The content of a prompt: the messages up to the question, and what the run has done so far.
+    """The content of a prompt: the messages up to the question, and the progress of the run.
 
-    `files` are contents of attached files, as far as they were read; `instruction` is a last instruction to the model.
+    `files` are the contents of attached files that were read. `instruction` is a last instruction to the model.
     """
 
     history: Sequence[Message]
@@ -90,9 +90,9 @@ def fit(
 ) -> FittedPrompt:
     """The prompt in at most `limit` tokens.
 
-    To make room, outputs of steps are shortened, then the oldest messages and steps are left out. The first tools are
-    offered whose descriptions fit into their share of the limit and into `tools_limit` tokens; all of them if the
-    model's input does not count descriptions (`reads_tools`).
+    If it is too long, outputs of steps are shortened, then the oldest messages and steps are left out. Only the first
+    tools whose descriptions fit into their share of the limit and into `tools_limit` tokens are offered. If the model
+    does not read descriptions as input (`reads_tools`), all tools are offered.
 
     Raises `ModelFailed` if the question and the run's steps alone are too long.
     """
@@ -105,16 +105,16 @@ def fit(
         + token_counter.turns((*summary, *ending))
     )
     offered, taken = _affordable(tools, min(TOOLS_SHARE * limit, tools_limit)) if reads_tools else (tuple(tools), 0)
-    room = limit - fixed - taken
+    remaining = limit - fixed - taken
     older = [(message, message_turns(message, content.files)) for message in messages[:-1]]
-    question = _question(messages[-1], content.files, room, token_counter)
-    room -= token_counter.turns(question)
-    own, shortened = _own_turns(progress, room, token_counter)
+    question = _question(messages[-1], content.files, remaining, token_counter)
+    remaining -= token_counter.turns(question)
+    own, shortened = _own_turns(progress, remaining, token_counter)
     taken = token_counter.turns(own)
-    room -= taken
-    if room < 0:
+    remaining -= taken
+    if remaining < 0:
         raise ModelFailed("context_exceeded", "This message is longer than the model can read.")
-    kept = _fitting_messages(older, room, token_counter)
+    kept = _fitting_messages(older, remaining, token_counter)
     turns = (turn for _, message in older[len(older) - kept :] for turn in message)
     return FittedPrompt(
         prompt=Prompt(
@@ -129,7 +129,7 @@ def fit(
 
 
 def system_prompt(system: str, history: Sequence[Message], *, requested: str = "") -> tuple[str, list[Message]]:
-    """All instructions, and the messages that are none.
+    """The instructions as one text, and the messages that are not instructions.
 
     The operator's instructions come first, then those requested with the run, then the history's own.
     """
@@ -152,29 +152,31 @@ def since_summary(content: PromptInput) -> tuple[tuple[PromptTurn, ...], Sequenc
     if newest is None:
         return (), messages
     summary, last = newest
-    place = next((index + 1 for index, message in enumerate(messages[:-1]) if message.id == last), 0)
-    return (PromptTurn(role="system", text=SUMMARY_HEADING + summary),), messages[place:]
+    start = next((index + 1 for index, message in enumerate(messages[:-1]) if message.id == last), 0)
+    return (PromptTurn(role="system", text=SUMMARY_HEADING + summary),), messages[start:]
 
 
 def unsummarised(progress: RunProgress) -> list[RunStep]:
     """The steps of the run that no summary covers."""
-    done = progress.compaction.step if progress.compaction else 0
-    places = (place for place, step in enumerate(progress.steps, 1) if 0 < step.step <= done)
-    return progress.steps[max(places, default=0) :]
+    summarised_step = progress.compaction.step if progress.compaction else 0
+    indexes = (index for index, step in enumerate(progress.steps, 1) if 0 < step.step <= summarised_step)
+    return progress.steps[max(indexes, default=0) :]
 
 
 def _affordable(tools: Sequence[ToolSpec], limit: float) -> tuple[tuple[ToolSpec, ...], int]:
-    """The first tools whose descriptions fit into so many tokens, and the tokens that they take."""
+    """The first tools whose descriptions fit into `limit` tokens, and the tokens that they take."""
     taken = 0
-    for place, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         cost = estimate_tool(tool)
         if taken + cost > limit:
-            return tuple(tools[:place]), taken
+            return tuple(tools[:index]), taken
         taken += cost
     return tuple(tools), taken
 
 
-def _own_turns(progress: RunProgress, room: int, token_counter: ModelTokenCounter) -> tuple[list[PromptTurn], bool]:
+def _own_turns(
+    progress: RunProgress, remaining: int, token_counter: ModelTokenCounter
+) -> tuple[list[PromptTurn], bool]:
     """The turns of the run's own steps, and whether they were shortened.
 
     Outputs of all but the newest steps are shortened first, then those of the newest; then the oldest steps are left
@@ -182,43 +184,43 @@ def _own_turns(progress: RunProgress, room: int, token_counter: ModelTokenCounte
     """
     steps = unsummarised(progress)
     turns = list(step_turns(steps, max_characters=lambda _: MAX_OUTPUT_CHARACTERS))
-    if token_counter.turns(turns) <= room:
+    if token_counter.turns(turns) <= remaining:
         return turns, False
     newest = {id(step) for step in steps[-KEPT_STEPS:]}
     for characters in (MAX_OUTPUT_CHARACTERS, MAX_EARLIER_CHARACTERS, MAX_SHORT_CHARACTERS):
         limits = {id(step): characters if id(step) in newest else MAX_SHORT_CHARACTERS for step in steps}
         turns = list(step_turns(steps, max_characters=lambda step, limits=limits: limits[id(step)]))  # type: ignore[misc]
-        if token_counter.turns(turns) <= room:
+        if token_counter.turns(turns) <= remaining:
             return turns, True
-    while len(steps) > 1 and token_counter.turns(turns) > room:
+    while len(steps) > 1 and token_counter.turns(turns) > remaining:
         steps = steps[1:]
         turns = list(step_turns(steps, max_characters=lambda _: MAX_SHORT_CHARACTERS))
     return turns, True
 
 
 def _question(
-    message: Message, files: Mapping[UUID, bytes], room: int, token_counter: ModelTokenCounter
+    message: Message, files: Mapping[UUID, bytes], remaining: int, token_counter: ModelTokenCounter
 ) -> list[PromptTurn]:
-    """The message to answer, with its files if they fit; if not, the files are only mentioned."""
+    """The message to answer. Its files are included if they fit, and otherwise only mentioned."""
     turns = message_turns(message, files, in_full=True)
-    return turns if token_counter.turns(turns) <= room else message_turns(message, in_full=True)
+    return turns if token_counter.turns(turns) <= remaining else message_turns(message, in_full=True)
 
 
 def _fitting_messages(
-    older: Sequence[tuple[Message, list[PromptTurn]]], room: int, token_counter: ModelTokenCounter
+    older: Sequence[tuple[Message, list[PromptTurn]]], remaining: int, token_counter: ModelTokenCounter
 ) -> int:
-    """How many of the newest messages fit."""
+    """The number of newest messages that fit."""
     kept = 0
     for _, turns in reversed(older):
-        room -= token_counter.turns(turns)
-        if room < 0:
+        remaining -= token_counter.turns(turns)
+        if remaining < 0:
             break
         kept += 1
     return kept
 
 
 def _documents(turn: PromptTurn) -> int:
-    """How many images and PDF files the turn has."""
+    """The number of images and PDF files of the turn."""
     return sum(map(_is_document, turn.files))
 
 

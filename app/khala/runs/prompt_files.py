@@ -14,7 +14,7 @@ from khala.domain.parts import BlobRef
 log = structlog.get_logger()
 
 MAX_FILES = 10
-"""The newest files, whose contents a prompt has; other files are only mentioned."""
+"""The number of newest files whose contents a prompt includes. Other files are only mentioned."""
 MAX_TOTAL_BYTES = 20 << 20
 """Bytes of all these files together."""
 

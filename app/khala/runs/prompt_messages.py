@@ -17,7 +17,7 @@ from khala.models import prompt_files
 from khala.models.port import PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 MAX_OUTPUT_CHARACTERS = 6000
-"""Characters of a tool's output that the prompt has in the run of the call; the rest is in the output's blob."""
+"""Characters of a tool's output in the prompts of the run that called it. The rest is in the output's blob."""
 MAX_EARLIER_CHARACTERS = 1000
 """Characters of an output, or of a text in arguments, of an earlier answer."""
 MAX_CLIENT_OUTPUT_CHARACTERS = 1 << 20
@@ -31,8 +31,8 @@ def message_turns(
 ) -> list[PromptTurn]:
     """The turns of a message of the history. `files` are contents of attached files; other files are mentioned.
 
-    `in_full`: outputs and arguments of an answer are not shortened or redacted, since the client has just executed its
-    tools.
+    With `in_full`, outputs and arguments of an answer are neither shortened nor redacted, because the client has just
+    executed the tools.
     """
     content = message.content or ()
     if message.role == "assistant":
@@ -68,7 +68,7 @@ def turn_texts(turn: PromptTurn) -> Iterator[str]:
 
 
 def output_text(output: Any, blob: BlobRef | None, summary: str, *, max_characters: int) -> str:
-    """A tool's output as text: whole, or its beginning and where the rest is."""
+    """A tool's output as text. Of a long output only the beginning, with a reference to its blob."""
     if blob is not None:
         shown = shorten(blob.preview, max_characters)
         rest = (
@@ -81,7 +81,7 @@ def output_text(output: Any, blob: BlobRef | None, summary: str, *, max_characte
 
 
 def shorten(text: str, max_characters: int) -> str:
-    """The text, or its beginning and how much was left out."""
+    """The text. Of a long text only the beginning, with the number of characters left out."""
     left_out = len(text) - max_characters
     return text if left_out <= 0 else f"{text[:max_characters]}\n[… {left_out:,} characters left out]"
 
@@ -145,7 +145,7 @@ def _call_outcome(call: ToolCallProgress, max_characters: int) -> ToolOutcome:
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """The value of an argument with each text in it changed."""
+    """The value, with `change` applied to each text in it."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ from khala.store.runs.run_queue import ClaimedRun
 
 
 class RunExecution:
-    """One claimed run that is being executed. `stopped` is set when it is to stop before its end."""
+    """One claimed run that is being executed. `stopped` gets the reason if the run has to stop before its end."""
 
     def __init__(self, claimed: ClaimedRun) -> None:
         self.claimed = claimed
@@ -24,11 +24,11 @@ class RunExecution:
 
     @property
     def isolated(self) -> bool:
-        """Whether the run is to be executed in a process of its own."""
+        """Whether the run has to be executed in a process of its own."""
         return isolation_policy.needs_isolation(self.claimed.lost)
 
     def tracked(self) -> AbstractContextManager[None]:
-        """While this is open, the metrics and traces of this process count the run as active."""
+        """A context in which the metrics and traces of this process count the run as active."""
         return active_runs.track(
             self.claimed.lease.run_id,
             self.claimed.traceparent,
@@ -38,7 +38,7 @@ class RunExecution:
             begun=self.claimed.next_seq > 0,
         )
 
-    def stop(self, why: Interruption) -> None:
-        """Stop the run before its end. The first reason stands."""
+    def stop(self, reason: Interruption) -> None:
+        """Stop the run before its end. Only the first call has an effect."""
         if not self.stopped.done():
-            self.stopped.set_result(why)
+            self.stopped.set_result(reason)

@@ -1,4 +1,4 @@
-"""Executes one claimed run, from its stored parts to its end, and ends it in exactly one way."""
+"""Executes one claimed run from its stored parts on, until it ends, blocks or is handed over."""
 
 import asyncio
 from typing import assert_never
@@ -71,14 +71,14 @@ class RunExecutor:
     async def execute(self, execution: RunExecution) -> None:
         """Execute the run until it ends, waits for approval, is out of time, or is stopped.
 
-        Raises `LeaseLost`, `Unavailable`, and what the code of a run raises unexpectedly.
+        Raises `LeaseLost`, `Unavailable`, and unexpected errors.
         """
         buffer, meter, progress = await self._resume(execution)
         answer = asyncio.create_task(self._answer(execution, buffer, meter, progress))
         clock = asyncio.create_task(meter.watch_time())
         try:
             await asyncio.wait((answer, clock, execution.stopped), return_when=asyncio.FIRST_COMPLETED)
-            # Decided before the answer is cancelled, since it may then raise anything.
+            # Read before the answer is cancelled, because a cancelled task may raise any error.
             outcome = next((_outcome(task) for task in (answer, clock) if task.done()), None)
         finally:
             await _cancel(clock)
@@ -86,7 +86,7 @@ class RunExecutor:
         await self._end(execution, buffer, meter.tally, outcome)
 
     async def end_isolated(self, execution: RunExecution, outcome: IsolatedOutcome) -> None:
-        """End or hand over a run whose child process has ended without doing so."""
+        """End or hand over a run whose child process ended without doing so."""
         if outcome is IsolatedOutcome.DROPPED:
             metrics.RUNS_ENDED.labels("dropped").inc()
             return
@@ -168,14 +168,14 @@ class RunExecutor:
         return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
     def _candidates(self, claimed: ClaimedRun) -> list[ModelRef]:
-        """The models to ask, in order: the requested one, then the operator's."""
+        """The models to call, in order: the requested one, then the operator's."""
         first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)
         return list(dict.fromkeys([*first, *self._options.models]))
 
     async def _end(
         self, execution: RunExecution, buffer: RunBuffer, tally: UsageTally, outcome: RunOutcome | None
     ) -> None:
-        """End, block or hand over the run: by its outcome, or without one by the reason why it was stopped."""
+        """End, block or hand over the run, by its outcome. Without an outcome, by the reason why it was stopped."""
         lease = execution.claimed.lease
         if outcome is None:
             interruption = execution.stopped.result()
@@ -185,7 +185,7 @@ class RunExecutor:
             await run_queue.release(self._db, lease, buffer.take_receipts(), awaited_approvals=outcome.awaits)
         else:
             if outcome.failure is not None:
-                # Nothing is awaited between this and the end, so one commit has both.
+                # Nothing is awaited between this call and `buffer.end`, so one commit has both.
                 write_failure(buffer, outcome.failure)
             await buffer.end(outcome.status, tally.finish(outcome.reason))
         ended = outcome.status if outcome else execution.stopped.result().value
@@ -202,7 +202,7 @@ class RunExecutor:
                 await buffer.wait_written()
                 await run_queue.release(self._db, execution.claimed.lease, buffer.take_receipts())
             case Interruption.LOST:
-                pass  # another executor has the run
+                pass  # Another executor holds the run.
             case _:
                 assert_never(interruption)
 

@@ -20,26 +20,26 @@ from khala.tools.validation import arguments
 log = structlog.get_logger()
 
 MAX_INLINE_ARGUMENT_BYTES = 2048
-"""Bytes of arguments that a part holds; longer arguments go to a blob."""
+"""Bytes of arguments in a part. Longer arguments are stored in a blob."""
 MAX_NAME_CHARACTERS = 100
 """Characters of the tool's name in a call's part. A model may call a tool that does not exist, by any name."""
 
 
 def storable(use: ToolUse) -> ToolUse:
-    """The call with only text that can be stored, so that people approve exactly what is executed."""
+    """The call with unstorable characters replaced, so that people approve exactly the call that is executed."""
     args = msgspec.json.decode(json_text(use.args), type=dict[str, Any])
     return msgspec.structs.replace(use, name=replace_unstorable(use.name), args=args)
 
 
 class ArgumentStore:
-    """Stores and loads the arguments of one run's calls. `inline` is how much the run's parts may still hold."""
+    """Stores and loads the arguments of one run's calls. `inline` bounds the arguments and outputs in its parts."""
 
     def __init__(self, blob_service: BlobService, inline: InlineAllowance) -> None:
         self._blob_service = blob_service
         self._inline = inline
 
     async def create_call(self, step: int, use: ToolUse, actor: ToolActor) -> tuple[ToolCall, ToolError | None]:
-        """The part of a new call, with its arguments stored; and why the call can't be executed, if it can't."""
+        """Store the arguments of a new call. Returns its part, and the error if the call can't be executed."""
         call = ToolCall(tool_call_id=f"call_{ids.new().hex}", step=step, tool=use.name[:MAX_NAME_CHARACTERS])
         problem = None if use.problem is None else ToolError(use.problem, code="bad_arguments")
         encoded = msgspec.json.encode(use.args)
@@ -54,7 +54,7 @@ class ArgumentStore:
             return call, ToolError(f"The arguments could not be stored: {error.message}", code="unavailable")
 
     async def load(self, call: ToolCallProgress, actor: ToolActor) -> None:
-        """Load arguments that are only in a blob, as after a take-over. Raises `ToolError` (`unavailable`)."""
+        """Load arguments that are only in a blob, for example after a take-over. Raises `ToolError` (`unavailable`)."""
         if call.args is not None or call.args_blob is None:
             return
         try:

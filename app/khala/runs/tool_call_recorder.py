@@ -15,7 +15,7 @@ from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.tools.approvals import Approval
 
 PROGRESS_INTERVAL_SECONDS = 1.0
-"""Least time between two progress messages of one call."""
+"""Minimum time between two progress messages of one call."""
 MAX_PROGRESS_MESSAGES = 30
 """Progress messages of one call."""
 
@@ -63,24 +63,24 @@ class ToolCallRecorder:
 
     @contextmanager
     def progress_reporter(self, call: ToolCallProgress) -> Iterator[Callable[[str], None]]:
-        """A function that reports how far the call is.
+        """A function that records a progress message of the call.
 
-        Of more than one message a second, or more than `MAX_PROGRESS_MESSAGES`, the later ones are dropped. So are all
-        messages after the context is closed.
+        It drops messages that exceed one a second or `MAX_PROGRESS_MESSAGES`, and all messages after the context is
+        closed.
         """
-        due, left = time.monotonic(), MAX_PROGRESS_MESSAGES
+        due, remaining = time.monotonic(), MAX_PROGRESS_MESSAGES
 
         def report(text: str) -> None:
-            nonlocal due, left
-            if left and time.monotonic() >= due:
-                due, left = time.monotonic() + PROGRESS_INTERVAL_SECONDS, left - 1
-                with suppress(LeaseLost):  # the buffer stops the run
+            nonlocal due, remaining
+            if remaining and time.monotonic() >= due:
+                due, remaining = time.monotonic() + PROGRESS_INTERVAL_SECONDS, remaining - 1
+                with suppress(LeaseLost):  # The buffer stops the run.
                     self.add(ToolStatus(tool_call_id=call.id, state="running", reason=tool_results.one_line(text)))
 
         try:
             yield report
         finally:
-            left = 0
+            remaining = 0
 
     def _receipt(
         self, call: ToolCallProgress, output: StoredOutput, milliseconds: int, source: str | None

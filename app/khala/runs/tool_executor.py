@@ -1,8 +1,8 @@
 """Executes the tool calls of one run, all calls of a step in parallel.
 
-A call's state is committed as a part before anything follows from it: that the call began, before it begins, and its
-result as soon as it ends. So after a take-over the next executor knows which calls have ended and are not to be
-repeated, which have not begun, and of which the outcome is unknown.
+The start of a call is committed as a part before the call begins, and its result as soon as it ends. So after a
+take-over the next executor knows which calls have ended and must not be repeated, which have not begun, and which have
+an unknown outcome.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ RunningCalls: TypeAlias = Mapping[asyncio.Task[None], ToolCallProgress]
 
 
 class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that tool calls of runs need. `approval_seconds`: a request for approval expires after this time."""
+    """The services that tool calls of runs need. A request for approval expires after `approval_seconds`."""
 
     tool_registry: ToolRegistry
     blob_service: BlobService
@@ -48,7 +48,7 @@ class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
 class ToolExecutor:
     """Executes the calls of one run.
 
-    `find_actor` is called before each step, since a guest may have become a user meanwhile. `functions` are tools of
+    `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
     the client: their calls end at once, and the client executes them.
     """
 
@@ -74,28 +74,30 @@ class ToolExecutor:
         self._gate = ApprovalGate(self._recorder, decisions, dependencies.approval_seconds)
 
     async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
-        """The tools that the model may call now, with the client's own first."""
+        """The tools that the model may call now. The client's own tools come first."""
         self._actor = await self._find_actor()
         offer = await self._dependencies.tool_registry.offer(self._actor, patterns)
         self._tools, self._actions = offer.tools, offer.actions
-        own = [
-            ToolSpec(name=one.name, description=one.description, parameters=one.parameters, source="caller")
-            for one in self._functions.values()
+        client_tools = [
+            ToolSpec(
+                name=function.name, description=function.description, parameters=function.parameters, source="caller"
+            )
+            for function in self._functions.values()
         ]
         others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
-        return own + others
+        return client_tools + others
 
     async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
-        """Begin a step with these calls; one commit has them all. `spent` is the run's usage and cost so far."""
+        """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far."""
         uses = [storable(use) for use in uses]
         calls = [await self._arguments.create_call(number, use, self._actor) for use in uses]
-        await self._recorder.committed()  # so that what follows is one batch
+        await self._recorder.committed()  # So that the following parts are one batch.
         self._recorder.add(Step(step=number, max_steps=max_steps, tool_count=len(calls), **spent))
         for part, _ in calls:
             self._recorder.add(part)
         step = self._progress.steps[-1]
         for call, use, (_, problem) in zip(step.calls, uses, calls, strict=True):
-            call.args = use.args  # the part has a reference only where they are long
+            call.args = use.args  # The part may have only a reference to them.
             if problem is not None:
                 self._recorder.fail(call, problem.message, problem.code)
         await self._recorder.committed()
@@ -105,7 +107,7 @@ class ToolExecutor:
         """Execute the calls of the step that have not ended. Returns the ids of the calls that wait for approval.
 
         Calls run in parallel, and each result is added when its call ends. A call that was running when an earlier
-        executor was lost is repeated only if its tool is idempotent; else it fails with an unknown outcome.
+        executor was lost is repeated only if its tool is idempotent. Otherwise it fails with an unknown outcome.
         """
         running: dict[asyncio.Task[None], ToolCallProgress] = {}
         try:
@@ -128,13 +130,13 @@ class ToolExecutor:
         """Requeue or fail a call whose executor was lost."""
         tool = self._tools.get(call.tool)
         if tool is not None and tool.spec.idempotent:
-            # An approved call needs no second approval: as a blocked call it finds its decision.
+            # An approved call needs no second approval: for a blocked call, the gate uses the existing decision.
             call.state = "blocked" if call.id in self._decisions.by_call_id else "queued"
         else:
             self._recorder.fail(call, UNKNOWN_OUTCOME, "unknown")
 
     async def _start_ready(self, step: RunStep, running: set[str]) -> list[ToolCallProgress]:
-        """The calls that may be executed now; that they began is committed. Other calls fail, or wait for approval."""
+        """Commit the start of the calls that may be executed now, and return them. Others fail or wait for approval."""
         self._decisions.changed.clear()
         waiting = [call for call in step.calls if call.result is None and call.id not in running]
         ready = [call for call in waiting if await self._is_ready(call)]
@@ -190,7 +192,7 @@ class ToolExecutor:
 
 
 async def _cancel(running: RunningCalls) -> None:
-    """Cancel the calls that run, and return when they have ended."""
+    """Cancel the running calls, and return when they have ended."""
     for task in running:
         task.cancel()
     if running:

@@ -1,4 +1,4 @@
-"""Stores the output of tools as a part can hold it: whole if it is small, else in a blob with a preview in the part."""
+"""Stores the output of tools: a small output in the call's part, a large one in a blob with a preview in the part."""
 
 import asyncio
 from typing import Any
@@ -17,24 +17,24 @@ from khala.tools.port import CallResult
 log = structlog.get_logger()
 
 MAX_INLINE_BYTES = 3000
-"""Bytes of output that a part holds."""
+"""Bytes of output in one part."""
 RUN_INLINE_BYTES = 128 * 1024
-"""Bytes of output in all parts of a run, from which on a part holds only `MAX_LATE_INLINE_BYTES`."""
+"""Bytes of output in all parts of a run, after which a part may hold only `MAX_LATE_INLINE_BYTES`."""
 MAX_LATE_INLINE_BYTES = 300
 MAX_SUMMARY_CHARACTERS = 120
-MAX_TRIES = 3
+MAX_ATTEMPTS = 3
 RETRY_INTERVAL_SECONDS = 0.5
-"""Time between two tries to store an output."""
+"""Time between two attempts to store an output."""
 
 
 class InlineAllowance:
-    """How much output the parts of one run may still hold. It bounds the size of the run's message."""
+    """The bytes of arguments and output that the parts of one run may hold. It bounds the size of the run's message."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     def take(self, size: int) -> bool:
-        """Whether a part may hold so many bytes; if so, they are spent."""
+        """Take `size` bytes, if a part may hold them. Returns whether they were taken."""
         if size > (MAX_INLINE_BYTES if self._spent < RUN_INLINE_BYTES else MAX_LATE_INLINE_BYTES):
             return False
         self._spent += size
@@ -42,7 +42,7 @@ class InlineAllowance:
 
 
 class StoredOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """The output of a call as its part holds it: `output` or `blob`. `size` is in bytes; `code` is a failure's."""
+    """The output of a call as stored in its part: `output` or `blob`. `size` is in bytes. `code` is set on failure."""
 
     ok: bool
     summary: str
@@ -60,7 +60,7 @@ def failed_output(message: str, code: str) -> StoredOutput:
 async def store_output(
     result: CallResult, sink: Spool, blob_service: BlobService, actor: ToolActor, allowance: InlineAllowance
 ) -> StoredOutput:
-    """Store the result's output, or what the sink holds. Output that cannot be stored becomes a failure."""
+    """Store the result's output, or without one the sink's content. Output that cannot be stored becomes a failure."""
     output, media_type = result.output, result.media_type
     if output is None and sink.size <= MAX_INLINE_BYTES and _is_text(media_type, sink.head):
         output = (await sink.whole()).decode(errors="replace")
@@ -89,17 +89,17 @@ async def _store_blob(
     stored: StoredOutput, spool: Spool, media_type: str, blob_service: BlobService, actor: ToolActor
 ) -> StoredOutput:
     assert actor.thread_id is not None
-    for tries in range(1, MAX_TRIES + 1):
+    for tries in range(1, MAX_ATTEMPTS + 1):
         try:
             blob = await blob_service.put(spool, thread_id=actor.thread_id, run_id=actor.run_id, media_type=media_type)
         except KhalaError as error:
             log.warning("tool_output_not_stored", size=spool.size, tries=tries, error=error.message)
-            if tries < MAX_TRIES:
+            if tries < MAX_ATTEMPTS:
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
-            why = error.message
+            reason = error.message
         else:
             return msgspec.structs.replace(stored, blob=blob, size=spool.size)
-    message = f"The tool ran, but its output of {spool.size:,} bytes could not be stored: {why}"
+    message = f"The tool ran, but its output of {spool.size:,} bytes could not be stored: {reason}"
     return failed_output(message, "unavailable")
 
 

@@ -17,10 +17,10 @@ NO_USAGE = TokenUsage()
 
 
 class ModelCall:
-    """One model call: its clock, and how much text has arrived.
+    """One model call: its times, and the text received so far.
 
-    `started` says that the provider was called. `size` is about how many bytes of text and reasoning have arrived,
-    `reasoning_size` those of reasoning. Past `covered_size` the budget must be extended.
+    `started` says that the provider was called. `size` is the approximate number of bytes of text and reasoning
+    received, `reasoning_size` that of reasoning. When `size` exceeds `covered_size`, the budget must be extended.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -34,7 +34,7 @@ class ModelCall:
         self.covered_size = float("inf")
 
     def covered_length(self, text: str) -> int:
-        """How many characters to pass on before the budget must be extended: up to the first one not covered."""
+        """The number of characters to pass on before the budget must be extended: up to the first one not covered."""
         left = self.covered_size - self.size
         if size(text) <= left:
             return len(text)
@@ -48,7 +48,7 @@ class ModelCall:
         self.size += size(text)
 
     def add_reasoning(self, text: str) -> None:
-        """Count reasoning, which has to be paid for even if it is not stored."""
+        """Count reasoning, which costs money even if it is not stored."""
         self.size += size(text)
         self.reasoning_size += size(text)
 
@@ -67,7 +67,7 @@ class ModelCall:
 
 
 def size(text: str) -> int:
-    """About how many bytes the text has. It is called for every token, so it does not read the characters."""
+    """The approximate number of bytes of the text. It is called for every token, so it does not read the characters."""
     return len(text) if text.isascii() else BYTES_PER_WIDE_CHARACTER * len(text)
 
 
@@ -82,7 +82,7 @@ class UsageTally:
         self.model: LanguageModel | None = None
 
     def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
-        """Count a call that has ended, however it ended. Returns its cost in USD, None if the price is unknown."""
+        """Count a call that has ended, in any way. Returns its cost in USD, or None if the price is unknown."""
         self.model = call.model
         self.usage += usage
         self.first = self.first if self.first is not None else call.first
@@ -93,7 +93,7 @@ class UsageTally:
 
     @property
     def cost_usd(self) -> str | None:
-        """The cost as it is on the wire."""
+        """The cost as a decimal string, as on the wire."""
         return format_optional(self.cost)
 
     def finish(self, reason: str) -> Finish:

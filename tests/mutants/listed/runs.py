@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         name="a-cut-answer-is-told-twice",
         file="app/khala/runs/model_turn.py",
-        old="if not others or failure.midstream:",
-        new="if not others:",
+        old="if not remaining_models or failure.midstream:",
+        new="if not remaining_models:",
         tests=("tests/integration/test_runs.py::test_no_other_model_starts_over_after_half_an_answer",),
         why="Another model would begin anew after half an answer.",
     ),
@@ -141,8 +141,8 @@ MUTANTS = (
     Mutant(
         name="a-summarised-round-is-told-again",
         file="app/khala/runs/prompt.py",
-        old="0 < step.step <= done",
-        new="0 < step.step < done",
+        old="0 < step.step <= summarised_step",
+        new="0 < step.step < summarised_step",
         tests=("tests/unit/test_prompt.py",),
         why="The newest summarised round would come twice.",
     ),
@@ -158,10 +158,16 @@ MUTANTS = (
         name="a-message-more-than-fits",
         file="app/khala/runs/prompt.py",
         old=(
-            "        room -= token_counter.turns(turns)\n        if room < 0:\n            break\n        kept += 1\n"
+            "        remaining -= token_counter.turns(turns)\n"
+            "        if remaining < 0:\n"
+            "            break\n"
+            "        kept += 1\n"
         ),
         new=(
-            "        if room < 0:\n            break\n        room -= token_counter.turns(turns)\n        kept += 1\n"
+            "        if remaining < 0:\n"
+            "            break\n"
+            "        remaining -= token_counter.turns(turns)\n"
+            "        kept += 1\n"
         ),
         tests=("tests/unit/test_prompt.py",),
         why="A prompt would be longer than the model reads.",
