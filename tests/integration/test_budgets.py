@@ -299,7 +299,7 @@ async def test_whatever_ends_a_run_settles_it_once(db: Database, end: End, usd: 
     assert found["key", "usd"] == found["anonymous", "usd"] == (0, Decimal(str(usd)))
     assert found["key", "tokens"] == (0, Decimal(str(tokens)))
     async with db.driver() as driver:
-        await ledger.settle(driver, [Settlement(run_id=sent.run_id, thread_id=sent.thread_id, cut_off=True)])
+        await ledger.settle(driver, [Settlement(run_id=sent.run_id, thread_id=sent.thread_id, interrupted=True)])
     assert await assert_nothing_reserved(db) == found
 
 

@@ -130,7 +130,7 @@ class BlobService:
         """Record that the blob's bytes are missing, so that the next upload of the same content stores them."""
         log.error("blob_bytes_missing", blob_id=str(blob.id), sha256=blob.key)
         async with self._db.driver() as driver:
-            await blobs.forget_stored(driver, blob.sha256)
+            await blobs.mark_missing(driver, blob.sha256)
 
     async def check(self) -> None:
         """Raise `Unavailable` unless blobs can be stored and read."""

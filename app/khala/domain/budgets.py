@@ -82,7 +82,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     most: Decimal
 
     @property
-    def place(self) -> "WindowKey":
+    def window_key(self) -> "WindowKey":
         """The window to reserve from."""
         return self.scope, self.key, self.measure, self.starts_at
 

@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         name="a-new-password-ends-its-own-session",
         file="app/khala/store/accounts/sessions.py",
-        old="sessions.c.id.is_distinct_from(kept)",
-        new="(sessions.c.id == kept)",
+        old="sessions.c.id.is_distinct_from(current)",
+        new="(sessions.c.id == current)",
         tests=(
             "tests/integration/test_accounts.py::test_a_new_password_replaces_the_old_one_and_ends_the_other_sessions",
         ),

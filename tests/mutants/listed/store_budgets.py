@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         name="a-runs-own-limit-is-not-extended-within",
         file="app/khala/store/budgets/ledger.py",
-        old='_place(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"',
-        new='_place(entry): WindowUsage() for entry in entries if entry.scope == "run"',
+        old='_window_key(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"',
+        new='_window_key(entry): WindowUsage() for entry in entries if entry.scope == "run"',
         tests=(
             "tests/integration/test_budgets.py::test_an_extension_fits_every_budget_or_reserves_nothing",
             "tests/integration/test_budgets.py::test_time_is_reserved_in_portions_until_none_is_left",
@@ -126,8 +126,8 @@ MUTANTS = (
     Mutant(
         name="a-canceled-run-that-waited-costs-all",
         file="app/khala/store/runs/endings.py",
-        old='cut_off=ending.unheld_status == "running")',
-        new="cut_off=ending.unheld_status is not None)",
+        old='interrupted=ending.unheld_status == "running")',
+        new="interrupted=ending.unheld_status is not None)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
         why="A user who cancels a run before its start would pay for it.",
     ),

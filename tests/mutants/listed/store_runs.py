@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         name="a-canceled-call-under-way-is-free",
         file="app/khala/store/runs/endings.py",
-        old='cut_off=ending.unheld_status == "running")',
-        new="cut_off=False)",
+        old='interrupted=ending.unheld_status == "running")',
+        new="interrupted=False)",
         tests=("tests/integration/test_budgets.py::test_whatever_ends_a_run_settles_it_once",),
         why="A user who cancels in time would pay for no call.",
     ),

@@ -259,8 +259,8 @@ MUTANTS = (
     Mutant(
         name="a-revoked-link-cuts-no-follower",
         file="app/khala/store/sharing/sharing.py",
-        old="[gone.key_hash])\n        await change_access(connection, thread_id)\n",
-        new="[gone.key_hash])\n",
+        old="[revoked.key_hash])\n        await change_access(connection, thread_id)\n",
+        new="[revoked.key_hash])\n",
         tests=(
             "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),
@@ -270,10 +270,10 @@ MUTANTS = (
         name="a-removed-member-follows-on",
         file="app/khala/store/sharing/sharing.py",
         old=(
-            'raise NotFound("This user is no member of the thread.")\n'
+            'raise NotFound("This user is not a member of the thread.")\n'
             "        await change_access(connection, thread_id)\n"
         ),
-        new='raise NotFound("This user is no member of the thread.")\n',
+        new='raise NotFound("This user is not a member of the thread.")\n',
         tests=(
             "tests/integration/test_revocation.py::test_after_a_revocation_its_observers_get_nothing_in_any_process_and_others_miss_nothing",
         ),

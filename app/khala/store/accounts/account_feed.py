@@ -19,7 +19,7 @@ from khala.store.sharing import invitations
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_LISTED_THREADS = 200
-"""Threads in one frame. A reader that is further behind starts over with a snapshot."""
+"""Threads in one frame. A reader that is further behind gets a snapshot instead."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
 
@@ -50,7 +50,7 @@ ENTRIES = f"""
     ) AS entry {AROUND} ORDER BY entry.revision, entry.thread_id
 """
 
-# One stamp sets an entry's revision and time: this is the order of `changed_at`, by an index.
+# An entry's revision and `changed_at` are set together, so this is the order of `changed_at`, with an index.
 NEWEST = f"""
     SELECT {LISTED} FROM (
         SELECT * FROM listings WHERE user_id = $1 AND NOT gone
@@ -73,24 +73,25 @@ AccountChange = AccountDeltaFrame | SnapshotNeeded | TopicGone | Unchanged
 
 async def since(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UUID, AccountChange]:
     """For each user, the changes of their list after the given revision. At most three queries."""
-    found = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
-    changed = {key: after for key, after in cursors.items() if key in found and _can_serve(found[key], after)}
+    users = {row["id"]: row for row in await driver.fetch(REVISIONS, list(cursors), list(cursors.values()))}
+    changed = {key: after for key, after in cursors.items() if key in users and _can_serve(users[key], after)}
     entries: dict[UUID, list[rows.Record]] = defaultdict(list)
     for row in await driver.fetch(ENTRIES, list(changed), list(changed.values())) if changed else ():
         entries[row["user_id"]].append(row)
-    invited = {key: tuple(of) for key, of in (await _invited(driver, found, changed)).items()}
+    changed_invitations = await _changed_invitations(driver, users, changed)
     return {
-        key: _change(found.get(key), after, entries.get(key, ()), invited.get(key)) for key, after in cursors.items()
+        key: _change(users.get(key), after, entries.get(key, ()), changed_invitations.get(key))
+        for key, after in cursors.items()
     }
 
 
-async def _invited(
+async def _changed_invitations(
     driver: Driver, users: Mapping[UUID, rows.Record], changed: Mapping[UUID, int]
-) -> dict[UUID, list[Invitation]]:
+) -> dict[UUID, tuple[Invitation, ...]]:
     """The open invitations of the users whose invitations have changed."""
-    due = [key for key, after in changed.items() if users[key]["invited_revision"] > after]
-    found = await invitations.of_users(driver, due) if due else {}
-    return {key: found.get(key, []) for key in due}
+    user_ids = [key for key, after in changed.items() if users[key]["invited_revision"] > after]
+    by_user = await invitations.of_users(driver, user_ids) if user_ids else {}
+    return {key: tuple(by_user.get(key, ())) for key in user_ids}
 
 
 def _can_serve(user: rows.Record, after: int) -> bool:
@@ -98,7 +99,10 @@ def _can_serve(user: rows.Record, after: int) -> bool:
 
 
 def _change(
-    user: rows.Record | None, after: int, entries: Sequence[rows.Record], invited: tuple[Invitation, ...] | None
+    user: rows.Record | None,
+    after: int,
+    entries: Sequence[rows.Record],
+    open_invitations: tuple[Invitation, ...] | None,
 ) -> AccountChange:
     if user is None:
         return TopicGone()
@@ -112,7 +116,7 @@ def _change(
         revision=user["revision"],
         threads=listed,
         removed=removed,
-        invitations=msgspec.UNSET if invited is None else invited,
+        invitations=msgspec.UNSET if open_invitations is None else open_invitations,
     )
 
 
@@ -152,6 +156,6 @@ async def full_list(driver: Driver, user_id: UUID) -> AccountFrame | None:
 async def valid_credentials(driver: Driver, callers: Sequence[Caller]) -> list[bool]:
     """Whether each caller's account exists, and its session or token is valid. One query."""
     users, credentials = [caller.user_id for caller in callers], [caller.credential for caller in callers]
-    found = await driver.fetch(VALID_CREDENTIALS, list(range(len(callers))), users, credentials)
-    valid = {row["place"] for row in found}
-    return [place in valid for place in range(len(callers))]
+    records = await driver.fetch(VALID_CREDENTIALS, list(range(len(callers))), users, credentials)
+    valid = {row["place"] for row in records}
+    return [index in valid for index in range(len(callers))]

@@ -43,8 +43,8 @@ from khala.store.schema.tables import threads as threads_table
 from khala.store.threads import thread_lists, threads
 from khala.store.tools import workspace_owners
 
-MAX_TRIES = 10
-"""Attempts to delete an account that gains threads meanwhile."""
+MAX_ATTEMPTS = 10
+"""Attempts to delete an account that gains threads during the deletion."""
 
 PROFILE = """
     SELECT users.*, passwords.email AS login, (
@@ -66,7 +66,7 @@ async def register(db: Database, email: str, password_hash: str, name: str | Non
     """Create a user who signs in with this address and password. Raises `Conflict` if the address has an account."""
     try:
         async with db.transaction() as connection:
-            user_id = await _add(connection, name=name, email=email)
+            user_id = await _insert_user(connection, name=name, email=email)
             await connection.execute(insert(passwords).values(user_id=user_id, email=email, hash=password_hash))
             await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
             return user_id
@@ -74,27 +74,27 @@ async def register(db: Database, email: str, password_hash: str, name: str | Non
         raise Conflict("This address has an account. Sign in instead.") from error
 
 
-async def _add(connection: AsyncConnection, **columns: str | None) -> UUID:
+async def _insert_user(connection: AsyncConnection, **columns: str | None) -> UUID:
     user_id = ids.new()
     await connection.execute(insert(users).values(id=user_id, **columns))
     return user_id
 
 
 async def password_record(driver: Driver, email: str) -> PasswordRecord | None:
-    """The password's hash of the account with this address; None without one."""
+    """The hash of the password of the account with this address. None if there is no such account."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE email = $1", email)
     return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
 
 async def password_record_of_user(driver: Driver, user_id: UUID) -> PasswordRecord | None:
-    """The password's hash of this user; None if they have no password."""
+    """The hash of this user's password. None if they have no password."""
     row = await driver.fetchrow("SELECT user_id, hash FROM passwords WHERE user_id = $1", user_id)
     return None if row is None else PasswordRecord(user_id=row["user_id"], hash=row["hash"])
 
 
 @retried
 async def rehash(db: Database, user_id: UUID, before: str, after: str) -> None:
-    """Replace the hash of an unchanged password, if it is still the one that was checked."""
+    """Replace the hash of an unchanged password, if the stored hash is still `before`."""
     known = (passwords.c.user_id == user_id) & (passwords.c.hash == before)
     async with db.transaction() as connection:
         await connection.execute(update(passwords).where(known).values(hash=after))
@@ -123,13 +123,13 @@ async def set_password(db: Database, caller: Caller, password_hash: str, *, emai
 
 @retried
 async def of_identity(db: Database, identity: Identity, caller: Caller) -> UUID:
-    """The user with this identity, created at its first sign-in. An equal e-mail address links no accounts."""
+    """The user with this identity. The first sign-in creates the user, even if another user has the e-mail address."""
     where = (identities.c.issuer == identity.issuer) & (identities.c.subject == identity.subject)
     async with db.transaction() as connection:
         found = (await connection.execute(select(identities.c.user_id).where(where))).scalar_one_or_none()
         if found is not None:
             return UUID(str(found))
-        user_id = await _add(connection, name=identity.name, email=identity.email)
+        user_id = await _insert_user(connection, name=identity.name, email=identity.email)
         if await _link(connection, identity, user_id):
             await audit.record(connection, "registered", msgspec.structs.replace(caller, user_id=user_id))
             return user_id
@@ -189,30 +189,30 @@ async def rename(db: Database, user_id: UUID, name: str | None) -> None:
 
 async def remove(db: Database, caller: Caller) -> None:
     """Delete the account and everything that it owns. Its messages in other threads stay, without a name."""
-    for _ in range(MAX_TRIES):
-        if await _removed(db, require_account(caller), caller):
+    for _ in range(MAX_ATTEMPTS):
+        if await _try_to_remove(db, require_account(caller), caller):
             return
     raise Unavailable("The account gained threads while it was being deleted. Try again.", retry_after=1)
 
 
 @retried
-async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
-    """Whether the account was deleted: not if it gained a thread while the others were being locked."""
+async def _try_to_remove(db: Database, user_id: UUID, caller: Caller) -> bool:
+    """Delete the account. Returns False if it gained a thread while its threads were being locked."""
     async with db.transaction() as connection:
         await completion_requests.delete_of_user(connection, user_id)
         await workspace_owners.close_gate(connection, user_id)
-        found = list(await connection.execute(_concerned(user_id).with_for_update()))
+        locked = list(await connection.execute(_related_threads(user_id).with_for_update()))
         driver = await driver_of(connection)
         # In one query, because runs are locked in the order of their ids.
-        active = await leases.lock_active_runs(driver, [row.id for row in found])
-        await requesters.cancel_runs_of_user(driver, [row.id for row in found if not row.own], user_id)
-        own = {row.id for row in found if row.own}
+        active = await leases.lock_active_runs(driver, [row.id for row in locked])
+        await requesters.cancel_runs_of_user(driver, [row.id for row in locked if not row.own], user_id)
+        own = {row.id for row in locked if row.own}
         await ledger.lock(driver, run_ids=[run.id for run in active if run.thread_id in own])
-        await _lock_users(connection, user_id, [row.id for row in found])
-        if [row.id for row in await connection.execute(_concerned(user_id))] != [row.id for row in found]:
+        await _lock_users(connection, user_id, [row.id for row in locked])
+        if [row.id for row in await connection.execute(_related_threads(user_id))] != [row.id for row in locked]:
             return False
-        await threads.close(connection, [row.id for row in found if row.own])
-        for row in found:
+        await threads.close(connection, [row.id for row in locked if row.own])
+        for row in locked:
             if not row.own:
                 await _leave(connection, row.id, user_id)
         await audit.record(connection, "account_deleted", caller)
@@ -224,15 +224,15 @@ async def _removed(db: Database, user_id: UUID, caller: Caller) -> bool:
         return True
 
 
-def _concerned(user_id: UUID) -> Select[Any]:
-    """The threads that the user owns, is a member of, has messages or active runs in, in lock order."""
+def _related_threads(user_id: UUID) -> Select[Any]:
+    """The threads that the user owns, is a member of, or has messages or active runs in, in lock order."""
     own = threads_table.c.owner_id == user_id
     joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
     written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
-    asked = select(runs.c.thread_id).where(runs.c.user_id == user_id, runs.c.status.in_(ACTIVE))
-    concerned = or_(own, *(threads_table.c.id.in_(found) for found in (joined, written, asked)))
-    query = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
-    return query.where(concerned, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
+    requested = select(runs.c.thread_id).where(runs.c.user_id == user_id, runs.c.status.in_(ACTIVE))
+    related = or_(own, *(threads_table.c.id.in_(query) for query in (joined, written, requested)))
+    columns = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
+    return columns.where(related, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
 
 
 async def _lock_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:

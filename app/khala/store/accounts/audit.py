@@ -1,4 +1,4 @@
-"""The audit trail: changes of identities and access, with user, time and network, in the same transaction."""
+"""The audit trail: records changes of identities and access, with user, time and network, in their transactions."""
 
 from datetime import datetime
 from typing import Any

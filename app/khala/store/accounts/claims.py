@@ -23,10 +23,10 @@ from khala.store.tools import todos, workspace_files
 
 @retried
 async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
-    """Make the caller the thread's owner; its key gives no more access. Returns the thread.
+    """Make the caller the thread's owner. Its key no longer gives access. Returns the thread.
 
-    Runs continue, and links and members stay. Subscriptions by the key alone end. Runs requested with the key act for
-    the claimer from now on; runs requested through links continue with a guest's rights. Repeating a claim changes
+    Runs continue, and links and members stay. Subscriptions with only the key end. Runs requested with the key act for
+    the new owner from now on; runs requested through links continue with a guest's rights. Repeating a claim changes
     nothing.
     """
     user_id = accounts.require_account(caller)
@@ -35,20 +35,20 @@ async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) 
         if row.owner_id != user_id:
             if not hashes_match(row.anon_key_hash, key_hash):
                 raise Forbidden("You can't claim this thread: the key is wrong, or the thread has an owner.")
-            await _move(connection, thread_id, key_hash, user_id)
+            await _transfer(connection, thread_id, key_hash, user_id)
             await audit.record(connection, "claimed", caller, thread_id=thread_id)
         return rows.thread((await threads.lock(connection, thread_id))._mapping)
 
 
-async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, user_id: UUID) -> None:
+async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, user_id: UUID) -> None:
     driver = await driver_of(connection)
     active = select(runs.c.id).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
-    # Locked in the order in which heartbeats lock runs.
+    # Locked in the order of ids, as heartbeats do.
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)
     active_ids = [row.id for row in await connection.execute(ordered)]
     if active_ids:
         await connection.execute(update(runs).where(runs.c.id.in_(active_ids)).values(fairness_key=user_id))
-        await _act_for(connection, active_ids, key_hash, user_id)
+        await _transfer_runs(connection, active_ids, key_hash, user_id)
     revision = await threads.bump(
         connection,
         thread_id,
@@ -62,25 +62,25 @@ async def _move(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, u
     )
     written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_id_of_key(key_hash))
     name = await accounts.name_of(driver, user_id)
-    mine = {"author_id": user_id, "author_name": name, "revision": revision}
-    await connection.execute(update(messages).where(written).values(**mine))
+    new_author = {"author_id": user_id, "author_name": name, "revision": revision}
+    await connection.execute(update(messages).where(written).values(**new_author))
     await ledger.move_to_user(connection, thread_id, user_id)
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))
     await thread_lists.add_entry(driver, thread_id, user_id)
     await invitations.remove(driver, thread_id, user_id)
-    # The user is locked by now: workspace owners are locked after threads and users.
+    # Workspace owners are locked after threads and users, both of which are locked here.
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
     await todos.move_all(driver, thread_id, user_id)
 
 
-async def _act_for(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:
+async def _transfer_runs(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:
     """Transfer the runs that the guest with this key requested to the user, so that tools act for the user.
 
-    Pending approvals are about the guest's rights, so only the new owner may approve them: other editors can't.
+    Pending approvals were requested for calls with the guest's rights, so only the new owner may approve them.
     """
-    asked = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))
-    moved = await connection.execute(update(runs).where(asked).values(user_id=user_id).returning(runs.c.id))
+    requested = runs.c.id.in_(run_ids) & runs.c.user_id.is_(None) & (runs.c.asker_key_id == author_id_of_key(key_hash))
+    moved = await connection.execute(update(runs).where(requested).values(user_id=user_id).returning(runs.c.id))
     moved_ids = [row.id for row in moved]
     waiting = approvals.c.run_id.in_(moved_ids) & (approvals.c.state == "pending")
     await connection.execute(update(approvals).where(waiting).values(asker_only=True))

@@ -1,4 +1,4 @@
-"""Pending logins at the OpenID Provider: their state until the browser returns, to any process."""
+"""Pending logins at the OpenID Provider: stores their state until the browser returns, to any process."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -39,10 +39,10 @@ async def take(db: Database, state: str) -> PendingLogin | None:
     """Remove and return the login with this state; None if there is none or it has expired."""
     async with db.transaction() as connection:
         where = oidc_logins.c.state_hash == key_hash(state)
-        found = await connection.execute(
+        deleted = await connection.execute(
             delete(oidc_logins).where(where).returning(oidc_logins, func.now().label("at"))
         )
-        row = found.first()
+        row = deleted.first()
     if row is None or row.expires_at < row.at:
         return None
     return PendingLogin(nonce=row.nonce, verifier=row.verifier, return_to=row.return_to, user_id=row.user_id)

@@ -52,7 +52,7 @@ async def begin(
     id_token: str | None = None,
     proof: str | None = None,
 ) -> str:
-    """Begin a session; returns the secret for its cookie. The caller's previous session ends.
+    """Begin a session, and end the caller's previous one. Returns the secret for the cookie.
 
     `proof` is the hash of the password that was verified. Raises `Unauthorized` if the password has changed since.
     """
@@ -66,10 +66,10 @@ async def begin(
         "id_token": id_token,
     }
     async with db.transaction() as connection:
-        # The same lock is held when all sessions of the user end, and when the account is deleted.
+        # Ending all sessions of a user and deleting an account take the same lock.
         await connection.execute(select(func.now()))
-        for one in sorted({user_id, caller.user_id or user_id}):
-            await thread_lists.lock_user(await driver_of(connection), one)
+        for locked_id in sorted({user_id, caller.user_id or user_id}):
+            await thread_lists.lock_user(await driver_of(connection), locked_id)
         if proof is not None:
             query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
             if (await connection.execute(query)).scalar_one_or_none() != proof:
@@ -78,8 +78,8 @@ async def begin(
         if caller.credential is not None:
             await _end(connection, caller.user_id or user_id, sessions.c.id == caller.credential)
         await connection.exec_driver_sql(DELETE_OLDEST, (user_id,))
-        who = Caller(user_id=user_id, network=caller.network)
-        await audit.record(connection, "signed_in", who, session=str(row["id"]))
+        signed_in_caller = Caller(user_id=user_id, network=caller.network)
+        await audit.record(connection, "signed_in", signed_in_caller, session=str(row["id"]))
     return secret
 
 
@@ -115,8 +115,8 @@ async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
     """End one of the caller's sessions. Returns the ID token of its sign-in at an OpenID Provider, if there was one."""
     async with db.transaction() as connection:
         where = (sessions.c.id == session_id) & (sessions.c.user_id == caller.user_id)
-        gone = await connection.execute(delete(sessions).where(where).returning(sessions.c.id_token))
-        row = gone.first()
+        ended = await connection.execute(delete(sessions).where(where).returning(sessions.c.id_token))
+        row = ended.first()
         if row is None:
             raise NotFound("There is no such session.")
         await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
@@ -125,9 +125,9 @@ async def end(db: Database, session_id: UUID, caller: Caller) -> str | None:
         return id_token
 
 
-async def end_others(connection: AsyncConnection, user_id: UUID, kept: UUID | None) -> None:
-    """End all sessions of the user except this one."""
-    await _end(connection, user_id, (sessions.c.user_id == user_id) & (sessions.c.id.is_distinct_from(kept)))
+async def end_others(connection: AsyncConnection, user_id: UUID, current: UUID | None) -> None:
+    """End all sessions of the user except `current`."""
+    await _end(connection, user_id, (sessions.c.user_id == user_id) & (sessions.c.id.is_distinct_from(current)))
 
 
 async def _end(connection: AsyncConnection, user_id: UUID, which: object) -> None:

@@ -113,7 +113,7 @@ async def touch(driver: Driver, sha256: bytes, size: int) -> bool:
     return bool(await driver.fetchval(TOUCH, sha256, size))
 
 
-async def forget_stored(driver: Driver, sha256: bytes) -> None:
+async def mark_missing(driver: Driver, sha256: bytes) -> None:
     """Note that the object's bytes are missing, so that the next upload of them stores them again."""
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 

@@ -1,4 +1,4 @@
-"""Counters: limits of what needs no run, such as sign-ins, exports and uploads, in the windows of budgets."""
+"""Counters: limit actions other than runs, such as sign-ins, exports and uploads, in the windows of budgets."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,9 +10,9 @@ from khala.store.postgres.database import Database, Driver
 async def count(
     db: Database, scope: str, key: bytes, measure: str, most: int, *, window_seconds: int, now: datetime | None = None
 ) -> float | None:
-    """Count one more in the current window, in a transaction of its own, if it fits.
+    """Count one action in the current window, in a transaction of its own, unless that exceeds the limit `most`.
 
-    Returns None; or, where it does not fit, the seconds until the window ends.
+    Returns None if it was counted, or else the seconds until the window ends.
     """
     moment = now or datetime.now(UTC)
     starts_at, ends_at = fixed_window(window_seconds, moment)
@@ -24,14 +24,17 @@ async def count(
         RETURNING true
     """
     async with db.driver() as driver:
-        fits = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, most)
-    return None if fits else max(1.0, (ends_at - moment).total_seconds())
+        counted = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, most)
+    return None if counted else max(1.0, (ends_at - moment).total_seconds())
 
 
 async def count_amount(
     driver: Driver, scope: str, key: bytes, measure: str, amount: Decimal, *, most: int
 ) -> float | None:
-    """Count an amount of today's limit, if it fits. Returns None; or, where it does not, the seconds until tomorrow."""
+    """Count an amount against the limit `most` of today (UTC), unless that exceeds the limit.
+
+    Returns None if it was counted, or else the seconds until tomorrow.
+    """
     moment = datetime.now(UTC)
     starts_at, ends_at = fixed_window(DAY_SECONDS, moment)
     query = """
@@ -41,14 +44,14 @@ async def count_amount(
         WHERE budget.settled + $6::numeric <= $7::numeric
         RETURNING true
     """
-    fits = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, amount, most)
-    return None if fits else max(1.0, (ends_at - moment).total_seconds())
+    counted = await driver.fetchval(query, scope, key, measure, starts_at, ends_at, amount, most)
+    return None if counted else max(1.0, (ends_at - moment).total_seconds())
 
 
 async def discount(
     db: Database, scope: str, key: bytes, measure: str, *, window_seconds: int, now: datetime | None = None
 ) -> None:
-    """Take back one that was counted in the current window."""
+    """Undo the count of one action in the current window."""
     starts_at, _ = fixed_window(window_seconds, now or datetime.now(UTC))
     query = """
         UPDATE budgets SET settled = settled - 1

@@ -1,9 +1,9 @@
-"""The ledger: what runs reserve of budgets before they use it, and what is settled when they end.
+"""The ledger: runs reserve amounts of budgets before they use them, and are settled when they end.
 
-A send reserves a first portion, the run's executor reserves more before it passes that, and the end of the run gives
-back what is reserved and counts what its receipts say, in the transaction of that end. So the sum of what is used and
-what is reserved stays within the limit, however many runs are active. A run's own limits are only in `usage_ledger`,
-wholly reserved, since they concern no other run.
+A send makes an initial reservation. The run's executor reserves more before the run exceeds it. The transaction that
+ends the run releases the reservations and counts the usage by the receipts. So the sum of used and reserved amounts
+stays within the limit, however many runs are active. A run's own limits are only in `usage_ledger`, and are reserved in
+full, because no other run shares them.
 
 Locks are taken in this order, after those of threads and runs and before those of users (`lock_order`): rows of
 `usage_ledger` by run, scope and measure, then rows of `budgets` by scope, key, measure and window.
@@ -34,9 +34,9 @@ from khala.store.postgres.retries import retried
 from khala.store.runs.leases import ActiveRunRow
 
 UNBOUNDED = Decimal(9_999_999_999)
-"""The limit of usage that counts, but can't be refused any more."""
+"""The limit for usage that is counted, but can no longer be refused."""
 MAX_SETTLED = 100_000_000
-"""Upper bound of what one run is counted for: absurd numbers of a provider must not keep runs from ending."""
+"""The maximum amount that one run is settled with, so that absurd numbers from a provider can't keep it from ending."""
 ZERO = Decimal(0)
 
 RESERVE = """
@@ -112,7 +112,7 @@ SETTLE = f"""
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The reservation of a run of one limit."""
+    """A run's reservation from one limit."""
 
     scope: BudgetScope
     measure: BudgetMeasure
@@ -125,53 +125,64 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """A run that ends.
 
-    `cut_off`: it ends without its executor, so the usage of a call in progress will never be known. It is settled as
-    everything that was reserved.
+    An `interrupted` run ends without its executor, so the usage of a call in progress is unknown. Such a run is settled
+    with at least everything that it had reserved.
     """
 
     run_id: UUID
     thread_id: UUID
-    cut_off: bool = False
+    interrupted: bool = False
 
 
 class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The reservations of a run, and the usage of its calls so far, those of earlier executors included."""
+    """The reservations of a run, and the usage of its calls so far, including the calls of earlier executors."""
 
     entries: tuple[LedgerEntry, ...]
     usd: Decimal | None = None
-    """None where no call had a known price."""
+    """None if no call had a known price."""
     usage: TokenUsage = TokenUsage()
     seconds: Decimal = ZERO
     last_receipt_hash: bytes | None = None
 
 
-async def lock(driver: Driver, asks: Sequence[ReservationRequest] = (), *, run_ids: Sequence[UUID] = ()) -> None:
-    """Lock all windows of these asks and of the settlements of these runs, which come one by one afterwards."""
+async def lock(driver: Driver, requests: Sequence[ReservationRequest] = (), *, run_ids: Sequence[UUID] = ()) -> None:
+    """Lock all windows that these reservations and the settlements of these runs will lock afterwards."""
     query = """
         SELECT scope, key, measure, starts_at, ends_at
         FROM usage_ledger JOIN budgets USING (scope, key, measure, starts_at)
         WHERE run_id = ANY($1::uuid[]) AND usage_ledger.settled IS NULL
         ORDER BY run_id, scope, measure FOR NO KEY UPDATE OF usage_ledger
     """
-    others = [tuple(row) for row in await driver.fetch(query, run_ids)]
-    await lock_windows(driver, [*(_window(ask) for ask in asks if ask.scope != "run"), *others])
+    settlement_windows = [tuple(row) for row in await driver.fetch(query, run_ids)]
+    await lock_windows(
+        driver, [*(_window(request) for request in requests if request.scope != "run"), *settlement_windows]
+    )
 
 
-async def reserve(driver: Driver, run_id: UUID, asks: Sequence[ReservationRequest], now: datetime) -> None:
-    """Reserve what the run needs before it may begin. Raises `BudgetExhausted`."""
-    if not asks:
+async def reserve(driver: Driver, run_id: UUID, requests: Sequence[ReservationRequest], now: datetime) -> None:
+    """Reserve the amounts that the run needs before it may begin. Raises `BudgetExhausted`."""
+    if not requests:
         return
-    levels = await lock_windows(driver, [_window(ask) for ask in asks if ask.scope != "run"])
-    amounts = [(ask, grantable_amount(ask, levels.get(ask.place, WindowUsage()), now)) for ask in asks]
+    levels = await lock_windows(driver, [_window(request) for request in requests if request.scope != "run"])
+    amounts = [
+        (request, grantable_amount(request, levels.get(request.window_key, WindowUsage()), now)) for request in requests
+    ]
     rows = [
-        (ask.scope, run_id.bytes if ask.scope == "run" else ask.key, ask.measure, ask.starts_at, amount, ask.most)
-        for ask, amount in amounts
+        (
+            request.scope,
+            run_id.bytes if request.scope == "run" else request.key,
+            request.measure,
+            request.starts_at,
+            amount,
+            request.most,
+        )
+        for request, amount in amounts
     ]
     await driver.execute(RESERVE, run_id, *zip(*rows, strict=True))
 
 
 async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAccount:
-    """The reservations and usage of a run of this thread, for its executor to begin with."""
+    """The reservations and usage of a run of this thread, with which its executor begins."""
     query = f"""
         SELECT {SUMS}, count(cost_usd) > 0 AS priced,
                coalesce(sum((data->'usage'->>'inputTokens')::numeric), 0) AS input_tokens,
@@ -194,35 +205,38 @@ async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAcco
 async def extend(
     db: Database, run_id: UUID, needs: Mapping[BudgetMeasure, Decimal], now: datetime | None = None
 ) -> tuple[LedgerEntry, ...]:
-    """Reserve what the run will have used soon, in all (`needs`), and a further portion where there is room.
+    """Extend the run's reservations to the total amounts in `needs`, and by a further amount if that is available.
 
-    Returns all that the run has reserved now; nothing if it has ended. Raises `BudgetExhausted` if one of the limits
-    has no room for what is needed; nothing is reserved then.
+    Returns all reservations of the run; none if it has ended. Raises `BudgetExhausted`, and reserves nothing, if one of
+    the limits does not suffice for the needs.
     """
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):
         entries = await _entries(driver, run_id, locked=True)
-        asks = [
-            _further(entry, needs[entry.measure])
+        requests = [
+            _further_request(entry, needs[entry.measure])
             for entry in entries
             if entry.reserved < needs.get(entry.measure, ZERO)
         ]
-        if not asks:
+        if not requests:
             return entries
-        levels = await lock_windows(driver, [_window(ask) for ask in asks if ask.scope != "run"])
+        levels = await lock_windows(driver, [_window(request) for request in requests if request.scope != "run"])
         own: dict[WindowKey, WindowUsage] = {
-            _place(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"
+            _window_key(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"
         }
         moment = now or datetime.now(UTC)
-        amounts = [(*ask.place, grantable_amount(ask, (own | levels)[ask.place], moment)) for ask in asks]
+        amounts = [
+            (*request.window_key, grantable_amount(request, (own | levels)[request.window_key], moment))
+            for request in requests
+        ]
         await driver.execute(EXTEND, run_id, *zip(*amounts, strict=True))
         return await _entries(driver, run_id)
 
 
 async def settle(driver: Driver, ended: Sequence[Settlement]) -> None:
-    """Give back what these runs have reserved, and count what they have used. One statement; repeating it does nothing.
+    """Release the reservations of these runs, and count their usage. One statement. Repeating it changes nothing.
 
-    Runs count as reserved; USD, tokens and seconds as the receipts of all attempts say, seconds being the time in model
-    calls.
+    The measure `runs` is counted as reserved. USD, tokens and seconds are counted by the receipts of all attempts;
+    seconds are the time in model calls.
     """
     if ended:
         columns = zip(*map(msgspec.structs.astuple, ended), strict=True)
@@ -232,9 +246,11 @@ async def settle(driver: Driver, ended: Sequence[Settlement]) -> None:
 async def settle_deleted(driver: Driver, active: Sequence[ActiveRunRow]) -> None:
     """Settle active runs that are deleted in this transaction. The caller holds their locks."""
     query = "SELECT EXISTS (SELECT FROM usage_ledger WHERE run_id = ANY($1::uuid[]) AND settled IS NULL)"
-    # Where nothing is reserved no budget is locked: the caller may hold locks that come later by now.
+    # Without reservations no budget is locked, because the caller may already hold locks that come later in the order.
     if await driver.fetchval(query, [run.id for run in active]):
-        ended = [Settlement(run_id=run.id, thread_id=run.thread_id, cut_off=run.status == "running") for run in active]
+        ended = [
+            Settlement(run_id=run.id, thread_id=run.thread_id, interrupted=run.status == "running") for run in active
+        ]
         await settle(driver, ended)
 
 
@@ -268,15 +284,15 @@ MOVE = """
 async def move_to_user(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
     """Count the active runs of a claimed thread for the user instead of the key, even if that exceeds the user's limit.
 
-    Settled usage stays counted for the key, and reservations of the network's limit and of the limit of all anonymous
-    use stay there: otherwise a claim would make room for more. The caller holds the thread's lock, and no user's yet.
+    Settled usage stays counted for the key. Reservations from the limits of the network and of all anonymous use stay
+    there, too: otherwise a claim would free budget. The caller holds the thread's lock, and no user's lock yet.
     """
     driver = await driver_of(connection)
     rows = await driver.fetch(MOVED, thread_id)
     if not rows:
         return
-    keyed = [(row["scope"], row["key"], row["measure"], row["starts_at"], row["ends_at"]) for row in rows]
-    await lock_windows(driver, keyed + [("user", user_id.bytes, *row[2:]) for row in keyed])
+    key_windows = [(row["scope"], row["key"], row["measure"], row["starts_at"], row["ends_at"]) for row in rows]
+    await lock_windows(driver, key_windows + [("user", user_id.bytes, *row[2:]) for row in key_windows])
     columns = zip(*((row["measure"], row["key"], row["starts_at"], row["reserved"]) for row in rows), strict=True)
     await driver.execute(MOVE, [row["run_id"] for row in rows], user_id.bytes, UNBOUNDED, *columns)
 
@@ -286,15 +302,15 @@ async def _entries(driver: Driver, run_id: UUID, *, locked: bool = False) -> tup
     return tuple(LedgerEntry(**{name: row[name] for name in LedgerEntry.__struct_fields__}) for row in rows)
 
 
-def _window(ask: ReservationRequest) -> Window:
-    return (*ask.place, ask.ends_at)
+def _window(request: ReservationRequest) -> Window:
+    return (*request.window_key, request.ends_at)
 
 
-def _place(entry: LedgerEntry) -> WindowKey:
+def _window_key(entry: LedgerEntry) -> WindowKey:
     return entry.scope, entry.key, entry.measure, entry.starts_at
 
 
-def _further(entry: LedgerEntry, need: Decimal) -> ReservationRequest:
+def _further_request(entry: LedgerEntry, need: Decimal) -> ReservationRequest:
     least = need - entry.reserved
     return ReservationRequest(
         scope=entry.scope,

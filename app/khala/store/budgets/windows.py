@@ -1,4 +1,4 @@
-"""Windows of budgets: what is reserved and used of each limit, by key and time."""
+"""Windows of budgets: the reserved and used amounts of each limit, by key and time."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 
 Window: TypeAlias = tuple[str, bytes, str, datetime, datetime]
-"""BudgetScope, key, measure, start and end of a window."""
+"""The scope, key, measure, start and end of a window."""
 
 LOCK = """
     INSERT INTO budgets AS budget (scope, key, measure, starts_at, ends_at)
@@ -34,10 +34,10 @@ LOCK = """
 
 
 async def lock_windows(driver: Driver, windows: Iterable[Window]) -> dict[WindowKey, WindowUsage]:
-    """Lock these windows, in the order of `lock_order`, until the transaction ends. Returns their levels."""
+    """Lock these windows, in the order of `lock_order`, until the transaction ends. Returns their usage."""
     columns = list(zip(*windows, strict=True))
     rows = await driver.fetch(LOCK, *columns) if columns else []
-    return {(row["scope"], row["key"], row["measure"], row["starts_at"]): _level(row) for row in rows}
+    return {(row["scope"], row["key"], row["measure"], row["starts_at"]): _window_usage(row) for row in rows}
 
 
 async def read_usage(
@@ -55,14 +55,14 @@ async def read_usage(
         WHERE scope = $1 AND key = $2 AND starts_at = ANY($3::timestamptz[])
     """
     rows = await driver.fetch(query, scope, key, [starts_at for starts_at, _ in spans]) if limits else []
-    levels = {(row["measure"], row["starts_at"]): _level(row) for row in rows}
+    levels = {(row["measure"], row["starts_at"]): _window_usage(row) for row in rows}
     return [
         _used(limit, levels.get((limit.measure, starts_at), WindowUsage()), ends_at)
         for limit, (starts_at, ends_at) in zip(limits, spans, strict=True)
     ]
 
 
-def _level(row: Record) -> WindowUsage:
+def _window_usage(row: Record) -> WindowUsage:
     return WindowUsage(reserved=row["reserved"], settled=row["settled"])
 
 

@@ -79,7 +79,7 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
     ]
     ended = {row["run_id"] for row in await driver.fetch(END, *zip(*columns, strict=True))}
     settled = [
-        Settlement(run_id=lease.run_id, thread_id=lease.thread_id, cut_off=ending.unheld_status == "running")
+        Settlement(run_id=lease.run_id, thread_id=lease.thread_id, interrupted=ending.unheld_status == "running")
         for lease, ending in endings
         if lease.run_id in ended
     ]

@@ -32,7 +32,7 @@ FACTS = """
 
 async def authorizations(driver: Driver, requests: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
     """The access of each caller to each thread, in order; None where the thread does not exist. One query."""
-    found: list[Authorization | None] = [None] * len(requests)
+    results: list[Authorization | None] = [None] * len(requests)
     columns = (
         list(range(len(requests))),
         [thread_id for thread_id, _ in requests],
@@ -41,8 +41,8 @@ async def authorizations(driver: Driver, requests: Sequence[tuple[UUID, Caller]]
         [caller.credential for _, caller in requests],
     )
     for row in await driver.fetch(FACTS, *columns):
-        found[row["place"]] = decide_access(_facts(row), requests[row["place"]][1])
-    return found
+        results[row["place"]] = decide_access(_facts(row), requests[row["place"]][1])
+    return results
 
 
 def _facts(row: Any) -> AccessFacts:
@@ -51,13 +51,13 @@ def _facts(row: Any) -> AccessFacts:
 
 async def authorize(driver: Driver, thread_id: UUID, caller: Caller, action: Action) -> Authorization:
     """The caller's access to the thread. Raises `ThreadNotFound`, and `Forbidden` if the action is not allowed."""
-    (found,) = await authorizations(driver, [(thread_id, caller)])
-    return require(found, action)
+    (authorization,) = await authorizations(driver, [(thread_id, caller)])
+    return require(authorization, action)
 
 
-def require(found: Authorization | None, action: Action) -> Authorization:
-    """The authorization that was read. Raises as `authorize` does."""
-    if found is None:
+def require(authorization: Authorization | None, action: Action) -> Authorization:
+    """The given authorization, if it allows the action. Raises the errors of `authorize`."""
+    if authorization is None:
         raise ThreadNotFound("There is no such thread.")
-    found.require(action)
-    return found
+    authorization.require(action)
+    return authorization

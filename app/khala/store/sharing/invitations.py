@@ -1,7 +1,7 @@
 """Invitations: memberships that their users have not accepted yet, in the database.
 
-A change of an invitation takes its thread's row lock. Invitations are counted, and published on the account feed, under
-the user's row lock, which comes after all other locks.
+Each change of an invitation is made under its thread's row lock. Counting invitations, and publishing them on the
+account feed, also takes the user's row lock, which comes after all other locks.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ IS_OPEN = """
         SELECT FROM memberships
         WHERE memberships.thread_id = invitations.thread_id AND memberships.user_id = invitations.user_id)
 """
-"""A condition on a row of `invitations`. A user who has become a member otherwise has nothing to accept."""
+"""A condition on a row of `invitations`. The invitation of a user who is already a member is not open."""
 
 FIND = f"SELECT role FROM invitations WHERE thread_id = $1 AND user_id = $2 AND {IS_OPEN}"
 
@@ -75,10 +75,10 @@ NOTIFY = f"""
 
 async def of_users(driver: Driver, user_ids: Sequence[UUID]) -> dict[UUID, list[Invitation]]:
     """The open invitations of these users, the newest first. One query."""
-    found: dict[UUID, list[Invitation]] = defaultdict(list)
+    by_user: dict[UUID, list[Invitation]] = defaultdict(list)
     for row in await driver.fetch(OF_USERS, list(user_ids)):
-        found[row["user_id"]].append(_invitation(row))
-    return found
+        by_user[row["user_id"]].append(_invitation(row))
+    return by_user
 
 
 async def of_user(driver: Driver, user_id: UUID) -> list[Invitation]:
@@ -99,23 +99,23 @@ async def find(driver: Driver, thread_id: UUID, user_id: UUID) -> Role | None:
 async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
     """Count an invitation from this sender to this user. Raises `RateLimited` over a daily limit.
 
-    Locks rows of `budgets`, so it comes before all locks of users.
+    Call it before users are locked, because it locks rows of `budgets`.
     """
-    whole = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
-    pair = (_sender(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
-    for key, most in sorted((whole, pair)):
-        left = await counters.count_amount(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
-        if left is not None:
-            raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=left)
+    to_all = ((sender.author_id or UUID(int=0)).bytes, MAX_SENT_PER_DAY)
+    to_this_user = (_sender_key(sender) + user_id.bytes, MAX_SENT_TO_ONE_PER_DAY)
+    for key, most in sorted((to_all, to_this_user)):
+        retry_after = await counters.count_amount(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
+        if retry_after is not None:
+            raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=retry_after)
 
 
-def _sender(sender: Caller) -> bytes:
+def _sender_key(sender: Caller) -> bytes:
     """The sender's key. All senders without an account count as one, because they can create any number of keys."""
     return (sender.user_id or UUID(int=0)).bytes
 
 
 async def put(driver: Driver, thread_id: UUID, user_id: UUID, role: Role, sender: Caller) -> None:
-    """Invite the user, whose row is locked. Raises `Conflict` if they may not receive another invitation."""
+    """Invite the user. The caller holds the user's lock. Raises `Conflict` if they may not receive an invitation."""
     row = await driver.fetchrow(COUNTS, user_id, thread_id, sender.user_id)
     assert row is not None
     invitations.require_invitable(InvitationCounts(**row), datetime.now(UTC))
@@ -131,7 +131,7 @@ async def change(driver: Driver, thread_id: UUID, user_id: UUID, role: Role) -> 
 
 
 async def decline(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
-    """Decline the invitation, and record when."""
+    """Decline the invitation, and record the time."""
     query = "UPDATE invitations SET declined_at = now() WHERE thread_id = $1 AND user_id = $2"
     await driver.execute(query, thread_id, user_id)
     await notify(driver, [user_id])
@@ -146,9 +146,9 @@ async def remove(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
 
 async def close(driver: Driver, thread_ids: Sequence[UUID]) -> None:
     """Delete all invitations to these threads. The caller holds the locks of the invited users."""
-    gone = {row["user_id"] for row in await driver.fetch(CLOSE, thread_ids)}
-    if gone:
-        await notify(driver, list(gone))
+    user_ids = {row["user_id"] for row in await driver.fetch(CLOSE, thread_ids)}
+    if user_ids:
+        await notify(driver, list(user_ids))
 
 
 async def notify(driver: Driver, user_ids: Sequence[UUID]) -> None:

@@ -1,4 +1,4 @@
-"""Sharing: members, invitations and links of a thread. Each loss of access changes the thread's `access_id`."""
+"""Sharing: members, invitations and links of a thread. Each change of access changes the thread's `access_id`."""
 
 from datetime import datetime
 from typing import Literal
@@ -99,15 +99,17 @@ async def _invite(connection: AsyncConnection, thread_id: UUID, user_id: UUID, r
 
 async def _member_of(driver: Driver, thread_id: UUID, user_id: UUID) -> Member:
     """The member or invited user. Raises `Conflict` if the thread has too many."""
-    found = await members(driver, thread_id)
-    if len(found) > MAX_MEMBERS:
+    all_members = await members(driver, thread_id)
+    if len(all_members) > MAX_MEMBERS:
         raise Conflict(f"A thread has at most {MAX_MEMBERS} members, including invited users. Remove one first.")
-    return next(one for one in found if one.user_id == user_id)
+    return next(member for member in all_members if member.user_id == user_id)
 
 
 async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID, role: Role) -> Member:
-    given = upsert(memberships).values(thread_id=thread_id, user_id=user_id, role=role)
-    await connection.execute(given.on_conflict_do_update(index_elements=["thread_id", "user_id"], set_={"role": role}))
+    command = upsert(memberships).values(thread_id=thread_id, user_id=user_id, role=role)
+    await connection.execute(
+        command.on_conflict_do_update(index_elements=["thread_id", "user_id"], set_={"role": role})
+    )
     driver = await driver_of(connection)
     member = await _member_of(driver, thread_id, user_id)
     await change_access(connection, thread_id)
@@ -117,7 +119,7 @@ async def _set_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID,
 
 @retried
 async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> None:
-    """Remove a user's role or invitation. Everyone may give up their own role, or decline their invitation."""
+    """Remove a user's role or invitation. Every user may give up their own role, or decline their invitation."""
     own = caller.user_id == user_id
     async with db.transaction() as connection:
         allowed = Action.LEAVE_THREAD if own else Action.MANAGE_MEMBERS
@@ -126,17 +128,17 @@ async def remove_member(db: Database, thread_id: UUID, user_id: UUID, caller: Ca
             raise Conflict("The thread's first owner stays its owner.")
         driver = await driver_of(connection)
         if await _role(driver, thread_id, user_id) is not None:
-            await _take_role(connection, thread_id, user_id)
+            await _remove_role(connection, thread_id, user_id)
             action = "role_taken"
         elif await invitations.find(driver, thread_id, user_id) is not None:
-            action = await _take_invitation(driver, thread_id, user_id, declines=own)
+            action = await _close_invitation(driver, thread_id, user_id, declines=own)
         else:
-            raise NotFound("This user is no member of the thread.")
+            raise NotFound("This user is not a member of the thread.")
         await change_access(connection, thread_id)
         await audit.record(connection, action, caller, thread_id=thread_id, user=str(user_id))
 
 
-async def _take_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
+async def _remove_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
     driver = await driver_of(connection)
     await requesters.cancel_runs_of_user(driver, [thread_id], user_id)
     where = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
@@ -145,7 +147,7 @@ async def _take_role(connection: AsyncConnection, thread_id: UUID, user_id: UUID
     await invitations.remove(driver, thread_id, user_id)
 
 
-async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, declines: bool) -> str:
+async def _close_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, declines: bool) -> str:
     """Close the invitation. Returns the action for the audit trail."""
     await thread_lists.lock_user(driver, user_id)
     if declines:
@@ -157,17 +159,17 @@ async def _take_invitation(driver: Driver, thread_id: UUID, user_id: UUID, *, de
 
 @retried
 async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> Member:
-    """Accept the caller's invitation, or become a member by their share link: with the higher role of the two.
+    """Accept the caller's invitation, or become a member by their share link, with the higher role of the two.
 
-    An existing role that is as high stays.
+    A member whose role is at least as high keeps it.
     """
     async with db.transaction() as connection:
         row = await threads.lock_authorized(connection, thread_id, caller, Action.JOIN_THREAD)
         driver = await driver_of(connection)
         role, by = await _offered(driver, row, user_id, caller)
-        known = [one for one in await members(driver, thread_id) if (one.user_id, one.status) == (user_id, "member")]
-        if known and (role is None or RANKS[known[0].role] >= RANKS[role]):
-            return known[0]
+        own = [each for each in await members(driver, thread_id) if (each.user_id, each.status) == (user_id, "member")]
+        if own and (role is None or RANKS[own[0].role] >= RANKS[role]):
+            return own[0]
         if role is None:
             raise Forbidden("To join, you need an invitation, or a share link of a thread that has an owner.")
         await thread_lists.lock_user(driver, user_id)
@@ -179,7 +181,7 @@ async def join(db: Database, thread_id: UUID, user_id: UUID, caller: Caller) -> 
 async def _offered(
     driver: Driver, thread: Row[tuple[object, ...]], user_id: UUID, caller: Caller
 ) -> tuple[Role | None, Literal["invitation", "link"]]:
-    """The highest role that the caller may take, and by which way. Links can't join a thread without an owner."""
+    """The highest role that the caller may take, and its source. A thread without an owner can't be joined by links."""
     invited = await invitations.find(driver, thread.id, user_id)
     linked = None if thread.owner_id is None else await _link_role(driver, thread.id, caller)
     if linked is not None and (invited is None or RANKS[linked] > RANKS[invited]):
@@ -197,7 +199,7 @@ async def _link_role(driver: Driver, thread_id: UUID, caller: Caller) -> Role | 
 
 
 async def change_access(connection: AsyncConnection, thread_id: UUID) -> None:
-    """Note that access to the thread has changed, so that all subscriptions are checked again."""
+    """Change the thread's `access_id`, so that the access of all its subscriptions is rechecked."""
     await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
 
 
@@ -237,13 +239,13 @@ async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
 
 @retried
 async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Caller) -> None:
-    """Revoke a link. Subscriptions by it end."""
+    """Revoke a link. Subscriptions through the link end."""
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
         where = (share_links.c.thread_id == thread_id) & (share_links.c.id == link_id)
-        gone = (await connection.execute(delete(share_links).where(where).returning(share_links.c.key_hash))).first()
-        if gone is None:
+        revoked = (await connection.execute(delete(share_links).where(where).returning(share_links.c.key_hash))).first()
+        if revoked is None:
             raise NotFound("There is no such link.")
-        await requesters.cancel_runs_of_links(await driver_of(connection), thread_id, [gone.key_hash])
+        await requesters.cancel_runs_of_links(await driver_of(connection), thread_id, [revoked.key_hash])
         await change_access(connection, thread_id)
         await audit.record(connection, "link_revoked", caller, thread_id=thread_id, link=str(link_id))
