@@ -85,7 +85,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """A new reference. An upload is unattached until a message has it."""
+    """A new reference. An upload is unattached until a message includes it."""
 
     id: UUID
     thread_id: UUID
@@ -114,7 +114,7 @@ async def touch(driver: Driver, sha256: bytes, size: int) -> bool:
 
 
 async def mark_missing(driver: Driver, sha256: bytes) -> None:
-    """Note that the object's bytes are missing, so that the next upload of them stores them again."""
+    """Record that the object's bytes are missing, so that the next upload of the same bytes stores them again."""
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 
 
@@ -133,7 +133,7 @@ async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, quota: St
     Raises `ThreadNotFound` or `RunNotFound`, `PayloadTooLarge` over the thread's quota, and `RateLimited` for too many
     unattached uploads.
     """
-    # One at a time in a thread: concurrent checks would each find the same free quota.
+    # Locked, because concurrent checks in a thread would each see the same free quota.
     lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:thread))")
     await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
@@ -172,7 +172,8 @@ async def _lock_parents(driver: Driver, new: NewBlob) -> None:
 async def check_quota(
     driver: Driver, thread_id: UUID, size: int, quota: StorageQuota, *, uploader: UUID | None = None
 ) -> None:
-    """Raise unless the thread may store so many more bytes, and the author for one more upload."""
+    """Raise `PayloadTooLarge` unless the thread may store `size` more bytes, and `RateLimited` unless the uploader may
+    have one more unattached upload."""  # noqa: D205, D209
     query = "SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1"
     stored = await driver.fetchval(query, thread_id)
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)

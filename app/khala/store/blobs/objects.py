@@ -1,4 +1,4 @@
-"""Unreferenced objects: found, released and deleted, each under its row lock."""
+"""Finds, releases and deletes unreferenced objects, each under its row lock."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from sqlalchemy import text
 from khala.store.postgres.database import Database, Driver, driver_of
 
 GRACE_PERIOD = "1 hour"
-"""The time since an object was last touched, after which it may be collected."""
+"""The time since the last touch of an object, after which it may be garbage-collected."""
 MAX_DELETE_SECONDS = 180
 """Seconds for deleting the bytes while the row is locked."""
 
@@ -38,7 +38,7 @@ async def count_unreferenced(driver: Driver) -> int:
 async def release_unreferenced(db: Database, most: int) -> list[bytes]:
     """Mark unreferenced objects as not stored, and return their hashes.
 
-    From then on an upload of the same bytes stores them again, even after a crash between deleting bytes and row.
+    After that, an upload of the same bytes stores them again, even after a crash between both deletions.
     """
     async with db.driver() as driver:
         return [row["sha256"] for row in await driver.fetch(RELEASE, most)]
@@ -46,16 +46,16 @@ async def release_unreferenced(db: Database, most: int) -> list[bytes]:
 
 @asynccontextmanager
 async def deleting(db: Database, sha256: bytes) -> AsyncIterator[bool]:
-    """Whether this object is still unreferenced; if so, its row is deleted at the end of the block.
+    """Yield whether this object is still unreferenced. If so, the block deletes the bytes, and its end the row.
 
-    The block deletes the bytes. Meanwhile, new references to the object wait.
+    Meanwhile, new references to the object wait.
     """
     async with db.transaction() as connection:
         # The usual timeout is for contended rows.
         await connection.execute(text(f"SET LOCAL idle_in_transaction_session_timeout = '{MAX_DELETE_SECONDS}s'"))
         driver = await driver_of(connection)
         locked = await driver.fetchval(f"{FIND_RELEASED} FOR UPDATE SKIP LOCKED", sha256)
-        # A second statement, which sees everything that was committed before the lock was acquired.
+        # A second statement, because it sees all transactions that were committed before the lock was acquired.
         left = locked is not None and await driver.fetchval(f"{FIND_RELEASED} AND {UNREFERENCED}", sha256) is not None
         yield left
         if left:
@@ -71,7 +71,7 @@ async def add_untracked(db: Database, found: Sequence[tuple[bytes, int]]) -> int
 
 
 async def database_name(driver: Driver) -> str:
-    """A name for this database. Only a copy of its files has the same one."""
+    """A name for this database. Only a copy of its files has the same name."""
     query = "SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database()) AS number"
     row = await driver.fetchrow(f"{query} FROM pg_control_system()")
     return f"{row['system_identifier']}-{row['number']}" if row else ""

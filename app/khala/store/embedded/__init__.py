@@ -1,4 +1,4 @@
-"""The embedded Postgres: the first process that needs it starts it, and it ends after the last one.
+"""The embedded Postgres: the first process that needs it starts it, and it stops after the last one has ended.
 
 This package uses only the standard library, because its supervisor process must stay small and start quickly.
 """

@@ -146,7 +146,7 @@ def _initdb_setup() -> Callable[[], None]:
 
 
 def _die_with(parent: int, how: signal.Signals) -> Callable[[], None]:
-    """Let the kernel send `how` to this process when `parent` dies. Only on Linux; elsewhere the next start does."""
+    """Have the kernel send the signal `how` to this process when `parent` dies. Elsewhere the next start sends it."""
     if not LINUX:
         return lambda: None
     libc = ctypes.CDLL(None)

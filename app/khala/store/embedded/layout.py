@@ -37,7 +37,7 @@ class ClusterLayout(NamedTuple):
 
     @property
     def users_lock(self) -> Path:
-        """A lock that every process shares while it needs the server."""
+        """The lock that all processes share while they need the server."""
         return self.base / "users.lock"
 
     @property
@@ -71,7 +71,7 @@ def lay_out(home: Path) -> ClusterLayout:
 
 
 def _owner(data: Path) -> tuple[int, int]:
-    """The server's user and group. Postgres refuses root, who runs it as the data's owner, or as nobody."""
+    """The server's user and group. Postgres refuses root, so root runs it as the data's owner or as nobody."""
     if os.geteuid() != 0:
         return os.geteuid(), os.getegid()
     try:

@@ -9,7 +9,7 @@ POLL_SECONDS = 0.02
 
 
 def acquire(path: Path, *, shared: bool = False) -> int | None:
-    """Lock the file without waiting: its descriptor, which unlocks when closed, or None if another process holds it."""
+    """Lock the file without waiting. Returns its descriptor, whose closing unlocks it; None if it is already locked."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -57,7 +57,7 @@ def read(path: Path) -> str:
 
 
 def replaced(descriptor: int, path: Path) -> bool:
-    """Whether the locked file was deleted or replaced since, so that the lock excludes no other process."""
+    """Whether the locked file was deleted or replaced, so that the lock no longer excludes other processes."""
     try:
         return not os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -16,7 +16,7 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 MAX_TAIL_BYTES = 2_000
 ROOT = Path(__file__).parents[3]
-"""Where the package `app` is found."""
+"""The directory from which the supervisor imports the package."""
 
 
 class EmbeddedPostgres:
@@ -51,7 +51,10 @@ class EmbeddedPostgres:
         return server
 
     def ensure(self) -> None:
-        """Restart the server if it or its supervisor died; else return within ms. Raises EmbeddedPostgresError."""
+        """Restart the server if it or its supervisor died. Otherwise returns in milliseconds.
+
+        Raises EmbeddedPostgresError.
+        """
         if self._share is None:
             raise EmbeddedPostgresError("the embedded Postgres was stopped")
         deadline = time.monotonic() + START_SECONDS
@@ -126,7 +129,7 @@ class EmbeddedPostgres:
         log = self._open_log()
         try:
             log_start = os.fstat(log).st_size
-            # The supervisor forks, so that it is no child of this process. This waits for the fork only.
+            # The supervisor forks, so that it is not a child of this process. This call waits only for the fork.
             subprocess.run(  # noqa: S603  # our own program
                 [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.supervisor", home, binaries, str(lock)],
                 cwd="/",

@@ -1,4 +1,4 @@
-"""The supervisor process: restarts its postmaster when that dies, and stops it when the last user is gone.
+"""The supervisor process: restarts its postmaster when that dies, and stops it when no process needs it any more.
 
 Started as `python -m khala.store.embedded.supervisor HOME BINARIES LOCK`. LOCK is the descriptor of the supervisor's
 lock, which the starter has acquired, so that two supervisors never start at once. The output goes to the server's log.
@@ -26,7 +26,7 @@ MAX_LOG_BYTES = 5_000_000
 
 
 class PostgresSupervisor:
-    """Supervises one server. `users` is the users' lock, held from when no other process does until the end."""
+    """Supervises one server. `users` is the users' lock, which the supervisor takes when no other process holds it."""
 
     def __init__(self, layout: ClusterLayout, binaries: Path, lock: int) -> None:
         self.layout = layout
@@ -36,7 +36,7 @@ class PostgresSupervisor:
         self.users: int | None = None
 
     def run(self) -> None:
-        """Run servers in turn until the users are gone, or three servers in a row have died at once."""
+        """Run servers in turn until no process needs one, or three servers in a row have died within seconds."""
         quick_deaths = 0
         while quick_deaths < MAX_QUICK_DEATHS and not self.unused():
             lock = self.await_previous_end()
@@ -48,7 +48,7 @@ class PostgresSupervisor:
             time.sleep(POLL_SECONDS * quick_deaths)
 
     def await_previous_end(self) -> int | None:
-        """The server's lock, once all processes of an earlier server have ended; None if that takes too long."""
+        """Wait for all processes of an earlier server to end. Returns the server's lock, or None after a timeout."""
         if (lock := locks.wait(self.layout.server_lock, seconds=POLL_SECONDS)) is not None:
             return lock
         for how in (signal.SIGINT, signal.SIGQUIT):
@@ -102,7 +102,7 @@ class PostgresSupervisor:
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
-    """Stop the server, with a harder signal each time that it does not end."""
+    """Stop the server. Each time that it does not end, it gets a harder signal."""
     for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
         server.send_signal(how)
         with suppress(subprocess.TimeoutExpired):

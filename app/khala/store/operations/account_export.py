@@ -13,7 +13,7 @@ from khala.store.runs import parts, receipts
 from khala.store.tools import todos, user_tools, workspace_files
 
 PAGE_ROWS = 500
-"""Rows in memory at once; no transaction stays open while a slow client reads them."""
+"""Rows in memory at once. No transaction stays open while a slow client reads them."""
 
 THREADS = "SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND id > $2 ORDER BY id LIMIT 1"
 MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"

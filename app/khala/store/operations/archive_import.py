@@ -1,8 +1,8 @@
 """Inserts the rows of an archive, in one transaction of the caller: all rows of an account, or none.
 
-An archive is not trusted about others: every row belongs to the account, every reference leads to another row of the
-same thread, and runs that had not ended are canceled. References to other accounts of this deployment are left out,
-unless the operator vouches for the archive.
+An archive is not trusted: every row must belong to the account, every reference must lead to another row of the same
+thread, and runs that had not ended are canceled. References to other accounts of this deployment are removed, unless
+the operator vouches for the archive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ async def was_imported(driver: Driver, user_id: UUID, digest: str) -> bool:
 
 
 async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
-    """Insert these lines as rows; `fixed` columns have the same value in all of them."""
+    """Insert these lines as rows. `fixed` are columns that have the same value in all rows."""
     columns = kind.columns
     names = [column.name for column in columns] + list(fixed)
     coded = {c.name for c in columns if isinstance(c.type, LargeBinary) and f"{kind.table.name}.{c.name}" not in BASE64}
@@ -142,7 +142,7 @@ async def mark_stored(driver: Driver, sha256: bytes) -> None:
 
 
 async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Raises `ArchiveRefusedError` where a row of these threads refers to anything outside of its thread."""
+    """Raise `ArchiveRefusedError` if a row of these threads refers to anything outside of its thread."""
     for problem, query in CHECKS.items():
         row_id = await driver.fetchval(query, thread_ids)
         if row_id is not None:
@@ -150,7 +150,7 @@ async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
 
 
 async def remove_other_accounts(driver: Driver, thread_ids: Sequence[UUID], user_id: UUID) -> None:
-    """Remove other accounts of this deployment, which the archive names as authors, requesters or deciders."""
+    """Remove references to other accounts of this deployment as authors, requesters or deciders."""
     for command in OTHERS:
         await driver.execute(command, thread_ids, user_id)
 
@@ -171,7 +171,7 @@ async def cancel_unended_runs(connection: AsyncConnection, thread_ids: Sequence[
 
 
 async def add_list_entries(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Add the threads to their owner's list, as far as they are not on it."""
+    """Add the threads to their owner's list, unless they are on it."""
     await driver.execute(ADD_LIST_ENTRIES, thread_ids)
 
 
@@ -198,7 +198,7 @@ async def add_members(driver: Driver, members: Iterable[ArchivedMembership]) -> 
 
 
 async def set_login(driver: Driver, user_id: UUID, email: str, password_hash: str) -> bool:
-    """Set the address and password of the user's sign-in; False if they have a password already."""
+    """Set the address and password of the user's sign-in. Returns False if they already have a password."""
     query = "INSERT INTO passwords (user_id, email, hash) VALUES ($1, $2, $3) ON CONFLICT (user_id) DO NOTHING"
     done: str = await driver.execute(query, user_id, email, password_hash)
     return done == "INSERT 0 1"

@@ -36,10 +36,11 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 class RowKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of row: `query` reads the rows for the user `$1`, and `file` has them as lines.
+    """A kind of row: `query` reads the rows for the user `$1`, and `file` contains them as lines.
 
-    `left_out`: columns that are not exported, and why. `added`: text columns of the query beside the table's.
-    `imported`: whether an import inserts the lines. `page`: rows in memory at once.
+    `left_out` are the columns that are not exported, with the reasons. `added` are text columns of the query that the
+    table does not have. `imported` says whether an import inserts the lines. `page` is the number of rows in memory at
+    once.
     """
 
     name: str
@@ -270,7 +271,7 @@ KINDS: tuple[RowKind, ...] = (
         left_out={"user_id": "the user"},
     ),
 )
-"""In the order of an import."""
+"""The kinds, in the order of an import."""
 OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} GROUP BY 1 ORDER BY 1"
 
 ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -278,7 +279,7 @@ HexText = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]
 
 
 def line_type(kind: RowKind) -> type[msgspec.Struct]:
-    """The struct of such a line: `{type, data}`, whose data has a field for each exported column."""
+    """The struct of a line of this kind: `{type, data}`. The data has a field for each exported column."""
     fields: list[Any] = [_field(kind, column) for column in kind.columns]
     fields += [(name, str | None, None) for name in kind.added]
     data = msgspec.defstruct(
@@ -356,7 +357,7 @@ class RowEncoder:
 async def read_pages(
     driver: Driver, name: str, query: str, user_id: UUID, page: int = 500
 ) -> AsyncIterator[list[Record]]:
-    """The rows of a query, `page` at once. The caller has a transaction open, and reads one query after the other."""
+    """The rows of a query, `page` at a time. The caller has an open transaction, and reads one query after another."""
     await driver.execute(f"DECLARE archive_{name} NO SCROLL CURSOR FOR {query}", user_id)
     # A name for each kind: the driver caches the columns of a FETCH by its statement.
     while found := await driver.fetch(f"FETCH {page} FROM archive_{name}"):

@@ -20,11 +20,11 @@ log = structlog.get_logger()
 PURGE_INTERVAL_SECONDS = 60.0
 """Seconds between two purges, on average."""
 MAX_BATCH_ROWS = 1000
-"""Rows that one transaction deletes; it closes a tenth as many threads."""
+"""Rows that one transaction deletes. A transaction closes a tenth as many threads."""
 MAX_BATCHES = 1000
-"""Batches of one kind in one purge; the rest waits for the next purge."""
+"""Batches of one kind in one purge. Further rows wait for the next purge."""
 PURGE_LOCK_KEY = 0x6B68616C62
-"""The key of the advisory lock that the working process holds."""
+"""The key of the advisory lock that the purging process holds."""
 
 IDLE = """
     SELECT id FROM threads
@@ -92,7 +92,7 @@ DELETE_GONE_ENTRIES = f"""
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Retention periods. `idle`: of an unclaimed anonymous thread after its last change; zero keeps it for ever."""
+    """Retention periods. `idle` is that of an unclaimed anonymous thread after its last change; zero for no limit."""
 
     idle: timedelta
 
@@ -110,7 +110,7 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
 
 
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
-    """Delete what is due. Returns the number of deleted rows by kind: zero while another process is purging."""
+    """Delete all rows that are due. Returns their number by kind, which is zero while another process is purging."""
     deleted: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
     for kind in deleted:
         for _ in range(MAX_BATCHES):
@@ -155,7 +155,7 @@ async def _expired(driver: Driver) -> list[UUID]:
 
 
 class RetentionLoop:
-    """The loop that purges. Any number of processes may run it; one at a time works."""
+    """The loop that purges. Any number of processes may run it, but only one of them purges at a time."""
 
     def __init__(self, db: Database, policy: RetentionPolicy) -> None:
         self._db = db

@@ -55,7 +55,7 @@ class VerifyProgress(msgspec.Struct):
 
 
 async def find_differences(db: Database, checked: VerifyProgress) -> AsyncIterator[StoredDifference]:
-    """Every difference. Reads page by page, each in a consistent state, so it may run beside a live server."""
+    """All differences. Each page is read in a consistent state, so the verification may run beside a live server."""
     last = UUID(int=0)
     while True:
         async with db.snapshot() as driver:
@@ -90,7 +90,7 @@ async def _answer(driver: Driver, row: rows.Record) -> list[StoredDifference]:
 
 
 async def _check_receipts(driver: Driver, run_id: UUID, stored: list[Part]) -> list[str]:
-    """Check the chain of hashes; the last hash is in the finish."""
+    """Check the chain of hashes, whose last hash is in the finish."""
     last = b""
     for entry in await driver.fetch("SELECT * FROM receipts WHERE run_id = $1 ORDER BY seq", run_id):
         if entry["hash"] is None:

@@ -53,7 +53,7 @@ CLOSE_TIMEOUT_SECONDS = 5
 POOL_TIMEOUT_SECONDS = 15
 """Seconds to wait for a connection of a pool."""
 UNKNOWN_URL_PARAMETERS = ("channel_binding", "pgbouncer")
-"""Parameters of other drivers in URLs of managed databases; asyncpg would take them for server settings."""
+"""Parameters for other drivers in URLs of managed databases. asyncpg would send them as server settings."""
 
 
 def asyncpg_url(url: str) -> URL:
@@ -68,17 +68,17 @@ def driver_url(url: str) -> str:
 
 
 class TransactionConflict(Unavailable):
-    """Postgres has ended the transaction over the locks of others; the same command may succeed when repeated."""
+    """Postgres has ended the transaction because of the locks of others. The same command may succeed when repeated."""
 
 
 class Database:
-    """Connections to Postgres, up to a limit. What fails because the database is unavailable raises `Unavailable`.
+    """Connections to Postgres, up to a limit. Every operation raises `Unavailable` if the database is unavailable.
 
-    A transaction that Postgres ends by a deadlock or a serialization failure raises `TransactionConflict`; the
+    A transaction that Postgres ends by a deadlock or a serialization failure raises `TransactionConflict`. The
     decorator `retries.retried` runs the command again.
 
-    There are two connection pools, each with half of them: SQLAlchemy's for commands, and the driver's own for the hot
-    path, because SQLAlchemy's asyncio layer takes ten times as long to hand out a connection as a small query takes.
+    There are two pools, each with half of the connections: SQLAlchemy's for commands, and the driver's own for the hot
+    path, because SQLAlchemy's asyncio layer takes ten times as long to acquire a connection as a small query takes.
 
     With a `direct_url`, `url` may lead to a pooler that lends a server connection for one transaction at a time, as
     PgBouncer does: no prepared statement and no setting outlasts a transaction there.
@@ -92,7 +92,7 @@ class Database:
         self.direct_url = direct_url or url
         """The URL of Postgres itself, for what needs a session: LISTEN, and migrations."""
         self.pooled = self.direct_url != url
-        """Whether a pooler owns the sessions, so that our settings are sent with each transaction."""
+        """Whether a pooler owns the sessions, so that Khala's settings are sent with each transaction."""
         # This and the listener connect by the URL as asyncpg reads it, including `sslmode`.
         known = {
             "timeout": CONNECT_TIMEOUT_SECONDS,
@@ -146,7 +146,7 @@ class Database:
 
     @asynccontextmanager
     async def driver(self) -> AsyncIterator[Driver]:
-        """The driver's own connection, for the hot path; the caller opens the transaction."""
+        """A connection of the driver itself, for the hot path. The caller begins the transaction."""
         async with _translated():
             drivers = self._drivers or await self._open_pool()
             began = time.monotonic()
@@ -155,7 +155,7 @@ class Database:
             try:
                 yield connection
             except (*UNAVAILABLE_ERRORS, asyncio.CancelledError):
-                # Lost, or interrupted in the middle of a query: it must not be used again.
+                # The connection is lost, or was interrupted in the middle of a query: it must not be used again.
                 connection.terminate()
                 raise
             finally:
@@ -220,7 +220,7 @@ def _conflict(error: BaseException | None) -> TransactionConflict:
 
 
 def _unknown_user(error: object) -> Unauthorized | None:
-    """The error for a row that refers to a user who is gone: the requester was deleted meanwhile. Else None."""
+    """The error for a row that refers to a user who was deleted meanwhile. None for other errors."""
     named = isinstance(error, asyncpg.ForeignKeyViolationError) and str(error.constraint_name).endswith("user_id_fkey")
     return Unauthorized("This account was deleted.") if named else None
 
@@ -230,6 +230,6 @@ def _to_json(value: Any) -> str:
 
 
 async def driver_of(connection: AsyncConnection) -> Driver:
-    """The driver's connection beneath, within the same transaction, which must have begun with a statement."""
+    """The underlying connection of the driver, in the same transaction. A statement must have begun the transaction."""
     driver: Driver = (await connection.get_raw_connection()).driver_connection
     return driver

@@ -1,6 +1,6 @@
 """Migrations of the schema, under an advisory lock, so that any number of processes may start at once.
 
-Alembic is imported only where there is something to migrate: its import is a quarter of the start-up time.
+Alembic is imported only if there is something to migrate, because its import takes a quarter of the start-up time.
 """
 
 from collections.abc import Callable
@@ -55,17 +55,17 @@ def head() -> str:
 
 
 def is_known(revision: str) -> bool:
-    """Whether this code has that revision, and not only a newer version."""
+    """Whether this code knows the revision. Otherwise a newer version of Khala does."""
     return revision in revisions()
 
 
 async def upgrade(url: str, revision: str = "head", *, lock_timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
     """Bring the database to this revision, all or nothing. Waits for another process that is migrating it.
 
-    Raises `Unavailable` where a table can't be locked within `lock_timeout` seconds; nothing has changed then.
+    Raises `Unavailable`, and changes nothing, if a table can't be locked within `lock_timeout` seconds.
 
-    A database that a newer version has migrated stays as it is: during an upgrade or its rollback, processes of the
-    version before have to start, too, and each migration keeps what they need.
+    A database that a newer version has migrated is not changed: during an upgrade or its rollback, processes of the
+    previous version have to start, too, and each migration keeps the tables and columns that they need.
     """
     await _run_locked(url, lambda sync: _upgrade(sync, revision), lock_timeout)
 
@@ -116,7 +116,7 @@ def _current(connection: Connection) -> str | None:
 
 
 async def differences(db: Database) -> list[object]:
-    """The differences between the database's schema and the metadata; empty when they are equal."""
+    """The differences between the database's schema and the metadata. Empty if they are equal."""
     async with db.engine.connect() as connection:
         await connection.execute(text(SET_IDLE_TIMEOUT))
         return await connection.run_sync(_compare)

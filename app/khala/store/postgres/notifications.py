@@ -1,6 +1,7 @@
 """NOTIFY: the channels, and the notifications that a transaction sends when it commits.
 
-A notification only says which rows have changed. Listeners read the rows: a lost notification costs time, never data.
+A notification only says which rows have changed. Listeners read the rows, so a lost notification delays a change, but
+loses none.
 """
 
 from collections.abc import Collection
@@ -14,17 +15,17 @@ from khala.store.postgres.database import Driver
 THREADS_CHANNEL = "khala_threads"
 """NOTIFY channel: these threads have changed."""
 RUNS_CHANNEL = "khala_runs"
-"""NOTIFY channel: a run was queued or has ended, or its cancel was requested."""
+"""NOTIFY channel: a run was queued or has ended, or its cancellation was requested."""
 ACCOUNTS_CHANNEL = "khala_accounts"
 """NOTIFY channel: these users' thread lists have changed."""
 CREDENTIALS_CHANNEL = "khala_credentials"
-"""NOTIFY channel: sessions or tokens of these users have ended; their subscriptions are to be checked."""
+"""NOTIFY channel: sessions or tokens of these users have ended, so their subscriptions must be rechecked."""
 PRESENCE_CHANNEL = "khala_presence"
 """NOTIFY channel: presence in these threads has changed."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200
-"""Ids that one payload names; Postgres takes 7,999 bytes and an id has 36."""
+"""Ids in one payload. Postgres accepts payloads of up to 7,999 bytes, and an id takes 36."""
 
 
 async def notify(connection: AsyncConnection, channel: str, payload: str) -> None:

@@ -1,1 +1,1 @@
-"""The tables. Alembic's migrations create the same schema; a test compares them."""
+"""The tables. Alembic's migrations create the same schema. A test compares both."""

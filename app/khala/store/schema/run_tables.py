@@ -1,4 +1,4 @@
-"""Tables of runs: parts, receipts, approvals, requests and what runs use of budgets."""
+"""Tables of runs: parts, receipts, approvals, completion requests, detail tokens, budgets and their usage."""
 
 from sqlalchemy import (
     BigInteger,
@@ -31,7 +31,7 @@ runs = Table(
     Column("position", Integer, nullable=False),
     # The thread's revision in which the run was queued.
     Column("revision", BigInteger, nullable=False, server_default="0"),
-    # The queue is fair between these: the owner, or the thread of a caller without an account.
+    # The queue is fair between the values of this column: the owner, or the thread of a caller without an account.
     Column("fairness_key", Uuid, nullable=False),
     Column("status", Text, nullable=False),
     Column("options", JSONB, nullable=False),
@@ -40,7 +40,7 @@ runs = Table(
     # The author id of the key that the requester presented (`author_id_of_key`); null if they presented none.
     Column("asker_key_id", Uuid),
     Column("epoch", Integer, nullable=False, server_default="0"),
-    # Executors that were lost while they worked on it: they did not give up the lease themselves.
+    # Executors that were lost while they executed the run, without giving up the lease themselves.
     Column("lost", SmallInteger, nullable=False, server_default="0"),
     Column("steps", SmallInteger, nullable=False, server_default="0"),
     Column("lease_owner", Text),
@@ -82,7 +82,7 @@ receipts = Table(
     Column("tool_call_id", Text),
     Column("data", JSONB, nullable=False),
     Column("cost_usd", Numeric(20, 10)),
-    # Of this receipt and the hash of the receipt before it.
+    # The hash of this receipt and of the previous receipt's hash.
     Column("hash", LargeBinary),
     time_column("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
@@ -115,8 +115,8 @@ approvals = Table(
     Index("approvals_pending_idx", "expires_at", postgresql_where=text("state = 'pending'")),
 )
 
-# Requests that may be sent again, and the run that each has queued. No foreign keys to users and runs: those rows are
-# locked later, and an idempotency key must stay known when its run is gone.
+# Requests that clients may send again, and the run that each has queued. There are no foreign keys to users and runs,
+# because those rows are locked later, and an idempotency key must stay known after its run was deleted.
 completion_requests = Table(
     "completion_requests",
     metadata,
@@ -124,7 +124,7 @@ completion_requests = Table(
     Column("user_id", Uuid, nullable=False),
     # The hash of its Idempotency-Key, if it had one.
     Column("key_hash", LargeBinary),
-    # The hash of its body and of all else that determines the answer.
+    # The hash of its body and of everything else that determines the answer.
     Column("fingerprint", LargeBinary, nullable=False),
     # The number of the attempt that queued the run, and of the latest one that joined it.
     Column("first_attempt", SmallInteger, nullable=False),
@@ -136,7 +136,7 @@ completion_requests = Table(
     Index("completion_requests_expires_at_idx", "expires_at"),
 )
 
-# Keys to the details of single tool calls, for clients without other credentials; each expires.
+# Tokens that give the details of single tool calls to clients without other credentials, until they expire.
 detail_tokens = Table(
     "detail_tokens",
     metadata,
@@ -149,7 +149,7 @@ detail_tokens = Table(
     Index("detail_tokens_expires_at_idx", "expires_at"),
 )
 
-# The usage of a limit in one of its windows. `key` says whose usage it is: a run's or user's id, or a key's hash.
+# The usage of a limit in one of its windows. `key` is the subject of the limit: a run's or user's id, or a key's hash.
 budgets = Table(
     "budgets",
     metadata,

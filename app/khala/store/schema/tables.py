@@ -1,4 +1,4 @@
-"""All tables, in one metadata. The migrations make the same schema; a test compares them."""
+"""All tables, in one metadata. The migrations create the same schema. A test compares both."""
 
 from khala.store.schema.account_tables import api_tokens, audit, identities, oidc_logins, passwords, sessions, users
 from khala.store.schema.columns import metadata

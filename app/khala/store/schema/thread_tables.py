@@ -26,16 +26,16 @@ threads = Table(
     Column("anon_key_hash", LargeBinary),
     Column("title", Text),
     Column("visibility", Text, nullable=False, server_default="private"),
-    # Changes with every flush: no index may name it or `updated_at`, so that updates stay HOT.
+    # Changes with every flush. No index may include it or `updated_at`, so that updates stay HOT.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("meta_revision", BigInteger, nullable=False, server_default="0"),
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),
-    # A new one at every change of access: subscriptions that were authorised at an earlier one are checked again.
+    # Changes at every change of access. Subscriptions that were authorised at an earlier value are rechecked.
     Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     # The message that the next message follows by default.
     Column("active_leaf", Uuid),
     Column("tool_rules", JSONB),
-    # The user, or the author id of the key, who set the rules: they loosen nothing for other requesters' calls.
+    # The user, or the author id of the key, that set the rules. The rules loosen nothing for other requesters' calls.
     Column("tool_rules_by", Uuid),
     time_column("created_at"),
     time_column("updated_at"),
@@ -46,7 +46,7 @@ threads = Table(
     Index("threads_owner_id_idx", "owner_id"),
     Index("threads_unclaimed_idx", "created_at", "id", postgresql_where=text("owner_id IS NULL")),
     Index("threads_deleted_at_idx", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
-    # Room on each page for the next versions of its rows, which HOT needs.
+    # HOT updates need room on each page for the next versions of its rows.
     postgresql_with={"fillfactor": 70},
 )
 

@@ -20,8 +20,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.columns import metadata, time_column, user_id_column
 
-# The objects of the blob store, by the SHA-256 of their content. `touched_at` is when a transaction last referred to
-# the object or was about to.
+# The objects of the blob store, by the SHA-256 of their content. `touched_at` is the last time at which a transaction
+# referred to the object or was about to.
 objects = Table(
     "objects",
     metadata,
@@ -32,7 +32,7 @@ objects = Table(
     Index("objects_touched_at_idx", "touched_at"),
 )
 
-# References of threads to objects: a blob is readable for everybody who may read its thread.
+# References of threads to objects. All callers who may read a thread may read its blobs.
 blobs = Table(
     "blobs",
     metadata,
@@ -55,7 +55,7 @@ blobs = Table(
     Index("blobs_waiting_idx", "author_id", postgresql_where=text("NOT attached")),
 )
 
-# The files of a workspace: a user's, or that of a guest's thread. Paths are only names: no file system has them.
+# The files of a workspace: a user's, or that of a guest's thread. Paths are only names, not those of a file system.
 files = Table(
     "files",
     metadata,

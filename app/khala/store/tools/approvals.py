@@ -1,6 +1,6 @@
-"""Approvals: tool calls that wait for a person's decision. The first decision stands.
+"""Approvals: tool calls that wait for a person's decision. The first decision is final.
 
-Approvals change under the thread's row lock, as the status of a run does: so a run that blocks and releases its
+Approvals change under the thread's row lock, as the status of a run does. So a run that blocks and is released by its
 executor can't miss a decision.
 """
 
@@ -172,7 +172,7 @@ async def _store_decision(
 
 
 async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> bool:
-    """Whether the caller requested the run, by account or key, and may still write by that credential alone."""
+    """Whether the caller requested the run, by account or key, and may still write with only that credential."""
     requester = as_requester(caller, run["user_id"], run["asker_key_id"])
     if requester is None:
         return False
@@ -221,7 +221,7 @@ async def of_runs(driver: Driver, thread_ids: Mapping[UUID, UUID]) -> dict[UUID,
 
 @retried
 async def expire(db: Database) -> int:
-    """Expire the approvals whose time is up, which denies them. Returns how many there were."""
+    """Expire the approvals whose time is up, which denies the calls. Returns their number."""
     async with db.driver() as driver, driver.transaction(isolation="read_committed"):
         due = [row["id"] for row in await driver.fetch(EXPIRED, MAX_EXPIRED_THREADS)]
         if not due:

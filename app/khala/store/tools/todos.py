@@ -1,4 +1,4 @@
-"""Todos of agents and the people they work for. Each has a number, unique for its owner."""
+"""Todos of users and of the agents that work for them. Each has a number, which is unique for its owner."""
 
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
 MAX_OPEN_TODOS = 500
-"""Open todos of one owner. As many of the latest completed ones are kept."""
+"""Open todos of one owner. The same number of the latest completed todos is kept."""
 MAX_TODO_CHARACTERS = 2000
 """Characters of one todo."""
 
@@ -39,7 +39,7 @@ class Todo(WireStruct, frozen=True, kw_only=True):
 
 @retried
 async def add(db: Database, owner_id: UUID, text: str, *, key: str) -> int:
-    """Add a todo; returns its number. The same key adds nothing. Raises `PayloadTooLarge` if there are too many."""
+    """Add a todo and return its number. The same key adds no second todo. Raises `PayloadTooLarge` at the limit."""
     async with workspace_owners.changing(db, owner_id) as driver:
         known: int | None = await driver.fetchval(
             "SELECT id FROM todos WHERE owner_id = $1 AND key = $2", owner_id, key
@@ -61,7 +61,7 @@ async def of_owner(driver: Driver, owner_id: UUID) -> list[Todo]:
 
 @retried
 async def complete(db: Database, owner_id: UUID, number: int) -> Todo:
-    """Complete the todo. A completed one stays so. Raises `NotFound`."""
+    """Complete the todo. Repeating the call changes nothing. Raises `NotFound`."""
     query = """
         UPDATE todos SET completed_at = coalesce(completed_at, now()) WHERE owner_id = $1 AND id = $2 RETURNING text
     """

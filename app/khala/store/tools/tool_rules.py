@@ -33,7 +33,8 @@ RULES = """
 class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for a user in a thread.
 
-    `foreign`: the thread or its rules belong to somebody else, so they can't allow what the user's own rules don't.
+    With `foreign`, the thread or its rules belong to another user, so they can't allow calls that the user's own rules
+    don't allow.
     """
 
     user: tuple[ToolRule, ...] = ()

@@ -1,4 +1,4 @@
-"""Tools that agents wrote for users: stored, and offered once their user has approved them."""
+"""Tools that agents wrote for users. A tool is offered after its user has approved it."""
 
 import hashlib
 from datetime import datetime
@@ -52,7 +52,7 @@ async def add(db: Database, user_id: UUID, definition: UserToolDefinition, code:
     """Add a tool, which waits for its user's approval. Raises `Conflict` if the name is taken or there are too many."""
     row = msgspec.structs.asdict(definition) | {"permissions": list(definition.permissions)}
     async with db.transaction() as connection:
-        # The user's lock: of two concurrent calls, the second sees the first one's tool.
+        # With the user's lock, the second of two concurrent calls sees the tool of the first one.
         await connection.execute(select(func.now()))
         await thread_lists.lock_user(await driver_of(connection), user_id)
         many = select(func.count()).where(user_tools.c.user_id == user_id)
@@ -81,7 +81,7 @@ async def approved(driver: Driver, user_id: UUID) -> list[UserToolDefinition]:
 
 
 async def code(driver: Driver, user_id: UUID, definition: UserToolDefinition) -> str:
-    """The code of an approved tool. Raises `NotFound` if it is gone, or differs from this definition."""
+    """The code of an approved tool. Raises `NotFound` if the tool was deleted, or differs from this definition."""
     query = "SELECT * FROM user_tools WHERE user_id = $1 AND name = $2 AND state = 'approved'"
     row = await driver.fetchrow(query, user_id, definition.name)
     if row is None or UserToolDefinition(**_fields(row)) != definition:
@@ -91,7 +91,7 @@ async def code(driver: Driver, user_id: UUID, definition: UserToolDefinition) ->
 
 @retried
 async def decide(db: Database, user_id: UUID, name: str, *, approve: bool, digest: str | None) -> UserTool:
-    """Approve or reject the tool, for good.
+    """Approve or reject the tool. The decision is final.
 
     Raises `NotFound`, `Conflict` if the tool has another digest, and `AlreadyDecided` after the opposite decision.
     """

@@ -1,4 +1,4 @@
-"""Workspace files: rows by owner and path. The files of the machine itself are out of reach."""
+"""Workspace files: rows by owner and path. They are independent of the file system of the machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
@@ -64,7 +64,7 @@ async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
 
 
 async def contents(driver: Driver, owner_id: UUID, paths: Sequence[str]) -> dict[str, bytes]:
-    """The contents of those of these files that exist."""
+    """The contents of these files, by path. Missing files are left out."""
     query = "SELECT path, content FROM files WHERE owner_id = $1 AND path = ANY ($2::text[])"
     return {row["path"]: row["content"] for row in await driver.fetch(query, owner_id, paths)}
 
@@ -82,7 +82,7 @@ async def write(db: Database, owner_id: UUID, path: str, content: bytes) -> None
 
 @retried
 async def change(db: Database, owner_id: UUID, path: str, edit: Callable[[bytes], bytes]) -> None:
-    """Edit the file, with exclusive access. Raises as `read` and `write` do, and what `edit` raises."""
+    """Edit the file, with exclusive access. Raises the errors of `read`, `write` and `edit`."""
     async with workspace_owners.changing(db, owner_id) as driver:
         await _put(driver, owner_id, path, edit(await read(driver, owner_id, path)))
 
@@ -125,7 +125,7 @@ class WorkspaceMove(msgspec.Struct, frozen=True):
 
 
 async def move_all(driver: Driver, before: UUID, after: UUID, folder: str) -> None:
-    """Move all files to another owner. A file whose path is taken there goes into this folder.
+    """Move all files to another owner. A file whose path is taken there is moved into this folder.
 
     The limits of one owner do not apply to moved files.
     """
@@ -170,7 +170,7 @@ class _Names:
         return path in self._files or path in self._folders or not self._files.isdisjoint(folders(path))
 
     def free(self, path: str) -> str:
-        """The path, with underscores after its first folder until it is free."""
+        """The path, with as many underscores after its first folder as it needs to be free."""
         folder, _, rest = path.partition("/")
         while self.taken(f"{folder}/{rest}"):
             folder += "_"

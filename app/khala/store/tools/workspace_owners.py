@@ -1,8 +1,8 @@
-"""Owners of files and todos: a user, or a guest's thread. One transaction at a time changes an owner's things.
+"""Owners of files and todos: a user, or a guest's thread. One transaction at a time changes an owner's workspace.
 
 Lock order: first a shared lock on the owner's gate, before all row locks. A deletion closes the gate (an exclusive
 lock): it waits for current changes, but not for later ones. Then, after the locks of threads and users, a key-share
-lock on the owner's row, so that things can't outlive their owner. Last, a lock on the owner's things.
+lock on the owner's row, so that the workspace can't outlive its owner. Last, a lock on the workspace.
 """
 
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ SHARED = (
 
 @asynccontextmanager
 async def changing(db: Database, owner_id: UUID) -> AsyncIterator[Driver]:
-    """A transaction with exclusive access to the owner's things. Raises `NotFound` if the owner is gone."""
+    """A transaction with exclusive access to the owner's workspace. Raises `NotFound` if the owner was deleted."""
     async with db.driver() as driver, driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))", _gate(owner_id))
         for query in SHARED:
@@ -36,12 +36,12 @@ async def changing(db: Database, owner_id: UUID) -> AsyncIterator[Driver]:
 
 
 async def lock(driver: Driver, owner_id: UUID) -> None:
-    """Lock the owner's things until the transaction ends."""
+    """Lock the owner's workspace until the transaction ends."""
     await driver.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"owner {owner_id}")
 
 
 async def close_gate(connection: AsyncConnection, owner_id: UUID) -> None:
-    """Keep new changes of the owner's things out until the transaction ends. This is its first lock."""
+    """Block new changes of the owner's workspace until the transaction ends. It must be its first lock."""
     closed = text("SELECT pg_advisory_xact_lock(hashtextextended(:gate, 0))")
     await connection.execute(closed, {"gate": _gate(owner_id)})
 
