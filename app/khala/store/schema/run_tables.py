@@ -55,6 +55,12 @@ runs = Table(
     Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),
     Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
+    Index(
+        "runs_active_thread_id_idx",
+        "thread_id",
+        "position",
+        postgresql_where=text("status IN ('queued', 'running', 'blocked')"),
+    ),
 )
 
 message_parts = Table(

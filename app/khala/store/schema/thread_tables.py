@@ -39,13 +39,27 @@ threads = Table(
     Column("tool_rules_by", Uuid),
     time_column("created_at"),
     time_column("updated_at"),
-    # A deleted thread is closed at once; its contents are purged later, and the row last.
+    # A deleted thread is closed at once; its contents are purged later (`purged_at`), and the row last.
     time_column("deleted_at", nullable=True),
+    time_column("purged_at", nullable=True),
     CheckConstraint("visibility IN ('private', 'link', 'public')", name="visibility"),
     Index("threads_anon_key_hash_idx", "anon_key_hash", "created_at", "id"),
     Index("threads_owner_id_idx", "owner_id"),
     Index("threads_unclaimed_idx", "created_at", "id", postgresql_where=text("owner_id IS NULL")),
     Index("threads_deleted_at_idx", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
+    Index(
+        "threads_unpurged_idx",
+        "deleted_at",
+        postgresql_where=text("deleted_at IS NOT NULL AND purged_at IS NULL"),
+    ),
+    # The order of the pages of a thread list.
+    Index(
+        "threads_owner_id_created_at_idx",
+        "owner_id",
+        "created_at",
+        "id",
+        postgresql_where=text("deleted_at IS NULL"),
+    ),
     # HOT updates need room on each page for the next versions of its rows.
     postgresql_with={"fillfactor": 70},
 )
@@ -99,6 +113,7 @@ listings = Table(
     time_column("changed_at"),
     Index("listings_user_id_revision_idx", "user_id", "revision"),
     Index("listings_thread_id_idx", "thread_id"),
+    Index("listings_gone_idx", "changed_at", postgresql_where=text("gone")),
 )
 
 # Processes that report presence. Unlogged: after a crash of the database they report again.
