@@ -115,8 +115,8 @@ MUTANTS = (
     Mutant(
         name="a-blocked-run-lets-the-next-one-pass",
         file="app/khala/store/runs/run_queue.py",
-        old=("                AND earlier.status IN ('queued', 'running', 'blocked'))\n    ), admitted"),
-        new=("                AND earlier.status IN ('queued', 'running'))\n    ), admitted"),
+        old="FROM runs WHERE status IN ('queued', 'running', 'blocked')\n    ), placed",
+        new="FROM runs WHERE status IN ('queued', 'running')\n    ), placed",
         tests=(
             "tests/integration/test_leases.py::test_a_send_that_waits_is_not_claimed_while_the_run_before_it_awaits_approval",
         ),
@@ -185,8 +185,8 @@ MUTANTS = (
     Mutant(
         name="an-executor-claims-its-own-run",
         file="app/khala/store/runs/run_queue.py",
-        old="          AND id <> ALL($4::uuid[])\n",
-        new="          AND $4::uuid[] IS NOT NULL\n",
+        old="AND turn = 1 AND id <> ALL($4::uuid[])\n",
+        new="AND turn = 1 AND $4::uuid[] IS NOT NULL\n",
         tests=("tests/integration/test_runs.py::test_an_executor_does_not_claim_a_run_that_it_executes_already",),
         why="An executor with a late heartbeat would execute a run twice.",
     ),
@@ -233,7 +233,7 @@ MUTANTS = (
     Mutant(
         name="busy-owners-come-first",
         file="app/khala/store/runs/run_queue.py",
-        old="(PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place",
+        old="(PARTITION BY fairness_key ORDER BY id) + leases AS place",
         new="(PARTITION BY fairness_key ORDER BY id) AS place",
         tests=("tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",),
         why="An owner of all slots would get the next one, too.",

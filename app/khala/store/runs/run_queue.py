@@ -55,37 +55,40 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CLAIM = """
-    WITH active AS (
-        SELECT fairness_key, count(*) AS n FROM runs
-        WHERE status = 'running' AND lease_expires_at > now() GROUP BY fairness_key
+    WITH active AS MATERIALIZED (
+        SELECT id, thread_id, position, fairness_key, user_id IS NULL AS guest,
+               status = 'queued' OR coalesce(lease_expires_at < now(), false) AS waiting,
+               status = 'running' AND lease_expires_at > now() AS leased,
+               lost + (status = 'running')::int >= $6 AS isolated
+        FROM runs WHERE status IN ('queued', 'running', 'blocked')
+    ), placed AS (
+        SELECT *, rank() OVER (PARTITION BY thread_id ORDER BY position) AS turn,
+               count(*) FILTER (WHERE leased) OVER (PARTITION BY fairness_key) AS leases
+        FROM active
     ), ranked AS (
-        SELECT id, user_id IS NULL AS guest, lost + (status = 'running')::int >= $6 AS isolated,
-               row_number() OVER (PARTITION BY fairness_key ORDER BY id) + coalesce(active.n, 0) AS place
-        FROM runs AS waiting LEFT JOIN active USING (fairness_key)
-        WHERE (status = 'queued' OR (status = 'running' AND lease_expires_at < now()))
-          AND id <> ALL($4::uuid[])
-          AND NOT EXISTS (
-              SELECT FROM runs AS earlier
-              WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
-                AND earlier.status IN ('queued', 'running', 'blocked'))
+        SELECT id, guest, isolated, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + leases AS place
+        FROM placed WHERE waiting AND turn = 1 AND id <> ALL($4::uuid[])
     ), admitted AS (
         SELECT id, place FROM (
             SELECT *, row_number() OVER (PARTITION BY isolated, guest ORDER BY place, id) AS number,
                    row_number() OVER (PARTITION BY isolated ORDER BY place, id) AS of_isolated
             FROM ranked
         ) AS numbered WHERE CASE WHEN isolated THEN of_isolated <= $7 ELSE NOT guest OR number <= $5 END
-    ), picked AS (
-        SELECT runs.id, runs.status AS was
-        FROM admitted JOIN runs USING (id) JOIN threads ON threads.id = runs.thread_id
-        WHERE runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now())
-        ORDER BY place, runs.id LIMIT $1
-        FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
+    ), picked AS MATERIALIZED (
+        SELECT locked.* FROM (SELECT id FROM admitted ORDER BY place, id) AS next CROSS JOIN LATERAL (
+            SELECT runs.id, runs.status AS was FROM runs JOIN threads ON threads.id = runs.thread_id
+            WHERE runs.id = next.id
+              AND (runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now()))
+            FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
+        ) AS locked LIMIT $1
     )
     UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
            lost = lost + (picked.was = 'running')::int, lease_expires_at = clock_timestamp() + make_interval(secs => $3)
     FROM picked WHERE runs.id = picked.id
     RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
 """
+"""Reads the active runs once, so that the cost grows with their number and no faster. `picked` locks run after run in
+order until it has enough: a query with its own row locks is executed for each row of `next`."""
 
 NEXT_SEQS = """
     SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,
@@ -263,14 +266,15 @@ QUEUE_STATUS = """
            count(*) FILTER (WHERE status = 'running') AS running,
            count(*) FILTER (WHERE status = 'blocked') AS blocked,
            coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (
-               WHERE status = 'queued' AND epoch = 0 AND NOT EXISTS (
-                   SELECT FROM runs AS earlier
-                   WHERE earlier.thread_id = waiting.thread_id AND earlier.position < waiting.position
-                     AND earlier.status IN ('queued', 'running', 'blocked'))
+               WHERE status = 'queued' AND epoch = 0 AND turn = 1
            )), 0)::float AS oldest,
            coalesce(extract(epoch FROM clock_timestamp() - min(lease_expires_at) FILTER (WHERE status = 'running'))
                     + $1, 0)::float AS lease_age
-    FROM runs AS waiting WHERE status IN ('queued', 'running', 'blocked')
+    FROM (
+        SELECT status, epoch, created_at, lease_expires_at,
+               rank() OVER (PARTITION BY thread_id ORDER BY position) AS turn
+        FROM runs WHERE status IN ('queued', 'running', 'blocked')
+    ) AS active
 """
 
 
