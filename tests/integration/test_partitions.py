@@ -10,6 +10,8 @@ import pytest
 
 from khala.domain.fold import TextBlock
 from khala.operations.partitions import FOLDER
+from khala.store.operations import retention
+from khala.store.operations.retention import RetentionPolicy
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
@@ -76,6 +78,27 @@ async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced
         )
     await threads.reset(db, lease.thread_id, CALLER, welcome="")
     assert [row[0] for row in await fetch(db, ALL)] == [other.run_id]
+
+
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_a_purge_spares_rows_of_other_threads_at_the_same_place_of_another_partition(
+    db: Database, database_url: str, script: str
+) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
+    await write(db, *(batch(lease, 0, "Some text.") for lease in leases))
+    await split(database_url, script)
+    if script == BY_MONTH:
+        # A run of another year: its part is the first row of its partition, as the others' first one is of theirs.
+        old = UUID("01800000-0000-7000-8000-000000000000")
+        await fetch(db, "UPDATE message_parts SET run_id = $1 WHERE run_id = $2", old, leases[1].run_id)
+    places = await fetch(db, "SELECT ctid::text FROM message_parts")
+    assert len(set(places)) < len(places), "several rows have the same ctid"
+    for lease in leases[:4]:
+        await threads.remove(db, lease.thread_id, CALLER)
+    done = await retention.purge(db, RetentionPolicy(idle=timedelta(0)))
+    assert done["message_parts"] == 4
+    left = await fetch(db, "SELECT thread_id FROM message_parts")
+    assert {thread_id for (thread_id,) in left} == {lease.thread_id for lease in leases[4:]}
 
 
 async def folded_content(db: Database, thread_id: UUID) -> Any:

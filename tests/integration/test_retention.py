@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -121,12 +122,16 @@ async def test_a_batch_has_a_maximum_of_rows(db: Database, monkeypatch: pytest.M
     gone = await new_thread(db)
     await fill(db, gone, 25)
     await threads.remove(db, gone, CALLER)
-    for table in ("message_parts", "receipts"):
-        counts = [await retention._batch(db, table, WEEK) for _ in range(4)]
-        assert counts == [10, 10, 5, 0]
+    purge_contents = partial(retention._purge_threads, retention.UNPURGED)
+    batches = [await retention._batch(db, purge_contents) for _ in range(6)]
+    assert [sum(batch.values()) for batch in batches] == [10, 10, 10, 10, 10, 0]
+    assert sum(batch.get("receipts", 0) for batch in batches) == 25
+    monkeypatch.setattr(retention, "MAX_BATCH_THREADS", 1)
     for _ in range(3):
         await idle_thread(db)
-    assert [await retention._batch(db, "idle threads", WEEK) for _ in range(4)] == [1, 1, 1, 0]
+    close_idle = partial(retention._close_idle, WEEK)
+    closed = [await retention._batch(db, close_idle) for _ in range(4)]
+    assert [batch.get("idle threads", 0) for batch in closed] == [1, 1, 1, 0]
 
 
 async def test_a_purge_takes_as_many_batches_as_it_needs(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +183,10 @@ async def test_a_deleted_threads_row_is_purged_after_a_day_and_not_before(db: Da
 
 
 @pytest.mark.parametrize("table", ["message_parts", "messages", "receipts"])
-async def test_a_deleted_threads_row_is_purged_after_its_contents(db: Database, table: str) -> None:
+async def test_a_deleted_threads_row_is_purged_after_its_contents(
+    db: Database, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 1)
     gone = await new_thread(db, welcome="Hello.")
     await fill(db, gone, 1)
     await threads.remove(db, gone, CALLER)
@@ -186,9 +194,25 @@ async def test_a_deleted_threads_row_is_purged_after_its_contents(db: Database, 
     async with db.driver() as driver:
         for other in {"message_parts", "messages", "receipts"} - {table}:
             await driver.execute(f"DELETE FROM {other} WHERE thread_id = $1", gone)
-    # as when this process purges threads while another one still purges their contents
-    assert await retention._batch(db, "threads", WEEK) == 0
-    assert await count(db, table, gone) == 1
+    # A row that was added after the purge of the contents.
+    async with db.driver() as driver:
+        await driver.execute(retention.MARK_PURGED, [gone])
+    deleted = [await retention._batch(db, partial(retention._purge_threads, retention.OUTDATED)) for _ in range(2)]
+    assert [batch.get("threads", 0) for batch in deleted] == [0, 1], "the row goes last"
+    assert await count(db, table, gone) == 0
+
+
+async def test_a_purge_reads_the_contents_of_purged_threads_no_more(db: Database) -> None:
+    gone = await new_thread(db, welcome="Hello.")
+    await threads.remove(db, gone, CALLER)
+    assert (await purge(db, WEEK))["messages"] == 1
+    late = await new_thread(db, welcome="Hello.")
+    async with db.driver() as driver:
+        await driver.execute("UPDATE messages SET thread_id = $1 WHERE thread_id = $2", gone, late)
+    assert (await purge(db, WEEK))["messages"] == 0
+    await backdate(db, gone, "deleted_at", days=2)
+    done = await purge(db, WEEK)
+    assert (done["messages"], done["threads"]) == (1, 1), "what was added in between goes before the row"
 
 
 async def test_expired_rows_are_deleted_and_valid_ones_stay(db: Database) -> None:

@@ -2,25 +2,31 @@
 
 import asyncio
 import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from uuid import UUID
+from functools import partial
 
 import msgspec
 import structlog
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
-from khala.store.postgres.database import Database, Driver, driver_of
+from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
+from khala.store.postgres.rows import Record
 from khala.store.threads import threads
 
 log = structlog.get_logger()
 
 PURGE_INTERVAL_SECONDS = 60.0
 """Seconds between two purges, on average."""
-MAX_BATCH_ROWS = 1000
-"""Rows that one transaction deletes. A transaction closes a tenth as many threads."""
+MAX_BATCH_ROWS = 2000
+"""Rows that one transaction deletes."""
+MAX_BATCH_THREADS = 100
+"""Threads that one transaction closes, or whose contents it deletes."""
 MAX_BATCHES = 1000
 """Batches of one kind in one purge. Further rows wait for the next purge."""
 PURGE_LOCK_KEY = 0x6B68616C62
@@ -37,28 +43,39 @@ EXPIRED = """
       AND NOT EXISTS (SELECT FROM runs WHERE runs.thread_id = threads.id AND runs.status IN ('queued', 'running'))
 """
 """Expired threads, except those whose answer is being written."""
-DELETED = "(SELECT id FROM threads WHERE deleted_at IS NOT NULL)"
-SWEEPS = {
-    "message_parts": f"thread_id IN {DELETED}",
-    "messages": f"thread_id IN {DELETED}",
-    "receipts": f"thread_id IN {DELETED}",
-    "blobs": (
-        f"id IN (SELECT id FROM blobs WHERE thread_id IN {DELETED}"
-        " UNION ALL SELECT id FROM blobs WHERE expires_at < now())"
-    ),
+CONTENTS = {
+    "message_parts": "thread_id",
+    "messages": "thread_id",
+    "receipts": "thread_id",
+    "blobs": "thread_id",
     # The workspaces of guests, which belong to a thread.
-    "files": f"owner_id IN {DELETED}",
-    "todos": f"owner_id IN {DELETED}",
-    # Kept for a day, so that the id is not created anew while a client still shows the old thread.
-    "threads": (
-        "deleted_at < now() - interval '1 day'"
-        " AND NOT EXISTS (SELECT FROM message_parts WHERE message_parts.thread_id = threads.id)"
-        " AND NOT EXISTS (SELECT FROM messages WHERE messages.thread_id = threads.id)"
-        " AND NOT EXISTS (SELECT FROM receipts WHERE receipts.thread_id = threads.id)"
-        " AND NOT EXISTS (SELECT FROM blobs WHERE blobs.thread_id = threads.id)"
-        " AND NOT EXISTS (SELECT FROM files WHERE files.owner_id = threads.id)"
-        " AND NOT EXISTS (SELECT FROM todos WHERE todos.owner_id = threads.id)"
-    ),
+    "files": "owner_id",
+    "todos": "owner_id",
+}
+"""The tables that hold a deleted thread's contents, and their column with the thread's id."""
+UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
+"""The deleted threads that may still have contents."""
+OUTDATED = "deleted_at < now() - interval '1 day'"
+"""The deleted threads whose row is deleted, too. Before, no thread gets their id, because clients may still show the
+old one."""
+DELETE_CONTENTS = """
+    DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+        SELECT entry.ctid FROM unnest($1::uuid[]) AS deleted (thread_id) CROSS JOIN LATERAL (
+            SELECT ctid FROM {table} WHERE {column} = deleted.thread_id LIMIT $2
+        ) AS entry LIMIT $2
+    )) AND {column} = ANY ($1::uuid[])
+"""
+"""Reads no more rows than it deletes. In a partitioned table, rows of other partitions have the same `ctid`: the last
+condition spares those of other threads."""
+COUNT_CONTENTS = """
+    SELECT coalesce(sum(contents.entries), 0)::bigint FROM threads CROSS JOIN LATERAL (
+        SELECT count(*) AS entries FROM {table} WHERE {column} = threads.id
+    ) AS contents WHERE {unpurged}
+"""
+MARK_PURGED = "UPDATE threads SET purged_at = clock_timestamp() WHERE id = ANY ($1::uuid[])"
+DELETE_THREADS = "DELETE FROM threads WHERE id = ANY ($1::uuid[])"
+SWEEPS = {
+    "blobs": "expires_at < now()",
     "listings": "gone AND changed_at < now() - interval '7 days'",
     "invitations": f"declined_at < now() - interval '{DECLINE_DURATION.days} days'",
     "sessions": "expires_at < now()",
@@ -72,7 +89,10 @@ SWEEPS = {
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
     "audit": "created_at < now() - interval '365 days'",
 }
-"""The rows to delete of each table, in an order that leaves no reference to a deleted row."""
+"""The expired rows of each table."""
+
+KINDS = ("idle threads", "expired threads", *CONTENTS, "threads", *(table for table in SWEEPS if table not in CONTENTS))
+"""What a purge counts: closed threads, and deleted rows by table."""
 
 DELETE_GONE_ENTRIES = f"""
     WITH chosen AS MATERIALIZED (
@@ -99,59 +119,110 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """The number of rows to delete, by kind. `idle threads` and `expired threads` are still to be closed."""
+    due = dict.fromkeys(KINDS, 0)
     async with db.driver() as driver:
-        due = {"idle threads": 0, "expired threads": 0}
         due["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
         if policy.idle:
             due["idle threads"] = await driver.fetchval(f"SELECT count(*) FROM ({IDLE}) AS idle", policy.idle)
+        for table, column in CONTENTS.items():
+            query = COUNT_CONTENTS.format(table=table, column=column, unpurged=UNPURGED)
+            due[table] += await driver.fetchval(query)
+        due["threads"] = await driver.fetchval(f"SELECT count(*) FROM threads WHERE {OUTDATED}")
         for table, condition in SWEEPS.items():
-            due[table] = await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
+            due[table] += await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
     return due
 
 
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """Delete all rows that are due. Returns their number by kind, which is zero while another process is purging."""
-    deleted: dict[str, int] = {"idle threads": 0, "expired threads": 0} | dict.fromkeys(SWEEPS, 0)
-    for kind in deleted:
+    total: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
+    for step in _steps(policy):
         for _ in range(MAX_BATCHES):
-            count = await _batch(db, kind, policy)
-            deleted[kind] += count
-            if not count:
+            deleted = await _batch(db, step)
+            total.update(deleted)
+            if not deleted:
                 break
             await asyncio.sleep(0)
-    return deleted
+    return dict(total)
+
+
+Step = Callable[[AsyncConnection], Awaitable[Mapping[str, int]]]
+"""Does one batch of one kind within a transaction. Returns the number of rows by kind; nothing when nothing is due."""
+
+
+def _steps(policy: RetentionPolicy) -> Iterator[Step]:
+    """All kinds of batches, in an order that leaves no reference to a deleted row."""
+    if policy.idle:
+        yield partial(_close_idle, policy)
+    yield _close_expired
+    yield partial(_purge_threads, UNPURGED)
+    yield partial(_purge_threads, OUTDATED)
+    for table in SWEEPS:
+        yield partial(_sweep, table)
 
 
 @retried
-async def _batch(db: Database, kind: str, policy: RetentionPolicy) -> int:
+async def _batch(db: Database, step: Step) -> Mapping[str, int]:
     async with db.transaction() as connection:
         got = await connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": PURGE_LOCK_KEY})
-        if not got.scalar_one():
-            return 0
-        driver = await driver_of(connection)
-        if kind in ("idle threads", "expired threads"):
-            ended = await (_idle(driver, policy) if kind == "idle threads" else _expired(driver))
-            if ended:
-                await threads.close(connection, ended)
-            return len(ended)
-        if kind == "listings":
-            return int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
-        # Locked rows are left for the next purge, which never waits.
-        chosen = f"SELECT ctid FROM {kind} WHERE {SWEEPS[kind]} LIMIT $1 FOR UPDATE SKIP LOCKED"
-        status = await driver.execute(f"DELETE FROM {kind} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
-        return int(status.rpartition(" ")[2])
+        return await step(connection) if got.scalar_one() else {}
 
 
-async def _idle(driver: Driver, policy: RetentionPolicy) -> list[UUID]:
-    if not policy.idle:
-        return []
+async def _close_idle(policy: RetentionPolicy, connection: AsyncConnection) -> Mapping[str, int]:
     query = f"{IDLE} ORDER BY created_at, id LIMIT $2 FOR UPDATE SKIP LOCKED"
-    return [row["id"] for row in await driver.fetch(query, policy.idle, MAX_BATCH_ROWS // 10)]
+    found = await (await driver_of(connection)).fetch(query, policy.idle, MAX_BATCH_THREADS)
+    return await _close(connection, "idle threads", found)
 
 
-async def _expired(driver: Driver) -> list[UUID]:
+async def _close_expired(connection: AsyncConnection) -> Mapping[str, int]:
     query = f"{EXPIRED} ORDER BY threads.id LIMIT $1 FOR UPDATE OF threads SKIP LOCKED"
-    return [row["id"] for row in await driver.fetch(query, MAX_BATCH_ROWS // 10)]
+    found = await (await driver_of(connection)).fetch(query, MAX_BATCH_THREADS)
+    return await _close(connection, "expired threads", found)
+
+
+async def _close(connection: AsyncConnection, kind: str, found: Sequence[Record]) -> Mapping[str, int]:
+    if not found:
+        return {}
+    await threads.close(connection, [row["id"] for row in found])
+    return {kind: len(found)}
+
+
+async def _purge_threads(which: str, connection: AsyncConnection) -> Mapping[str, int]:
+    """Delete contents of some deleted threads. Once they have none, mark them, or delete the rows of outdated ones.
+
+    Contents are deleted again before the row: no foreign key would tell of rows that were added in between.
+    """
+    driver = await driver_of(connection)
+    query = f"SELECT id FROM threads WHERE {which} ORDER BY deleted_at LIMIT $1 FOR UPDATE SKIP LOCKED"
+    thread_ids = [row["id"] for row in await driver.fetch(query, MAX_BATCH_THREADS)]
+    if not thread_ids:
+        return {}
+    deleted: dict[str, int] = {}
+    for table, column in CONTENTS.items():
+        room = MAX_BATCH_ROWS - sum(deleted.values())
+        status = await driver.execute(DELETE_CONTENTS.format(table=table, column=column), thread_ids, room)
+        deleted[table] = _affected(status)
+    if sum(deleted.values()) < MAX_BATCH_ROWS:
+        status = await driver.execute(MARK_PURGED if which == UNPURGED else DELETE_THREADS, thread_ids)
+        deleted["threads"] = _affected(status) if which == OUTDATED else 0
+    return deleted
+
+
+async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
+    """Delete expired rows. Locked rows are left for the next purge, which never waits."""
+    driver = await driver_of(connection)
+    if table == "listings":
+        count = int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
+    else:
+        chosen = f"SELECT ctid FROM {table} WHERE {SWEEPS[table]} LIMIT $1 FOR UPDATE SKIP LOCKED"
+        status = await driver.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
+        count = _affected(status)
+    return {table: count} if count else {}
+
+
+def _affected(status: str) -> int:
+    """The number of rows that a statement has changed, from its command tag."""
+    return int(status.rpartition(" ")[2])
 
 
 class RetentionLoop:
