@@ -1,6 +1,7 @@
 """The export of everything that a user owns, as JSON lines, one thread at a time."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -15,9 +16,15 @@ from khala.store.tools import todos, user_tools, workspace_files
 PAGE_ROWS = 500
 """Rows in memory at once. No transaction stays open while a slow client reads them."""
 
-THREADS = "SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND id > $2 ORDER BY id LIMIT 1"
+NEXT_THREAD = """
+    SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND (created_at, id) > ($2, $3)
+    ORDER BY created_at, id LIMIT 1
+"""
 MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"
-RUNS = f"SELECT * FROM runs WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"
+RUN_IDS = "SELECT id FROM runs WHERE thread_id = $1 ORDER BY position, id"
+"""The ids of all runs of a thread: they are small, and no index has the runs of a thread in their order."""
+RUNS = "SELECT * FROM runs WHERE id = ANY($1::uuid[]) AND thread_id IS NOT DISTINCT FROM $2 ORDER BY position, id"
+FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
 class ExportedFile(WireStruct, frozen=True, kw_only=True):
@@ -32,15 +39,15 @@ async def export_lines(db: Database, user: User) -> AsyncIterator[bytes]:
     yield _line("user", user)
     async for line in _workspace(db, user.id):
         yield line
-    last = UUID(int=0)
-    while thread := await _first(db, THREADS, user.id, last):
-        last = thread["id"]
+    last: tuple[datetime, UUID] = (FIRST_MOMENT, UUID(int=0))
+    while thread := await _first(db, NEXT_THREAD, user.id, *last):
+        last = thread["created_at"], thread["id"]
         yield _line("thread", rows.thread(thread))
-        async for message in _paged(db, MESSAGES, last):
+        async for message in _messages(db, thread["id"]):
             yield _line("message", rows.message(message))
-        async for run in _paged(db, RUNS, last):
+        async for run in _runs(db, thread["id"]):
             yield _line("run", rows.run(run))
-            async for line in _of_run(db, last, run["id"]):
+            async for line in _of_run(db, thread["id"], run["id"]):
                 yield line
 
 
@@ -80,14 +87,24 @@ async def _first(db: Database, query: str, *values: object) -> rows.Record | Non
         return row
 
 
-async def _paged(db: Database, query: str, thread_id: UUID) -> AsyncIterator[rows.Record]:
+async def _messages(db: Database, thread_id: UUID) -> AsyncIterator[rows.Record]:
     position, more = -1, True
     while more:
         async with db.driver() as driver:
-            page = await driver.fetch(query, thread_id, position)
+            page = await driver.fetch(MESSAGES, thread_id, position)
         for row in page:
             yield row
         more, position = len(page) == PAGE_ROWS, page[-1]["position"] if page else position
+
+
+async def _runs(db: Database, thread_id: UUID) -> AsyncIterator[rows.Record]:
+    async with db.driver() as driver:
+        run_ids = [row["id"] for row in await driver.fetch(RUN_IDS, thread_id)]
+    for start in range(0, len(run_ids), PAGE_ROWS):
+        async with db.driver() as driver:
+            page = await driver.fetch(RUNS, run_ids[start : start + PAGE_ROWS], thread_id)
+        for row in page:
+            yield row
 
 
 def _line(kind: str, data: msgspec.Struct) -> bytes:
