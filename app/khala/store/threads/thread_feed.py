@@ -25,6 +25,9 @@ MAX_PAGE_BYTES = 2 << 20
 MAX_DELTA_MESSAGES = 100
 """Messages in one delta, each possibly with its whole text; as many as in a snapshot."""
 
+MAX_POSITION = 2**31 - 1
+"""Above the position of every message."""
+
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
 CHANGES = f"""
@@ -37,8 +40,9 @@ CHANGES = f"""
     JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN LATERAL (
         SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
+          AND watched.after >= threads.reset_revision
         ORDER BY revision, run_id, seq LIMIT {MAX_DELTA_PARTS + 1}
-    ) AS part ON watched.after >= threads.reset_revision
+    ) AS part ON true
     ORDER BY part.revision, part.run_id, part.seq
 """
 """One row for each part of a thread, or one row without a part. `messages_changed` is rarely true."""
@@ -55,11 +59,11 @@ MESSAGES = f"""
     ) AS found ORDER BY position
 """
 
-PAGE = """
+PAGE = f"""
     WITH RECURSIVE newest AS (
         (
             SELECT id, position, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
-            WHERE thread_id = $1 AND ($2::int IS NULL OR position < $2) ORDER BY position DESC LIMIT 1
+            WHERE thread_id = $1 AND position < coalesce($2::int, {MAX_POSITION}) ORDER BY position DESC LIMIT 1
         )
         UNION ALL
         SELECT older.id, older.position, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
@@ -74,6 +78,8 @@ PAGE = """
 """
 """Reads message by message until a limit is reached, so that hardly more rows are read than returned. The size of a
 message is known only when it is read, because it is stored compressed.
+
+`coalesce` gives the position an upper bound that an index can use; `$2 IS NULL OR …` gives none.
 """
 
 
