@@ -96,7 +96,7 @@ class Runs:
         async with self._db.driver() as driver:
             for _ in range(count):
                 batches = [batch(lease, self._seq[lease.run_id], TEXT) for lease in self._leases[:size]]
-                written = await append(driver, batches, notify=notify)
+                written = (await append(driver, batches, notify=notify)).stored
                 assert set(written.values()) == {1}, "Each part is new."
                 for lease in self._leases[:size]:
                     self._seq[lease.run_id] += 1

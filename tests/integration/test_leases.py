@@ -53,9 +53,8 @@ async def request_approval(db: Database, lease: Lease) -> None:
         tool_call_id=CALL, tool="delete_file", args='{"path":"a"}', parameters="{}", digest="d" * 64, expires_at=ends
     )
     async with db.driver() as driver:
-        assert await append(driver, [Batch(lease=lease, parts=announced.parts, approvals=[request])]) == {
-            lease.run_id: 3
-        }
+        result = await append(driver, [Batch(lease=lease, parts=announced.parts, approvals=[request])])
+    assert result.stored == {lease.run_id: 3}
 
 
 async def status_of(db: Database, run_id: UUID) -> str:

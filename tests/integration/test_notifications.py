@@ -178,7 +178,7 @@ async def test_a_commit_of_more_runs_than_fit_into_a_notification_notifies_all(d
 
     async def write_all() -> None:
         async with db.driver() as driver:
-            written = await append(driver, [batch(lease, 0, "x") for lease in leases])
+            written = (await append(driver, [batch(lease, 0, "x") for lease in leases])).stored
         assert set(written.values()) == {1}
 
     await assert_notifies(db, write_all, (THREADS_CHANNEL, "*"))

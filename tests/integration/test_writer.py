@@ -115,6 +115,38 @@ async def test_a_commit_includes_buffers_that_are_due_soon_and_no_others(db: Dat
     assert first_part[1].created_at == other[1].created_at, "both were written in one transaction"
 
 
+async def test_a_locked_thread_delays_no_text_of_other_threads(db: Database) -> None:
+    locked, other = leases = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    lost: list[Lease] = []
+    async with writing(db, FlushPolicy(milliseconds=50)) as writer:
+        first, second = [writer.open(lease, on_lost=partial(lost.append, lease)) for lease in leases]
+        async with db.driver() as driver, driver.transaction():
+            await driver.execute("SELECT FROM threads WHERE id = $1 FOR UPDATE", locked.thread_id)
+            for word in ("one ", "two ", "three "):
+                first.append_text(word)
+                second.append_text(word)
+                await asyncio.sleep(0.1)
+            await until_stored(db, other, "one two three ")
+            await second.end("final", finish())
+            assert await stored(db, locked) == []
+        await first.end("final", finish())
+    assert "".join(await stored(db, locked)) == "one two three Finish"
+    assert lost == []
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
+
+
+async def test_an_append_to_a_locked_thread_stores_nothing_and_tells_it_from_a_lost_lease(db: Database) -> None:
+    locked, other, stale = leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    gone = Lease(run_id=stale.run_id, thread_id=stale.thread_id, message_id=stale.message_id, epoch=stale.epoch - 1)
+    batches = [batch(lease, 0, "text") for lease in (locked, other, gone)]
+    async with db.driver() as holder, holder.transaction():
+        await holder.execute("SELECT FROM threads WHERE id = $1 FOR UPDATE", locked.thread_id)
+        async with db.driver() as driver:
+            result = await parts.append(driver, batches)
+    assert (result.stored, result.busy) == ({other.run_id: 1}, {locked.run_id})
+    assert [await stored(db, lease) for lease in leases] == [[], ["text"], []]
+
+
 async def test_a_commit_includes_all_due_runs_and_a_bounded_number_of_others(db: Database) -> None:
     writer = Writer(db, FlushPolicy(milliseconds=2000))
     buffers = [writer.open(unstored_lease()) for _ in range(MAX_EARLY_RUNS + 5)]

@@ -1,5 +1,6 @@
 """Creates threads, runs and leases directly in the store, without a server."""
 
+import asyncio
 from uuid import UUID
 
 from khala.domain import ids
@@ -78,9 +79,17 @@ def ending(lease: Lease, first: int, content: Content) -> Batch:
 
 
 async def write(db: Database, *batches: Batch) -> dict[UUID, int]:
-    """Append batches, as the writer does."""
-    async with db.driver() as driver:
-        return await append(driver, batches)
+    """Append, as the writer does: a batch whose thread is locked is tried again. Returns, by run, the new parts."""
+    stored: dict[UUID, int] = {}
+    waiting = list(batches)
+    async with asyncio.timeout(30):
+        while waiting:
+            async with db.driver() as driver:
+                result = await append(driver, waiting)
+            stored |= result.stored
+            waiting = [batch for batch in waiting if batch.lease.run_id in result.busy]
+            await asyncio.sleep(0.01 if waiting else 0)
+    return stored
 
 
 def notice() -> Notice:

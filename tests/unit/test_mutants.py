@@ -106,9 +106,10 @@ def test_a_mutant_is_killed_or_survives_and_the_working_tree_is_unchanged(tree: 
 def test_a_mutant_that_hangs_counts_as_killed_and_a_broken_one_does_not(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.mutants.runner.MUTANT_SECONDS", 4.0)
-    monkeypatch.setattr("tests.mutants.workspace.STOP_SECONDS", 0.2)
-    hangs = check_mutant(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
+    with monkeypatch.context() as patched:
+        patched.setattr("tests.mutants.runner.MUTANT_SECONDS", 4.0)
+        patched.setattr("tests.mutants.workspace.STOP_SECONDS", 0.2)
+        hangs = check_mutant(workspace, mutant(new="max(number, 11)", test="test_what_ends_only_if_it_is_right"))
     assert (hangs.state, hangs.by) == ("timeout", "the tests did not end within 4 s")
     unfit = check_mutant(workspace, mutant(old="def limited", new="def unlimited"))
     assert unfit.state == "broken", "no test judged it"

@@ -77,6 +77,10 @@ FLUSH_RUNS = _histogram("flush_runs", "Runs in one commit of parts.", buckets=CO
 FLUSH_PARTS = _counter("flush_parts_total", "Parts committed.")
 FLUSH_BYTES = _counter("flush_bytes_total", "Bytes of the committed parts, as JSON.")
 FLUSHES_FAILED = _counter("flushes_failed_total", "Commits of parts that failed and are retried, or were refused.")
+FLUSHES_DELAYED = _counter(
+    "flushes_delayed_total",
+    "Batches of parts that a commit left out because their thread was locked.",
+)
 
 # The feed
 FEED_LAG = _histogram(

@@ -33,13 +33,29 @@ MUTANTS = (
     Mutant(
         name="a-repeated-append-bumps-the-revision",
         file="app/khala/store/runs/parts.py",
-        old=") IS NULL)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
-        new=") IS NULL OR true)\n        ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
+        old=") IS NULL)\n        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED\n    ) AS due WHERE",
+        new=") IS NULL OR true)\n        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED\n    ) AS due WHERE",
         tests=(
             "tests/laws/test_store.py::test_repeating_an_append_any_number_of_times_changes_nothing",
             "tests/integration/test_writer.py::test_an_append_says_how_many_parts_were_new",
         ),
         why="A retry after a lost commit would make a revision that nothing bears.",
+    ),
+    Mutant(
+        name="a-locked-thread-delays-all-text",
+        file="app/khala/store/runs/parts.py",
+        old="ORDER BY id FOR NO KEY UPDATE SKIP LOCKED\n    ) AS due WHERE",
+        new="ORDER BY id FOR NO KEY UPDATE\n    ) AS due WHERE",
+        tests=("tests/integration/test_writer.py::test_a_locked_thread_delays_no_text_of_other_threads",),
+        why="The text of all threads would wait for the lock of one.",
+    ),
+    Mutant(
+        name="a-run-of-a-locked-thread-is-lost",
+        file="app/khala/store/runs/parts.py",
+        old='busy = {row["run_id"] for row in left_out if not row["stored"]} - new.keys()',
+        new="busy: set[UUID] = set()",
+        tests=("tests/integration/test_writer.py::test_a_locked_thread_delays_no_text_of_other_threads",),
+        why="An executor would give up a run because its thread was locked for a moment.",
     ),
     Mutant(
         name="the-end-has-no-revision",
@@ -78,8 +94,8 @@ MUTANTS = (
     Mutant(
         name="a-zombies-batch-counts-as-written",
         file="app/khala/store/runs/parts.py",
-        old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    JOIN message_parts"),
-        new=("run.thread_id = lease.thread_id\n    JOIN message_parts"),
+        old=("run.thread_id = lease.thread_id AND run.epoch = lease.epoch\n    LEFT JOIN message_parts"),
+        new=("run.thread_id = lease.thread_id\n    LEFT JOIN message_parts"),
         tests=("tests/integration/test_writer.py::test_repeating_a_batch_after_a_take_over_reports_a_lost_lease",),
         why="An executor that was replaced would hold its run for its own.",
     ),

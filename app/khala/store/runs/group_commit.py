@@ -23,7 +23,7 @@ from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import Content
 from khala.domain.receipts import FIRST_HASH
-from khala.signals.metrics import FLUSHES_FAILED
+from khala.signals.metrics import FLUSHES_DELAYED, FLUSHES_FAILED
 from khala.store.postgres.database import (
     Database,
 )
@@ -33,7 +33,7 @@ from khala.store.postgres.notifications import (
 )
 from khala.store.runs.flush_telemetry import record_flush
 from khala.store.runs.leases import Lease
-from khala.store.runs.parts import Batch, append
+from khala.store.runs.parts import AppendResult, Batch, append
 from khala.store.runs.receipts import ReceiptChain
 from khala.store.runs.run_buffer import RunBuffer
 
@@ -54,6 +54,8 @@ MAX_PARTS_PER_COMMIT = 4000
 """Parts in one transaction, approximately. The limit bounds how long a run waits for the parts of others."""
 RETRY = Backoff(first_seconds=0.05, max_seconds=2.0)
 """Delays after a commit that failed because the database was unavailable."""
+BUSY_RETRY = Backoff(first_seconds=0.025, max_seconds=0.2)
+"""Delays of a run whose thread another transaction has locked. Other runs are written meanwhile."""
 
 
 class WakeBus(Protocol):
@@ -124,9 +126,11 @@ class Writer:
                     await self._wake.wait()
 
     def _due_at(self, buffer: RunBuffer) -> float:
-        """The monotonic time at which the buffer is to be written next: at once, if it has a batch in flight."""
+        """The monotonic time at which the buffer is to be written next. A batch in flight waits for its retry."""
         due_at = None if buffer.in_flight else buffer.pending.due_at(self._policy)
-        return 0.0 if due_at is None else due_at - min(MIN_COMMIT_INTERVAL_SECONDS, self._policy.seconds / 10)
+        if due_at is None:
+            return buffer.retry_at
+        return due_at - min(MIN_COMMIT_INTERVAL_SECONDS, self._policy.seconds / 10)
 
     def _due(self, now: float, until: float) -> list[RunBuffer]:
         """The buffers that are due now, and others due before `until`, earliest first: as many as fit into a commit."""
@@ -146,7 +150,7 @@ class Writer:
     async def _write(self, buffers: list[RunBuffer]) -> None:
         began = time.monotonic()
         try:
-            new = await self._commit(buffers)
+            result = await self._commit(buffers)
         except Unavailable:
             FLUSHES_FAILED.inc()
             self._failures += 1
@@ -157,19 +161,24 @@ class Writer:
             await self._write_separately(buffers)
             return
         self._pause, self._failures = 0.0, 0
-        record_flush([buffer.next_batch() for buffer in buffers if buffer.lease.run_id in new], began, time.monotonic())
+        now = time.monotonic()
+        record_flush([buffer.next_batch() for buffer in buffers if buffer.lease.run_id in result.stored], began, now)
         for buffer in buffers:
-            self._acknowledge(buffer, held=buffer.lease.run_id in new)
+            if buffer.lease.run_id in result.busy:
+                FLUSHES_DELAYED.inc()
+                buffer.delay(BUSY_RETRY, now)
+            else:
+                self._acknowledge(buffer, held=buffer.lease.run_id in result.stored)
 
-    async def _commit(self, buffers: list[RunBuffer]) -> dict[UUID, int]:
+    async def _commit(self, buffers: list[RunBuffer]) -> AppendResult:
         batches = [buffer.next_batch() for buffer in buffers]
         bus = self._bus if self._bus is not None and self._bus.connected else None
         async with self._db.driver() as driver:
-            written = await append(driver, batches, notify=bus is None)
+            result = await append(driver, batches, notify=bus is None)
         if bus is not None:
-            for channel, payload in wake_ups(batches, written):
+            for channel, payload in wake_ups(batches, result.stored):
                 await bus.publish(channel, payload)
-        return written
+        return result
 
     async def _write_separately(self, buffers: list[RunBuffer]) -> None:
         """Write each buffer in a commit of its own, after Postgres refused the rows of one of them."""

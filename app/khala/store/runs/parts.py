@@ -1,11 +1,12 @@
 """Appends: the transaction that stores parts of many runs at once, idempotent by (run id, seq) and fenced by epoch.
 
 The fence is safe because every transaction that changes a run's epoch or status holds its thread's row lock. The first
-statement here locks all threads that are written to. The later statements begin after that, so the epochs that they
+statement here locks the threads that are written to. The later statements begin after that, so the epochs that they
 check are current and can't change before the commit; a run that was taken over matches none of them.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from uuid import UUID
 
@@ -65,12 +66,12 @@ BUMP_REVISIONS = f"""
                 SELECT true FROM message_parts
                 WHERE run_id = lease.run_id AND seq = lease.seq AND thread_id IS NOT DISTINCT FROM lease.thread_id
             ) IS NULL)
-        ORDER BY id FOR NO KEY UPDATE
+        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
     ) AS due WHERE threads.id = due.thread_id
     RETURNING id, revision
 """
-"""The argument is the last seq of each batch: a batch whose last part is already stored does not bump its thread.
-Threads are locked in the order of their ids, as in every statement that locks several.
+"""The argument is the last seq of each batch: a batch whose last part is already stored does not bump its thread. A
+thread that another transaction has locked is left out, so that it delays no other thread's text.
 """
 
 STORED_SEQS = f"""
@@ -115,22 +116,37 @@ SET_STEPS = f"""
     ) AS begun WHERE runs.id = begun.id AND runs.thread_id = begun.thread_id
 """
 
-WRITTEN_BEFORE = """
-    SELECT lease.run_id FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[])
-        AS lease (run_id, thread_id, epoch, seq)
+LEFT_OUT = f"""
+    SELECT lease.run_id, stored.seq IS NOT NULL AS stored
+    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[]) AS lease (run_id, thread_id, epoch, seq)
     JOIN runs AS run ON run.id = lease.run_id AND run.thread_id = lease.thread_id AND run.epoch = lease.epoch
-    JOIN message_parts AS stored
+    LEFT JOIN message_parts AS stored
       ON stored.run_id = lease.run_id AND stored.seq = lease.seq
      AND stored.thread_id IS NOT DISTINCT FROM lease.thread_id
+    WHERE stored.seq IS NOT NULL OR ({IS_HELD.format("lease")})
 """
-"""The runs whose batch, by its last seq, an earlier transaction has stored under the same lease."""
+"""The runs whose batch, by its last seq, an earlier transaction has stored under the same lease, and the runs that are
+still held.
+"""
 
 
-async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = True) -> dict[UUID, int]:
-    """Store all batches or none, in one transaction. Returns the number of new parts by run.
+class AppendResult(msgspec.Struct, frozen=True):
+    """The result of one append.
 
-    A run that the caller no longer holds is not in the result, and nothing of its batch is stored. Repeating a batch is
-    harmless if the first commit succeeded but its reply was lost: the parts are stored already, so none is new.
+    `stored`: by run, the number of parts that were new; zero where an earlier transaction had stored them. `busy`: the
+    runs whose thread another transaction has locked; nothing of their batches was stored, and the caller tries again. A
+    run in neither is no longer held by the caller, and nothing of its batch was stored.
+    """
+
+    stored: Mapping[UUID, int]
+    busy: AbstractSet[UUID] = frozenset()
+
+
+async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = True) -> AppendResult:
+    """Store these batches, each wholly or not at all, in one transaction. It waits for no thread's lock.
+
+    Repeating a batch is harmless where the first commit succeeded and its answer was lost: its parts are stored, so
+    none is new.
 
     With `notify`, listeners are notified at the commit. Without it, the caller publishes `wake_ups` after the commit.
 
@@ -145,12 +161,14 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
         bumped = await driver.fetch(BUMP_REVISIONS, *leases, last_seqs, ended)
         revisions = {row["id"]: row["revision"] for row in bumped}
         new = await _insert_parts(driver, batches, revisions) if revisions else {}
-        if revisions:
-            await _store_other_rows(driver, batches, notify=notify)
+        if new:
+            await _store_other_rows(driver, [batch for batch in batches if batch.lease.run_id in new], notify=notify)
             if notify:
                 await notify_threads(driver, revisions)
-        repeated = await driver.fetch(WRITTEN_BEFORE, *leases, last_seqs) if len(new) < len(batches) else []
-    return {row["run_id"]: 0 for row in repeated} | new
+        left_out = await driver.fetch(LEFT_OUT, *leases, last_seqs) if len(new) < len(batches) else []
+    repeated = {row["run_id"]: 0 for row in left_out if row["stored"]}
+    busy = {row["run_id"] for row in left_out if not row["stored"]} - new.keys()
+    return AppendResult(repeated | new, busy)
 
 
 async def insert(driver: Driver, lease: Lease, parts: Sequence[tuple[int, str, str]], revision: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from khala.domain.backoff import Backoff
 from khala.domain.flush_policy import PendingText, replace_unstorable, split_by_json_bytes
 from khala.domain.fold import Content, cancelled_statuses, fold, text_of
 from khala.domain.parts import (
@@ -66,6 +67,9 @@ class RunBuffer:
         self._approvals: list[ApprovalRequest] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
         self._batch: Batch | None = None
+        self.retry_at = 0.0
+        """The monotonic time before which the batch in flight is not tried again."""
+        self._delays = 0
         self._on_added = on_added
         self._on_lost = on_lost
         self._lost = False
@@ -187,9 +191,15 @@ class RunBuffer:
             self.pending.mark_taken(at_once=bool(self._unwritten), now=time.monotonic())
         return self._batch
 
+    def delay(self, backoff: Backoff, now: float) -> None:
+        """The batch in flight was left out of a commit: try it again later."""
+        self._delays += 1
+        self.retry_at = now + backoff.delay(self._delays)
+
     def acknowledge(self, *, held: bool) -> None:
         """Remove the batch, which was committed; or drop everything, if the run is no longer `held`."""
         self._batch = None
+        self.retry_at, self._delays = 0.0, 0
         if not held:
             self._texts.clear()
             self._unwritten.clear()
