@@ -148,7 +148,7 @@ async def test_a_batch_closes_a_bounded_number_of_expired_threads(
     ids = [await ask(requester) for _ in range(3)]
     for thread_id in ids:
         await shorten_expiry(store, thread_id, 4000)
-    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 10)
+    monkeypatch.setattr(retention, "MAX_BATCH_THREADS", 1)
     monkeypatch.setattr(retention, "MAX_BATCHES", 2)
     assert (await purge(store, KEEP))["expired threads"] == 2
     assert (await purge(store, KEEP))["expired threads"] == 1

@@ -8,7 +8,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 import pytest_asyncio
-from sqlalchemy.engine import make_url
 
 from khala.domain import ids
 from khala.domain.access import Caller
@@ -189,27 +188,6 @@ async def test_a_send_that_interrupts_stores_its_message_before_it_locks_budgets
                 VALUES ('{question.message_id}', '{other}', 1, 'user', 'final', 1)"""
     sent, new = await _run_against(db, taken, _windows(user.id), sends.send, db, question, user.caller, LIMITS)
     assert (sent.user_message_id, new) == (question.message_id, True)
-    assert _deadlocks() == before
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_a_flush_locks_threads_in_the_order_of_their_ids(db: Database) -> None:
-    user, before = await person(db), _deadlocks()
-    for _ in range(8):
-        await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
-    leases = sorted((claimed.lease for claimed in await claim(db)), key=lambda lease: lease.thread_id)
-    lowest, highest = leases[0].thread_id, leases[-1].thread_id
-    backwards = [batch(lease, 0, "Hello.") for lease in reversed(leases)]
-    async with db.driver() as driver:
-        # These plans join by a scan of the table, which reads the thread with the lowest id last.
-        for setting in ("enable_nestloop", "enable_mergejoin", "enable_indexscan", "enable_bitmapscan"):
-            await driver.execute(f'ALTER DATABASE "{make_url(db.url).database}" SET {setting} = off')
-        await driver.execute("UPDATE threads SET title = 'x' WHERE id = $1", lowest)
-    planned = Database(db.url)
-    first, second = (f"SELECT FROM threads WHERE id = '{row}' FOR UPDATE" for row in (lowest, highest))
-    written = await _run_against(planned, first, second, write, planned, *backwards)
-    await planned.close()
-    assert len(written) == len(leases)
     assert _deadlocks() == before
 
 

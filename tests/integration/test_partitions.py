@@ -86,7 +86,7 @@ async def test_a_purge_spares_rows_of_other_threads_at_the_same_place_of_another
 ) -> None:
     leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
     await write(db, *(batch(lease, 0, "Some text.") for lease in leases))
-    await split(database_url, script)
+    await run_script(database_url, script)
     if script == BY_MONTH:
         # A run of another year: its part is the first row of its partition, as the others' first one is of theirs.
         old = UUID("01800000-0000-7000-8000-000000000000")
