@@ -192,8 +192,8 @@ MUTANTS = (
     Mutant(
         name="a-page-of-any-size",
         file="app/khala/store/threads/thread_feed.py",
-        old="WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY",
-        new="WHERE messages.thread_id = $1 ORDER BY",
+        old="WHERE place = 1 OR bytes <= $4 ORDER BY",
+        new="ORDER BY",
         tests=("tests/integration/test_cursors.py::test_a_page_has_one_message_or_as_many_as_fit_into_its_bytes",),
         why="A snapshot would be one message larger than it may be, of any size.",
     ),

@@ -96,7 +96,8 @@ KINDS = ("idle threads", "expired threads", *CONTENTS, "threads", *(table for ta
 
 DELETE_GONE_ENTRIES = f"""
     WITH chosen AS MATERIALIZED (
-        SELECT ctid AS place, user_id FROM listings WHERE {SWEEPS["listings"]} LIMIT $1
+        SELECT ctid AS place, user_id FROM listings WHERE {SWEEPS["listings"]}
+        ORDER BY changed_at LIMIT $1
     ), held AS MATERIALIZED (
         SELECT id FROM users WHERE id IN (SELECT user_id FROM chosen) ORDER BY id FOR NO KEY UPDATE
     ), forgotten AS (

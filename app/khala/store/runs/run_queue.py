@@ -77,8 +77,8 @@ CLAIM = """
     ), picked AS MATERIALIZED (
         SELECT locked.* FROM (SELECT id FROM admitted ORDER BY place, id) AS next CROSS JOIN LATERAL (
             SELECT runs.id, runs.status AS was FROM runs JOIN threads ON threads.id = runs.thread_id
-            WHERE runs.id = next.id
-              AND (runs.status = 'queued' OR (runs.status = 'running' AND runs.lease_expires_at < now()))
+            WHERE runs.id = next.id AND CASE runs.status
+                WHEN 'queued' THEN true WHEN 'running' THEN runs.lease_expires_at < now() ELSE false END
             FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
         ) AS locked LIMIT $1
     )
@@ -88,7 +88,8 @@ CLAIM = """
     RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
 """
 """Reads the active runs once, so that the cost grows with their number and no faster. `picked` locks run after run in
-order until it has enough: a query with its own row locks is executed for each row of `next`."""
+order until it has enough: a query with its own row locks is executed for each row of `next`. Its condition on the
+status is a CASE, with which the planner can't take the index of active runs and read all of them for each row."""
 
 NEXT_SEQS = """
     SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,

@@ -62,19 +62,18 @@ MESSAGES = f"""
 PAGE = f"""
     WITH RECURSIVE newest AS (
         (
-            SELECT id, position, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
+            SELECT messages.*, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
             WHERE thread_id = $1 AND position < coalesce($2::int, {MAX_POSITION}) ORDER BY position DESC LIMIT 1
         )
         UNION ALL
-        SELECT older.id, older.position, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
+        SELECT older.*, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
         FROM newest CROSS JOIN LATERAL (
             SELECT * FROM messages WHERE thread_id = $1 AND position < newest.position ORDER BY position DESC LIMIT 1
         ) AS older
         WHERE newest.place < $3 AND (newest.place = 1 OR newest.bytes <= $4)
     )
-    SELECT messages.*, newest.total FROM (SELECT *, count(*) OVER () AS total FROM newest) AS newest
-    JOIN messages USING (id)
-    WHERE messages.thread_id = $1 AND (newest.place = 1 OR newest.bytes <= $4) ORDER BY messages.position DESC
+    SELECT * FROM (SELECT *, count(*) OVER () AS total FROM newest) AS counted
+    WHERE place = 1 OR bytes <= $4 ORDER BY position DESC
 """
 """Reads message by message until a limit is reached, so that hardly more rows are read than returned. The size of a
 message is known only when it is read, because it is stored compressed.
