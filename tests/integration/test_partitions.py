@@ -16,6 +16,7 @@ from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs.leases import Lease
+from khala.store.schema.autovacuum import INSERT_ONLY
 from khala.store.threads import thread_feed, threads
 from tests.support.in_process import khala
 from tests.support.observed_run import observed_run
@@ -99,6 +100,28 @@ async def test_a_purge_spares_rows_of_other_threads_at_the_same_place_of_another
     assert done["message_parts"] == 4
     left = await fetch(db, "SELECT thread_id FROM message_parts")
     assert {thread_id for (thread_id,) in left} == {lease.thread_id for lease in leases[4:]}
+
+
+OPTIONS = """
+    SELECT relname::text, reloptions FROM pg_class
+    WHERE relkind = 'r' AND (oid = 'message_parts'::regclass OR relispartition) ORDER BY 1
+"""
+
+
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_all_partitions_are_vacuumed_as_the_whole_table_was_and_the_migration_sets_that_on_partitions(
+    db: Database, database_url: str, script: str
+) -> None:
+    ((_, whole),) = await fetch(db, OPTIONS)
+    assert whole == [f"{name}={value}" for name, value in INSERT_ONLY.items()]
+    await run_script(database_url, script)
+    split = await fetch(db, OPTIONS)
+    assert len(split) > 3
+    assert [options for _, options in split] == [whole] * len(split)
+    await migrations.downgrade(db.url, "0008")
+    assert {options for _, options in await fetch(db, OPTIONS)} == {None}
+    await migrations.upgrade(db.url)
+    assert await fetch(db, OPTIONS) == split
 
 
 async def folded_content(db: Database, thread_id: UUID) -> Any:

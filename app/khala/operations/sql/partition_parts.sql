@@ -15,9 +15,11 @@ CREATE TABLE message_parts (LIKE message_parts_whole INCLUDING DEFAULTS INCLUDIN
 DO $$
 BEGIN
     FOR place IN 0..15 LOOP
+        -- The parameters of the table before: a partitioned table has none of its own.
         EXECUTE format(
-            'CREATE TABLE message_parts_%s PARTITION OF message_parts FOR VALUES WITH (MODULUS 16, REMAINDER %s)',
-            place, place);
+            'CREATE TABLE message_parts_%s PARTITION OF message_parts FOR VALUES WITH (MODULUS 16, REMAINDER %s) WITH (%s)',
+            place, place, 'autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.02, '
+            'autovacuum_vacuum_insert_threshold = 10000, autovacuum_freeze_min_age = 0');
     END LOOP;
 END
 $$;

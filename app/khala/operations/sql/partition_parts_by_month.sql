@@ -24,13 +24,18 @@ CREATE FUNCTION message_parts_month(at timestamptz) RETURNS void LANGUAGE plpgsq
 DECLARE
     begins timestamptz := date_trunc('month', at, 'UTC');
 BEGIN
-    EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF message_parts FOR VALUES FROM (%L) TO (%L)',
+    -- The parameters of the table before: a partitioned table has none of its own.
+    EXECUTE format('CREATE TABLE IF NOT EXISTS %I PARTITION OF message_parts FOR VALUES FROM (%L) TO (%L) WITH (%s)',
         'message_parts_' || to_char(begins AT TIME ZONE 'UTC', 'YYYY_MM'),
-        run_id_at(begins), run_id_at(date_trunc('month', begins + interval '32 days', 'UTC')));
+        run_id_at(begins), run_id_at(date_trunc('month', begins + interval '32 days', 'UTC')),
+        'autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.02, '
+        'autovacuum_vacuum_insert_threshold = 10000, autovacuum_freeze_min_age = 0');
 END
 $$;
 
-CREATE TABLE message_parts_other PARTITION OF message_parts DEFAULT;
+CREATE TABLE message_parts_other PARTITION OF message_parts DEFAULT
+    WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.02,
+          autovacuum_vacuum_insert_threshold = 10000, autovacuum_freeze_min_age = 0);
 
 SELECT message_parts_month(month) FROM generate_series(
     (SELECT coalesce(min(created_at), now()) FROM message_parts_whole) - interval '32 days',

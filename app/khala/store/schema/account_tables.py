@@ -3,6 +3,7 @@
 from sqlalchemy import ARRAY, BigInteger, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 
+from khala.store.schema.autovacuum import OFTEN_UPDATED
 from khala.store.schema.columns import metadata, required_time_column, time_column, user_id_column
 
 users = Table(
@@ -20,7 +21,7 @@ users = Table(
     # The user's rules for tool calls: which are allowed without approval.
     Column("tool_rules", JSONB),
     time_column("created_at"),
-    postgresql_with={"fillfactor": 70},
+    postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
 passwords = Table(

@@ -18,6 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from khala.store.schema.autovacuum import INSERT_ONLY, OFTEN_UPDATED
 from khala.store.schema.columns import metadata, required_time_column, thread_id_column, time_column
 
 runs = Table(
@@ -61,6 +62,7 @@ runs = Table(
         "position",
         postgresql_where=text("status IN ('queued', 'running', 'blocked')"),
     ),
+    postgresql_with=OFTEN_UPDATED,
 )
 
 message_parts = Table(
@@ -76,6 +78,7 @@ message_parts = Table(
     time_column("created_at"),
     # No foreign keys: they would cost a lookup and a row lock for each part. Deleting a thread deletes its parts.
     Index("message_parts_thread_id_revision_idx", "thread_id", "revision"),
+    postgresql_with=INSERT_ONLY,
 )
 
 receipts = Table(
@@ -93,6 +96,7 @@ receipts = Table(
     time_column("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
     Index("receipts_thread_id_idx", "thread_id"),
+    postgresql_with=INSERT_ONLY,
 )
 
 # Tool calls that wait for approval, and the decisions.
@@ -167,7 +171,7 @@ budgets = Table(
     Column("reserved", Numeric(20, 10), nullable=False, server_default="0"),
     Column("settled", Numeric(20, 10), nullable=False, server_default="0"),
     Index("budgets_ends_at_idx", "ends_at"),
-    postgresql_with={"fillfactor": 70},
+    postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
 # The amount that each run has reserved of a budget, and the amount that it used.
@@ -184,4 +188,5 @@ usage_ledger = Table(
     Column("most", Numeric(20, 10), nullable=False),
     time_column("created_at"),
     Index("usage_ledger_created_at_idx", "created_at"),
+    postgresql_with=OFTEN_UPDATED,
 )

@@ -16,6 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from khala.store.schema.autovacuum import INSERTED_AND_CHANGED, OFTEN_UPDATED
 from khala.store.schema.columns import metadata, required_time_column, thread_id_column, time_column, user_id_column
 
 threads = Table(
@@ -61,7 +62,7 @@ threads = Table(
         postgresql_where=text("deleted_at IS NULL"),
     ),
     # HOT updates need room on each page for the next versions of its rows.
-    postgresql_with={"fillfactor": 70},
+    postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
 messages = Table(
@@ -87,6 +88,7 @@ messages = Table(
     Index("messages_thread_id_position_key", "thread_id", "position", unique=True),
     Index("messages_thread_id_revision_idx", "thread_id", "revision"),
     Index("messages_author_id_idx", "author_id", postgresql_where=text("author_id IS NOT NULL")),
+    postgresql_with=INSERTED_AND_CHANGED,
 )
 
 # Threads that expire and are on no thread list.
@@ -114,6 +116,7 @@ listings = Table(
     Index("listings_user_id_revision_idx", "user_id", "revision"),
     Index("listings_thread_id_idx", "thread_id"),
     Index("listings_gone_idx", "changed_at", postgresql_where=text("gone")),
+    postgresql_with=OFTEN_UPDATED,
 )
 
 # Processes that report presence. Unlogged: after a crash of the database they report again.
