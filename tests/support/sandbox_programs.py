@@ -81,7 +81,7 @@ def running(marker: str) -> list[int]:
     return found
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     """Wait until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
