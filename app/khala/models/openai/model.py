@@ -46,9 +46,7 @@ class ChatModel:
                 response = await stack.enter_async_context(self._http.post("chat/completions", body))
                 if response.status != SUCCESS:
                     raise await error_responses.read(response)
-            except (
-                Exception
-            ) as error:  # any other error of the library becomes ModelFailed, with the error as its cause
+            except Exception as error:  # any other error of the library becomes the cause of a ModelFailed
                 abilities = failures.required_abilities(prompt)
                 raise failures.from_exception(
                     error, self.provider, kinds=FAILURE_KINDS, midstream=False, abilities=abilities

@@ -47,9 +47,7 @@ class ProviderModel:
                         model_request_parameters=prompt_messages.parameters(prompt),
                     )
                     response = await stack.enter_async_context(request)
-            except (
-                Exception
-            ) as error:  # any other error of the libraries becomes ModelFailed, with the error as its cause
+            except Exception as error:  # any other error of the libraries becomes the cause of a ModelFailed
                 abilities = failures.required_abilities(prompt)
                 raise library_failures.from_exception(
                     error, self.provider, midstream=False, abilities=abilities
