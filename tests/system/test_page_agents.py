@@ -230,7 +230,7 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     expect(bar(chat)).to_contain_text("Reached the step limit")
     expect(bar(chat)).to_contain_text("Step 2 of 2")
     chat.send("/ratelimit=0")
-    expect(bar(chat)).to_contain_text(re.compile("Failed: .*too many requests"))
+    expect(bar(chat)).to_contain_text(re.compile("Failed: .*rate limited"))
     assert chat.complaints == []
 
 
