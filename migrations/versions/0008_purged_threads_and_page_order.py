@@ -31,12 +31,16 @@ def upgrade() -> None:
         "runs_active_thread_id_idx", "runs", ["thread_id", "position"], postgresql_where=ACTIVE, if_not_exists=True
     )
     op.create_index(
+        "runs_active_fairness_key_idx", "runs", ["fairness_key"], postgresql_where=ACTIVE, if_not_exists=True
+    )
+    op.create_index(
         "listings_gone_idx", "listings", ["changed_at"], postgresql_where=sa.text("gone"), if_not_exists=True
     )
 
 
 def downgrade() -> None:
     op.drop_index("listings_gone_idx", table_name="listings")
+    op.drop_index("runs_active_fairness_key_idx", table_name="runs")
     op.drop_index("runs_active_thread_id_idx", table_name="runs")
     op.drop_index("threads_owner_id_created_at_idx", table_name="threads")
     op.drop_index("threads_unpurged_idx", table_name="threads")

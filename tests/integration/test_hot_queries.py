@@ -24,7 +24,7 @@ BY_ID = "all that the caller has is the id, which is looked up to learn the thre
 
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, fairness_key": ({"runs"}, QUEUE),
-    r"^SELECT count\(\*\) FILTER \(WHERE fairness_key": ({"runs"}, QUEUE),
+    r"^SELECT \(SELECT count\(\*\) FROM runs WHERE fairness_key": ({"runs"}, QUEUE),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
     r"^SELECT (\*|thread_id) FROM runs WHERE id = ": ({"runs"}, BY_ID),

@@ -31,6 +31,7 @@ ALLOWED: dict[tuple[str, str, str], str] = {
     ("0008", "locks while it indexes", "threads_unpurged_idx.threads"): "before the first release",
     ("0008", "locks while it indexes", "threads_owner_id_created_at_idx.threads"): "before the first release",
     ("0008", "locks while it indexes", "runs_active_thread_id_idx.runs"): "before the first release",
+    ("0008", "locks while it indexes", "runs_active_fairness_key_idx.runs"): "before the first release",
     ("0008", "locks while it indexes", "listings_gone_idx.listings"): "before the first release",
 }
 """What past migrations do against the rules, and why it was no harm. A new one has to say so here, too."""

@@ -33,7 +33,7 @@ BASIC_HELP = """\
 | `/fail=20` | loses the connection after 20 tokens (0: before the first) |
 | `/hang=20` | sends 20 tokens, then nothing until you stop it |
 | `/empty` | sends an empty answer |
-| `/ratelimit=2` | fails with "too many requests, wait 2 s" (`/ratelimit=2,1`: every other time) |
+| `/ratelimit=2` | fails as rate limited, with a retry after 2 s (`/ratelimit=2,1`: every other time) |
 | `/echo TEXT` | repeats the rest of your message exactly |
 | `/help` | shows this list, and how to make the model call tools |
 """

@@ -57,6 +57,11 @@ runs = Table(
     Index("runs_thread_id_idx", "thread_id"),
     Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
     Index(
+        "runs_active_fairness_key_idx",
+        "fairness_key",
+        postgresql_where=text("status IN ('queued', 'running', 'blocked')"),
+    ),
+    Index(
         "runs_active_thread_id_idx",
         "thread_id",
         "position",

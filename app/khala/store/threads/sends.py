@@ -57,13 +57,16 @@ ANSWERED_BEFORE = """
 """
 
 LOAD = """
-    SELECT count(*) FILTER (WHERE fairness_key = $2) AS own, count(*) FILTER (WHERE status = 'queued') AS waiting,
-           count(*) FILTER (WHERE thread_id = $1) AS in_thread,
+    SELECT (SELECT count(*) FROM runs
+            WHERE fairness_key = $2 AND status IN ('queued', 'running', 'blocked')) AS own,
+           (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $3) AS queued) AS waiting,
+           (SELECT count(*) FROM runs
+            WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread,
            (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
-    FROM runs WHERE status IN ('queued', 'running', 'blocked')
 """
-"""The numbers of active runs of this owner, of all queued runs and of active runs in the thread; and the position of
-the thread's last message."""
+"""The active runs of this owner, the queued runs of all owners (at most $3), the active runs of the thread, and the
+position of the thread's last message. Each count has an index, so it reads no other active runs.
+"""
 
 INSERT_MESSAGE = """
     INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name, revision)
@@ -226,7 +229,9 @@ async def _check_limits(
     Runs that this transaction will end don't count.
     """
     driver = await driver_of(connection)
-    load = await driver.fetchrow(LOAD, question.thread_id, _fairness_key(thread))
+    # More than are allowed, because runs that the send interrupts are subtracted below.
+    max_counted = limits.waiting + limits.per_owner
+    load = await driver.fetchrow(LOAD, question.thread_id, _fairness_key(thread), max_counted)
     if load["in_thread"] and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
     interrupts = load["in_thread"] and question.options.if_busy == "interrupt"
