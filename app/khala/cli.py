@@ -85,12 +85,6 @@ def migrate(*, check: bool) -> None:
 
 
 @main.command(epilog=EPILOG)
-def verify() -> None:
-    """Recompute every finished answer from its parts and report differences; exit with 1 if there are any."""
-    run(_verify(load_settings()))
-
-
-@main.command(epilog=EPILOG)
 @click.option("--dry-run", is_flag=True, help="Delete nothing; only count.")
 def purge(*, dry_run: bool) -> None:
     """Delete what has expired: idle anonymous threads, deleted threads, sessions, tokens and the like.
@@ -126,23 +120,6 @@ async def _migrate(settings: "Settings", *, check: bool) -> None:
             await migrations.upgrade(db.direct_url)
         beyond = ", which is newer than this program" if newer else ""
         click.echo(f"The schema is at {await migrations.current(db)}{beyond}.")
-
-
-async def _verify(settings: "Settings") -> None:
-    from khala.components import open_database
-    from khala.store.operations.verify import VerifyProgress, find_differences
-    from khala.store.postgres import migrations
-
-    checked, found = VerifyProgress(), 0
-    async with open_database(settings) as db:
-        if await migrations.current(db) is None:
-            raise KnownFailure("There is no schema yet: run `khala migrate` or `khala serve`.")
-        async for difference in find_differences(db, checked):
-            found += 1
-            click.echo(f"{difference.place}: {difference.problem}")
-    click.echo(f"{checked.answers} answers in {checked.threads} threads checked, {found} differences.")
-    if found:
-        raise SystemExit(1)
 
 
 async def _purge(settings: "Settings", *, dry_run: bool) -> None:

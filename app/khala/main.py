@@ -40,6 +40,7 @@ from khala.live.listener import Listener
 from khala.live.service import LiveService
 from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.operations.retention import RetentionLoop, RetentionPolicy
+from khala.store.operations.verify_loop import VerificationLoop
 from khala.store.postgres.database import (
     Database,
 )
@@ -192,6 +193,7 @@ async def _open_services(
     loops: Loops = {
         "listener": listener.run,
         "retention": RetentionLoop(db, retention_policy(settings)).run,
+        "verification": VerificationLoop(db).run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:

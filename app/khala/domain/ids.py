@@ -17,6 +17,11 @@ def created_at(uuid: UUID) -> datetime:
     return datetime.fromtimestamp((uuid.int >> 80) / 1000, UTC)
 
 
+def before(moment: datetime) -> UUID:
+    """An id below all ids that `new` returns from this moment on, and above all earlier ones."""
+    return UUID(int=int(moment.timestamp() * 1000) << 80)
+
+
 def new_secret() -> str:
     """A new secret of 256 bits, safe in headers and URLs."""
     return secrets.token_urlsafe(32)

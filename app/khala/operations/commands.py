@@ -1,12 +1,17 @@
 """The operators' commands. Each imports what it needs when it is called, so that no other command waits for it."""
 
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from uuid import UUID
 
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
+
+if TYPE_CHECKING:
+    from khala.store.operations.verify_pages import VerifyPosition
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
@@ -14,6 +19,60 @@ EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 GIB_BYTES = 1 << 30
 _BackupKind: TypeAlias = Literal["dump", "base"]
 PartitionBy: TypeAlias = Literal["hash", "month"]
+
+
+def _since(_: click.Context, __: click.Parameter, value: str | None) -> datetime | None:
+    """The start of a verification: a number of days before now, or a date."""
+    if value is None:
+        return None
+    try:
+        if value.isdecimal():
+            return datetime.now(UTC) - timedelta(days=int(value))
+        moment = datetime.fromisoformat(value)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter("use a number of days, or a date such as 2026-01-31.") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _position(_: click.Context, __: click.Parameter, value: str | None) -> "VerifyPosition | None":
+    from khala.store.operations.verify_pages import VerifyPosition
+
+    try:
+        return None if value is None else VerifyPosition.parse(value)
+    except ValueError as error:
+        raise click.BadParameter("use the position that an interrupted verification has printed.") from error
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--since",
+    metavar="DAYS|DATE",
+    callback=_since,
+    help="Check only answers that began since then: so many days ago, or since a date (UTC).",
+)
+@click.option(
+    "--sample",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=100,
+    metavar="PERCENT",
+    help="Check only this part of the answers. It is always the same part.",
+)
+@click.option("--thread", type=click.UUID, metavar="ID", help="Check only this thread.")
+@click.option("--after", callback=_position, metavar="POSITION", help="Continue after the position of an earlier one.")
+@click.option("--jobs", type=click.IntRange(1, 16), default=2, show_default=True, help="Connections to the database.")
+def verify(
+    *, since: datetime | None, sample: float, thread: UUID | None, after: "VerifyPosition | None", jobs: int
+) -> None:
+    """Recompute every finished answer from its parts and report differences; exit with 1 if there are any.
+
+    It only reads, in small statements, and may run beside `serve`. If it is interrupted, it prints the position at
+    which `--after` continues, with the same other options.
+    """
+    from khala.operations.verification import verify_database
+    from khala.store.operations.verify_pages import VerifyPosition, VerifySelection
+
+    selection = VerifySelection(since=since, sample_percent=sample, thread_id=thread)
+    run(verify_database(load_settings(), selection, after=after or VerifyPosition(), jobs=jobs))
 
 
 @click.command("import", epilog=EPILOG)
@@ -198,5 +257,5 @@ def upgrade_check(*, old: Path) -> None:
 
 
 COMMANDS: tuple[click.Command, ...] = (
-    import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check,
+    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check,
 )  # fmt: skip

@@ -143,6 +143,10 @@ DATABASE_DEADLOCKS = _counter(
     "Transactions that Postgres aborted because of others, by `deadlock` or `serialization`; they are retried.",
     "cause",
 )
+VERIFIED_ANSWERS = _counter("verified_answers_total", "Answers that this process has compared with their parts.")
+VERIFY_DIFFERENCES = _counter(
+    "verify_differences_total", "Differences between answers and their parts that this process has found."
+)
 
 
 class BoundedLabel:
