@@ -24,7 +24,7 @@ FLOORS = {BUFFERS: 300.0, ROWS: 300.0}
 SCANNED_WHOLE = {("purge when nothing is due", ROWS)}
 """Figures of statements that scan tables of a hundred rows, which have one page or two at both sizes."""
 QUICK = Effort(sends=5, flushes=5, lock_seconds=0.2, counted_calls=1)
-COMPARED = ("threads", "before", "subscribe", "blobs", "feed", "claim", "status", "purge")
+COMPARED = ("threads", "before", "subscribe", "blobs", "feed", "claim", "status", "purge", "verify")
 
 Figures = Mapping[tuple[str, str], float]
 """By the name and unit of a figure, its value: where a measurement has several sizes, that of the last."""
@@ -85,6 +85,7 @@ def test_a_read_costs_the_same_in_a_deployment_four_times_as_large(figures: tupl
         "claim",
         "queue status for metrics",
         "purge",
+        "verify",
     ],
 )
 def test_work_on_four_times_as_many_rows_costs_four_times_as_much(figures: tuple[Figures, Figures], name: str) -> None:
