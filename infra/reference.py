@@ -46,6 +46,10 @@ def metrics_table() -> str:
     rows = [(_name(one), _type(one), _labels(one), _meaning(one)) for one in named]
     computed = [
         *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.activity_metrics(0, 0, 0),
+        *metrics.storage_metrics(0, 0, 0),
+        *metrics.table_metrics([("any", 0, 0, 0, 0)]),
+        *metrics.freeze_metric([("any", 0)]),
         *metrics.database_up_metric(ok=True),
         *metrics.pool_metrics([("any", 0, 0)]),
     ]

@@ -94,6 +94,9 @@ async def test_each_event_is_counted_in_the_process_where_it_happened(database_u
     assert more("khala_flush_parts_total") == len(parts)
     assert more("khala_flush_bytes_total") >= sum(len(part["data"].get("text", "")) for part in parts)
     assert 1 <= more("khala_flush_seconds_count") == more("khala_flush_runs_count") <= len(parts)
+    assert 1 <= more("khala_flush_wait_seconds_count") <= more("khala_flush_seconds_count")
+    assert more("khala_flush_wait_seconds_sum") >= more("khala_flush_seconds_sum")
+    assert more("khala_claim_seconds_count") >= 1
     assert more("khala_model_calls_total", outcome="tool_calls", **demo) == 1
     assert more("khala_model_calls_total", outcome="stop", **demo) == 1
     assert more("khala_model_tokens_total", kind="input", **demo) == run["finish"]["usage"]["inputTokens"]
@@ -108,6 +111,8 @@ async def test_each_event_is_counted_in_the_process_where_it_happened(database_u
         assert more(name) == 0
     assert value(after, "khala_listener_connected") == 1
     assert value(after, "khala_database_up") == 1
+    assert value(after, "khala_table_bytes", table="threads") >= 0
+    assert value(after, "khala_database_bytes") > 1 << 20
     assert value(after, "khala_database_connections_most", pool="requests") == 16
     assert value(after, "process_resident_memory_bytes") > 1 << 20
     labels = {label for _, pairs in after for _, label in pairs}
@@ -197,7 +202,8 @@ async def test_unknown_values_are_left_out() -> None:
     samples = _samples(own)
     assert value(samples, "khala_database_up") == 0
     assert ("khala_database_up", ()) in samples
-    assert not [name for name, _ in samples if name.startswith(("khala_queue", "khala_lease"))]
+    read = ("khala_queue", "khala_lease", "khala_lock", "khala_transaction", "khala_table", "khala_purge")
+    assert not [name for name, _ in samples if name.startswith(read)]
 
 
 async def test_an_executor_has_metrics_and_readiness_too(database_url: str, tmp_path: Path) -> None:
@@ -290,6 +296,10 @@ def exposed_names() -> set[str]:
     families = [
         *metrics.REGISTRY.collect(),
         *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.activity_metrics(0, 0, 0),
+        *metrics.storage_metrics(0, 0, 0),
+        *metrics.table_metrics([("any", 0, 0, 0, 0)]),
+        *metrics.freeze_metric([("any", 0)]),
         *metrics.database_up_metric(ok=True),
         *metrics.pool_metrics([("inner", 0, 0)]),
     ]

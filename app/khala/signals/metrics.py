@@ -59,6 +59,7 @@ RUNS_WORKING = _gauge("runs_working", "Runs that this process executes.")
 RUNS_CLAIMED = _counter(
     "runs_claimed_total", "Runs claimed, by whether they were taken over from a lost executor.", "taken_over"
 )
+CLAIM = _histogram("claim_seconds", "Duration of one claim of runs from the queue.", buckets=FAST_BUCKETS_SECONDS)
 RUNS_ENDED = _counter("runs_ended_total", "Runs that this process has stopped executing, by outcome.", "outcome")
 FIRST_TEXT = _histogram(
     "run_first_text_seconds",
@@ -73,6 +74,11 @@ HEARTBEATS_FAILED = _counter("heartbeats_failed_total", "Failed renewals of leas
 
 # The write path
 FLUSH = _histogram("flush_seconds", "Duration of one commit of parts.", buckets=FAST_BUCKETS_SECONDS)
+FLUSH_WAIT = _histogram(
+    "flush_wait_seconds",
+    "Age of the oldest text in a commit of parts: the time that it was buffered, waited for a lock, and was written.",
+    buckets=FAST_BUCKETS_SECONDS,
+)
 FLUSH_RUNS = _histogram("flush_runs", "Runs in one commit of parts.", buckets=COUNT_BUCKETS)
 FLUSH_PARTS = _counter("flush_parts_total", "Parts committed.")
 FLUSH_BYTES = _counter("flush_bytes_total", "Bytes of the committed parts, as JSON.")
@@ -81,6 +87,11 @@ FLUSHES_DELAYED = _counter(
     "flushes_delayed_total",
     "Batches of parts that a commit left out because their thread was locked.",
 )
+
+# Retention
+PURGE = _histogram("purge_seconds", "Duration of one purge of expired data.", buckets=SLOW_BUCKETS_SECONDS)
+PURGED_ROWS = _counter("purged_rows_total", "Rows that purges deleted, and threads that they closed.", "kind")
+PURGES_FAILED = _counter("purges_failed_total", "Purges that the database ended or refused; the next one continues.")
 
 # The feed
 FEED_LAG = _histogram(
@@ -182,6 +193,52 @@ def database_metrics(queued: int, running: int, blocked: int, oldest: float, lea
     yield GaugeMetricFamily("khala_queue_oldest_seconds", help_text, value=oldest)
     help_text = "Age of the oldest lease's last heartbeat, 0 without running runs. The same in all processes."
     yield GaugeMetricFamily("khala_lease_age_seconds", help_text, value=lease)
+
+
+def activity_metrics(lock_waiters: int, longest_lock_wait: float, oldest_transaction: float) -> Iterable[Metric]:
+    """Metrics of the sessions of the database. Times are seconds."""
+    help_text = "Statements that wait for a lock. The same in all processes."
+    yield GaugeMetricFamily("khala_lock_waiters", help_text, value=lock_waiters)
+    help_text = "Time since the oldest statement that waits for a lock began. The same in all processes."
+    yield GaugeMetricFamily("khala_lock_wait_seconds", help_text, value=longest_lock_wait)
+    help_text = "Age of the oldest open transaction, which holds up vacuum. The same in all processes."
+    yield GaugeMetricFamily("khala_transaction_oldest_seconds", help_text, value=oldest_transaction)
+
+
+def storage_metrics(database_bytes: int, backlog: int, oldest_backlog_seconds: float) -> Iterable[Metric]:
+    """Metrics of the whole database and of the purge."""
+    help_text = "Size of the database on disk, without WAL. The same in all processes."
+    yield GaugeMetricFamily("khala_database_bytes", help_text, value=database_bytes)
+    help_text = "Deleted threads whose contents are not purged yet; at most 10,000 are counted."
+    yield GaugeMetricFamily("khala_purge_backlog_threads", f"{help_text} The same in all processes.", value=backlog)
+    help_text = "Time since the oldest thread in the purge's backlog was deleted. The same in all processes."
+    yield GaugeMetricFamily("khala_purge_backlog_seconds", help_text, value=oldest_backlog_seconds)
+
+
+def table_metrics(tables: Iterable[tuple[str, int, int, int, int]]) -> Iterable[Metric]:
+    """Metrics of each table, given as its name, bytes, bytes of its indexes, live rows and dead rows."""
+    families = [
+        GaugeMetricFamily(f"khala_table_{name}", f"{help_text} The same in all processes.", labels=["table"])
+        for name, help_text in (
+            ("bytes", "Size of the table with its partitions at its last vacuum or analysis."),
+            ("index_bytes", "Size of the table's indexes at its last vacuum or analysis."),
+            ("rows", "Estimated rows of the table."),
+            ("dead_rows", "Estimated rows that were deleted or replaced, and that vacuum has not removed."),
+        )
+    ]
+    for table, *values in tables:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([table], value)
+    yield from families
+
+
+def freeze_metric(tables: Iterable[tuple[str, int]]) -> Iterable[Metric]:
+    """Transactions since the oldest row of each table that is not frozen. At 2 billion, Postgres refuses writes."""
+    help_text = "Transactions since the oldest row of the table that vacuum has not frozen. The same in all processes."
+    ages = GaugeMetricFamily("khala_table_transaction_age", help_text, labels=["table"])
+    for table, age in tables:
+        ages.add_metric([table], age)
+    yield ages
 
 
 def database_up_metric(*, ok: bool) -> Iterable[Metric]:

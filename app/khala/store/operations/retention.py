@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
+from khala.signals import metrics
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -237,10 +239,15 @@ class RetentionLoop:
         """Purge regularly, for ever."""
         while True:
             await asyncio.sleep(PURGE_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
+            began = time.monotonic()
             try:
                 deleted = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
             except Unavailable as error:
+                metrics.PURGES_FAILED.inc()
                 log.warning("expired_data_not_deleted", error=str(error.__cause__))
                 continue
+            metrics.PURGE.observe(time.monotonic() - began)
+            for kind, count in deleted.items():
+                metrics.PURGED_ROWS.labels(kind.replace(" ", "_")).inc(count)
             if deleted:
                 log.info("expired_data_deleted", **{kind.replace(" ", "_"): count for kind, count in deleted.items()})

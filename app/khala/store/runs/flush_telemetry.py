@@ -13,9 +13,14 @@ TEXT = KIND_OF[TextDelta]
 """The kind of the parts that contain the answer's text."""
 
 
-def record_flush(batches: Sequence[Batch], began: float, now: float) -> None:
-    """Record that these batches were committed, between two times in monotonic seconds."""
+def record_flush(batches: Sequence[Batch], began: float, now: float, *, oldest: float) -> None:
+    """Record that these batches were committed, between two times in monotonic seconds.
+
+    `oldest` is the time at which the oldest of their parts was added.
+    """
     metrics.FLUSH.observe(now - began)
+    if batches:
+        metrics.FLUSH_WAIT.observe(now - oldest)
     metrics.FLUSH_RUNS.observe(len(batches))
     parts = size = 0
     for batch in batches:

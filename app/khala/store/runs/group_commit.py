@@ -162,7 +162,9 @@ class Writer:
             return
         self._pause, self._failures = 0.0, 0
         now = time.monotonic()
-        record_flush([buffer.next_batch() for buffer in buffers if buffer.lease.run_id in result.stored], began, now)
+        stored = [buffer for buffer in buffers if buffer.lease.run_id in result.stored]
+        oldest = min((buffer.batch_since for buffer in stored), default=began)
+        record_flush([buffer.next_batch() for buffer in stored], began, now, oldest=oldest)
         for buffer in buffers:
             if buffer.lease.run_id in result.busy:
                 FLUSHES_DELAYED.inc()

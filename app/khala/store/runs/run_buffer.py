@@ -67,6 +67,8 @@ class RunBuffer:
         self._approvals: list[ApprovalRequest] = []
         self._ending: tuple[Literal["final", "error", "canceled"], Finish] | None = None
         self._batch: Batch | None = None
+        self.batch_since = 0.0
+        """The monotonic time at which the oldest part of the batch in flight was added."""
         self.retry_at = 0.0
         """The monotonic time before which the batch in flight is not tried again."""
         self._delays = 0
@@ -188,7 +190,9 @@ class RunBuffer:
                 ending=self._due_ending(),
             )
             self._approvals = []
-            self.pending.mark_taken(at_once=bool(self._unwritten), now=time.monotonic())
+            now = time.monotonic()
+            self.batch_since = now if self.pending.since is None else self.pending.since
+            self.pending.mark_taken(at_once=bool(self._unwritten), now=now)
         return self._batch
 
     def delay(self, backoff: Backoff, now: float) -> None:
