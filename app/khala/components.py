@@ -88,7 +88,9 @@ async def open_database(settings: Settings, *, pool_size: int | None = None) -> 
     async with AsyncExitStack() as stack:
         url = settings.database.url
         if url is None:
-            postgres = await asyncio.to_thread(EmbeddedPostgres.start, settings.process.home)
+            postgres = await asyncio.to_thread(
+                EmbeddedPostgres.start, settings.process.home, settings.database.embedded_parameters
+            )
             stack.push_async_callback(asyncio.to_thread, postgres.stop)
             url = postgres.url
             await stack.enter_async_context(background({"postgres": lambda: _supervise(postgres)}))

@@ -20,6 +20,8 @@ from khala.store.postgres.database import asyncpg_url, driver_url
 
 TEMPLATE = "khala_test_template"
 COMMIT_TIMES = "track_commit_timestamp=on"
+PARAMETERS = {"shared_buffers": "64MB", "max_wal_size": "512MB"}
+"""Sizes that are the same on all machines: the data of tests is small, and is in memory."""
 
 
 @contextlib.contextmanager
@@ -51,11 +53,11 @@ def _docker_runs() -> bool:
 def _embedded() -> Iterator[str]:
     memory = Path("/dev/shm")
     home = Path(tempfile.mkdtemp(prefix="khala-test-", dir=memory if memory.is_dir() else None))
-    postgres = EmbeddedPostgres.start(home)
+    postgres = EmbeddedPostgres.start(home, PARAMETERS)
     try:
         asyncio.run(execute(postgres.url, f"ALTER SYSTEM SET {COMMIT_TIMES}"))
         postgres.stop()
-        postgres = EmbeddedPostgres.start(home)
+        postgres = EmbeddedPostgres.start(home, PARAMETERS)
         yield postgres.url
     finally:
         postgres.stop()

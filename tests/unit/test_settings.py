@@ -24,6 +24,13 @@ def test_a_direct_url_needs_the_pooled_url() -> None:
         from_environment(way | {"DATABASE_URL": ""})
 
 
+def test_only_given_settings_replace_those_that_the_embedded_postgres_chooses_by_memory() -> None:
+    assert from_environment({}).database.embedded_parameters == {}
+    given = {"KHALA_PG_SHARED_BUFFERS_MB": "256", "KHALA_PG_MAX_WAL_MB": "2048"}
+    found = from_environment(given).database.embedded_parameters
+    assert found == {"shared_buffers": "256MB", "max_wal_size": "2048MB"}
+
+
 def test_an_empty_environment_gives_the_documented_defaults() -> None:
     found = from_environment({})
     assert (found.server.host, found.server.port, found.database.url) == ("127.0.0.1", 8000, None)
@@ -106,6 +113,11 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         ("KHALA_GRACE_SECONDS", "0", "runs.grace_seconds", 0.0),
         ("KHALA_REASONING", "1", "models.store_reasoning", True),
         ("KHALA_POOL_SIZE", "4", "database.pool_size", 4),
+        ("KHALA_PG_SHARED_BUFFERS_MB", "16", "database.shared_buffers_mb", 16),
+        ("KHALA_PG_EFFECTIVE_CACHE_MB", "1000", "database.effective_cache_mb", 1000),
+        ("KHALA_PG_MAINTENANCE_MB", "1", "database.maintenance_mb", 1),
+        ("KHALA_PG_MAX_WAL_MB", "64", "database.max_wal_mb", 64),
+        ("KHALA_PG_MAX_WAL_MB", "", "database.max_wal_mb", None),
         ("KHALA_WATCHDOG_SECONDS", "0", "process.watchdog_seconds", 0.0),
         ("KHALA_WATCHDOG_SECONDS", "1.5", "process.watchdog_seconds", 1.5),
         ("KHALA_ISOLATED_RUNS", "5", "runs.isolated", 5),
@@ -144,6 +156,10 @@ def test_a_variable_sets_its_field_and_no_other(name: str, value: str, field: st
         *[("KHALA_GRACE_SECONDS", value) for value in ("-0.1", "3601", "nan")],
         *[("KHALA_REASONING", value) for value in ("2", "yes", "true", "0.5")],
         *[("KHALA_POOL_SIZE", value) for value in ("3", "501")],
+        *[("KHALA_PG_SHARED_BUFFERS_MB", value) for value in ("0", "15", "1000001", "1GB")],
+        *[("KHALA_PG_EFFECTIVE_CACHE_MB", value) for value in ("0", "15", "1.5")],
+        *[("KHALA_PG_MAINTENANCE_MB", value) for value in ("0", "many")],
+        *[("KHALA_PG_MAX_WAL_MB", value) for value in ("0", "63")],
         *[("KHALA_BODY_SECONDS", value) for value in ("0", "601", "nan")],
         *[("KHALA_WATCHDOG_SECONDS", value) for value in ("0.5", "-1", "3601", "nan", "off")],
         *[("KHALA_ISOLATED_RUNS", value) for value in ("0", "65", "1.5")],

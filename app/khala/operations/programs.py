@@ -94,7 +94,9 @@ async def postgres(settings: Settings) -> AsyncIterator[Postgres]:
     url = settings.database.direct_url or settings.database.url
     embedded = None
     if url is None:
-        embedded = await asyncio.to_thread(EmbeddedPostgres.start, settings.process.home)
+        embedded = await asyncio.to_thread(
+            EmbeddedPostgres.start, settings.process.home, settings.database.embedded_parameters
+        )
         url = embedded.url
     try:
         major = await _major_version(url)

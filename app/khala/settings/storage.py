@@ -18,6 +18,7 @@ ISOLATED_POOL_SIZE = 4
 """Connections of a process that executes a single run."""
 MAX_MB = 1_000_000
 MAX_MB_PER_DAY = 9_000_000
+BY_MEMORY = "The process that starts the server decides. [How it is chosen](operations.md#the-embedded-postgres)."
 
 
 def _wake_url(value: object) -> NatsServers:
@@ -71,6 +72,57 @@ class DatabaseSettings(SettingGroup):
         "share a NATS server need a prefix each. It needs `khala[nats]`; [scaling](scaling.md) says when it helps.",
         secret=True,
     )
+
+    shared_buffers_mb: Whole | None = setting(
+        "KHALA_PG_SHARED_BUFFERS_MB",
+        None,
+        f"Memory in which the embedded Postgres caches its tables (`shared_buffers`). {BY_MEMORY}",
+        unit="MiB",
+        minimum=16,
+        maximum=MAX_MB,
+        shown_default="an eighth of the memory, 64 to 1024",
+    )
+    effective_cache_mb: Whole | None = setting(
+        "KHALA_PG_EFFECTIVE_CACHE_MB",
+        None,
+        f"Memory that the embedded Postgres assumes for the system's cache of files (`effective_cache_size`). "
+        f"{BY_MEMORY}",
+        unit="MiB",
+        minimum=16,
+        maximum=MAX_MB,
+        shown_default="half of the memory, 256 to 65536",
+    )
+    maintenance_mb: Whole | None = setting(
+        "KHALA_PG_MAINTENANCE_MB",
+        None,
+        "Memory of each vacuum and of the creation of an index in the embedded Postgres (`maintenance_work_mem`). "
+        f"{BY_MEMORY}",
+        unit="MiB",
+        minimum=1,
+        maximum=MAX_MB,
+        shown_default="a 32nd of the memory, 32 to 512",
+    )
+    max_wal_mb: Whole | None = setting(
+        "KHALA_PG_MAX_WAL_MB",
+        None,
+        "WAL after which the embedded Postgres makes a checkpoint (`max_wal_size`). It takes about as much of the "
+        f"disk. {BY_MEMORY}",
+        unit="MiB",
+        minimum=64,
+        maximum=MAX_MB,
+        shown_default="a quarter of the memory, at most a 20th of the disk, 512 to 4096",
+    )
+
+    @property
+    def embedded_parameters(self) -> dict[str, str]:
+        """The settings of the embedded Postgres that replace those for the machine's memory."""
+        megabytes = {
+            "shared_buffers": self.shared_buffers_mb,
+            "effective_cache_size": self.effective_cache_mb,
+            "maintenance_work_mem": self.maintenance_mb,
+            "max_wal_size": self.max_wal_mb,
+        }
+        return {name: f"{value}MB" for name, value in megabytes.items() if value is not None}
 
     @model_validator(mode="after")
     def _check_direct_url(self) -> "DatabaseSettings":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from khala.store.embedded import EmbeddedPostgres
+from khala.store.embedded import EmbeddedPostgres, sizing
 from khala.store.embedded.layout import ClusterLayout, lay_out
 from tests.support.embedded import (
     Member,
@@ -37,6 +37,25 @@ def test_it_supports_all_database_features_that_khala_uses(server: EmbeddedPostg
     assert sql(server.url.replace("/khala?", "/sibling?"), "SELECT current_database()") == "sibling"
     settings = {name: sql(server.url, f"SHOW {name}") for name in ("fsync", "listen_addresses", "server_encoding")}
     assert settings == {"fsync": "on", "listen_addresses": "", "server_encoding": "UTF8"}
+
+
+def test_memory_and_wal_are_sized_by_the_machine_and_settings_replace_that_also_after_a_crash(
+    home: Path, layout: ClusterLayout
+) -> None:
+    chosen = {"shared_buffers": "48MB", "max_wal_size": "96MB"}
+    server = EmbeddedPostgres.start(home, chosen)
+    try:
+        names = list(sizing.for_this_machine(layout.base))
+        expected = sizing.for_this_machine(layout.base) | chosen
+        in_bytes = "SELECT pg_size_bytes('{}') = pg_size_bytes(current_setting('{}'))"
+        for name in names:
+            assert sql(server.url, in_bytes.format(expected[name], name)), name
+        before = postmaster(layout)
+        before.kill()
+        eventually(lambda: serving(server.url) and postmaster(layout) != before)
+        assert sql(server.url, "SHOW shared_buffers") == "48MB"
+    finally:
+        server.stop()
 
 
 def test_a_killed_backend_costs_no_data(server: EmbeddedPostgres, layout: ClusterLayout) -> None:

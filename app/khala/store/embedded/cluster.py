@@ -7,10 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from khala.store.embedded import locks
+from khala.store.embedded import locks, sizing
 from khala.store.embedded.binaries import major_version
 from khala.store.embedded.layout import ClusterLayout
 
@@ -18,8 +18,6 @@ SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "100",
-    "shared_buffers": "64MB",
-    "max_wal_size": "512MB",
     "fsync": "on",
     "jit": "off",
     # Parallel workers need more of /dev/shm than a container has, and a server of this size has no spare cores.
@@ -32,7 +30,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "logging_collector": "off",
 }
-"""Settings of the server, which override its configuration files."""
+"""Settings of the server, which override its configuration files. Those of memory: `khala.store.embedded.sizing`."""
 
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 LINUX = os.uname().sysname == "Linux"
@@ -55,9 +53,15 @@ def create(layout: ClusterLayout, binaries: Path) -> None:
         _fsync(layout.base)
 
 
-def launch(layout: ClusterLayout, binaries: Path, lock: int, token: str) -> "subprocess.Popen[bytes]":
-    """Start a postmaster that inherits `lock`, reports `token` to clients, and shuts down when this process dies."""
-    settings = SETTINGS | {"unix_socket_directories": f'"{layout.socket_directory}"', "khala.keeper": token}
+def launch(
+    layout: ClusterLayout, binaries: Path, lock: int, token: str, parameters: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a postmaster that inherits `lock`, reports `token` to clients, and shuts down when this process dies.
+
+    `parameters` replace the settings that `sizing` chooses for this machine.
+    """
+    settings = SETTINGS | sizing.for_this_machine(layout.data) | dict(parameters or {})
+    settings |= {"unix_socket_directories": f'"{layout.socket_directory}"', "khala.keeper": token}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     command = [str(binaries / "postgres"), "-D", _reach(layout.data), *options]
     return _spawn(command, layout, layout.data, before=_postmaster_setup(lock), inherit=(lock,))

@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from khala.store.embedded import locks, probe
@@ -15,6 +16,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 MAX_TAIL_BYTES = 2_000
+SUPERVISOR = "khala.store.embedded.supervisor"
 ROOT = Path(__file__).parents[3]
 """The directory from which the supervisor imports the package."""
 
@@ -25,19 +27,24 @@ class EmbeddedPostgres:
     All methods block: call them in a thread. Do not fork while holding a share: the child would hold it, too.
     """
 
-    def __init__(self, layout: ClusterLayout, binaries: Path) -> None:
+    def __init__(self, layout: ClusterLayout, binaries: Path, parameters: Mapping[str, str] | None = None) -> None:
         self.layout = layout
         self.binaries = binaries
+        self.parameters = dict(parameters or {})
         self.url = layout.url
         self.version = ""
         self._share: int | None = None
 
     @classmethod
-    def start(cls, home: Path) -> "EmbeddedPostgres":
-        """Join the server of `home`, or create and start it. Raises EmbeddedPostgresError with the end of the log."""
+    def start(cls, home: Path, parameters: Mapping[str, str] | None = None) -> "EmbeddedPostgres":
+        """Join the server of `home`, or create and start it. Raises EmbeddedPostgresError with the end of the log.
+
+        `parameters` are Postgres' settings of memory and WAL that replace those for this machine. They count only if
+        this process starts the server.
+        """
         binaries = find_binaries()
         try:
-            server = cls(lay_out(home), binaries)
+            server = cls(lay_out(home), binaries, parameters)
             server._join()
         except OSError as error:
             raise EmbeddedPostgresError(f"can't use {home} for Postgres: {error}") from error
@@ -126,12 +133,13 @@ class EmbeddedPostgres:
         """Pass the supervisor's lock to a new supervisor. Returns the length of the log before its start."""
         locks.write(lock, secrets.token_hex(8))
         home, binaries = str(self.layout.base.parent), str(self.binaries)
+        parameters = [f"{name}={value}" for name, value in self.parameters.items()]
         log = self._open_log()
         try:
             log_start = os.fstat(log).st_size
             # The supervisor forks, so that it is not a child of this process. This call waits only for the fork.
             subprocess.run(  # noqa: S603  # our own program
-                [sys.executable, "-S", "-s", "-P", "-m", "khala.store.embedded.supervisor", home, binaries, str(lock)],
+                [sys.executable, "-S", "-s", "-P", "-m", SUPERVISOR, home, binaries, str(lock), *parameters],
                 cwd="/",
                 env={"PATH": os.defpath, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,

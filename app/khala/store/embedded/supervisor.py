@@ -1,7 +1,8 @@
 """The supervisor process: restarts its postmaster when that dies, and stops it when no process needs it any more.
 
-Started as `python -m khala.store.embedded.supervisor HOME BINARIES LOCK`. LOCK is the descriptor of the supervisor's
-lock, which the starter has acquired, so that two supervisors never start at once. The output goes to the server's log.
+Started as `python -m khala.store.embedded.supervisor HOME BINARIES LOCK [NAME=VALUE…]`. LOCK is the descriptor of the
+supervisor's lock, which the starter has acquired, so that two supervisors never start at once. The rest are settings of
+the server. The output goes to the server's log.
 """
 
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,10 +30,11 @@ MAX_LOG_BYTES = 5_000_000
 class PostgresSupervisor:
     """Supervises one server. `users` is the users' lock, which the supervisor takes when no other process holds it."""
 
-    def __init__(self, layout: ClusterLayout, binaries: Path, lock: int) -> None:
+    def __init__(self, layout: ClusterLayout, binaries: Path, lock: int, parameters: Mapping[str, str]) -> None:
         self.layout = layout
         self.binaries = binaries
         self.lock = lock
+        self.parameters = parameters
         self.token = os.pread(lock, 100, 0).decode()
         self.users: int | None = None
 
@@ -69,7 +72,7 @@ class PostgresSupervisor:
         try:
             make_private(self.layout.socket_directory, self.layout.uid, self.layout.gid)
             cluster.remove_stale_pid_files(self.layout)
-            server = cluster.launch(self.layout, self.binaries, lock, self.token)
+            server = cluster.launch(self.layout, self.binaries, lock, self.token, self.parameters)
         finally:
             # From here on, only the server's processes hold the lock, until the last of them ends.
             os.close(lock)
@@ -126,8 +129,9 @@ def log_line(text: str) -> None:
     print(f"{now} [{os.getpid()}] supervisor: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the log is our output
 
 
-def main(home: str, binaries: str, lock: str) -> None:
+def main(home: str, binaries: str, lock: str, *parameters: str) -> None:
     """Detach from the starter and supervise the server. The end of the process releases the lock `lock`."""
+    settings = dict(parameter.split("=", 1) for parameter in parameters)
     if os.fork():
         os._exit(0)
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -136,7 +140,7 @@ def main(home: str, binaries: str, lock: str) -> None:
     layout = lay_out(Path(home))
     usable = runnable(Path(binaries), layout)
     cluster.create(layout, usable)
-    PostgresSupervisor(layout, usable, int(lock)).run()
+    PostgresSupervisor(layout, usable, int(lock), settings).run()
     if layout.socket_directory.is_dir() and not any(layout.socket_directory.iterdir()):
         layout.socket_directory.rmdir()
 
