@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import prometheus_client
@@ -15,7 +16,9 @@ from khala.cli import main
 from khala.domain import ids
 from khala.domain.errors import Unavailable
 from khala.domain.fold import TextBlock
+from khala.operations import verification
 from khala.operations.verification import ProgressLine
+from khala.settings import Settings, load
 from khala.signals import metrics
 from khala.store.operations import verify_loop, verify_pages
 from khala.store.operations.verify import VerifyProgress, find_differences
@@ -223,6 +226,36 @@ async def test_the_command_checks_a_selection_and_exits_with_1_for_differences(d
         code, output = await asyncio.to_thread(verify, *nothing)
         assert code == 0
         assert output.endswith(" 0 differences.\n")
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_an_interrupted_command_prints_the_position(
+    db: Database,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leases = [await answer(db) for _ in range(5)]
+    await tamper(db, *leases)
+    losing = FailingDatabase(database_url, pool_size=2)
+
+    @asynccontextmanager
+    async def open_database(_: Settings, *, pool_size: int) -> AsyncIterator[Database]:
+        losing.uses = 3 + pool_size
+        yield losing
+
+    monkeypatch.setattr(verification, "open_database", open_database)
+    with pytest.raises(Unavailable):
+        await verification.verify_database(load(tmp_path), VerifySelection(), after=VerifyPosition(), jobs=1)
+    await losing.close()
+    shown = capsys.readouterr()
+    before, _, position = shown.err.strip().rpartition(" --after ")
+    assert before == "Interrupted. Continue with the same options and"
+    found = [line.partition(": ")[0] for line in shown.out.splitlines()]
+    assert 0 < len(found) < 5
+    found += await places(db, progress=VerifyProgress(position=VerifyPosition.parse(position)))
+    assert found == sorted(place(lease) for lease in leases)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
