@@ -1,6 +1,7 @@
 """The console command `khala`. Each command imports what it needs when it is called, so that `--help` is fast."""
 
 import gc
+import math
 import resource
 import sys
 from typing import TYPE_CHECKING
@@ -89,7 +90,7 @@ def migrate(*, check: bool) -> None:
 def purge(*, dry_run: bool) -> None:
     """Delete what has expired: idle anonymous threads, deleted threads, sessions, tokens and the like.
 
-    The bytes of a blob are deleted an hour after its last reference.
+    The bytes of a blob are deleted when its last reference is an hour old.
 
     `serve` and `work` do so, too, about once a minute.
     """
@@ -135,7 +136,7 @@ async def _purge(settings: "Settings", *, dry_run: bool) -> None:
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         collector = BlobGarbageCollector(db, blob_service.store)
         counts = await (retention.count_due(db, policy) if dry_run else retention.purge(db, policy))
-        counts["objects"] = await (collector.due() if dry_run else collector.collect())
+        counts["objects"] = await (collector.due() if dry_run else collector.collect(max_kept=math.inf))
     for kind, count in counts.items():
         click.echo(f"{count:>9,} {kind.replace('_', ' ')}")
     click.echo("Nothing was deleted." if dry_run else "Deleted.")

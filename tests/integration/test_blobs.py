@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from khala.blobs import temporary_folder
+from khala.blobs import garbage_collector, temporary_folder
 from khala.blobs.blob_service import BlobService
 from khala.blobs.filesystem import FilesystemBlobStore
 from khala.blobs.garbage_collector import BlobGarbageCollector
@@ -246,6 +246,24 @@ async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
     assert await bytes_of(blob_service, kept) == b"kept"
 
 
+async def test_a_collection_examines_a_bounded_number_of_objects_and_the_next_one_continues(
+    db: Database, blob_service: BlobService, thread_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage_collector, "BATCH_OBJECTS", 2)
+    refs = [await store_blob(blob_service, thread_id, f"blob {number}".encode()) for number in range(12)]
+    unreferenced = sorted(refs, key=lambda ref: ref.sha256)[::4]
+    for ref in unreferenced:
+        await delete_row(db, ref)
+    await age_objects(db)
+    collector = BlobGarbageCollector(db, blob_service.store)
+    counts = [await collector.collect(max_kept=3) for _ in range(5)]
+    assert sum(counts) == len(unreferenced)
+    assert max(counts) < len(unreferenced), "no collection examined all objects"
+    assert [await is_stored(blob_service.store, ref.sha256) for ref in refs] == [
+        ref not in unreferenced for ref in refs
+    ]
+
+
 async def test_no_blob_is_added_to_a_deleted_thread_or_run(
     db: Database, blob_service: BlobService, thread_id: UUID
 ) -> None:
@@ -304,7 +322,7 @@ async def test_a_collector_that_dies_between_bytes_and_row_loses_no_later_write(
     ref = await store_blob(blob_service, thread_id)
     await delete_row(db, ref)
     await age_objects(db)
-    assert [sha.hex() for sha in await objects.release_unreferenced(db, 10)] == [ref.sha256]
+    assert [sha.hex() for sha in (await objects.release_unreferenced(db, b"", 10)).released] == [ref.sha256]
     with pytest.raises(KeyError):
         await _deleted_by_one_who_dies(db, blob_service, ref)
     assert await bytes_of(blob_service, await store_blob(blob_service, thread_id)) == b"En taro Adun"

@@ -22,6 +22,10 @@ SWEEP_INTERVAL_SECONDS = 24 * 3600.0
 BATCH_OBJECTS = 100
 MAX_OBJECTS_PER_RUN = 10_000
 """Objects deleted in one collection. The rest waits for the next."""
+MAX_KEPT_PER_RUN = 1000
+"""Referenced objects that one collection examines, so that its cost does not grow with the store. The next one
+continues after them."""
+HASH_BYTES = 32
 KEY = re.compile(r"[0-9a-f]{64}")
 
 
@@ -33,6 +37,8 @@ class BlobGarbageCollector:
         self._store = store
         # The first sweep is not at the start: a process that restarts often would list the whole store each time.
         self._swept_at = time.monotonic() - SWEEP_INTERVAL_SECONDS * random.uniform(0.5, 0.98)
+        # Any position is as good as another. Processes that begin at different ones share the work.
+        self._position = random.randbytes(HASH_BYTES)
 
     async def run(self) -> None:
         """Collect periodically, until cancelled."""
@@ -54,15 +60,23 @@ class BlobGarbageCollector:
         async with self._db.driver() as driver:
             return await objects.count_unreferenced(driver)
 
-    async def collect(self) -> int:
-        """Delete objects that have been unreferenced and untouched for an hour. Returns their number."""
-        total = 0
-        while total < MAX_OBJECTS_PER_RUN:
-            released = await objects.release_unreferenced(self._db, BATCH_OBJECTS)
-            deleted = [await self._delete(sha256) for sha256 in released]
-            total += sum(deleted)
-            if not any(deleted):
+    async def collect(self, *, max_kept: float = MAX_KEPT_PER_RUN) -> int:
+        """Delete objects that have been unreferenced and untouched for an hour. Returns their number.
+
+        It examines the objects in order of their hashes, from where the last call stopped, until it has gone round
+        once, has found `max_kept` objects that stay, or has deleted `MAX_OBJECTS_PER_RUN`.
+        """
+        begin, went_round = self._position, False
+        kept = total = 0
+        while kept < max_kept and total < MAX_OBJECTS_PER_RUN:
+            page = await objects.release_unreferenced(self._db, self._position, BATCH_OBJECTS)
+            deleted = sum([await self._delete(sha256) for sha256 in page.released])
+            total += deleted
+            kept += page.examined - deleted
+            if went_round and (page.last is None or page.last >= begin):
                 break
+            self._position = b"" if page.last is None else page.last
+            went_round = went_round or page.last is None
         return total
 
     async def _delete(self, sha256: bytes) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 from sqlalchemy import text
 
 from khala.store.postgres.database import Database, Driver, driver_of
@@ -14,12 +15,21 @@ MAX_DELETE_SECONDS = 180
 
 UNREFERENCED = f"""
     touched_at < clock_timestamp() - interval '{GRACE_PERIOD}'
-    AND NOT EXISTS (SELECT FROM blobs WHERE blobs.sha256 = objects.sha256)
+    AND (SELECT true FROM blobs WHERE blobs.sha256 = objects.sha256 LIMIT 1) IS NULL
 """
+"""A subquery, which reads the index once for each object: for NOT EXISTS the planner might read all blobs."""
 RELEASE = f"""
-    UPDATE objects SET stored = false WHERE sha256 IN (
-        SELECT sha256 FROM objects WHERE {UNREFERENCED} ORDER BY touched_at LIMIT $1 FOR UPDATE SKIP LOCKED
-    ) RETURNING sha256
+    WITH page AS MATERIALIZED (
+        SELECT sha256, {UNREFERENCED} AS unreferenced FROM objects WHERE sha256 > $1 ORDER BY sha256 LIMIT $2
+    ), due AS MATERIALIZED (
+        SELECT sha256 FROM objects
+        WHERE sha256 = ANY (ARRAY(SELECT sha256 FROM page WHERE unreferenced)) AND {UNREFERENCED}
+        FOR UPDATE SKIP LOCKED
+    ), released AS (
+        UPDATE objects SET stored = false WHERE sha256 IN (SELECT sha256 FROM due) RETURNING sha256
+    )
+    SELECT (SELECT count(*) FROM page) AS examined, ARRAY(SELECT sha256 FROM released) AS released,
+           (SELECT sha256 FROM page ORDER BY sha256 DESC LIMIT 1) AS last
 """
 FIND_RELEASED = "SELECT sha256 FROM objects WHERE sha256 = $1 AND NOT stored"
 ADD_UNTRACKED = f"""
@@ -35,13 +45,22 @@ async def count_unreferenced(driver: Driver) -> int:
     return int(await driver.fetchval(f"SELECT count(*) FROM objects WHERE {UNREFERENCED}"))
 
 
-async def release_unreferenced(db: Database, most: int) -> list[bytes]:
-    """Mark unreferenced objects as not stored, and return their hashes.
+class ObjectPage(msgspec.Struct, frozen=True):
+    """A page of objects: their number, the hash of the last one (None for an empty page), and the released hashes."""
+
+    examined: int
+    last: bytes | None
+    released: Sequence[bytes]
+
+
+async def release_unreferenced(db: Database, after: bytes, limit: int) -> ObjectPage:
+    """Mark the unreferenced ones of the `limit` objects after this hash as not stored.
 
     After that, an upload of the same bytes stores them again, even after a crash between both deletions.
     """
     async with db.driver() as driver:
-        return [row["sha256"] for row in await driver.fetch(RELEASE, most)]
+        row = await driver.fetchrow(RELEASE, after, limit)
+    return ObjectPage(row["examined"], row["last"], row["released"])
 
 
 @asynccontextmanager
