@@ -72,7 +72,7 @@ async def test_a_denied_call_fails_and_the_model_gets_the_reason(server: InProce
     await agent.ended()
     (card,) = await agent.cards()
     assert card["state"] == "failed"
-    assert card["summary"] == "Denied by somebody: not that one"
+    assert card["summary"] == "Denied by a user: not that one"
     found = await act(agent.thread, call("read_file", path="a.txt") + " /say Read.")
     await found.ended()
     assert await found.states() == ["completed"]

@@ -76,7 +76,7 @@ async def conversation(question: PromptTurn, most: int = 9) -> tuple[list[list[t
 async def test_a_call_is_made_and_then_its_outcome_is_summarised() -> None:
     rounds, answer = await conversation(user('/pace=0 Please /call echo {"a": {"b": "x } y"}}'))
     assert rounds == [[("echo", {"a": {"b": "x } y"}})]]
-    assert answer == "The tools have answered:\n\n- `echo`: ok: did {'a': {'b': 'x } y'}}"
+    assert answer == "The tools returned:\n\n- `echo`: ok: did {'a': {'b': 'x } y'}}"
 
 
 async def test_calls_in_a_row_are_one_step_and_then_starts_the_next() -> None:
@@ -193,7 +193,7 @@ async def test_without_tools_it_reports_its_progress() -> None:
     question = user('/pace=0 /loop /call echo {"n": "{round}"}')
     first, second = await reply(question), await reply(question, *step_turns(*await reply(question)))
     text, end = await reply(question, *step_turns(*first), *step_turns(*second, ok=False), tools=())
-    assert text == "Stopped after 2 rounds.\n\nThe tools have answered:\n\n- `echo`: failed: did {'n': '2'}"
+    assert text == "Stopped after 2 rounds.\n\nThe tools returned:\n\n- `echo`: failed: did {'n': '2'}"
     assert end.finish_reason == "stop"
     assert (await reply(question, tools=()))[0].startswith("Stopped after 0 rounds.")
     assert (await reply(question, *step_turns(*first), tools=()))[0].startswith("Stopped after 1 round.")

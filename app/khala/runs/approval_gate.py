@@ -99,7 +99,7 @@ class ApprovalGate:
                 return True
             case "denied":
                 reason = f": {approval.reason}" if approval.reason else "."
-                self._recorder.fail(call, f"Denied by {approval.decided_name or 'somebody'}{reason}", "denied")
+                self._recorder.fail(call, f"Denied by {approval.decided_name or 'a user'}{reason}", "denied")
             case "expired":
                 self._recorder.fail(call, "Nobody approved this in time.", "expired")
             case "pending":

@@ -20,7 +20,7 @@ from khala.settings.fields import (
     setting,
 )
 
-WELCOME = "Hi! Ask me anything. Your conversation is kept, even if you close this page."
+WELCOME = "Hi! Ask me anything. Your conversation is saved, even if you close this page."
 
 
 def _hosts(value: object) -> tuple[str, ...]:

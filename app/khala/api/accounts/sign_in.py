@@ -34,7 +34,7 @@ from khala.store.accounts.accounts import PasswordRecord
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
-WRONG_CREDENTIALS = "The address or the password is wrong."
+WRONG_CREDENTIALS = "The email or password is incorrect."
 MAX_USER_AGENT_CHARACTERS = 300
 ACCOUNT = {"email": "tassadar@example.com", "password": "en taro adun"}
 
@@ -193,7 +193,7 @@ async def check_current_password(context: Context, caller: Caller, user_id: UUID
         return False
     await sign_in_throttle.count_attempt(context.db, str(user_id), caller.network)
     if not await passwords.verify_password(password or "", record.hash):
-        raise Forbidden("The current password is wrong.")
+        raise Forbidden("The current password is incorrect.")
     await sign_in_throttle.discount_attempt(context.db, str(user_id), caller.network)
     return True
 

@@ -104,7 +104,7 @@ def _report(outcomes: Sequence[ToolOutcome]) -> str:
         for outcome in outcomes
     ]
     further = [f"- and {len(lines) - MAX_LISTED_OUTCOMES} more"] if len(lines) > MAX_LISTED_OUTCOMES else []
-    return "\n".join(("The tools have answered:", "", *lines[:MAX_LISTED_OUTCOMES], *further))
+    return "\n".join(("The tools returned:", "", *lines[:MAX_LISTED_OUTCOMES], *further))
 
 
 def _write(question: PromptTurn, prompt: Prompt) -> Script:

@@ -167,10 +167,14 @@ export class GraphScene {
     const isTool = node.kind === "tool";
     context.fillStyle = this.colours.words;
     context.font = "11px system-ui, sans-serif";
-    context.textAlign = isTool ? "left" : "center";
-    context.textBaseline = isTool ? "middle" : "alphabetic";
     const words = node.label.length > 14 ? `${node.label.slice(0, 13)}…` : node.label;
-    context.fillText(words, isTool ? at.x + at.radius + 4 : at.x, isTool ? at.y : at.y - at.radius - 5);
+    const above = at.y - at.radius - 5;
+    const beside = at.x + at.radius + 4;
+    // The name of a tool at the right edge would be cut beside it.
+    const isCut = isTool && beside + context.measureText(words).width > this.#size.width;
+    context.textAlign = isCut ? "right" : isTool ? "left" : "center";
+    context.textBaseline = isTool && !isCut ? "middle" : "alphabetic";
+    context.fillText(words, isCut ? at.x + at.radius : isTool ? beside : at.x, isTool && !isCut ? at.y : above);
   }
 }
 

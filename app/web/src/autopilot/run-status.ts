@@ -12,7 +12,7 @@ export const STOPPED: Reasons = {
   length: "Reached the length limit",
   max_steps: "Reached the step limit",
   no_progress: "Stopped: no progress",
-  budget: "Reached the budget",
+  budget: "Reached the budget limit",
 };
 const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
 
@@ -32,8 +32,9 @@ export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "b
   return stepPart ? `Step ${step} of ${stepPart.maxSteps}` : `Step ${step}`;
 }
 
-/** Why a run ended early; null if it did not. */
+/** Why a run ended early; null if it did not. The server's message about a budget says it all. */
 export function endingOf({ finish, error: trouble }: Pick<MessageView, "finish" | "error">): string | null {
+  if (finish?.reason === "budget" && trouble) return trouble.reason;
   const reason = finish && ENDINGS[finish.reason];
   return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
 }

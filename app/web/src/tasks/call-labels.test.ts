@@ -54,8 +54,8 @@ test("what runs counts, what has ended says how long it took", () => {
 
 test("a denied call says so once, and who denied it and why where that is known", () => {
   const denied = (summary: string) => block({ state: "failed", summary });
-  expect(timeLabel(denied("Denied by somebody."), 0, 0)).toBe("denied");
-  expect([outcomeLabel(denied("Denied by somebody.")), outcomeLabel(denied("Denied."))]).toEqual(["", ""]);
+  expect(timeLabel(denied("Denied by a user."), 0, 0)).toBe("denied");
+  expect([outcomeLabel(denied("Denied by a user.")), outcomeLabel(denied("Denied."))]).toEqual(["", ""]);
   expect(outcomeLabel(denied("Denied by Ada: it is mine"))).toBe("Denied by Ada: it is mine");
   expect([outcomeLabel(block({ reason: "Half way" })), outcomeLabel(block({ state: "blocked", reason: "x" }))]).toEqual(["Half way", ""]);
 });
