@@ -77,7 +77,7 @@ class Member:
         return any(sign in self.log.read_text()[self._log_start :] for sign in READY_LINES)
 
     def set_clock(self, offset: float) -> None:
-        """Offset its wall clock by so many seconds. The monotonic clock is unaffected, because it never jumps."""
+        """Set the offset of the wall clock, in seconds. The monotonic clock is unaffected, because it never jumps."""
         with self._clock.open("r+b" if self._clock.exists() else "w+b") as file:
             file.write(int(offset).to_bytes(8, sys.byteorder, signed=True))
 
@@ -150,7 +150,7 @@ class Deployment:
 
 @contextlib.asynccontextmanager
 async def running_deployment(folder: Path) -> AsyncIterator[Deployment]:
-    """Run a deployment for as long as this is open."""
+    """Run a deployment until the context exits."""
     folder.chmod(0o711)  # for a server that runs as another user
     deployment = Deployment(folder)
     async with contextlib.AsyncExitStack() as stack:

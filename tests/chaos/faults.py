@@ -1,4 +1,4 @@
-"""Injects each kind of fault into the deployment, and ends it."""
+"""Injects each kind of fault into the deployment, and ends the fault after its duration."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.chaos.deployment import Deployment, Member
 from tests.chaos.schedule import Fault, FaultKind
 
 TERMINATE_TIMEOUT_SECONDS = 15.0
-"""For a process to end after SIGTERM; its grace period is 1 s."""
+"""Time for a process to end after SIGTERM. Its runs have a grace period of 1 s."""
 END_TIMEOUT_SECONDS = 60.0
 
 

@@ -88,7 +88,7 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def five_steps(tool: str) -> str:
-    """Five steps of four calls each, and an answer that takes seconds: the last executor is killed before its end."""
+    """Five steps of four calls each, and an answer that takes seconds, so that the last kill comes before its end."""
     steps = [
         " ".join(call(PECULIAR + tool, n=AT_ONCE * step + place) for place in range(AT_ONCE)) for step in range(STEPS)
     ]

@@ -1,4 +1,4 @@
-"""Pieces of a call's text: no longer than the reserved budget covers."""
+"""The text of a model call is cut where the reserved budget ends."""
 
 from typing import Any, cast
 

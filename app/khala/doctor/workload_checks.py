@@ -6,7 +6,7 @@ from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
 
 MAX_WAIT_SECONDS = 60.0
-"""Time that a run may wait for an executor."""
+"""Maximum time that a run should wait for an executor."""
 MAX_TRANSACTION_SECONDS = 300.0
 
 TRANSACTIONS = """
@@ -21,7 +21,7 @@ PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database(
 
 
 async def runs(db: Database, lease: float, *, late: float = MAX_WAIT_SECONDS) -> Finding:
-    """Runs are claimed in time. `lease`: seconds of a lease. `late`: seconds that are too long a wait."""
+    """Check that runs are claimed in time. `lease`: duration of a lease in seconds. `late`: maximum wait in seconds."""
     if await migrations.current(db) is None:
         return ok("runs", "none: there is no schema yet")
     async with db.driver() as driver:
@@ -37,7 +37,7 @@ async def runs(db: Database, lease: float, *, late: float = MAX_WAIT_SECONDS) ->
 
 
 async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS) -> Finding:
-    """No transaction holds locks or vacuum back. `longest`: seconds that a transaction may last."""
+    """Check for long or prepared transactions: they hold locks and delay vacuum. `longest`: maximum seconds of one."""
     async with db.driver() as driver:
         prepared = await driver.fetchval(PREPARED)
         found = await driver.fetchrow(TRANSACTIONS, longest)

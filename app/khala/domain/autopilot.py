@@ -21,7 +21,7 @@ MAX_IDENTICAL_STEPS = 3
 MAX_FAILED_STEPS = 5
 """Consecutive steps in which every call fails, after which the run stops."""
 MAX_REPROMPTS = 2
-"""Replies of one run that only ask or plan, after each of which the model is prompted again."""
+"""Times that a run prompts its model again after a reply that only asks or plans."""
 MAX_PLAN_CHARACTERS = 600
 """Characters. A longer reply counts as an answer."""
 
@@ -113,7 +113,7 @@ def only_asks_or_plans(text: str) -> bool:
 
 
 def _classify_line(line: str) -> bool | None:
-    """Whether a line asks or plans; None if it contains anything else than questions, plans and filler."""
+    """Whether a line asks or plans; None if it contains anything but questions, plans and filler."""
     bullet = _BULLET.match(line)
     sentences = re.split(r"(?<=[.!?:…])\s+", line[bullet.end() :] if bullet else line)
     kinds = [_classify_sentence(sentence, item=bullet is not None) for sentence in sentences if sentence.strip()]

@@ -17,11 +17,11 @@ MAX_SENT_PER_DAY = 100
 MAX_SENT_TO_ONE_PER_DAY = 5
 """Invitations from one sender to the same user in a day (UTC)."""
 DECLINE_DURATION = timedelta(days=30)
-"""The time after a declined invitation in which neither its sender nor others of its thread may invite the user."""
+"""After a decline, the time in which nobody may invite the user to that thread, nor its sender to any other."""
 
 
 class InvitationCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's invitations that limit whether they may receive another one, as of one moment."""
+    """Counts of a user's invitations at one moment, which decide whether the user may receive another one."""
 
     received: int
     """Open invitations."""
