@@ -29,7 +29,7 @@ async def runs(db: Database, lease: float, *, late: float = MAX_WAIT_SECONDS) ->
     says = f"{status.queued} queued, {status.running} running, {status.blocked} waiting for a person"
     if status.oldest > late:
         advice = "check that `khala serve` or `khala work` runs and has capacity, and search its log for claim_failed"
-        return warn("runs", f"{says}; one could have begun {status.oldest:.0f} s ago: {advice}")
+        return warn("runs", f"{says}; the oldest has waited for {status.oldest:.0f} s: {advice}")
     if status.lease_age > lease + late:
         advice = "no executor takes over the runs of a lost one: start `khala work`"
         return warn("runs", f"{says}; one lease was not renewed for {status.lease_age:.0f} s: {advice}")
@@ -46,6 +46,7 @@ async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS
     if found is not None:
         advice = f"unless it is a backup, SELECT pg_terminate_backend({found['pid']})"
         harm = "it holds locks, and vacuum cannot clean up"
-        says = f"process {found['pid']} ({found['name'] or 'unnamed'}) has one that is {found['seconds']:.0f} s old"
+        owner = f"process {found['pid']} ({found['name'] or 'unnamed'})"
+        says = f"{owner} has a transaction that is {found['seconds']:.0f} s old"
         return warn("transactions", f"{says}: {harm}; {advice}")
     return ok("transactions", f"none for more than {longest:.0f} s")

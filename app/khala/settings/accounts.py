@@ -20,7 +20,7 @@ class AccountSettings(SettingGroup):
     anon_days: Number = setting(
         "KHALA_ANON_DAYS",
         7.0,
-        "Time after which an anonymous thread expires that was neither used nor claimed; 0 for never.",
+        "An anonymous thread that was neither used nor claimed for this time expires; 0 for never.",
         unit="days",
         minimum=0,
         maximum=3650,

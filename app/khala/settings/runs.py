@@ -69,13 +69,13 @@ class ModelSettings(SettingGroup):
         "KHALA_MODELS", (), "Further models that a sender may choose, as `openai:gpt-5*,…`."
     )
     timeout_seconds: Timeout = setting(
-        "KHALA_MODEL_TIMEOUT", 120.0, "Silence after which a call of a model fails.", unit="seconds"
+        "KHALA_MODEL_TIMEOUT", 120.0, "A model call fails when the model sends nothing for this time.", unit="seconds"
     )
     system_prompt: TextValue = setting(
         "KHALA_SYSTEM_PROMPT", SYSTEM_PROMPT, "Instructions at the beginning of every prompt."
     )
     context_tokens: Whole = setting(
-        "KHALA_CONTEXT_TOKENS", 32_000, "Size of a prompt, at most.", unit="tokens", minimum=500, maximum=1_000_000_000
+        "KHALA_CONTEXT_TOKENS", 32_000, "Maximum size of a prompt.", unit="tokens", minimum=500, maximum=1_000_000_000
     )
     store_reasoning: SwitchValue = setting(
         "KHALA_REASONING", default=False, description="1 stores the model's reasoning, too."
@@ -141,7 +141,7 @@ class RunSettings(SettingGroup):
     detail_minutes: Number = setting(
         "KHALA_DETAIL_MINUTES",
         60.0,
-        "Time for which a token to read one task's details is valid. A stream on autopilot sends such tokens.",
+        "Lifetime of a token that reads the details of one task. A stream on autopilot sends such tokens.",
         unit="minutes",
         minimum=0.001,
         maximum=24 * 60 * 365,

@@ -105,8 +105,8 @@ class DatabaseSettings(SettingGroup):
     max_wal_mb: Whole | None = setting(
         "KHALA_PG_MAX_WAL_MB",
         None,
-        "WAL after which the embedded Postgres makes a checkpoint (`max_wal_size`). It takes about as much of the "
-        f"disk. {BY_MEMORY}",
+        "WAL after which the embedded Postgres makes a checkpoint (`max_wal_size`). The WAL takes about this much disk "
+        f"space. {BY_MEMORY}",
         unit="MiB",
         minimum=64,
         maximum=MAX_MB,
