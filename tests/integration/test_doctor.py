@@ -180,7 +180,7 @@ async def test_runs_that_are_not_claimed_or_have_a_lapsed_lease_are_reported(db:
     thread_id = await new_thread(db)
     await ask(db, thread_id)
     assert_finding(await workload_checks.runs(db, 10), "ok", "1 queued")
-    assert_finding(await workload_checks.runs(db, 10, late=0), "warn", "could have begun", "khala work")
+    assert_finding(await workload_checks.runs(db, 10, late=0), "warn", "the oldest has waited", "khala work")
     await claim(db, lease=0.01)
     # A queued one that waits for the one before it could not have begun.
     await ask(db, thread_id)
