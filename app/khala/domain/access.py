@@ -90,6 +90,11 @@ POLICY: dict[Action, Role] = {
 """The lowest role that each action takes."""
 
 
+def roles_allowing(action: Action) -> list[Role]:
+    """The roles that may do this."""
+    return [role for role, rank in RANKS.items() if rank >= RANKS[POLICY[action]]]
+
+
 class AccessFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The stored facts that decide a caller's access to a thread, as of one moment."""
 

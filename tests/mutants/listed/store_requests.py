@@ -16,8 +16,8 @@ MUTANTS = (
     Mutant(
         name="a-member-loses-their-run-with-a-link",
         file="app/khala/store/runs/requesters.py",
-        old="""AND memberships.role IN ('editor', 'owner'))))\"""",
-        new="""AND memberships.role = 'owner')))\"""",
+        old="""AND memberships.role = ANY($4::text[]))))\"""",
+        new="""AND memberships.role = ANY($4::text[]) AND memberships.role = 'owner')))\"""",
         tests=("tests/integration/test_acting_for_others.py::test_a_guests_blocked_runs_end_with_their_link",),
         why="The run of an editor who came by a link would be canceled when the link is revoked.",
     ),

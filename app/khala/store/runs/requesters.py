@@ -7,7 +7,7 @@ executor ends it. The caller holds the locks of the threads, and has locked no o
 from collections.abc import Sequence
 from uuid import UUID
 
-from khala.domain.access import author_id_of_key
+from khala.domain.access import Action, author_id_of_key, roles_allowing
 from khala.store.postgres.database import (
     Driver,
 )
@@ -34,7 +34,7 @@ BY_KEYS = REQUEST_CANCEL.format(
     condition="""asker_key_id = ANY($2::uuid[]) AND (user_id IS NULL OR (
             NOT EXISTS (SELECT FROM threads WHERE threads.id = runs.thread_id AND threads.owner_id = runs.user_id)
             AND NOT EXISTS (SELECT FROM memberships WHERE memberships.thread_id = runs.thread_id
-                            AND memberships.user_id = runs.user_id AND memberships.role IN ('editor', 'owner'))))"""
+                            AND memberships.user_id = runs.user_id AND memberships.role = ANY($4::text[]))))"""
 )
 """The run of a user with a role of their own is not canceled: they need no key."""
 
@@ -47,4 +47,5 @@ async def cancel_runs_of_user(driver: Driver, thread_ids: Sequence[UUID], user_i
 
 async def cancel_runs_of_links(driver: Driver, thread_id: UUID, key_hashes: Sequence[bytes]) -> None:
     """Cancel the runs that were requested with these share keys, which no longer give access to the thread."""
-    await driver.execute(BY_KEYS, [thread_id], [author_id_of_key(key_hash) for key_hash in key_hashes], RUNS_CHANNEL)
+    key_ids = [author_id_of_key(key_hash) for key_hash in key_hashes]
+    await driver.execute(BY_KEYS, [thread_id], key_ids, RUNS_CHANNEL, roles_allowing(Action.SEND_MESSAGE))
