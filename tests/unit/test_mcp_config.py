@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from khala.domain.tools import SEPARATOR, TOOL_NAME
@@ -129,6 +129,7 @@ def test_the_file_is_the_configured_one_or_the_one_in_the_home(tmp_path: Path) -
 @given(
     st.lists(st.text(max_size=100), unique=True, max_size=20), st.lists(st.text(max_size=100), unique=True, max_size=9)
 )
+@example([""], ["0000000000000:0000000000"])
 def test_names_are_valid_and_distinct_for_any_names_of_servers_and_tools(tools: list[str], servers: list[str]) -> None:
     prefixes = tool_names.prefixes(servers)
     full = [name for prefix in prefixes.values() for name in tool_names.full_names(prefix, tools).values()]

@@ -32,9 +32,9 @@ def _assign(names: Iterable[str], max_characters: int, *, letter_first: bool) ->
     assigned: dict[str, str] = {}
     for name in sorted(safe, key=lambda name: (safe[name] != name, name)):
         if len(safe[name]) > max_characters or safe[name] in taken:
-            safe[name] = (
-                f"{safe[name][: max_characters - HASH_DIGITS - 1]}_{sha256(name.encode()).hexdigest()[:HASH_DIGITS]}"
-            )
+            # The cut may come after an underscore, and two of them are the separator.
+            cut = safe[name][: max_characters - HASH_DIGITS - 1].rstrip("_")
+            safe[name] = f"{cut}_{sha256(name.encode()).hexdigest()[:HASH_DIGITS]}"
         taken.add(safe[name])
         assigned[name] = safe[name]
     return assigned
