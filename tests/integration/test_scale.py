@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from khala.blobs.garbage_collector import BATCH_OBJECTS, MAX_KEPT_PER_RUN
 from tests.scale.deployment import DeploymentSize
 from tests.scale.figures import BUFFERS, ROWS
 from tests.scale.measurements import MEASUREMENTS
@@ -57,7 +58,6 @@ def test_a_filled_deployment_passes_verification_and_all_measurements(figures: t
         "thread list page, two invented keys",
         "older messages",
         "subscribe without after",
-        "blob collection when nothing is due",
         "account feed, first frame",
         "purge when nothing is due",
     ],
@@ -83,3 +83,9 @@ def test_work_on_four_times_as_many_rows_costs_four_times_as_much(figures: tuple
     small, large = figures
     for unit in (BUFFERS, ROWS):
         assert large[name, unit] <= GROWTH * TOLERANCE * small[name, unit], unit
+
+
+def test_a_collection_of_blobs_examines_a_bounded_number_of_objects(figures: tuple[Figures, Figures]) -> None:
+    _, large = figures
+    most = MAX_KEPT_PER_RUN + BATCH_OBJECTS
+    assert large["blob collection when nothing is due", BUFFERS] <= 6 * most
