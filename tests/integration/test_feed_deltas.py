@@ -149,9 +149,9 @@ async def test_an_observer_that_is_disconnected_repeatedly_misses_nothing(server
     observer = server.observer(thread)
     async with observer.following():
         await observer.until(lambda view: view.revision is not None)
-        sent = await thread.send("/words=150 /pace=250")
+        sent = await thread.send("/words=150 /pace=60")
         answer = sent["assistantMessageId"]
-        for length in (50, 300, 600, 900):
+        for length in (50, 250, 450, 650):
             await observer.until(lambda view, length=length: len(view.text(answer)) > length)  # type: ignore[misc]
             await observer.drop()
         view = await observer.until(lambda view: answer in view.finished)

@@ -81,6 +81,14 @@ class Stage:
         await until(self._is_isolated)
         return self.children()[0]
 
+    async def replaced(self, times: int) -> None:
+        """Wait until so many workers have ended and all run again. A held one may end after the child has begun."""
+
+        async def all_run() -> bool:
+            return len(self.exits) >= times and all(worker.running() for worker in self.workers)
+
+        await until(all_run)
+
     async def _is_isolated(self) -> bool:
         return bool(self.children()) and all(worker.running() for worker in self.workers)
 
@@ -187,6 +195,7 @@ async def test_a_run_that_kills_its_executors_is_ended_in_a_child_process_and_ot
         bad = await stage.thread()
         sent = await bad.send(f"{poison} /words=3")
         await stage.child()
+        await stage.replaced(2)
         pids = {worker.pid for worker in stage.workers}
         late = await stage.thread()
         late_sent = await late.send("/words=20 /pace=20")
