@@ -17,7 +17,7 @@ from tests.scale.stage import Effort, filled
 
 SMALL, LARGE = DeploymentSize.of(500), DeploymentSize.of(2000)
 GROWTH = 4
-TOLERANCE = 1.6
+TOLERANCE = 1.4
 """Pages are filled differently, and index levels are added, in a larger table."""
 FLOORS = {BUFFERS: 300.0, ROWS: 300.0}
 """Buffers and rows that a call may use at any size: the planner scans a very small table instead of using its index."""

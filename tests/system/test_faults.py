@@ -5,10 +5,8 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import asyncpg
-import httpx
 import psutil
 import pytest
 
@@ -256,7 +254,7 @@ async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Se
             before = psutil.Process(server.pid).memory_info().rss
             answers, most = await send_long_answers(server, thread, quick)
             assert most - before < MOST_GROWTH
-            assert longest_pause(quick) < SLOW_SECONDS / 2
+            assert longest_pause(quick) < 1
             assert answers[-1] not in slow.view.finished
             slow.resume()
             await slow.until(lambda view: answers[-1] in view.finished, within=5)
@@ -280,7 +278,7 @@ async def send_long_answers(server: Server, thread: Thread, quick: Observer) -> 
         answers.append(sent["assistantMessageId"])
         run = await thread.ended(sent["runId"])
         assert run["status"] == "final"
-        await quick.until(lambda view: answers[-1] in view.finished, within=SLOW_SECONDS / 2)
+        await quick.until(lambda view: answers[-1] in view.finished, within=1)
         assert quick.view.text(answers[-1]) == numbered(20000)
         most = max(most, psutil.Process(server.pid).memory_info().rss)
     return answers, most
@@ -314,7 +312,7 @@ async def test_a_worker_that_is_told_to_stop_hands_its_run_over(
         assert text_of(message).startswith(seen)
         assert notices(message) == ["resumed"]
         assert other.running()
-        assert longest_pause(answer.observers[0]) < 10, "the worker released its lease of 30 s"
+        assert longest_pause(answer.observers[0]) < 1, "the worker released its lease of 30 s"
     assert_verified(env)
 
 
@@ -346,8 +344,8 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
         began = time.monotonic()
         response = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
         assert response.status_code == 202
-        message = await answer.check_end(status="canceled", text=numbered(20) + " ", within=10)
-        assert time.monotonic() - began < 10, "the model is silent for 20 s"
+        message = await answer.check_end(status="canceled", text=numbered(20) + " ", within=2)
+        assert time.monotonic() - began < 2, "the model is silent for 20 s"
         parts = await answer.thread.parts(answer.run_id)
         assert parts[-1]["data"]["reason"] == message["finish"]["reason"] == "canceled"
         again = await answer.thread.http.post(f"/api/runs/{answer.run_id}/cancel", headers=answer.thread.headers)
@@ -359,20 +357,12 @@ async def test_a_cancel_from_another_process_reaches_a_silent_model_at_once(
     assert_verified(env)
 
 
-async def send_until_available(thread: Thread, body: Mapping[str, Any]) -> httpx.Response:
-    """Send again after each 503, as clients do: a busy machine may keep a send waiting for a connection too long."""
-    async with asyncio.timeout(60):
-        while (answer := await thread.post("send", body)).status_code == 503:
-            await asyncio.sleep(1)
-    return answer
-
-
 async def test_one_of_many_sends_at_once_is_accepted_and_the_others_get_a_conflict(database_url: str) -> None:
     async with khala(database_url) as server:
         thread = await server.thread()
         body = {"text": "/words=60 /pace=60"}
         answers = await asyncio.gather(
-            *(send_until_available(thread, body | {"messageId": str(ids.new())}) for _ in range(SENDS))
+            *(thread.post("send", body | {"messageId": str(ids.new())}) for _ in range(SENDS))
         )
         assert sorted(answer.status_code for answer in answers) == [202] + [409] * (SENDS - 1)
         assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {"run_active"}
