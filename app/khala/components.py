@@ -15,6 +15,8 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.parts import TokenUsage
 from khala.lifecycle import background
 from khala.models import prices
+from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.factory import open_embedder
 from khala.models.providers import Providers
 from khala.models.token_counter import TokenCounter
 from khala.runs import isolation
@@ -52,6 +54,8 @@ class Components:
     blob_service: BlobService
     connections: McpConnections
     tool_registry: ToolRegistry
+    embedder: Embedder | None
+    """None if no embedding model is configured."""
     wake_bus: "NatsBus | None"
 
 
@@ -62,7 +66,8 @@ async def open_components(
     """Open all components; the schema is up to date unless `migrate` is false.
 
     `pool_size` is the number of connections to the database, by default that of the settings. Raises
-    `ConnectionError` if a NATS server is set and does not answer.
+    `ConnectionError` if a NATS server is set and does not answer, and `EmbeddingModelError` if the embedding model
+    cannot be used.
     """
     async with AsyncExitStack() as stack:
         wake_bus = await _open_wake_bus(settings)
@@ -72,12 +77,14 @@ async def open_components(
         blob_service = await stack.enter_async_context(open_blobs(settings, db))
         connections = McpConnections(settings.mcp)
         tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections))
+        embedder = await stack.enter_async_context(_open_embedder(settings))
         yield Components(
             settings=settings,
             db=db,
             blob_service=blob_service,
             connections=connections,
             tool_registry=tool_registry,
+            embedder=embedder,
             wake_bus=wake_bus,
         )
 
@@ -128,6 +135,18 @@ async def _open_tools(
         # A run that is taken over continues with its tools: a server that is still starting would count as missing.
         await connections.wait_settled(MCP_START_TIMEOUT_SECONDS)
         yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools.options)
+
+
+@asynccontextmanager
+async def _open_embedder(settings: Settings) -> AsyncIterator[Embedder | None]:
+    if settings.embeddings.model is None:
+        yield None
+        return
+    embedder = await asyncio.to_thread(open_embedder, settings.embeddings.model, settings.embedding_access)
+    try:
+        yield embedder
+    finally:
+        await embedder.aclose()
 
 
 async def _open_wake_bus(settings: Settings) -> "NatsBus | None":

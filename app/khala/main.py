@@ -228,7 +228,9 @@ async def _open_application(
         tools=ToolContext(
             registry=components.tool_registry, mcp_connections=components.connections, groups=settings.mcp.groups
         ),
-        models=ModelContext(listed=settings.listed_models, is_allowed=settings.allows_model),
+        models=ModelContext(
+            listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
+        ),
         threads=ThreadContext(
             welcome=settings.server.welcome,
             allow_public=settings.server.public_threads,

@@ -31,6 +31,29 @@ def test_only_given_settings_replace_those_that_the_embedded_postgres_chooses_by
     assert found == {"shared_buffers": "256MB", "max_wal_size": "2048MB"}
 
 
+@pytest.mark.parametrize(
+    ("env", "key", "url"),
+    [
+        ({"OPENAI_API_KEY": "chat"}, "chat", None),
+        ({"OPENAI_API_KEY": "chat", "OPENAI_BASE_URL": "http://c/v1"}, "chat", "http://c/v1"),
+        ({"OPENAI_API_KEY": "chat", "KHALA_EMBEDDINGS_KEY": "own"}, "own", None),
+        ({"OPENAI_API_KEY": "chat", "KHALA_EMBEDDINGS_URL": "http://e/v1"}, None, "http://e/v1"),
+        ({"KHALA_EMBEDDINGS_URL": "http://e/v1", "KHALA_EMBEDDINGS_KEY": "own"}, "own", "http://e/v1"),
+        ({}, None, None),
+    ],
+)
+def test_the_key_of_chat_models_is_not_sent_to_another_embedding_server(
+    env: dict[str, str], key: str | None, url: str | None
+) -> None:
+    found = from_environment({"KHALA_EMBEDDINGS": "openai:near"} | env).embedding_access
+    assert (found.key, found.url) == (key, url)
+
+
+def test_an_unusable_embedding_model_is_an_error_with_its_variable() -> None:
+    with pytest.raises(SettingError, match="KHALA_EMBEDDINGS must be openai:NAME"):
+        from_environment({"KHALA_EMBEDDINGS": "word2vec"})
+
+
 def test_an_empty_environment_gives_the_documented_defaults() -> None:
     found = from_environment({})
     assert (found.server.host, found.server.port, found.database.url) == ("127.0.0.1", 8000, None)

@@ -36,6 +36,7 @@ from khala.api.mcp.routes import endpoint as mcp_endpoint
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.document import read_document
+from khala.api.openai.embeddings import embed
 from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
 from khala.api.operations.health import HealthController, health
@@ -106,7 +107,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
         ToolRuleController, HealthController,
     ]  # fmt: skip
-    openai_routes: Sequence[ControllerRouterHandler] = [complete, list_models, read_model, read_document]
+    openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [

@@ -13,6 +13,7 @@ from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
+from khala.models.embeddings.embedder import Embedder
 from khala.store.postgres.database import Database
 from khala.store.threads.sends import SendLimits
 from khala.tools.mcp import McpConnections, ToolGroup
@@ -42,6 +43,8 @@ class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
     """The models that lists show, the default first."""
     is_allowed: Callable[[str], bool]
     """Whether a request may name this model. Patterns of the operator can allow more models than are listed."""
+    embedder: Embedder | None
+    """The embedding model, if there is one."""
 
 
 class ThreadContext(msgspec.Struct, frozen=True, kw_only=True):

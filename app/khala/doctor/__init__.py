@@ -35,6 +35,7 @@ async def examine(
         "blobs": partial(environment_checks.blobs, settings, blob_service),
         "files": partial(environment_checks.files, settings, blob_service),
         "sandbox": environment_checks.sandbox,
+        "embeddings": partial(environment_checks.embeddings, settings, call=call),
     }
     findings = [await run_check(what, check) for what, check in checks.items()]
     findings += await environment_checks.models(settings, call=call)

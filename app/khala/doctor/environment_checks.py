@@ -9,6 +9,7 @@ from khala.blobs.store_url import FOLDER
 from khala.doctor.findings import Finding, bad, ok
 from khala.domain.errors import Unavailable
 from khala.domain.redaction import redacted
+from khala.models.embeddings.factory import EmbeddingModelError, open_embedder
 from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import ModelFailed, Prompt, PromptTurn
 from khala.models.providers import Providers
@@ -86,6 +87,29 @@ async def models(settings: Settings, *, call: bool) -> list[Finding]:
         return [await _model(providers, ref, call=call) for ref in settings.model_chain]
     finally:
         await providers.aclose()
+
+
+async def embeddings(settings: Settings, *, call: bool) -> Finding:
+    """The embedding model can be opened, and answers if `call` is set."""
+    ref = settings.embeddings.model
+    if ref is None:
+        return ok(
+            "embeddings", "none: texts are found by their words only; set KHALA_EMBEDDINGS to find them by meaning"
+        )
+    what = f"embeddings {ref}"
+    try:
+        embedder = await asyncio.to_thread(open_embedder, ref, settings.embedding_access)
+    except EmbeddingModelError as error:
+        return bad(what, str(error))
+    try:
+        if not call:
+            return ok(what, "configured; --call calls it, too")
+        result = await embedder.documents(["A question"])
+    except ModelFailed as error:
+        return bad(what, redacted(f"{error.code}: {error.message} ({error.__cause__ or 'no details'})"))
+    finally:
+        await embedder.aclose()
+    return ok(what, f"answered with {len(result.vectors[0])} dimensions")
 
 
 async def _model(providers: Providers, ref: ModelRef, *, call: bool) -> Finding:

@@ -20,6 +20,7 @@ from khala.models.model_names import DEMO_NAME, ModelRef
 from khala.models.provider_registry import PROVIDERS, ProviderAccess
 from khala.models.providers import ProviderConfig
 from khala.settings.accounts import AccountSettings
+from khala.settings.embeddings import EmbeddingSettings
 from khala.settings.fields import SettingDefinition, SettingGroup, read_table
 from khala.settings.limits import LimitSettings
 from khala.settings.process import ProcessSettings, exports_traces
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
     blobs: BlobSettings = Field(default_factory=BlobSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     providers: Annotated[dict[str, ProviderAccess], BeforeValidator(_provider_access)] = {}
+    embeddings: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
     runs: RunSettings = Field(default_factory=RunSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     accounts: AccountSettings = Field(default_factory=AccountSettings)
@@ -124,6 +126,11 @@ class Settings(BaseSettings):
     def provider_config(self) -> ProviderConfig:
         """The configuration of calls to providers."""
         return ProviderConfig(access=self.providers, read_timeout=self.models.timeout_seconds)
+
+    @property
+    def embedding_access(self) -> ProviderAccess:
+        """The key and address of the embedding model's server."""
+        return self.embeddings.access(self.providers.get("openai", ProviderAccess()))
 
     @cached_property
     def mcp(self) -> "McpConfig":

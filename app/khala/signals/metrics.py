@@ -138,6 +138,13 @@ MODEL_TOKENS = _counter("model_tokens_total", "Tokens used, `input` and `output`
 MODEL_COST = _counter(
     "model_cost_usd_total", "Cost of model calls in USD, where the price is known.", "provider", "model"
 )
+EMBEDDING_CALLS = _counter(
+    "embedding_calls_total", "Calls of the embedding model, by outcome.", "provider", "model", "outcome"
+)
+EMBEDDING_CALL = _histogram(
+    "embedding_call_seconds", "Duration of an embedding call.", "provider", "model", buckets=FAST_BUCKETS_SECONDS
+)
+EMBEDDING_TOKENS = _counter("embedding_tokens_total", "Tokens embedded.", "provider", "model")
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 

@@ -6,9 +6,19 @@ import msgspec
 from litestar import Response, get
 
 from khala.api.openai.completion_options import DEFAULT_MODEL_NAMES, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
+from khala.api.openai.embeddings import MAX_INPUTS
 from khala.api.openai.request_body import MAX_MESSAGES
-from khala.api.openai.types import CompletionBody, ErrorResponse, JsonObject, ListedModel, ListedModels
+from khala.api.openai.types import (
+    CompletionBody,
+    EmbeddingBody,
+    EmbeddingList,
+    ErrorResponse,
+    JsonObject,
+    ListedModel,
+    ListedModels,
+)
 from khala.domain.idempotency import MAX_KEY_CHARACTERS
+from khala.models.embeddings.embedder import MAX_CHARACTERS
 
 REF = "#/components/schemas/{name}"
 FLAG: JsonObject = {"type": "string", "enum": ["true", "false"]}
@@ -105,8 +115,11 @@ def read_document() -> Response[JsonObject]:
 def document() -> JsonObject:
     """Build the document, once."""
     _, components = msgspec.json.schema_components(
-        (CompletionBody, ListedModels, ListedModel, ErrorResponse), ref_template=REF
+        (CompletionBody, EmbeddingBody, EmbeddingList, ListedModels, ListedModel, ErrorResponse), ref_template=REF
     )
+    text: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS}
+    texts: JsonObject = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
+    components["EmbeddingBody"]["properties"]["input"] = {"anyOf": [text, texts]}
     fields = components["CompletionBody"]["properties"]
     fields["messages"] |= {"minItems": 1, "maxItems": MAX_MESSAGES}
     fields["model"] = {"anyOf": [{"enum": list(DEFAULT_MODEL_NAMES)}, {"type": "string"}]}
@@ -116,6 +129,7 @@ def document() -> JsonObject:
         "info": {"title": "Khala, OpenAI-compatible", "version": "1"},
         "paths": {
             "/v1/chat/completions": {"post": _completion()},
+            "/v1/embeddings": {"post": _embeddings()},
             "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("ListedModels")})},
             "/v1/models/{name}": {
                 "get": _operation("readModel", "Read a model", {"application/json": _ref("ListedModel")}, [name])
@@ -139,6 +153,12 @@ def _completion() -> JsonObject:
     media = {"schema": _ref("CompletionBody"), "examples": EXAMPLES}
     body = {"required": True, "content": {"application/json": media}}
     return _operation("complete", "Answer a conversation", contents, headers) | {"requestBody": body}
+
+
+def _embeddings() -> JsonObject:
+    media = {"schema": _ref("EmbeddingBody"), "examples": {"A text": {"value": {"model": "khala", "input": "A text"}}}}
+    body = {"required": True, "content": {"application/json": media}}
+    return _operation("embed", "Embed texts", {"application/json": _ref("EmbeddingList")}) | {"requestBody": body}
 
 
 def _operation(

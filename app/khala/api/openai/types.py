@@ -165,6 +165,39 @@ class ListedModels(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "list"
 
 
+class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an embedding request. Fields that are not listed here are ignored."""
+
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+class EmbeddingItem(msgspec.Struct, frozen=True, kw_only=True):
+    """The vector of one text: numbers, or their 32-bit floats in base64."""
+
+    index: int
+    embedding: list[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of all texts."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
+    """The vectors, in the order of the texts."""
+
+    data: list[EmbeddingItem]
+    model: str
+    usage: EmbeddingUsage
+    object: str = "list"
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """An error. `param` is the path of the value in the request that caused it."""
 

@@ -1,0 +1,135 @@
+"""Calls the configured embedding model: in batches, with retries, and never for longer than its caller can wait."""
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import structlog
+
+from khala.domain.backoff import Backoff
+from khala.domain.parts import TokenUsage
+from khala.models import prices, retry_policy
+from khala.models.embeddings.port import EmbeddingModel, EmbeddingResult, Purpose, Vector
+from khala.models.port import ModelFailed
+from khala.signals import metrics
+
+MAX_CHARACTERS = 8_000
+"""Characters of a text that are embedded. Passages are shorter; a longer question is known by its beginning."""
+MAX_CALLS = 4
+"""Calls of one process at the same time."""
+QUERY_TIMEOUT_SECONDS = 2.0
+"""Time that a search waits for the vector of its text."""
+CACHED_QUERIES = 512
+PAUSE = Backoff(first_seconds=1.0, max_seconds=60.0)
+"""Time without queries after failures in a row, in which searches do not wait for a server that is away."""
+
+log = structlog.get_logger()
+
+
+class Embedder:
+    """Embeds texts with one model."""
+
+    def __init__(self, model: EmbeddingModel) -> None:
+        self._model = model
+        self._places = asyncio.Semaphore(MAX_CALLS)
+        self._queries: OrderedDict[str, Vector] = OrderedDict()
+        self._failures = 0
+        self._paused_until = 0.0
+
+    @property
+    def name(self) -> str:
+        """The configured name of the model."""
+        return self._model.name
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The configured name of the model, and the provider's name of it."""
+        return self._model.name, self._model.model
+
+    async def documents(self, texts: Sequence[str]) -> EmbeddingResult:
+        """The vectors of texts that will be searched. A failed call is repeated as a model's call is.
+
+        Raises `ModelFailed`. No text may be blank.
+        """
+        results = [
+            await self._with_retries(texts[start : start + self._model.max_texts], "document")
+            for start in range(0, len(texts), self._model.max_texts)
+        ]
+        return EmbeddingResult(
+            vectors=tuple(vector for result in results for vector in result.vectors),
+            tokens=sum(result.tokens for result in results),
+            estimated=any(result.estimated for result in results),
+        )
+
+    async def query(self, text: str) -> Vector | None:
+        """The vector of a search, or None: for a blank text, or if the model does not answer within two seconds.
+
+        After a failure, the model is not called for some time, so that not every search waits for it.
+        """
+        text = text.strip()[:MAX_CHARACTERS]
+        cached = self._queries.get(text)
+        if cached is not None:
+            self._queries.move_to_end(text)
+            return cached
+        if not text or time.monotonic() < self._paused_until:
+            return None
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT_SECONDS):
+                result = await self._call([text], "query")
+        except (ModelFailed, TimeoutError) as error:
+            self._failures += 1
+            pause = PAUSE.delay(self._failures)
+            self._paused_until = time.monotonic() + pause
+            log.warning("embedding_query_failed", model=self.name, pause_seconds=pause, reason=str(error) or "timeout")
+            return None
+        self._failures = 0
+        self._queries[text] = result.vectors[0]
+        if len(self._queries) > CACHED_QUERIES:
+            self._queries.popitem(last=False)
+        return result.vectors[0]
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self._model.aclose()
+
+    async def _with_retries(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
+        began = time.monotonic()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._call(texts, purpose)
+            except ModelFailed as failure:
+                decision = retry_policy.decide(
+                    failure,
+                    tries=tries,
+                    elapsed=time.monotonic() - began,
+                    jitter=random.random(),
+                    more_models=False,
+                )
+                if not isinstance(decision, retry_policy.Wait):
+                    raise
+                metrics.MODEL_RETRIES.labels(self._model.provider, failure.code).inc()
+                await asyncio.sleep(decision.seconds)
+
+    async def _call(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
+        provider, model = self._model.provider, self._model.model
+        outcome = "canceled"
+        async with self._places:
+            began = time.monotonic()
+            try:
+                result = await self._model.embed([text[:MAX_CHARACTERS] for text in texts], purpose)
+                outcome = "ok"
+            except ModelFailed as failure:
+                outcome = failure.code
+                raise
+            finally:
+                metrics.EMBEDDING_CALLS.labels(provider, model, outcome).inc()
+                metrics.EMBEDDING_CALL.labels(provider, model).observe(time.monotonic() - began)
+        metrics.EMBEDDING_TOKENS.labels(provider, model).inc(result.tokens)
+        cost = prices.cost(provider, model, TokenUsage(input_tokens=result.tokens))
+        if cost is not None:
+            metrics.MODEL_COST.labels(provider, model).inc(float(cost))
+        return result
