@@ -23,7 +23,7 @@ from khala.store.postgres.session_settings import SESSION_SETTINGS
 from khala.store.runs import parts, runs
 from khala.store.runs.group_commit import MAX_EARLY_RUNS, Writer
 from khala.store.runs.leases import Lease
-from khala.store.runs.run_buffer import MAX_PARTS_PER_BATCH, LeaseLost
+from khala.store.runs.run_buffer import MAX_PARTS_PER_BATCH, LeaseLost, RunBuffer
 from khala.store.threads import thread_feed
 from tests.support import postgres
 from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
@@ -486,3 +486,93 @@ async def test_a_run_ends_with_its_last_parts_however_many_transactions_they_tak
         MAX_PARTS_PER_BATCH + 51,
         MAX_PARTS_PER_BATCH + 50,
     )
+
+
+async def test_held_text_is_asked_for_when_it_is_due_and_written_in_that_commit(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    asked: list[float] = []
+    async with writing(db, FlushPolicy(milliseconds=400)) as writer:
+        buffer = writer.open(lease)
+
+        def deliver() -> bool:
+            asked.append(time.monotonic())
+            asyncio.get_running_loop().call_soon(buffer.append_text, "two ")
+            return True
+
+        buffer.append_text("one ")
+        await until_stored(db, lease, "one ")
+        began = time.monotonic()
+        buffer.hold_text(deliver, 60.0, 300.0)
+        await until_stored(db, lease, "one two ")
+    assert 0.35 <= asked[0] - began <= 0.4 + 0.1
+    assert len(asked) == 1
+    assert await stored(db, lease) == ["one ", "two "]
+
+
+async def test_a_commit_includes_the_held_text_of_runs_that_are_due_soon(db: Database) -> None:
+    first, soon, later = leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    asked: list[Lease] = []
+    async with writing(db, FlushPolicy(milliseconds=2000)) as writer:
+        buffers = [writer.open(lease) for lease in leases]
+        for buffer, lease in zip(buffers, leases, strict=True):
+            buffer.append_text("at once")
+            await until_stored(db, lease, "at once")
+
+        def deliver(buffer: RunBuffer) -> bool:
+            asked.append(buffer.lease)
+            asyncio.get_running_loop().call_later(0.005, buffer.append_text, ", and then")
+            return True
+
+        for buffer, pause in zip(buffers, (0.25, 0.95, 0.0), strict=True):
+            buffer.hold_text(partial(deliver, buffer), 1.0, 1.0)
+            await asyncio.sleep(pause)
+        await until_stored(db, first, "at once, and then")
+        assert asked == [first, soon]
+    async with db.driver() as driver:
+        first_part, other = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in (first, soon)]
+    assert first_part[1].created_at == other[1].created_at, "both were written in one transaction"
+    assert await stored(db, later) == ["at once"]
+
+
+async def test_a_run_without_held_text_delays_no_commit_and_is_asked_once(db: Database) -> None:
+    silent, other = leases = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    asked = 0
+
+    def deliver() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    async with writing(db, FlushPolicy(milliseconds=100)) as writer:
+        first, second = [writer.open(lease) for lease in leases]
+        first.append_text("one ")
+        await until_stored(db, silent, "one ")
+        first.hold_text(deliver, 60.0, 300.0)
+        second.append_text("one ")
+        await until_stored(db, other, "one ")
+        second.append_text("two ")
+        await until_stored(db, other, "one two ")
+        first.append_text("two ")
+        assert await until_stored(db, silent, "one two ") > 0.05, "it is due by its arrival"
+    assert asked == 1
+
+
+async def test_text_that_is_late_after_it_was_asked_for_is_written_when_it_comes(db: Database) -> None:
+    late, other = leases = [await lease_of(db, await new_thread(db)) for _ in range(2)]
+    async with writing(db, FlushPolicy(milliseconds=300)) as writer:
+        first, second = [writer.open(lease) for lease in leases]
+        for buffer, lease in ((first, late), (second, other)):
+            buffer.append_text("one ")
+            await until_stored(db, lease, "one ")
+        asked = asyncio.Event()
+
+        def deliver() -> bool:
+            asked.set()
+            return True
+
+        first.hold_text(deliver, 60.0, 300.0)
+        second.append_text("two ")
+        await asyncio.wait_for(asked.wait(), 5)
+        await until_stored(db, other, "one two ")
+        first.append_text("two ")
+        assert await until_stored(db, late, "one two ") < 0.15, "it counts from the beginning of the pause"

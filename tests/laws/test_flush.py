@@ -47,3 +47,29 @@ def test_what_reaches_a_limit_just_so_is_due() -> None:
         for chars in deltas:
             pending.add(chars, 1.0)
         assert pending.due_at(POLICY) == due
+
+
+def test_held_text_is_due_as_if_it_had_arrived_when_its_pause_began() -> None:
+    pending = PendingText()
+    pending.mark_taken(at_once=False, now=0.0)
+    pending.hold(5.0, (60.0, 300.0))
+    assert pending.due_at(POLICY) == 5.35
+    pending.add(20, pending.end_hold(5.2))
+    assert pending.due_at(POLICY) == 5.35
+    pending.mark_taken(at_once=False, now=5.3)
+    assert pending.due_at(POLICY) is None
+    assert pending.end_hold(6.0) == 6.0, "nothing was held"
+
+
+def test_held_text_of_a_fast_model_is_due_when_it_presumably_reaches_a_limit() -> None:
+    for rates, due in (((320.0, 1.0), 5.1), ((1.0, 12000.0), 5.1), ((1.0, 1.0), 5.35)):
+        pending = PendingText()
+        pending.hold(5.0, rates)
+        assert pending.due_at(POLICY) == due
+
+
+def test_pending_text_is_due_before_the_text_that_is_held_behind_it() -> None:
+    pending = PendingText()
+    pending.add(1, 4.0)
+    pending.hold(4.1, (60.0, 300.0))
+    assert pending.due_at(POLICY) == 4.0

@@ -29,6 +29,7 @@ class Script:
         self.written = asyncio.Event()
         self.left = asyncio.Event()
         self.over = asyncio.Event()
+        self.pieces_written = 0
         self.port = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,9 +43,10 @@ class Script:
             for piece in self._pieces:
                 if isinstance(piece, asyncio.Event):
                     await piece.wait()
-                    continue
-                writer.write(piece)
-                await writer.drain()
+                else:
+                    writer.write(piece)
+                    await writer.drain()
+                self.pieces_written += 1
             if self._close:
                 writer.close()
                 await writer.wait_closed()

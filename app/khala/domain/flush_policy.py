@@ -18,6 +18,10 @@ class FlushPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """The maximum age of pending text, in seconds."""
         return self.milliseconds / 1000
 
+    def hold_seconds(self, deltas_per_second: float, chars_per_second: float) -> float:
+        """The time after which text that arrives at this rate is due. Both rates are more than 0."""
+        return min(self.seconds, self.parts / deltas_per_second, self.chars / chars_per_second)
+
 
 class PendingText(msgspec.Struct, kw_only=True):
     """The pending text of a run: its characters and deltas, and the arrival of the oldest (monotonic seconds)."""
@@ -27,6 +31,10 @@ class PendingText(msgspec.Struct, kw_only=True):
     since: float | None = None
     urgent: bool = True
     """Flush the next delta at once: nothing was written yet, or the run has ended."""
+    held_since: float | None = None
+    """The time (monotonic seconds) since which text may have arrived that is not read yet. None if none can have."""
+    held_rates: tuple[float, float] = (1.0, 1.0)
+    """Deltas and characters per second of that text, presumably."""
 
     def add(self, chars: int, now: float) -> None:
         """Add a delta of `chars` characters that arrived at `now`."""
@@ -35,6 +43,15 @@ class PendingText(msgspec.Struct, kw_only=True):
         if self.since is None:
             self.since = now
 
+    def hold(self, now: float, rates: tuple[float, float]) -> None:
+        """From now on, text that arrives is not read until it is due."""
+        self.held_since, self.held_rates = now, rates
+
+    def end_hold(self, now: float) -> float:
+        """Held text is read now. Returns the earliest time at which it can have arrived."""
+        since, self.held_since = self.held_since, None
+        return now if since is None else since
+
     def mark_taken(self, *, at_once: bool, now: float) -> None:
         """Reset after a batch took the pending text. `at_once`: the batch took only a part; the rest is due at once."""
         self.chars = self.parts = 0
@@ -42,9 +59,9 @@ class PendingText(msgspec.Struct, kw_only=True):
         self.urgent = at_once
 
     def due_at(self, policy: FlushPolicy) -> float | None:
-        """The monotonic time of the next flush; None without pending text."""
+        """The monotonic time of the next flush; None without pending or held text."""
         if self.since is None:
-            return None
+            return None if self.held_since is None else self.held_since + policy.hold_seconds(*self.held_rates)
         if self.urgent or self.chars >= policy.chars or self.parts >= policy.parts:
             return self.since
         return self.since + policy.seconds

@@ -1,6 +1,6 @@
 """The port to language models: takes a prompt and streams events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -94,6 +94,14 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
 ModelEvent: TypeAlias = TextChunk | ReasoningChunk | Completed
 
 
+HoldText: TypeAlias = Callable[[Callable[[], bool], float, float], None]
+"""Tells the reader of a run's text that a model's client stopped reading, which saves reads of single tokens.
+
+The first argument makes the client read again; it returns whether text has arrived meanwhile. The others are the deltas
+and characters per second that the model sent last.
+"""
+
+
 class LanguageModel(Protocol):
     """A model that can be called. Leaving the context, or cancelling the task inside it, closes the connection."""
 
@@ -104,8 +112,13 @@ class LanguageModel(Protocol):
     reads_tools: bool
     """Whether the definitions of a prompt's tools count as input tokens."""
 
-    def stream(self, prompt: Prompt) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Call the model once, without retries. Raises `ModelFailed`, before or between the events."""
+    def stream(
+        self, prompt: Prompt, hold: HoldText | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
+        """Call the model once, without retries. Raises `ModelFailed`, before or between the events.
+
+        With `hold`, text after the first may be read later, until it is asked for.
+        """
         ...
 
 

@@ -144,7 +144,7 @@ class ModelTurn:
 
     async def _stream_reply(self, call: ModelCall, prompt: Prompt, on_text: TextListener) -> Completed:
         call.started = True
-        async with call.model.stream(prompt) as events:
+        async with call.model.stream(prompt, self._buffer.hold_text) as events:
             async for event in events:
                 if isinstance(event, Completed):
                     return event

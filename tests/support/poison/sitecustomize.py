@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 
 from khala.models.demo import model
 from khala.models.demo.tools import direct
-from khala.models.port import ModelEvent, Prompt
+from khala.models.port import HoldText, ModelEvent, Prompt
 
 HARMS = ("/hold", "/sleep", "/die", "/eat")
 demo_stream = model.DemoModel.stream
@@ -39,10 +39,12 @@ def harm(message: str) -> None:
                 _ = [bytearray(64 << 20) for _ in range(1 << 20)]
 
 
-def stream(self: model.DemoModel, prompt: Prompt) -> "AbstractAsyncContextManager[AsyncIterator[ModelEvent]]":
+def stream(
+    self: model.DemoModel, prompt: Prompt, hold: HoldText | None = None
+) -> "AbstractAsyncContextManager[AsyncIterator[ModelEvent]]":
     """Harm this process before the answer."""
     harm(direct(prompt)[0])
-    return demo_stream(self, prompt)
+    return demo_stream(self, prompt, hold)
 
 
 model.DemoModel.stream = stream  # type: ignore[method-assign,assignment]  # the purpose of this file

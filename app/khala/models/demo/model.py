@@ -52,7 +52,7 @@ from khala.domain.parts import TokenUsage
 from khala.models import token_counter
 from khala.models.demo.script import Script, delays
 from khala.models.demo.tools import direct
-from khala.models.port import Completed, ModelEvent, ModelFailed, Prompt, TextChunk
+from khala.models.port import Completed, HoldText, ModelEvent, ModelFailed, Prompt, TextChunk
 
 MAX_COUNTED_MESSAGES = 1000
 """Messages whose failing calls are counted at the same time."""
@@ -70,7 +70,7 @@ class DemoModel:
         self._failures: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    async def stream(self, prompt: Prompt, hold: HoldText | None = None) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Play the script for the prompt's last user turn, or for its last plan. See `port.LanguageModel.stream`."""
         message, script = direct(prompt)
         self._raise_rate_limited(message, script)

@@ -30,9 +30,20 @@ class AnswerReader:
         self.finish_reason: str | None = None
         self.usage: ChunkUsage | None = None
         self.tool_calls = ToolCallAssembly()
+        self.deltas = self.chars = 0
+        """Number of pieces of text and reasoning, and of their characters."""
         self._is_thinking = False
         self._pending_type: type[TextChunk | ReasoningChunk] = TextChunk
         self._pending: list[str] = []
+
+    @property
+    def expects_text(self) -> bool:
+        """Whether more text will probably follow, rather than reasoning, a tool call or the end."""
+        return (
+            self._pending_type is TextChunk
+            and bool(self.texts)
+            and not (self._is_thinking or self.finish_reason or self.usage or self.tool_calls)
+        )
 
     def read(self, events: Iterable[bytes]) -> Iterator[TextChunk | ReasoningChunk]:
         """The joined text of these events.
@@ -94,6 +105,8 @@ class AnswerReader:
         flushed = (self._flush(),) if self._pending and chunk_type is not self._pending_type else ()
         self._pending_type = chunk_type
         self._pending.append(text)
+        self.deltas += 1
+        self.chars += len(text)
         return flushed
 
     def _flush(self) -> TextChunk | ReasoningChunk:

@@ -11,9 +11,10 @@ from khala.models.model_names import ModelRef
 from khala.models.openai import error_responses, request_body
 from khala.models.openai.answer_reader import DONE_EVENT, AnswerReader
 from khala.models.openai.http_client import FAILURE_KINDS, RESPONSE_ERRORS, HttpClient, read_available
+from khala.models.openai.paced_reader import PacedReader
 from khala.models.openai.request_body import ChatQuirks
 from khala.models.openai.sse_parser import SseParser
-from khala.models.port import Completed, ModelEvent, Prompt
+from khala.models.port import Completed, HoldText, ModelEvent, Prompt
 
 END_TIMEOUT_SECONDS = 0.25
 """Time to wait for the end of a response after the end of the answer. Only then can the connection be used again."""
@@ -38,7 +39,7 @@ class ChatModel:
         self._quirks = quirks
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    async def stream(self, prompt: Prompt, hold: HoldText | None = None) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:
@@ -51,18 +52,21 @@ class ChatModel:
                 raise failures.from_exception(
                     error, self.provider, kinds=FAILURE_KINDS, midstream=False, abilities=abilities
                 ) from error
-            yield await stack.enter_async_context(aclosing(self._events(response, prompt)))
+            yield await stack.enter_async_context(aclosing(self._events(response, prompt, hold)))
 
-    async def _events(self, response: aiohttp.ClientResponse, prompt: Prompt) -> AsyncGenerator[ModelEvent]:
-        answer = AnswerReader()
-        events = SseParser()
+    async def _events(
+        self, response: aiohttp.ClientResponse, prompt: Prompt, hold: HoldText | None
+    ) -> AsyncGenerator[ModelEvent]:
+        answer, events, reader = AnswerReader(), SseParser(), PacedReader(response, hold)
         try:
-            while chunk := await read_available(response):
+            while chunk := await reader.read():
                 for text in answer.read(events.feed(chunk)):
                     yield text
                 if answer.is_done:
                     await _read_to_end(response)
                     break
+                if answer.expects_text:
+                    await reader.pause(answer.deltas, answer.chars)
             answer.is_done = answer.is_done or events.rest().startswith(DONE_EVENT)
             if not (answer.has_chunk or answer.is_done):
                 raise NotAStreamError("The response has no chunk of an answer.")

@@ -34,6 +34,10 @@ class ToolCallAssembly:
         self._by_index: dict[int, _Call] = {}
         self._size = 0
 
+    def __bool__(self) -> bool:
+        """Whether a call has begun."""
+        return bool(self._calls)
+
     def add(self, deltas: Iterable[ToolCallDelta]) -> None:
         """Add these deltas. Raises `ToolCallLimitError`."""
         for delta in deltas:

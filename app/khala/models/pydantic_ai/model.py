@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 
 from khala.models import call_result, failures, tool_arguments
 from khala.models.model_names import ModelRef
-from khala.models.port import Completed, ModelEvent, Prompt, ReasoningChunk, TextChunk, ToolUse
+from khala.models.port import Completed, HoldText, ModelEvent, Prompt, ReasoningChunk, TextChunk, ToolUse
 from khala.models.pydantic_ai import failures as library_failures
 from khala.models.pydantic_ai import http_responses, prompt_messages
 
@@ -35,7 +35,7 @@ class ProviderModel:
         self._model = model
 
     @asynccontextmanager
-    async def stream(self, prompt: Prompt) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+    async def stream(self, prompt: Prompt, hold: HoldText | None = None) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         """Call the model once. See `port.LanguageModel.stream`."""
         async with AsyncExitStack() as stack:
             try:

@@ -75,6 +75,7 @@ class RunBuffer:
         self._on_added = on_added
         self._on_lost = on_lost
         self._lost = False
+        self._deliver: Callable[[], bool] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -95,6 +96,11 @@ class RunBuffer:
         return self._batch is not None
 
     @property
+    def is_held(self) -> bool:
+        """Whether text may arrive that is read only in the commit in which it is due."""
+        return self._deliver is not None
+
+    @property
     def full(self) -> bool:
         """Whether the executor should wait in `wait_written` before it adds more."""
         return self.pending.chars > MAX_BUFFERED_CHARS
@@ -102,21 +108,42 @@ class RunBuffer:
     def append_text(self, text: str) -> None:
         """Add text to the answer. It is called for every token, so it only appends. Raises `LeaseLost`."""
         self._texts.append(text)
-        self._mark_added(len(text))
+        self._mark_added(len(text), self._end_hold())
+
+    def hold_text(self, deliver: Callable[[], bool], deltas_per_second: float, chars_per_second: float) -> None:
+        """The model's text is not read from now on, until the commit in which it is due calls `deliver`.
+
+        `deliver` returns whether text has arrived, which is then added within moments. The rates are those of the text
+        before.
+        """
+        if not self._lost:
+            self._deliver = deliver
+            self.pending.hold(time.monotonic(), (deltas_per_second, chars_per_second))
+            self._on_added(self)
+
+    def request_held_text(self) -> bool:
+        """Have held text read. Returns whether some will be added within moments."""
+        deliver, self._deliver = self._deliver, None
+        if deliver is None:
+            return False
+        has_text = deliver()
+        if not has_text:
+            self.pending.held_since = None
+        return has_text
 
     def append(self, part: PartData) -> None:
         """Add a part that is not text. It is due at once. Raises `LeaseLost`."""
         self._flush_text()
         self._enqueue(part)
         self.pending.urgent = True
-        self._mark_added(0)
+        self._mark_added(0, time.monotonic())
 
     def append_reasoning(self, text: str) -> None:
         """Add to the model's reasoning. Raises `LeaseLost`."""
         self._flush_text()
         for piece in split_by_json_bytes(replace_unstorable(text), MAX_TEXT_PART_BYTES):
             self._enqueue(ReasoningDelta(text=piece))
-        self._mark_added(len(text))
+        self._mark_added(len(text), self._end_hold())
 
     def append_receipt(
         self,
@@ -219,10 +246,15 @@ class RunBuffer:
         status, finish = self._ending
         return RunEnding(status=status, finish=finish, content=self._content, seq=self._next_seq)
 
-    def _mark_added(self, chars: int) -> None:
+    def _end_hold(self) -> float:
+        """Text arrives, so none is held. Returns the earliest time at which it can have arrived."""
+        self._deliver = None
+        return self.pending.end_hold(time.monotonic())
+
+    def _mark_added(self, chars: int, arrived: float) -> None:
         if self._lost:
             raise LeaseLost
-        self.pending.add(chars, time.monotonic())
+        self.pending.add(chars, arrived)
         self._idle.clear()
         self._on_added(self)
 
