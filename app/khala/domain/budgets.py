@@ -16,6 +16,9 @@ BudgetScope: TypeAlias = Literal["run", "thread", "user", "accounts", "key", "ne
 """The subject of a limit: one run, thread or user, all users, one anonymous key, one network, or all anonymous use."""
 BudgetMeasure: TypeAlias = Literal["usd", "tokens", "runs", "seconds"]
 
+STRIPED_SCOPES: tuple[BudgetScope, ...] = ("accounts", "anonymous")
+"""The scopes of limits that all sends share. Their windows are divided into stripes (`khala.store.budgets.stripes`)."""
+
 HOUR_SECONDS = 3600
 DAY_SECONDS = 24 * HOUR_SECONDS
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,6 +88,11 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     def window_key(self) -> "WindowKey":
         """The window to reserve from."""
         return self.scope, self.key, self.measure, self.starts_at
+
+    @property
+    def striped(self) -> bool:
+        """Whether the window is divided into stripes."""
+        return self.scope in STRIPED_SCOPES
 
 
 WindowKey: TypeAlias = tuple[str, bytes, str, datetime]

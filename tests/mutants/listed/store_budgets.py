@@ -75,6 +75,44 @@ MUTANTS = (
         why="A budget would be given back twice.",
     ),
     Mutant(
+        name="sends-wait-for-a-locked-stripe",
+        file="app/khala/store/budgets/stripes.py",
+        old="            LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED\n",
+        new="            LIMIT 1 FOR NO KEY UPDATE\n",
+        tests=(
+            "tests/integration/test_budget_stripes.py::test_sends_do_not_wait_for_a_process_that_is_frozen_in_a_send",
+        ),
+        why="A frozen process would stop all sends.",
+    ),
+    Mutant(
+        name="a-stripe-of-a-higher-limit",
+        file="app/khala/store/budgets/stripes.py",
+        old="AND budget_stripes.most <= requested.most AND",
+        new="AND",
+        tests=(
+            "tests/integration/test_budget_stripes.py::test_a_lower_limit_applies_at_once_and_a_higher_one_adds_the_difference",
+        ),
+        why="A lower limit would apply only to what was not divided yet.",
+    ),
+    Mutant(
+        name="a-return-to-a-lower-limit",
+        file="app/khala/store/budgets/stripes.py",
+        old="          AND budget_stripes.most >= summed.most\n",
+        new="",
+        tests=(
+            "tests/integration/test_budget_stripes.py::test_what_a_run_under_a_higher_limit_returns_is_not_for_a_lower_one",
+        ),
+        why="What runs of an older limit release would raise a lower one.",
+    ),
+    Mutant(
+        name="a-share-is-granted-twice",
+        file="app/khala/store/budgets/stripes.py",
+        old="reserved = budgets.reserved + (SELECT coalesce(sum(reserved), 0) FROM changed)\n",
+        new="reserved = budgets.reserved + (SELECT coalesce(sum(reserved - reserved), 0) FROM changed)\n",
+        tests=("tests/integration/test_budget_stripes.py::test_a_reservation_succeeds_exactly_if_enough_is_left",),
+        why="The limit of the whole deployment would be exceeded.",
+    ),
+    Mutant(
         name="a-runs-own-limit-is-not-extended-within",
         file="app/khala/store/budgets/ledger.py",
         old='_window_key(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"',
@@ -209,7 +247,12 @@ MUTANTS = (
     Mutant(
         name="reserved-budgets-are-deleted",
         file="app/khala/store/operations/retention.py",
-        old="interval '1 day' AND reserved = 0",
+        old=(
+            "interval '1 day' AND reserved + coalesce((\n"
+            "        SELECT sum(stripes.reserved) FROM budget_stripes AS stripes\n"
+            "        WHERE (stripes.scope, stripes.key, stripes.measure, stripes.starts_at)\n"
+            "            = (budgets.scope, budgets.key, budgets.measure, budgets.starts_at)), 0) = 0"
+        ),
         new="interval '1 day'",
         tests=(
             "tests/integration/test_budgets.py::test_old_windows_and_old_entries_are_purged_but_none_that_a_run_still_needs",

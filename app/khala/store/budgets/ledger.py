@@ -6,7 +6,8 @@ stays within the limit, however many runs are active. A run's own limits are onl
 full, because no other run shares them.
 
 Locks are taken in this order, after those of threads and runs and before those of users (`lock_order`): rows of
-`usage_ledger` by run, scope and measure, then rows of `budgets` by scope, key, measure and window.
+`usage_ledger` by run, scope and measure, then rows of `budgets` by scope, key, measure and window. Windows that all
+sends share are divided into stripes, for which no transaction waits (`stripes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ from khala.domain.budgets import (
     grantable_amount,
 )
 from khala.domain.parts import TokenUsage
+from khala.store.budgets import stripes
+from khala.store.budgets.stripes import PUT_BACK, STRIPED, StripeShortage, refilled
 from khala.store.budgets.windows import Window, lock_windows
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
@@ -39,7 +42,7 @@ MAX_SETTLED = 100_000_000
 """The maximum amount that one run is settled with, so that absurd numbers from a provider can't keep it from ending."""
 ZERO = Decimal(0)
 
-RESERVE = """
+RESERVE = f"""
     WITH taken AS (
         SELECT * FROM unnest($2::text[], $3::bytea[], $4::text[], $5::timestamptz[], $6::numeric[], $7::numeric[])
             AS taken (scope, key, measure, starts_at, amount, most)
@@ -50,13 +53,14 @@ RESERVE = """
     UPDATE budgets SET reserved = budgets.reserved + taken.amount FROM taken
     WHERE budgets.scope = taken.scope AND budgets.key = taken.key
       AND budgets.measure = taken.measure AND budgets.starts_at = taken.starts_at
+      AND taken.scope NOT IN ({STRIPED})
 """
 
 ENTRIES = """
     SELECT * FROM usage_ledger WHERE run_id = $1 AND settled IS NULL ORDER BY run_id, scope, measure
 """
 
-EXTEND = """
+EXTEND = f"""
     WITH taken AS (
         SELECT * FROM unnest($2::text[], $3::bytea[], $4::text[], $5::timestamptz[], $6::numeric[])
             AS taken (scope, key, measure, starts_at, amount)
@@ -67,6 +71,7 @@ EXTEND = """
     UPDATE budgets SET reserved = budgets.reserved + taken.amount FROM taken
     WHERE budgets.scope = taken.scope AND budgets.key = taken.key
       AND budgets.measure = taken.measure AND budgets.starts_at = taken.starts_at
+      AND taken.scope NOT IN ({STRIPED})
 """
 
 SUMS = """
@@ -97,12 +102,14 @@ SETTLE = f"""
                           CASE WHEN due.cut_off THEN entry.reserved ELSE 0 END) END
         FROM due LEFT JOIN spent ON spent.run_id = due.run_id
         WHERE entry.run_id = due.run_id AND entry.scope = due.scope AND entry.measure = due.measure
-        RETURNING entry.scope, entry.key, entry.measure, entry.starts_at, entry.reserved, entry.settled
+        RETURNING entry.scope, entry.key, entry.measure, entry.starts_at, entry.reserved, entry.settled, entry.most
     ), summed AS (
-        SELECT scope, key, measure, starts_at, sum(reserved) AS freed, sum(settled) AS used
+        SELECT scope, key, measure, starts_at, sum(reserved) AS freed, sum(settled) AS used, max(most) AS most
         FROM closed GROUP BY scope, key, measure, starts_at
+    ), put_back AS ({PUT_BACK}
     ), held AS (
         SELECT summed.* FROM summed JOIN budgets USING (scope, key, measure, starts_at)
+        WHERE scope NOT IN ({STRIPED})
         ORDER BY scope, key, measure, starts_at FOR NO KEY UPDATE OF budgets
     )
     UPDATE budgets SET reserved = budgets.reserved - held.freed, settled = budgets.settled + held.used FROM held
@@ -146,27 +153,26 @@ class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def lock(driver: Driver, requests: Sequence[ReservationRequest] = (), *, run_ids: Sequence[UUID] = ()) -> None:
-    """Lock all windows that these reservations and the settlements of these runs will lock afterwards."""
-    query = """
+    """Lock all windows that these reservations and the settlements of these runs will lock afterwards.
+
+    No transaction waits for stripes, so they are left out.
+    """
+    query = f"""
         SELECT scope, key, measure, starts_at, ends_at
         FROM usage_ledger JOIN budgets USING (scope, key, measure, starts_at)
-        WHERE run_id = ANY($1::uuid[]) AND usage_ledger.settled IS NULL
+        WHERE run_id = ANY($1::uuid[]) AND usage_ledger.settled IS NULL AND scope NOT IN ({STRIPED})
         ORDER BY run_id, scope, measure FOR NO KEY UPDATE OF usage_ledger
     """
     settlement_windows = [tuple(row) for row in await driver.fetch(query, run_ids)]
-    await lock_windows(
-        driver, [*(_window(request) for request in requests if request.scope != "run"), *settlement_windows]
-    )
+    await lock_windows(driver, [*(_window(request) for request in requests if _has_row(request)), *settlement_windows])
 
 
 async def reserve(driver: Driver, run_id: UUID, requests: Sequence[ReservationRequest], now: datetime) -> None:
-    """Reserve the amounts that the run needs before it may begin. Raises `BudgetExhausted`."""
+    """Reserve the amounts that the run needs before it may begin. Raises `BudgetExhausted` and `StripeShortage`."""
     if not requests:
         return
-    levels = await lock_windows(driver, [_window(request) for request in requests if request.scope != "run"])
-    amounts = [
-        (request, grantable_amount(request, levels.get(request.window_key, WindowUsage()), now)) for request in requests
-    ]
+    granted = await _grant(driver, requests, {}, now)
+    amounts = [(request, granted[request.window_key]) for request in requests]
     rows = [
         (
             request.scope,
@@ -202,6 +208,7 @@ async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAcco
 
 
 @retried
+@refilled
 async def extend(
     db: Database, run_id: UUID, needs: Mapping[BudgetMeasure, Decimal], now: datetime | None = None
 ) -> tuple[LedgerEntry, ...]:
@@ -219,15 +226,11 @@ async def extend(
         ]
         if not requests:
             return entries
-        levels = await lock_windows(driver, [_window(request) for request in requests if request.scope != "run"])
         own: dict[WindowKey, WindowUsage] = {
             _window_key(entry): WindowUsage(reserved=entry.reserved) for entry in entries if entry.scope == "run"
         }
-        moment = now or datetime.now(UTC)
-        amounts = [
-            (*request.window_key, grantable_amount(request, (own | levels)[request.window_key], moment))
-            for request in requests
-        ]
+        granted = await _grant(driver, requests, own, now or datetime.now(UTC))
+        amounts = [(*request.window_key, granted[request.window_key]) for request in requests]
         await driver.execute(EXTEND, run_id, *zip(*amounts, strict=True))
         return await _entries(driver, run_id)
 
@@ -295,6 +298,31 @@ async def move_to_user(connection: AsyncConnection, thread_id: UUID, user_id: UU
     await lock_windows(driver, key_windows + [("user", user_id.bytes, *row[2:]) for row in key_windows])
     columns = zip(*((row["measure"], row["key"], row["starts_at"], row["reserved"]) for row in rows), strict=True)
     await driver.execute(MOVE, [row["run_id"] for row in rows], user_id.bytes, UNBOUNDED, *columns)
+
+
+async def _grant(
+    driver: Driver, requests: Sequence[ReservationRequest], own: Mapping[WindowKey, WindowUsage], now: datetime
+) -> dict[WindowKey, Decimal]:
+    """The amounts of these reservations. `own` is the usage of the run's own limits.
+
+    Amounts of stripes are reserved here. The caller reserves the others, whose windows are locked here.
+    """
+    levels, taken = await stripes.lock_and_take(driver, [request for request in requests if request.scope != "run"])
+    levels = {**own, **levels}
+    granted = {
+        request.window_key: grantable_amount(request, levels.get(request.window_key, WindowUsage()), now)
+        for request in requests
+        if not request.striped
+    }
+    missing = [request for request in requests if request.striped and request.window_key not in taken]
+    if missing:
+        raise StripeShortage(missing)
+    return granted | taken
+
+
+def _has_row(request: ReservationRequest) -> bool:
+    """Whether the usage of the request's window is in one row of `budgets`."""
+    return request.scope != "run" and not request.striped
 
 
 async def _entries(driver: Driver, run_id: UUID, *, locked: bool = False) -> tuple[LedgerEntry, ...]:

@@ -31,6 +31,7 @@ LEFT_OUT: Mapping[str, str] = {
     "objects": "the blob store's own records of objects, which `blobs` name",
     "processes": "servers that run now",
     "presences": "people who are here now",
+    "budget_stripes": "usage of limits that all users share",
 }
 """Tables that no archive contains, and why."""
 

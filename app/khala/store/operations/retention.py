@@ -87,7 +87,10 @@ SWEEPS = {
     "completion_requests": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
     # A reservation is given back by the run that made it.
-    "budgets": "ends_at < now() - interval '1 day' AND reserved = 0",
+    "budgets": """ends_at < now() - interval '1 day' AND reserved + coalesce((
+        SELECT sum(stripes.reserved) FROM budget_stripes AS stripes
+        WHERE (stripes.scope, stripes.key, stripes.measure, stripes.starts_at)
+            = (budgets.scope, budgets.key, budgets.measure, budgets.starts_at)), 0) = 0""",
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
     "audit": "created_at < now() - interval '365 days'",
 }

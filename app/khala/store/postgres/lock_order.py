@@ -51,6 +51,8 @@ GUARDS = {
     "api_tokens": ("users",),
     "oidc_logins": ("users",),
     "user_tools": ("users",),
+    # Stripes are locked with SKIP LOCKED, or deleted with their window.
+    "budget_stripes": ("budgets",),
     # A process writes only its own rows; only a transaction that holds its row cleans up after it.
     "presences": ("processes",),
 }
@@ -62,6 +64,7 @@ UNCONTENDED = frozenset(
     {
         "runs",
         "usage_ledger",
+        "budget_stripes",
         "users",
         "message_parts",
         "receipts",

@@ -6,6 +6,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -176,6 +177,29 @@ budgets = Table(
     Column("reserved", Numeric(20, 10), nullable=False, server_default="0"),
     Column("settled", Numeric(20, 10), nullable=False, server_default="0"),
     Index("budgets_ends_at_idx", "ends_at"),
+    postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
+)
+
+# Rows among which a window that all sends share is divided. The usage of the window is the sum over its row of
+# `budgets` and its stripes. A stripe has left what its own usage is below zero: see `khala.store.budgets.stripes`.
+budget_stripes = Table(
+    "budget_stripes",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("measure", Text, primary_key=True),
+    required_time_column("starts_at", primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("reserved", Numeric(20, 10), nullable=False, server_default="0"),
+    Column("settled", Numeric(20, 10), nullable=False, server_default="0"),
+    # The limit under which the share was granted. Reservations under a lower limit may not take from it.
+    Column("most", Numeric(20, 10), nullable=False),
+    ForeignKeyConstraint(
+        ["scope", "key", "measure", "starts_at"],
+        ["budgets.scope", "budgets.key", "budgets.measure", "budgets.starts_at"],
+        name="budget_stripes_window_fkey",
+        ondelete="CASCADE",
+    ),
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 

@@ -4,6 +4,7 @@ from khala.store.schema.account_tables import api_tokens, audit, identities, oid
 from khala.store.schema.columns import metadata
 from khala.store.schema.run_tables import (
     approvals,
+    budget_stripes,
     budgets,
     completion_requests,
     detail_tokens,
@@ -21,6 +22,7 @@ __all__ = [
     "approvals",
     "audit",
     "blobs",
+    "budget_stripes",
     "budgets",
     "completion_requests",
     "detail_tokens",

@@ -16,6 +16,7 @@ from khala.domain.chat import MessageRole, RunOptions, SendResult
 from khala.domain.errors import Conflict, Forbidden
 from khala.domain.fold import Block, Content, FileBlock, ToolBlock
 from khala.store.blobs import blobs
+from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -65,6 +66,7 @@ class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
+@refilled
 async def start(db: Database, conversation: ConversationImport, caller: Caller, limits: SendLimits) -> SendResult:
     """Store the thread and queue its answer, in one transaction.
 
@@ -115,6 +117,7 @@ def _handed_over(content: Content, options: str | None) -> set[str]:
 
 
 @retried
+@refilled
 async def continue_answer(
     db: Database,
     waiting: WaitingAnswer,

@@ -24,6 +24,7 @@ from khala.domain.parts import json_text
 from khala.signals import traces
 from khala.store.blobs import blobs
 from khala.store.budgets import ledger
+from khala.store.budgets.stripes import refilled
 from khala.store.postgres.database import (
     Database,
     Driver,
@@ -116,6 +117,7 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
+@refilled
 async def send(db: Database, question: SendRequest, caller: Caller, limits: SendLimits) -> tuple[SendResult, bool]:
     """Store the message and queue its run. Returns whether it is new: the same message id again changes nothing.
 
@@ -135,6 +137,7 @@ async def send(db: Database, question: SendRequest, caller: Caller, limits: Send
 
 
 @retried
+@refilled
 async def regenerate(
     db: Database, question: SendRequest, answer_id: UUID, caller: Caller, limits: SendLimits
 ) -> tuple[SendResult, bool]:
