@@ -1,9 +1,10 @@
-"""Cost of a streamed token in the process that reads it: `python -m tests.bench.provider [--json]`.
+"""Cost of a streamed token in the process that reads it: `python -m tests.bench.provider [--protocol google] [--json]`.
 
-Another process serves the OpenAI protocol and paces its tokens, so that each token is a separate read. This process
-reads many streams concurrently with six clients, one client after the other, and measures its own CPU time. `khala` is
-the port that runs use, `pydantic-ai` and `openai` are those libraries, `httpx2` and `aiohttp` read the bytes without
-parsing them, and `socket` is asyncio without any HTTP library: the lower bound.
+Another process serves the providers' protocols and paces its tokens, so that each token is a separate read. This
+process reads many streams concurrently with several clients, one client after the other, and measures its own CPU time.
+`khala` is the port that runs use, `khala-paced` the same with pauses as in a run, `pydantic-ai` and `openai` are those
+libraries, `httpx2` and `aiohttp` read the bytes without parsing them, and `socket` is asyncio without any HTTP library:
+the lower bound without pauses.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,11 +23,15 @@ import httpx2
 import msgspec
 import uvloop
 
+from khala.domain.flush_policy import FlushPolicy
 from khala.models.openai import request_body
 from khala.models.port import Prompt, PromptTurn, TextChunk
-from khala.models.provider_registry import ProviderAccess
-from khala.models.providers import ProviderConfig, Providers
+from khala.models.providers import Providers
 from tests.bench.processes import ROOT
+from tests.support.provider_calls import PROTOCOLS, config
+
+if TYPE_CHECKING:
+    import pydantic_ai.models as pydantic_ai_models
 
 MODEL = "local"
 READ_BYTES = 1 << 16
@@ -54,6 +59,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     python: str
     load_before: tuple[float, float, float]
+    protocol: str = "openai"
     streams: int
     tokens: int
     pace: float
@@ -66,13 +72,30 @@ def paced_prompt(tokens: int, pace: float) -> Prompt:
 
 
 @asynccontextmanager
-async def khala(url: str) -> AsyncIterator[Call]:
-    """Khala's port, as runs use it."""
-    providers = Providers(ProviderConfig(access={"openai": ProviderAccess(url=f"{url}/v1")}))
-    model = providers.open(f"openai:{MODEL}")
+async def khala(url: str, protocol: str) -> AsyncIterator[Call]:
+    """Khala's port without pauses."""
+    async with _khala(url, protocol, paced=False) as call:
+        yield call
+
+
+@asynccontextmanager
+async def khala_paced(url: str, protocol: str) -> AsyncIterator[Call]:
+    """Khala's port, with pauses for as long as a run waits for its flush."""
+    async with _khala(url, protocol, paced=True) as call:
+        yield call
+
+
+@asynccontextmanager
+async def _khala(url: str, protocol: str, *, paced: bool) -> AsyncIterator[Call]:
+    providers = Providers(config(url))
+    model = providers.open(f"{protocol}:{MODEL}")
+
+    def hold(deliver: Callable[[], bool], deltas_per_second: float, chars_per_second: float) -> None:
+        seconds = FlushPolicy().hold_seconds(deltas_per_second, chars_per_second)
+        asyncio.get_running_loop().call_later(seconds, deliver)
 
     async def call(prompt: Prompt) -> int:
-        async with model.stream(prompt) as events:
+        async with model.stream(prompt, hold if paced else None) as events:
             return sum([len(event.text) async for event in events if isinstance(event, TextChunk)])
 
     yield call
@@ -80,22 +103,23 @@ async def khala(url: str) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def pydantic_ai(url: str) -> AsyncIterator[Call]:
+async def pydantic_ai(url: str, protocol: str) -> AsyncIterator[Call]:
     """pydantic-ai's stream of one request, without an agent."""
-    from openai import AsyncOpenAI
     from pydantic_ai.direct import model_request_stream
-    from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    from pydantic_ai.messages import (
+        ModelRequest,
+        PartDeltaEvent,
+        PartStartEvent,
+        TextPart,
+        TextPartDelta,
+        UserPromptPart,
+    )
 
-    from khala.models.pydantic_ai import prompt_messages
-
-    client = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=CLIENT_TIMEOUT_SECONDS)
-    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=client))
+    model, aclose = _library_model(url, protocol)
 
     async def call(prompt: Prompt) -> int:
         size = 0
-        async with model_request_stream(model, list(prompt_messages.messages(prompt))) as events:
+        async with model_request_stream(model, [ModelRequest([UserPromptPart(prompt.turns[0].text)])]) as events:
             async for event in events:
                 if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     size += len(event.delta.content_delta)
@@ -104,11 +128,40 @@ async def pydantic_ai(url: str) -> AsyncIterator[Call]:
         return size
 
     yield call
-    await client.close()
+    await aclose()
+
+
+def _library_model(url: str, protocol: str) -> "tuple[pydantic_ai_models.Model, Callable[[], Awaitable[None]]]":
+    """A model of pydantic-ai, and a function that closes its connections."""
+    http = httpx2.AsyncClient(timeout=CLIENT_TIMEOUT_SECONDS, limits=httpx2.Limits(max_connections=1000))
+    match protocol:
+        case "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            sdk = AsyncAnthropic(api_key="none", base_url=url, max_retries=0, http_client=http)
+            return AnthropicModel(MODEL, provider=AnthropicProvider(anthropic_client=sdk)), http.aclose
+        case "google":
+            from google.genai.client import Client
+            from google.genai.types import HttpOptions
+            from pydantic_ai.models.google import GoogleModel
+            from pydantic_ai.providers.google import GoogleProvider
+
+            options = HttpOptions(base_url=url, httpx_async_client=http)
+            client = Client(vertexai=False, api_key="none", http_options=options)
+            return GoogleModel(MODEL, provider=GoogleProvider(client=client)), http.aclose
+        case _:
+            from openai import AsyncOpenAI
+            from pydantic_ai.models.openai import OpenAIChatModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            openai = AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, http_client=http)
+            return OpenAIChatModel(MODEL, provider=OpenAIProvider(openai_client=openai)), http.aclose
 
 
 @asynccontextmanager
-async def openai(url: str) -> AsyncIterator[Call]:
+async def openai(url: str, protocol: str) -> AsyncIterator[Call]:
     """OpenAI's own client."""
     from openai import AsyncOpenAI
 
@@ -125,7 +178,7 @@ async def openai(url: str) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def httpx(url: str) -> AsyncIterator[Call]:
+async def httpx(url: str, protocol: str) -> AsyncIterator[Call]:
     """Only the HTTP client of the libraries."""
     async with httpx2.AsyncClient(timeout=CLIENT_TIMEOUT_SECONDS, limits=httpx2.Limits(max_connections=1000)) as client:
 
@@ -138,7 +191,7 @@ async def httpx(url: str) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def aio(url: str) -> AsyncIterator[Call]:
+async def aio(url: str, protocol: str) -> AsyncIterator[Call]:
     """Only the HTTP client of the port."""
     limits = aiohttp.TCPConnector(limit=1000)
     times = aiohttp.ClientTimeout(total=None, sock_read=CLIENT_TIMEOUT_SECONDS)
@@ -153,7 +206,7 @@ async def aio(url: str) -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def socket(url: str) -> AsyncIterator[Call]:
+async def socket(url: str, protocol: str) -> AsyncIterator[Call]:
     """Only the bytes."""
     parts = urlsplit(url)
 
@@ -173,8 +226,9 @@ async def socket(url: str) -> AsyncIterator[Call]:
     yield call
 
 
-CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Call]]] = {
+CLIENTS: dict[str, Callable[[str, str], AbstractAsyncContextManager[Call]]] = {
     "khala": khala,
+    "khala-paced": khala_paced,
     "pydantic-ai": pydantic_ai,
     "openai": openai,
     "httpx2": httpx,
@@ -183,12 +237,14 @@ CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Call]]] = {
 }
 NOT_PARSING = ("httpx2", "aiohttp", "socket")
 """Clients that count bytes."""
+ANY_PROTOCOL = ("khala", "khala-paced", "pydantic-ai")
+"""Clients that speak all protocols; the others speak only OpenAI's."""
 
 
 async def measure(client: str, url: str, options: argparse.Namespace) -> Cost:
     """Read all streams concurrently, after one as a warm-up. Raises `RuntimeError` if text was lost."""
     prompt = paced_prompt(options.tokens, options.pace)
-    async with asyncio.timeout(CLIENT_TIMEOUT_SECONDS), CLIENTS[client](url) as call:
+    async with asyncio.timeout(CLIENT_TIMEOUT_SECONDS), CLIENTS[client](url, options.protocol) as call:
         await call(paced_prompt(1, 0))
         began, spent = time.monotonic(), time.process_time()
         sizes = await asyncio.gather(*(call(prompt) for _ in range(options.streams)))
@@ -222,6 +278,7 @@ async def bench(options: argparse.Namespace) -> Report:
         cores=os.cpu_count() or 0,
         python=platform.python_version(),
         load_before=load,
+        protocol=options.protocol,
         streams=options.streams,
         tokens=options.tokens,
         pace=options.pace,
@@ -233,7 +290,7 @@ def table(report: Report) -> str:
     """The report as text."""
     pace = f"{report.pace:g} tokens/s each" if report.pace else "as fast as possible"
     lines = [
-        f"{report.streams} streams of {report.tokens} tokens, {pace}",
+        f"{report.protocol}: {report.streams} streams of {report.tokens} tokens, {pace}",
         "",
         "| client | CPU µs a token | tokens/s a core |",
     ]
@@ -247,7 +304,8 @@ def table(report: Report) -> str:
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.provider", description=__doc__)
-    parser.add_argument("clients", nargs="*", default=list(CLIENTS), help=f"some of {' '.join(CLIENTS)} (all)")
+    parser.add_argument("clients", nargs="*", help=f"some of {' '.join(CLIENTS)} (all that speak the protocol)")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="openai")
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=150, help="of each answer")
     parser.add_argument(
@@ -255,7 +313,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true")
     parsed = parser.parse_args(given)
-    if unknown := set(parsed.clients) - set(CLIENTS):
+    able = list(CLIENTS) if parsed.protocol == "openai" else list(ANY_PROTOCOL)
+    parsed.clients = parsed.clients or able
+    if unknown := set(parsed.clients) - set(able):
         parser.error(f"no such client: {' '.join(sorted(unknown))}")
     return parsed
 

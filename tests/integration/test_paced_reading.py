@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from khala.models.openai import paced_reader
-from khala.models.openai.paced_reader import MAX_HOLD_SECONDS, MIN_DELTAS
 from khala.models.port import Completed, ModelEvent, ModelFailed, TextChunk
+from khala.models.streaming import paced_reader
+from khala.models.streaming.paced_reader import MAX_HOLD_SECONDS, MIN_DELTAS
 from tests.support.certificates import certificate
 from tests.support.in_process import khala
-from tests.support.provider_calls import PROMPT, calling, completed, event_text
+from tests.support.provider_calls import PROMPT, calling, completed, each_protocol, event_text
 from tests.support.providers import Reply, serving
 from tests.support.scripted_stream import DONE, HEAD, USAGE, scripted, token
 from tests.support.wires import UseTool
@@ -154,10 +154,11 @@ async def test_the_first_deltas_are_read_as_they_come_and_give_the_rate() -> Non
         await asyncio.wait({listener.task})
 
 
+@each_protocol
 @pytest.mark.usefixtures("without_probes")
-async def test_cancelling_in_a_pause_closes_the_connection_at_once() -> None:
+async def test_cancelling_in_a_pause_closes_the_connection_at_once(protocol: str) -> None:
     reply, holder = Reply(tokens=("a",) * 400, pace=100), Holder()
-    async with calling("openai", reply, read_timeout=200.0) as (model, server):
+    async with calling(protocol, reply, read_timeout=200.0) as (model, server):
         async with model.stream(PROMPT, holder.hold) as events, aclosing(events):  # type: ignore[type-var]  # a generator
             listener = Listener(events)
             await holder.until_held()
@@ -167,9 +168,10 @@ async def test_cancelling_in_a_pause_closes_the_connection_at_once() -> None:
     assert not holder.deliver()
 
 
-async def test_the_end_of_an_answer_is_noticed_in_a_pause() -> None:
+@each_protocol
+async def test_the_end_of_an_answer_is_noticed_in_a_pause(protocol: str) -> None:
     reply, holder = Reply(tokens=("a",) * 40, pace=100), Holder()
-    async with calling("openai", reply) as (model, server), model.stream(PROMPT, holder.hold) as events:
+    async with calling(protocol, reply) as (model, server), model.stream(PROMPT, holder.hold) as events:
         listener = Listener(events)
         await asyncio.wait_for(listener.task, 5)
         sent = server.calls[0].began + 0.4
@@ -178,9 +180,10 @@ async def test_the_end_of_an_answer_is_noticed_in_a_pause() -> None:
     assert listener.times[-1] - sent < MAX_HOLD_SECONDS * 0.8, "not only after the longest pause"
 
 
-async def test_text_that_nobody_asks_for_is_read_after_a_while() -> None:
+@each_protocol
+async def test_text_that_nobody_asks_for_is_read_after_a_while(protocol: str) -> None:
     reply, holder = Reply(tokens=tuple(f"{number} " for number in range(150)), pace=100), Holder()
-    async with calling("openai", reply) as (model, _), model.stream(PROMPT, holder.hold) as events:
+    async with calling(protocol, reply) as (model, _), model.stream(PROMPT, holder.hold) as events:
         listener = Listener(events)
         await asyncio.wait_for(listener.task, 10)
     assert event_text(listener.events) == "".join(reply.tokens)
@@ -230,8 +233,20 @@ async def test_a_fast_model_ends_the_pause_by_its_bytes(monkeypatch: pytest.Monk
     assert max(deltas for deltas, _ in holder.rates) > 500
 
 
+@each_protocol
 @pytest.mark.usefixtures("without_probes")
-async def test_tool_calls_and_reasoning_are_read_as_they_come() -> None:
+async def test_reasoning_and_tool_calls_are_read_as_they_come(protocol: str) -> None:
+    call = UseTool(name="echo", args={"text": "x" * 400}, piece=10)
+    reply, holder = Reply(reasoning=tuple("abcdefghijkl"), tokens=("a",), pace=200, calls=(call,)), Holder()
+    async with calling(protocol, reply, read_timeout=200.0) as (model, _), model.stream(PROMPT, holder.hold) as events:
+        listener = Listener(events)
+        await asyncio.wait_for(listener.task, 5)
+    assert completed(listener.events).uses[0].args == {"text": "x" * 400}
+    assert holder.rates == []
+
+
+@pytest.mark.usefixtures("without_probes")
+async def test_reasoning_between_tags_is_read_as_it_comes() -> None:
     reply = Reply(
         tokens=("<think>", *"abcdefghijkl"),
         pace=200,

@@ -21,6 +21,7 @@ from tests.support.provider_calls import (
     event_text,
 )
 from tests.support.providers import Reply, serving
+from tests.support.wires import ANTHROPIC, GOOGLE, OPENAI, Wire
 
 
 async def test_the_server_timeout_for_google_is_longer_than_the_silence_timeout() -> None:
@@ -45,10 +46,12 @@ async def test_the_text_and_the_usage_arrive_exactly(protocol: str) -> None:
     assert (model.provider, model.name) == (protocol, "local-model")
 
 
-@pytest.mark.parametrize("protocol", ["anthropic", "google"])
-async def test_each_token_is_an_event_of_its_own(protocol: str) -> None:
-    async with calling(protocol, Reply(tokens=("a", "b", "c"))) as (model, _):
-        assert (await ask(model))[:-1] == [TextChunk("a"), TextChunk("b"), TextChunk("c")]
+@pytest.mark.parametrize("wire", [OPENAI, ANTHROPIC, GOOGLE], ids=lambda wire: wire.name)
+async def test_tokens_that_arrive_together_are_one_event(wire: Wire) -> None:
+    tokens = b"".join(map(wire.token, "abc"))
+    raw = wire.opening("local-model") + wire.text_begins + tokens + wire.closing("stop", (1, 1))
+    async with calling(wire.name, Reply(raw=raw)) as (model, _):
+        assert (await ask(model))[:-1] == [TextChunk("abc")]
 
 
 @each_protocol

@@ -6,10 +6,10 @@ import gzip
 import pytest
 
 from khala.domain.parts import TokenUsage
-from khala.models.openai import error_responses
 from khala.models.port import Completed, TextChunk
 from khala.models.provider_registry import ProviderAccess
 from khala.models.providers import ProviderConfig, Providers
+from khala.models.streaming import error_responses
 from tests.support.provider_calls import ask, call_failure, calling, completed, event_text
 from tests.support.providers import Reply
 from tests.support.scripted_stream import DONE, HEAD, USAGE, scripted, token

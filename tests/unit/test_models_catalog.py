@@ -14,7 +14,7 @@ from khala.models.openai import request_body
 from khala.models.openai.model import ChatModel
 from khala.models.openai.request_body import ChatQuirks
 from khala.models.port import Prompt, PromptTurn
-from khala.models.provider_registry import ProviderAccess, ProviderSpec
+from khala.models.provider_registry import PROVIDERS, ProviderAccess, ProviderSpec
 from khala.models.providers import ProviderConfig, Providers
 from khala.settings import definitions, from_environment
 
@@ -146,12 +146,14 @@ def test_provider_libraries_are_not_imported_before_a_model_is_opened() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_openai_models_need_no_library_of_a_provider() -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_models_need_no_library_of_a_provider(provider: str) -> None:
     code = (
         "import sys; from khala.models.provider_registry import ProviderAccess\n"
         "from khala.models.providers import ProviderConfig, Providers\n"
-        "Providers(ProviderConfig(access={'openai': ProviderAccess(key='k')})).open('openai:any')\n"
-        "print(sorted({'openai', 'pydantic', 'pydantic_ai', 'httpx2'} & set(sys.modules)))"
+        f"Providers(ProviderConfig(access={{'{provider}': ProviderAccess(key='k')}})).open('{provider}:any')\n"
+        "libraries = {'openai', 'anthropic', 'google.genai', 'pydantic', 'pydantic_ai', 'httpx2'}\n"
+        "print(sorted(libraries & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

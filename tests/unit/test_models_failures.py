@@ -8,7 +8,7 @@ import pytest
 
 from khala.models import failures
 from khala.models.failures import ProviderRefusalError
-from khala.models.openai.error_responses import retry_after
+from khala.models.streaming.error_responses import retry_after
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from khala.models.failures import ProviderRefusalError
-from khala.models.openai import tool_call_assembly
 from khala.models.openai.answer_reader import AnswerReader
 from khala.models.port import ReasoningChunk, TextChunk
+from khala.models.streaming import tool_call_assembly
 
 WEATHER = {"name": "weather", "arguments": '{"city":"Aiur"}'}
 

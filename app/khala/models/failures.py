@@ -62,13 +62,22 @@ _BY_CODE_IN_STREAM = {
     **dict.fromkeys(("service_unavailable", "service_unavailable_error", "server_error"), UNAVAILABLE),
 }
 """Codes and types of errors inside a stream, which arrive after a status of success."""
-_OVERFLOWS = ("maximum context length", "reduce the length of the messages", "exceeds the available context size")
+_OVERFLOWS = (
+    "maximum context length",
+    "reduce the length of the messages",
+    "exceeds the available context size",
+    "prompt is too long",
+    "input token count",
+    "number of tokens allowed",
+)
 """Messages of servers that have no code for a prompt that is too long."""
+_EXHAUSTED = ("credit balance is too low",)
+"""Messages of servers that have no code for a used-up quota."""
 _OVERLOADS = ("overloaded", "over capacity")
 
 
 class ProviderRefusalError(Exception):
-    """A server that speaks OpenAI's protocol sent an error, as a response or inside a stream."""
+    """A provider sent an error, as a response or inside a stream."""
 
     def __init__(
         self, message: str, *, codes: Sequence[str] = (), status: int | None = None, retry_after: float | None = None
@@ -103,6 +112,8 @@ class ProviderRefusalError(Exception):
             return by_code
         if any(phrase in message for phrase in _OVERFLOWS):
             return TOO_LONG
+        if any(phrase in message for phrase in _EXHAUSTED):
+            return QUOTA
         if any(phrase in code.lower() for code in self.codes for phrase in _OVERLOADS):
             return OVERLOADED
         if self.status is None:

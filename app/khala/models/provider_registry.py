@@ -13,8 +13,8 @@ To add a provider that speaks OpenAI's protocol, add a `ProviderSpec` to `PROVID
 
 Then `KHALA_MODEL=acme:NAME` calls it, a set `ACME_API_KEY` makes it a default, and the settings, their documentation,
 error messages and `khala doctor` know it. For a provider of another protocol, write a function like `connect_google`
-beside it that returns a `ProviderClient`, and name it in the spec as `connect`. Libraries of a provider are imported in
-that function only: an import may take a second, and most processes use one provider.
+beside it that returns a `ProviderClient`, and name it in the spec as `connect`. Modules of a provider are imported
+in that function only, because most processes use one provider.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,21 +27,15 @@ from khala.models.openai.request_body import NO_QUIRKS, ChatQuirks
 from khala.models.port import LanguageModel
 
 if TYPE_CHECKING:
-    import httpx2
-    import pydantic_ai.models
-
     from khala.models.model_names import ModelRef
+    from khala.models.streaming.http_client import HttpClient
 
 NO_KEY = "none"
-"""The key for a server at another address if none is set, because SDKs refuse to call without a key."""
+"""The key for a server at another address if none is set."""
 MAX_CONNECTIONS = 1000
-"""Connections to each provider; the default of the SDKs."""
-MAX_IDLE_CONNECTIONS = 100
-"""Idle connections that the SDKs' client keeps open. `HttpClient` keeps all of them for `IDLE_SECONDS`."""
+"""Connections to each provider."""
 IDLE_SECONDS = 5.0
 """Time for which an idle connection is kept open."""
-GOOGLE_SERVER_TIMEOUT_SECONDS = "1200"
-"""Total time of a Google answer. By default its SDK asks the server to stop after the read timeout."""
 
 
 class ProviderAccess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,83 +80,40 @@ class ProviderClient:
 
 def connect_openai(connection: ProviderConnection) -> ProviderClient:
     """Connect to OpenAI, or to a server that speaks its protocol."""
-    from khala.models.openai.http_client import HttpClient
     from khala.models.openai.model import ChatModel, headers
 
     access = connection.access
-    http = HttpClient(
+    http = _http_client(connection, headers(connection.key, access.organization, access.project))
+    return ProviderClient(lambda ref: ChatModel(http, ref, connection.quirks), http.aclose)
+
+
+def connect_anthropic(connection: ProviderConnection) -> ProviderClient:
+    """Connect to Anthropic."""
+    from khala.models.anthropic.model import MessagesModel, headers
+
+    http = _http_client(connection, headers(connection.key))
+    return ProviderClient(lambda ref: MessagesModel(http, ref), http.aclose)
+
+
+def connect_google(connection: ProviderConnection) -> ProviderClient:
+    """Connect to Gemini."""
+    from khala.models.google.model import GeminiModel, headers
+
+    http = _http_client(connection, headers(connection.key))
+    return ProviderClient(lambda ref: GeminiModel(http, ref), http.aclose)
+
+
+def _http_client(connection: ProviderConnection, headers: Iterable[tuple[str, str]]) -> "HttpClient":
+    from khala.models.streaming.http_client import HttpClient
+
+    return HttpClient(
         connection.url,
-        dict(headers(connection.key, access.organization, access.project)),
+        dict(headers),
         connect_timeout=connection.connect_timeout,
         read_timeout=connection.read_timeout,
         max_connections=MAX_CONNECTIONS,
         idle_seconds=IDLE_SECONDS,
     )
-    return ProviderClient(lambda ref: ChatModel(http, ref, connection.quirks), http.aclose)
-
-
-def connect_anthropic(connection: ProviderConnection) -> ProviderClient:
-    """Connect to Anthropic with its SDK."""
-    from anthropic import AsyncAnthropic
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    http = _http_client(connection)
-    sdk = AsyncAnthropic(
-        api_key=connection.key, base_url=connection.url, max_retries=0, timeout=http.timeout, http_client=http
-    )
-    provider = AnthropicProvider(anthropic_client=sdk)
-    return _library_client(http, lambda name: AnthropicModel(name, provider=provider))
-
-
-def connect_google(connection: ProviderConnection) -> ProviderClient:
-    """Connect to Gemini with Google's SDK."""
-    from google.genai.client import Client
-    from google.genai.types import HttpOptions
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    from khala.models.pydantic_ai import http_responses
-
-    http = _http_client(connection)
-    http.event_hooks["response"].append(http_responses.escape_separators)
-    # The SDK takes one timeout for every phase, in milliseconds; the HTTP client caps connecting at its own.
-    milliseconds = int((http.timeout.read or 0) * 1000)
-    options = HttpOptions(
-        base_url=connection.url,
-        timeout=milliseconds,
-        headers={"X-Server-Timeout": GOOGLE_SERVER_TIMEOUT_SECONDS, "Accept-Encoding": "identity"},
-        httpx_async_client=http,
-    )
-    provider = GoogleProvider(client=Client(vertexai=False, api_key=connection.key, http_options=options))
-    return _library_client(http, lambda name: GoogleModel(name, provider=provider))
-
-
-def _http_client(connection: ProviderConnection) -> "httpx2.AsyncClient":
-    """The HTTP client of an SDK, with explicit timeouts and without retries."""
-    import httpx2
-    from pydantic_ai.models import create_async_httpx2_client
-
-    from khala.models.pydantic_ai import http_responses
-
-    wait = connection.connect_timeout
-    timeout = httpx2.Timeout(connection.read_timeout, connect=wait, pool=wait)
-    limits = httpx2.Limits(
-        max_connections=MAX_CONNECTIONS,
-        max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-        keepalive_expiry=IDLE_SECONDS,
-    )
-    http = create_async_httpx2_client(timeout=timeout, limits=limits)
-    http.event_hooks["response"].append(http_responses.record)
-    return http
-
-
-def _library_client(
-    http: "httpx2.AsyncClient", open_model: "Callable[[str], pydantic_ai.models.Model]"
-) -> ProviderClient:
-    from khala.models.pydantic_ai.model import ProviderModel
-
-    return ProviderClient(lambda ref: ProviderModel(open_model(ref.name), ref), http.aclose)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +127,7 @@ class ProviderSpec:
     default_model: str
     """The model to use if a key is set and no model is named; also the example in error messages."""
     url: str
-    """The public address. It is always passed to the SDKs, which would otherwise read the environment."""
+    """The public address."""
     key_variables: tuple[str, ...]
     """Environment variables of the key. The first one that is set is used."""
     url_variable: str | None = None

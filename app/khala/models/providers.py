@@ -46,7 +46,7 @@ class Providers:
     def open(self, ref: ModelRef | str) -> LanguageModel:
         """Return the model without sending anything. Raises `BadModelError`.
 
-        The first model of a provider imports its SDK, which takes up to a second: open models when the program starts.
+        The first model of a provider imports its modules, which takes some time: open models when the program starts.
         """
         model = model_names.parse(ref) if isinstance(ref, str) else ref
         if model.provider == DEMO_NAME:
@@ -55,7 +55,7 @@ class Providers:
 
     def _client(self, provider: str) -> ProviderClient:
         if provider not in self._clients:
-            connection = self._config.connection(provider)  # Raises for a missing key before the import of an SDK.
+            connection = self._config.connection(provider)
             self._clients[provider] = PROVIDERS[provider].connect(connection)
         return self._clients[provider]
 

@@ -31,8 +31,8 @@ def _open_local(ref: EmbeddingRef) -> EmbeddingModel:
 
 def _open_remote(ref: EmbeddingRef, access: ProviderAccess) -> EmbeddingModel:
     from khala.models.embeddings.openai_protocol import OpenAIEmbeddings
-    from khala.models.openai.http_client import HttpClient
     from khala.models.openai.model import headers
+    from khala.models.streaming.http_client import HttpClient
 
     if not (access.key or access.url):
         raise EmbeddingModelError(

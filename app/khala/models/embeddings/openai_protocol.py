@@ -14,9 +14,9 @@ from khala.models import failures, token_counter
 from khala.models.embeddings.embedding_names import EmbeddingRef
 from khala.models.embeddings.port import EmbeddingResult, Purpose, Vector, unit_vector
 from khala.models.failures import ProviderRefusalError
-from khala.models.openai import error_responses
-from khala.models.openai.http_client import FAILURE_KINDS, HttpClient, read_available
 from khala.models.port import ModelFailed
+from khala.models.streaming import error_responses
+from khala.models.streaming.http_client import FAILURE_KINDS, HttpClient, read_available
 
 SUCCESS = 200
 MAX_TEXTS = 128

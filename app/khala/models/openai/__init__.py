@@ -1,1 +1,1 @@
-"""OpenAI's chat completions, and every server that speaks them: our own reader, since each token passes through it."""
+"""The client for OpenAI's chat completions, and for every server that speaks them."""

@@ -1,69 +1,51 @@
-"""Reads the text, reasoning and tool calls of an answer from the events of its stream.
+"""Reads the text, reasoning and tool calls of an answer from the events of OpenAI's protocol."""
 
-The text of all events that arrive in one read is joined, so that it is passed on in as few chunks as possible.
-"""
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from khala.models.failures import ProviderRefusalError
 from khala.models.openai import chunks
 from khala.models.openai.chunks import Choice, ChunkUsage, ContentPart
-from khala.models.openai.tool_call_assembly import ToolCallAssembly
 from khala.models.port import ReasoningChunk, TextChunk
+from khala.models.streaming.answer_assembly import AnswerAssembly
 
 DONE_EVENT = b"[DONE]"
 """The last event of a stream in OpenAI's protocol. Some servers send it without a finish reason before."""
 THINK_START, THINK_END = "<think>", "</think>"
 """Tokens around the reasoning of open models, on servers that don't send reasoning in a field of its own."""
+OUTCOMES = {"length": "length", "content_filter": "content_filter"}
+"""Finish reasons other than `stop`. Any other value counts as `stop`, because servers use many words for it."""
 
 
-class AnswerReader:
-    """Reads one stream. Keep `read` fast: it runs once per token."""
+class AnswerReader(AnswerAssembly):
+    """Reads one stream of OpenAI, or of a server that speaks its protocol."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        """All text so far, with reasoning."""
-        self.has_chunk = False
-        """Whether a chunk has arrived."""
-        self.is_done = False
-        """Whether `[DONE]` has arrived."""
-        self.finish_reason: str | None = None
+        super().__init__()
         self.usage: ChunkUsage | None = None
-        self.tool_calls = ToolCallAssembly()
-        self.deltas = self.chars = 0
-        """Number of pieces of text and reasoning, and of their characters."""
         self._is_thinking = False
-        self._pending_type: type[TextChunk | ReasoningChunk] = TextChunk
-        self._pending: list[str] = []
+
+    @property
+    def outcome(self) -> str | None:
+        """The finish reason. A stream that ends with `[DONE]` is complete also without one."""
+        reason = self.finish_reason
+        return OUTCOMES.get(reason, "stop") if reason else "stop" if self.is_done else None
+
+    @property
+    def token_counts(self) -> tuple[int, int]:
+        """Tokens of input and output."""
+        usage = self.usage
+        return (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0)
 
     @property
     def expects_text(self) -> bool:
-        """Whether more text will probably follow, rather than reasoning, a tool call or the end."""
-        return (
-            self._pending_type is TextChunk
-            and bool(self.texts)
-            and not (self._is_thinking or self.finish_reason or self.usage or self.tool_calls)
-        )
+        """Whether more text will probably follow."""
+        return super().expects_text and not (self._is_thinking or self.usage)
 
-    def read(self, events: Iterable[bytes]) -> Iterator[TextChunk | ReasoningChunk]:
-        """The joined text of these events.
-
-        Raises `ProviderRefusalError` for an error event and `ValueError` for an invalid one, after the text before it.
-        """
-        problem: Exception | None = None
-        try:
-            for event in events:
-                yield from self._read_event(event)
-        except (ProviderRefusalError, ValueError, RecursionError) as error:
-            problem = error
-        if self._pending:
-            yield self._flush()
-        if problem is not None:
-            raise problem
+    def close(self, rest: bytes) -> None:
+        """Some servers send `[DONE]` without the line feeds after it."""
+        self.is_done = self.is_done or rest.startswith(DONE_EVENT)
 
     def _read_event(self, event: bytes) -> Iterable[TextChunk | ReasoningChunk]:
-        if self.is_done or not event:
-            return ()
         if event.startswith(DONE_EVENT):
             self.is_done = True
             return ()
@@ -99,21 +81,6 @@ class AnswerReader:
             self._is_thinking = not self._is_thinking
             return ()
         return self._append(ReasoningChunk if self._is_thinking else TextChunk, content) if content else ()
-
-    def _append(self, chunk_type: type[TextChunk | ReasoningChunk], text: str) -> Iterable[TextChunk | ReasoningChunk]:
-        """Append to the pending text. Returns the pending text of the other type, if there is any."""
-        flushed = (self._flush(),) if self._pending and chunk_type is not self._pending_type else ()
-        self._pending_type = chunk_type
-        self._pending.append(text)
-        self.deltas += 1
-        self.chars += len(text)
-        return flushed
-
-    def _flush(self) -> TextChunk | ReasoningChunk:
-        text = "".join(self._pending)
-        self._pending.clear()
-        self.texts.append(text)
-        return self._pending_type(text)
 
 
 def _text(parts: list[ContentPart]) -> str:

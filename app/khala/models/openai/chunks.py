@@ -4,20 +4,7 @@ from typing import Any
 
 import msgspec
 
-
-class FunctionDelta(msgspec.Struct):
-    """An addition to a tool call: its name, and the next characters of its arguments, or all of them as an object."""
-
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-
-class ToolCallDelta(msgspec.Struct):
-    """An addition to the tool call with this index."""
-
-    index: int | None = None
-    id: str | None = None
-    function: FunctionDelta | None = None
+from khala.models.streaming.tool_call_assembly import ToolCallDelta
 
 
 class ContentPart(msgspec.Struct):

@@ -16,8 +16,8 @@ import time
 
 import aiohttp
 
-from khala.models.openai.http_client import read_available
 from khala.models.port import HoldText
+from khala.models.streaming.http_client import read_available
 
 PROBE_SECONDS = 0.05
 """Interval at which a paused reader looks whether more bytes have arrived."""

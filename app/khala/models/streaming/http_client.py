@@ -12,7 +12,7 @@ from yarl import URL
 
 from khala.models import failures
 from khala.models.failures import FailureTable
-from khala.models.openai import proxies
+from khala.models.streaming import proxies
 
 WRITE_CHUNK_BYTES = 64 << 10
 """Bytes of a request's body in one write."""
@@ -23,6 +23,8 @@ READ_BUFFER_BYTES = 64 << 10
 RESPONSE_ERRORS = (aiohttp.ClientError, HttpProcessingError, TimeoutError)
 """The errors that reading a response may raise."""
 
+COMMON_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "khala"}
+"""They ask for no compression, because compression delays tokens."""
 FAILURE_KINDS: FailureTable = (
     (TimeoutError, failures.TIMEOUT),
     (aiohttp.ClientConnectorError, failures.UNREACHABLE),
@@ -53,7 +55,7 @@ class HttpClient:
         """
         address = URL(url)
         self._url = address.with_user(None) if address.user else address
-        self._headers = {**headers, **_credentials(address, "Authorization")}
+        self._headers = {**COMMON_HEADERS, **headers, **_credentials(address, "Authorization")}
         self._timeout = aiohttp.ClientTimeout(
             total=None, connect=2 * connect_timeout, sock_connect=connect_timeout, sock_read=read_timeout
         )
@@ -68,9 +70,10 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
-    async def post(self, path: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def post(self, target: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
         """Post once, and return the response when its headers have arrived. Redirects are not followed.
 
+        `target`: the path below the client's address, and the query if there is one.
         Exit before the end of the body closes the connection and drops unsent bytes. Raises the errors of
         `FAILURE_KINDS`.
         """
@@ -79,7 +82,7 @@ class HttpClient:
         try:
             # Headers of each request: the headers of a session would also go to the proxy, with the key.
             response = await self._open_session().post(
-                self._url / path,
+                self._locate(target),
                 data=request_body,
                 headers=self._headers,
                 proxy=self._proxy,
@@ -99,6 +102,10 @@ class HttpClient:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    def _locate(self, target: str) -> URL:
+        path, _, query = target.partition("?")
+        return (self._url / path).update_query(query)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -212,7 +219,7 @@ def _credentials(url: URL, header: str) -> dict[str, str]:
 
 
 def _create_ssl_context() -> SSLContext:
-    """An SSL context with the certificate authorities that the SDKs of other providers trust."""
+    """An SSL context with the certificate authorities that the providers' own libraries trust."""
     import httpx2
 
     context = httpx2.create_ssl_context()

@@ -1,17 +1,32 @@
 """Assembles the tool calls of an answer from their deltas."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 
 from khala.models import tool_arguments
-from khala.models.openai.chunks import FunctionDelta, ToolCallDelta
 from khala.models.port import ToolUse
 
 MAX_CALLS = 1024
 MAX_ARGUMENT_CHARACTERS = 16 << 20
 """Characters of the arguments of all calls together."""
+
+
+class FunctionDelta(msgspec.Struct):
+    """An addition to a tool call: its name, and the next characters of its arguments, or all of them as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCallDelta(msgspec.Struct):
+    """An addition to the tool call with this index."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
 
 
 class ToolCallLimitError(ValueError):

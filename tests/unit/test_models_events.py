@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from khala.models.openai.sse_parser import EventTooLongError, SseParser
+from khala.models.streaming.sse_parser import EventTooLongError, SseParser
 
 NEWLINES = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.text(alphabet=st.sampled_from('a:"{} \u2028\u0085é👩'), max_size=8)

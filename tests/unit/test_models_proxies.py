@@ -3,7 +3,7 @@
 import pytest
 from yarl import URL
 
-from khala.models.openai import proxies
+from khala.models.streaming import proxies
 
 PROXY = "http://proxy.example:3128"
 

@@ -1,17 +1,17 @@
 """Reads the error of an HTTP response: its message, codes, status and `Retry-After`."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import msgspec
 
 from khala.models.failures import ProviderRefusalError
-from khala.models.openai.http_client import RESPONSE_ERRORS, read_available
+from khala.models.streaming.http_client import RESPONSE_ERRORS, read_available
 
 MAX_ERROR_BYTES = 64 << 10
 """Bytes of an error's body that are read."""
@@ -19,16 +19,23 @@ READ_TIMEOUT_SECONDS = 5.0
 """Time that an error's body may take to arrive."""
 
 
-async def read(response: aiohttp.ClientResponse) -> ProviderRefusalError:
+ErrorParser: TypeAlias = Callable[[Any, int, float | None], ProviderRefusalError]
+"""Takes an error as its provider sends it, the status, and the seconds of the header `Retry-After`."""
+
+
+def parse_error(error: Any, status: int, retry_after: float | None) -> ProviderRefusalError:
+    """Parse an error of OpenAI's protocol."""
+    return ProviderRefusalError.parse(error, status=status, retry_after=retry_after)
+
+
+async def read(response: aiohttp.ClientResponse, parse: ErrorParser = parse_error) -> ProviderRefusalError:
     """The error of the response. If the body is incomplete, the part that arrived is used: the status says most."""
     body = bytearray()
     with suppress(*RESPONSE_ERRORS):
         async with asyncio.timeout(READ_TIMEOUT_SECONDS):
             while len(body) < MAX_ERROR_BYTES and (chunk := await read_available(response)):
                 body += chunk[: MAX_ERROR_BYTES - len(body)]
-    return ProviderRefusalError.parse(
-        _error(bytes(body)), status=response.status, retry_after=retry_after(response.headers)
-    )
+    return parse(_error(bytes(body)), response.status, retry_after(response.headers))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,0 +1,1 @@
+"""The client for the Gemini API of Google."""

@@ -1,1 +1,0 @@
-"""Providers called by pydantic-ai: Anthropic and Google."""
