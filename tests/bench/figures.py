@@ -119,6 +119,8 @@ class System(Figures, frozen=True, kw_only=True):
     memory: dict[str, Memory]
     """Resident bytes; for the database those of all its processes, with each shared page counted once."""
     storage: Storage
+    live_executor: float | None = None
+    """Cores that the executor used while all runs were active, without their starts and ends."""
 
     @property
     def driver_bound(self) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 
 from khala.domain import ids
 from khala.store.postgres.database import Driver
-from tests.bench import fixtures, storage
+from tests.bench import counters, fixtures, storage
 from tests.bench.driver_requests import EXTRA_SECONDS, read, wait, watch
 from tests.bench.figures import System
 from tests.bench.fixtures import BenchEnvironment
@@ -53,14 +53,17 @@ async def run(
         threads = await new_threads(http, workload.runs)
         await watch(drivers, targets(threads, khala.web.socket_url, workload.observers))
         await warm_up(http)
+        window = options.steady(workload.runs)
         others = {"model": [environment.model.pid], "driver": [driver.pid for driver in drivers]}
         async with measured_usage({**khala.pids, **others}, connection) as usage, asyncio.TaskGroup() as group:
-            stored = group.create_task(steady(connection, *options.steady(workload.runs)))
+            stored = group.create_task(steady(connection, *window))
+            live = group.create_task(used_cores(khala.pids.get("executor", khala.pids["web"]), *window))
             conversations = await begin(threads, options)
             await wait(drivers, options.seconds + EXTRA_SECONDS)
         observations = await read(drivers, "khala", await expected(conversations, environment.model, connection))
     tokens = options.tokens * workload.runs
-    return system_figures(observations, usage, stored.result(), tokens=tokens, pause=options.pause), observations
+    figures = system_figures(observations, usage, stored.result(), tokens=tokens, pause=options.pause)
+    return msgspec.structs.replace(figures, live_executor=live.result()), observations
 
 
 async def new_threads(http: httpx.AsyncClient, count: int) -> list[Thread]:
@@ -133,6 +136,15 @@ async def expected(
         )
         for one in conversations
     }
+
+
+async def used_cores(pids: Sequence[int], start: float, end: float) -> float:
+    """The cores that these processes use between `start` and `end` seconds from now, on average."""
+    began = time.monotonic()
+    await asyncio.sleep(start)
+    before, since = counters.cpu_seconds(pids), time.monotonic()
+    await asyncio.sleep(max(0.0, began + end - since))
+    return (counters.cpu_seconds(pids) - before) / (time.monotonic() - since)
 
 
 async def steady(connection: Driver, start: float, end: float) -> Storage:

@@ -97,7 +97,7 @@ class Observations(msgspec.Struct, kw_only=True):
                 self.deltas += 1
                 if not known:
                     self.first.append((at - expected.sent_at) // 1000)
-            ages = [(at - stamp) // 1000 for stamp in _stamps(text.text, known)]
+            ages = [(at - stamp) // 1000 for stamp in stamps(text.text, known)]
             self.tokens += ages
             self.newest += ages[-1:]
             for seq, written in text.last(frame):
@@ -157,7 +157,7 @@ def _numbered(part: Mapping[str, Any]) -> tuple[int, int]:
     return part["seq"], int(datetime.fromisoformat(part["createdAt"]).timestamp() * 1e6)
 
 
-def _stamps(text: str, known: int) -> Iterator[int]:
+def stamps(text: str, known: int) -> Iterator[int]:
     """The times in nanoseconds of the tokens that the characters after the first `known` completed."""
     first, end = text.rfind(" ", 0, known) + 1, text.rfind(" ") + 1
     for word in text[first:end].split():

@@ -1,12 +1,16 @@
 """Performance targets of Khala, compared with measurements."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from khala.domain.flush_policy import FlushPolicy
 from tests.bench.bench import bench
 from tests.bench.figures import Figures, Latency, Row, System, over
 from tests.bench.fixtures import BenchEnvironment
 from tests.bench.idle import MANY, Idle, idle
+from tests.bench.jetstream import MISSING, Jetstream, jetstream, server_program
 from tests.bench.late_join import Late, late
 from tests.bench.report import Report
 from tests.bench.tables import align_columns, format_number
@@ -29,6 +33,14 @@ MAX_IDLE_TRANSACTIONS_PER_SECOND = 1 / 60
 
 WITH_NAIVE = (Workload(100, 1), Workload(500, 1))
 RUNS = (Workload(10, 1), *WITH_NAIVE)
+FAST_RATE = 60.0
+"""Tokens a second, as current models send them."""
+JETSTREAM_LIMITS = {Workload(100, 1): 0.5, Workload(10, 50): 0.6, Workload(1, 200): 0.8}
+"""CPU per delta as a multiple of NATS JetStream's, with the process that makes and publishes its tokens."""
+LIVE = Workload(200, 1)
+MAX_CORES_OF_1000_RUNS, MAX_LIVE_P99_MS = 1.0, 1000.0
+"""One executor uses one core. 1,000 runs would leave none to the model server of a small machine, so the CPU of
+`LIVE` is measured."""
 OBSERVERS = (Workload(1, 100), Workload(1, 1000))
 
 
@@ -58,6 +70,10 @@ class Targets(Figures, frozen=True, kw_only=True):
     report: Report
     late: Late
     idle: Idle
+    fast: Report | None = None
+    """Runs of `FAST_RATE`."""
+    jetstream: list[Jetstream] = msgspec.field(default_factory=list)
+    """NATS JetStream with the workloads of `JETSTREAM_LIMITS`; empty if its server is not installed."""
 
     @property
     def met(self) -> bool:
@@ -67,11 +83,13 @@ class Targets(Figures, frozen=True, kw_only=True):
     @property
     def problems(self) -> list[str]:
         """The problems of all measurements."""
-        return self.report.problems + self.late.problems
+        compared = [f"NATS, {one.workload}: {problem}" for one in self.jetstream for problem in one.problems]
+        fast = self.fast.problems if self.fast is not None else []
+        return self.report.problems + self.late.problems + fast + compared
 
 
 async def targets(options: Options, environment: BenchEnvironment) -> Targets:
-    """Measure everything that the targets need, which takes about five minutes."""
+    """Measure everything that the targets need, which takes about eight minutes."""
     without_baselines = Options(rate=options.rate, seconds=options.seconds, drivers=options.drivers, baselines=())
     report = await bench([RUNS[0], *OBSERVERS], without_baselines, environment)
     with_flush = Options(rate=options.rate, seconds=options.seconds, drivers=options.drivers, baselines=("flush",))
@@ -80,8 +98,38 @@ async def targets(options: Options, environment: BenchEnvironment) -> Targets:
     report.failures |= compared.failures
     late_joins, idle_threads = await late(Options(rate=30.0, seconds=12.0), environment), await idle(environment)
     rows = Rows(report.rows)
+    fast, others = await fast_runs(options, environment)
     found = [*_costs(rows), *_latencies(rows), *_memory(rows), *_others(late_joins, idle_threads)]
-    return Targets(targets=found, report=report, late=late_joins, idle=idle_threads)
+    found += fast_targets(Rows(fast.rows), others)
+    return Targets(targets=found, report=report, late=late_joins, idle=idle_threads, fast=fast, jetstream=others)
+
+
+async def fast_runs(options: Options, environment: BenchEnvironment) -> tuple[Report, list[Jetstream]]:
+    """Measure runs of `FAST_RATE`: Khala and NATS JetStream in turns, and as many live runs as the machine bears."""
+    fast = Options(rate=FAST_RATE, seconds=options.seconds, drivers=options.drivers, baselines=())
+    program, others = server_program(), []
+    if program is None:
+        print(MISSING, file=sys.stderr, flush=True)
+    report = await bench([LIVE], fast, environment)
+    for workload in JETSTREAM_LIMITS:
+        compared = await bench([workload], fast, environment)
+        report.rows += compared.rows
+        report.failures |= compared.failures
+        if program is not None:
+            others.append(await jetstream(workload, fast, program))
+    return report, others
+
+
+def fast_targets(rows: "Rows", others: Sequence[Jetstream]) -> Iterator[Target]:
+    """The targets of runs of `FAST_RATE`."""
+    for (workload, limit), other in zip(JETSTREAM_LIMITS.items(), others, strict=bool(others)):  # none without NATS
+        ratio = over(rows.of(workload, lambda row: row.khala.cpu.server), other.cpu)
+        yield _target(f"CPU per delta : NATS JetStream and publisher, {workload.name}", "×", limit, ratio)
+    cores = rows.of(LIVE, lambda row: row.khala.live_executor)
+    each = None if cores is None else cores / LIVE.runs * 1000
+    yield _target(f"executor cores for 1,000 live runs of {FAST_RATE:g} tokens/s", "", MAX_CORES_OF_1000_RUNS, each)
+    p99 = rows.of(LIVE, lambda row: row.khala.token.p99_ms)
+    yield _target(f"token → observer p99, {LIVE.name} of {FAST_RATE:g} tokens/s", "ms", MAX_LIVE_P99_MS, p99)
 
 
 def _target(name: str, unit: str, limit: float, measured: float | None) -> Target:
