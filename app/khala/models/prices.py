@@ -1,6 +1,9 @@
 """Prices of calls and context lengths of models, from price data that ships with the program."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
+from typing import Any
 
 from khala.domain.parts import TokenUsage
 from khala.models.provider_registry import price_list
@@ -14,13 +17,16 @@ def cost(provider: str, model: str, usage: TokenUsage) -> Decimal | None:
     if provider == "demo":
         return Decimal(0)
     from genai_prices import Usage as Amount
-    from genai_prices import calc_price
 
+    found = _find(provider, model)
+    if found is None:
+        return None
     try:
         amount = Amount(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        return calc_price(amount, model, provider_id=price_list(provider)).total_price
-    except Exception:  # noqa: BLE001  # LookupError for an unknown model; no other error of the data may fail a run
+        price: Decimal = found[1].calc_price(amount, found[0], genai_request_timestamp=datetime.now(UTC)).total_price
+    except Exception:  # noqa: BLE001  # no error of the data may fail a run
         return None
+    return price
 
 
 def per_million(provider: str, model: str) -> tuple[Decimal | None, Decimal | None]:
@@ -35,10 +41,17 @@ def per_million(provider: str, model: str) -> tuple[Decimal | None, Decimal | No
 
 def context_window(provider: str, model: str) -> int | None:
     """Tokens of a model's context window, input and output together; None if unknown. Never raises."""
+    found = _find(provider, model)
+    window: int | None = None if found is None else found[1].context_window
+    return window
+
+
+@lru_cache(maxsize=256)
+def _find(provider: str, model: str) -> tuple[Any, Any] | None:
+    """The data of a provider and of its model; None if unknown. A search for an unknown model takes 0.3 ms."""
     from genai_prices import data_snapshot
 
     try:
-        _, info = data_snapshot.get_snapshot().find_provider_model(model, None, price_list(provider), None)
-    except Exception:  # noqa: BLE001  # as above
+        return data_snapshot.get_snapshot().find_provider_model(model, None, price_list(provider), None)
+    except Exception:  # noqa: BLE001  # LookupError for an unknown model; others as above
         return None
-    return info.context_window

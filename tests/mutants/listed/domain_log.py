@@ -115,6 +115,22 @@ MUTANTS = (
         why="Text that did not fit into a transaction would wait for its age again.",
     ),
     Mutant(
+        name="held-text-counts-from-its-arrival",
+        file="app/khala/domain/flush_policy.py",
+        old="return now if since is None else since",
+        new="return now",
+        tests=("tests/laws/test_flush.py",),
+        why="Text that waited in the kernel for 350 ms would wait for its age again.",
+    ),
+    Mutant(
+        name="held-text-of-a-fast-model-waits-for-its-age",
+        file="app/khala/domain/flush_policy.py",
+        old="return min(self.seconds, self.parts / deltas_per_second, self.chars / chars_per_second)",
+        new="return self.seconds",
+        tests=("tests/laws/test_flush.py",),
+        why="The parts of a model with 1,000 tokens a second would be as long as 350 ms of its text.",
+    ),
+    Mutant(
         name="pieces-two-bytes-too-long",
         file="app/khala/domain/flush_policy.py",
         old="6 * len(text) + 2 <= limit",

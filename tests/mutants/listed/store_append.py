@@ -146,6 +146,14 @@ MUTANTS = (
         why="A run that was dammed up would end without its last text.",
     ),
     Mutant(
+        name="held-text-is-not-awaited",
+        file="app/khala/store/runs/run_buffer.py",
+        old="        has_text = deliver()\n",
+        new="        has_text = deliver() and False\n",
+        tests=("tests/integration/test_writer.py::test_a_commit_includes_the_held_text_of_runs_that_are_due_soon",),
+        why="Text that was read for a commit would miss it, and wait for its age again.",
+    ),
+    Mutant(
         name="only-fifty-due-runs-at-once",
         file="app/khala/store/runs/group_commit.py",
         old="(at > now and len(due) >= MAX_EARLY_RUNS)",

@@ -19,7 +19,7 @@ import aiohttp
 from khala.models.port import HoldText
 from khala.models.streaming.http_client import read_available
 
-PROBE_SECONDS = 0.05
+PROBE_SECONDS = 0.1
 """Interval at which a paused reader looks whether more bytes have arrived."""
 PROBE_DELTAS = 3
 """A server may be silent for the time of this many deltas, at the rate seen, before the pause ends."""
@@ -150,11 +150,14 @@ def _resume(transport: asyncio.Transport) -> None:
 
 
 def _unread(transport: asyncio.Transport) -> int:
-    """The number of bytes that have arrived at a paused transport."""
+    """The number of bytes that have arrived at a paused transport; 0 if its socket is closed."""
     if transport.is_closing():
         return 0
     count = array.array("i", (0,))
-    fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.FIONREAD, count)
+    try:
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.FIONREAD, count)
+    except (OSError, ValueError):
+        return 0
     in_tls: int = transport.get_read_buffer_size() if _is_tls(transport) else 0  # type: ignore[attr-defined]  # as above
     return count[0] + in_tls
 
