@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page scale chaos mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos mutate web web-dev docs setup clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ bench-page: $(READY) web browser  ## Measure the page in a storm of updates, and
 
 scale: $(READY)  ## Fill a large database and measure what grows with it (ARGS="--threads 5000 --targets")
 	@$(BIN)/python -m tests.scale $(ARGS)
+
+eval: $(READY)  ## Measure how well memories, agents and tools are found (ARGS="memories --half tune --misses")
+	@$(BIN)/python -m tests.eval $(ARGS)
 
 chaos: $(READY)  ## Inject random faults, and check that Khala keeps its promises (ARGS="--seed 7 --minutes 3")
 	@$(BIN)/python -m tests.chaos $(ARGS)

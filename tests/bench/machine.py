@@ -14,12 +14,17 @@ from tests.bench.processes import ROOT
 
 async def facts(connection: Driver) -> dict[str, str]:
     """Machine, versions and commit."""
+    host = host_facts()
+    return {**host, "postgres": await _postgres(connection), "commit": host["commit"]}
+
+
+def host_facts() -> dict[str, str]:
+    """Machine, version of Python and commit."""
     return {
         "cores": f"{os.cpu_count()} ({_processor()})",
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "postgres": await _postgres(connection),
         "commit": _commit(),
     }
 
