@@ -14,6 +14,7 @@ from khala.blobs import store_url, temporary_folder
 from khala.blobs.blob_service import BlobService
 from khala.domain.parts import TokenUsage
 from khala.lifecycle import background
+from khala.memory.memory_service import MemoryService
 from khala.models import prices
 from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import open_embedder
@@ -56,6 +57,7 @@ class Components:
     tool_registry: ToolRegistry
     embedder: Embedder | None
     """None if no embedding model is configured."""
+    memories: MemoryService
     wake_bus: "NatsBus | None"
 
 
@@ -76,8 +78,10 @@ async def open_components(
             await migrations.upgrade(db.direct_url)
         blob_service = await stack.enter_async_context(open_blobs(settings, db))
         connections = McpConnections(settings.mcp)
-        tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections))
         embedder = await stack.enter_async_context(_open_embedder(settings))
+        memories = MemoryService(db, embedder)
+        await memories.prepare()
+        tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections, memories))
         yield Components(
             settings=settings,
             db=db,
@@ -85,6 +89,7 @@ async def open_components(
             connections=connections,
             tool_registry=tool_registry,
             embedder=embedder,
+            memories=memories,
             wake_bus=wake_bus,
         )
 
@@ -128,13 +133,24 @@ async def open_blobs(settings: Settings, db: Database) -> AsyncIterator[BlobServ
 
 @asynccontextmanager
 async def _open_tools(
-    settings: Settings, db: Database, blob_service: BlobService, connections: McpConnections
+    settings: Settings,
+    db: Database,
+    blob_service: BlobService,
+    connections: McpConnections,
+    memories: MemoryService,
 ) -> AsyncIterator[ToolRegistry]:
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the MCP servers start
         # A run that is taken over continues with its tools: a server that is still starting would count as missing.
         await connections.wait_settled(MCP_START_TIMEOUT_SECONDS)
-        yield ToolRegistry(db, blob_service, sandbox=sandbox, connections=connections, options=settings.tools.options)
+        yield ToolRegistry(
+            db,
+            blob_service,
+            sandbox=sandbox,
+            connections=connections,
+            memories=memories,
+            options=settings.tools.options,
+        )
 
 
 @asynccontextmanager

@@ -194,6 +194,7 @@ async def _open_services(
         "listener": listener.run,
         "retention": RetentionLoop(db, retention_policy(settings)).run,
         "verification": VerificationLoop(db).run,
+        "memories": components.memories.run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:
@@ -231,6 +232,7 @@ async def _open_application(
         models=ModelContext(
             listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
         ),
+        memories=components.memories,
         threads=ThreadContext(
             welcome=settings.server.welcome,
             allow_public=settings.server.public_threads,

@@ -23,6 +23,8 @@ from khala.api.context import Context
 from khala.api.http.request_origin import OriginPolicy
 from khala.api.mcp.server import NEEDS_ACCOUNT
 from khala.domain import frames
+from khala.domain.memories import MemorySpace, NewMemory
+from khala.store.memories import memories
 from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
 from tests.support.blobs import create_blob
@@ -113,6 +115,14 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/tokens": ACCOUNTS,
     "GET /api/tokens": ACCOUNTS,
     "DELETE /api/tokens/{token_id}": ACCOUNTS,
+    "POST /api/memories": ACCOUNTS,
+    "POST /api/memories of a thread": WRITERS,
+    "GET /api/memories": ACCOUNTS,
+    "GET /api/memories of a thread": READERS,
+    "DELETE /api/memories": ACCOUNTS,
+    "DELETE /api/memories of a thread": WRITERS,
+    "PATCH /api/memories/{memory_id}": NOBODY | dict.fromkeys((*STRANGERS, *LOOKING_ON), 404),
+    "DELETE /api/memories/{memory_id}": NOBODY | dict.fromkeys((*STRANGERS, *LOOKING_ON), 404),
     "GET /api/models": OPEN,
     "GET /api/tools": ANYBODY,
     "POST /api/tools": ACCOUNTS,
@@ -229,7 +239,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     run_id: uuid.UUID
     message_id: uuid.UUID
     blob_id: uuid.UUID
+    memory_id: uuid.UUID
     detail_token: str
+
+    @property
+    def _thread_id(self) -> str:
+        return str(self.callers.thread_of(self.who))
 
     def path(self, template: str) -> str:
         person = self.callers.people.get(self.who)
@@ -241,6 +256,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             session_id=uuid.uuid4(),
             token_id=person.token_id if person else uuid.uuid4(),
             blob_id=self.blob_id,
+            memory_id=self.memory_id,
             token=self.detail_token,
             call_id="call",
             file_path="index.html",
@@ -261,6 +277,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PUT /api/threads/{thread_id}/read": {"revision": 1},
             "PUT /api/threads/{thread_id}/members/{user_id}": {"role": "viewer"},
             "POST /api/threads/{thread_id}/links": {"role": "viewer"},
+            "POST /api/memories": {"text": "The khala binds us."},
+            "POST /api/memories of a thread": {"text": "The khala binds us.", "threadId": self._thread_id},
+            "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
             "POST /api/claims": {"items": [claim]},
             "POST /api/auth/register": sign_in,
             "POST /api/auth/login": sign_in,
@@ -285,6 +304,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             return await self._shake_hands(http)
         method, template = route.split(" ")[:2]
         params = {"before": str(self.message_id)} if template.endswith("/messages") else None
+        if route.endswith(" of a thread") and method != "POST":
+            params = {"threadId": self._thread_id}
         body = self.body(route)
         sending: dict[str, Any] = {} if body is None else {"json": body}
         if route == "POST /api/threads/{thread_id}/blobs":
@@ -321,6 +342,8 @@ async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
     requester = everybody.people["owner"].caller if thread_id == everybody.thread_id else None
     sent = await ask(store, thread_id, caller=requester, key=everybody.key)
     blob = await create_blob(store, thread_id)
+    space = MemorySpace(scope="thread", owner_id=thread_id)
+    memory, _ = await memories.add(store, space, NewMemory(text="We serve.", thread_id=thread_id))
     async with store.driver() as driver:
         facts: dict[str, Any] = {"thread_id": thread_id, "run_id": sent.run_id, "calls": ["call"]}
         tokens = await detail_tokens.create(driver, **facts, lifetime=timedelta(hours=1))
@@ -330,6 +353,7 @@ async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
         run_id=sent.run_id,
         message_id=sent.user_message_id,
         blob_id=blob.blob_id,
+        memory_id=memory.id,
         detail_token=tokens["call"],
     )
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from khala.domain.backoff import Backoff
+from khala.domain.vectors import Vector
 from khala.models.embeddings import embedder as embedder_module
 from khala.models.embeddings import embedding_names
 from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import EmbeddingModelError, open_embedder
-from khala.models.embeddings.port import Vector
 from khala.models.port import ModelFailed
 from khala.models.provider_registry import ProviderAccess
 from tests.support.embeddings_server import EmbeddingReply, EmbeddingServer, serving_embeddings

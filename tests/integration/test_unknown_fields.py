@@ -63,6 +63,8 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads/{id}/links"): ({"role": "viewer", "expires": "never"}, "expires"),
     ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "acton": "deny"}]}, "items[0].acton"),
     ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
+    ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
+    ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
     ("POST", "/api/runs/{id}/cancel"): ({"why": "x"}, "why"),
     ("POST", "/api/runs/{id}/approvals/call"): ({"approved": True, "editedargs": {}}, "editedargs"),
@@ -96,7 +98,14 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
         for verb, operation in verbs.items()
         if "application/json" in operation.get("requestBody", {}).get("content", {})
     }
-    names = {"thread_id": "{id}", "run_id": "{id}", "user_id": "{id}", "call_id": "call", "name": "x"}
+    names = {
+        "thread_id": "{id}",
+        "run_id": "{id}",
+        "user_id": "{id}",
+        "memory_id": "{id}",
+        "call_id": "call",
+        "name": "x",
+    }
     for name, stands_for in names.items():
         routes = {(verb, path.replace(f"{{{name}}}", stands_for)) for verb, path in routes}
     assert routes - {("POST", "/api/threads/{id}/send")} == set(BODIES)

@@ -80,6 +80,8 @@ async def fill_account(account: Account, member: Account) -> Thread:
         ("POST", "/api/tools", tool),
         ("POST", "/api/tools/shout/decision", {"approved": True}),
         ("POST", "/api/tokens", {"name": "CI"}),
+        ("POST", "/api/memories", {"text": "I live in Aiur", "keywords": "home"}),
+        ("POST", "/api/memories", {"text": "This is about Shakuras", "threadId": thread.id}),
     ):
         (await account.http.request(verb, path, json=body)).raise_for_status()
     await join_by_link(account, thread, member)

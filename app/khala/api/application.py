@@ -33,6 +33,7 @@ from khala.api.http.request_telemetry import PROBES, count_response, route_of
 from khala.api.http.strict_fields import check_body, check_query
 from khala.api.mcp.routes import McpController
 from khala.api.mcp.routes import endpoint as mcp_endpoint
+from khala.api.memories.memories import MemoryController
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.document import read_document
@@ -105,7 +106,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, HealthController,
+        ToolRuleController, MemoryController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)

@@ -13,6 +13,7 @@ from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
+from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
 from khala.store.postgres.database import Database
 from khala.store.threads.sends import SendLimits
@@ -91,6 +92,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     blobs: BlobContext
     tools: ToolContext
     models: ModelContext
+    memories: MemoryService
     threads: ThreadContext
     limits: LimitContext
     sign_in: SignInContext

@@ -7,11 +7,12 @@ import msgspec
 
 from khala.blobs.blob_service import MAX_PREVIEW_BYTES, plain_name
 from khala.blobs.content_type import valid_media_type
-from khala.domain import parts
+from khala.domain import memories, parts
 from khala.domain.access import Role
 from khala.domain.chat import RunOptions
 from khala.domain.errors import KhalaError
 from khala.domain.fold import Content
+from khala.domain.memories import MemoryKind, MemoryScope
 from khala.domain.parts import Finish
 from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.tools import todos, workspace_files
@@ -26,6 +27,9 @@ MAX_TEXTS: Mapping[tuple[str, str], int] = {
     ("message", "author_name"): 100,
     ("thread", "title"): 200,
     ("todo", "text"): todos.MAX_TODO_CHARACTERS,
+    ("memory", "text"): memories.MAX_TEXT_CHARACTERS,
+    ("memory", "keywords"): memories.MAX_KEYWORDS_CHARACTERS,
+    ("memory", "agent"): memories.MAX_AGENT_CHARACTERS,
     ("identity", "issuer"): 1024,
     ("identity", "subject"): 1024,
 }
@@ -93,6 +97,13 @@ def _member(data: Any) -> None:
     msgspec.convert(data.role, Role)
 
 
+def _memory(data: Any) -> None:
+    msgspec.convert(data.scope, MemoryScope)
+    msgspec.convert(data.kind, MemoryKind)
+    if not data.text.strip() or (data.scope == "agent") != (data.agent is not None):
+        raise ValueError("A memory needs text; one of the scope agent has an agent, and others have none.")
+
+
 def _file(data: Any) -> None:
     try:
         if paths.normalize(data.path) != data.path:
@@ -131,6 +142,7 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "blob": _blob,
     "member": _member,
     "file": _file,
+    "memory": _memory,
     "tool": _tool,
     "trace": _object("detail"),
 }

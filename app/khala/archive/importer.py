@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from khala.domain.access import Caller
 from khala.domain.archive_format import ArchiveRefusedError
 from khala.store.accounts import audit
 from khala.store.blobs import blobs
+from khala.store.memories import memories
 from khala.store.operations import archive_import as rows
 from khala.store.operations.archive_rows import KINDS, RowKind
 from khala.store.postgres.database import Database, Driver, driver_of
@@ -219,7 +221,7 @@ class _Import:
         async for batch in self._batches(kind):
             lines = [line for line in batch if kind.name != "blob" or bytes.fromhex(line.sha256) in self._available]
             self._check(kind, lines)
-            await rows.copy(driver, kind, lines, self._implied_values(kind))
+            await rows.copy(driver, kind, lines, partial(self._implied_values, kind))
             count, left_out = count + len(lines), left_out + len(batch) - len(lines)
             if kind.name == "thread":
                 self._threads += [line.id for line in lines]
@@ -234,16 +236,22 @@ class _Import:
             raise ArchiveRefusedError("The manifest and the lines belong to different users.")
         if kind.name in THREAD_KINDS and any(line.thread_id not in self._own_threads for line in lines):
             raise ArchiveRefusedError(f"{kind.file} has a line that belongs to a thread that is not in the archive.")
+        if kind.name == "memory" and any(
+            line.scope == "thread" and line.thread_id not in self._own_threads for line in lines
+        ):
+            raise ArchiveRefusedError("A memory belongs to a thread that is not in the archive.")
         if kind.name == "blob" and any(self._reader.blobs.get(line.sha256) != line.size for line in lines):
             raise ArchiveRefusedError("The size of a blob differs from its line.")
 
-    def _implied_values(self, kind: RowKind) -> Mapping[str, Any]:
-        """The values of columns that the archive omits because they follow from the user."""
+    def _implied_values(self, kind: RowKind, line: Any) -> Mapping[str, Any]:
+        """The values of columns that the archive omits because they follow from the user or from the line."""
         match kind.name:
             case "user":
                 return {"revision": 1}
             case "thread" | "file" | "todo":
                 return {"owner_id": self._user_id}
+            case "memory":
+                return memories.implied_columns(line, self._user_id)
             case "run":
                 return {"fairness_key": self._user_id}
             case "listing":

@@ -67,6 +67,11 @@ class Action(Enum):
     MANAGE_MEMBERS = "manage_members"
     MANAGE_LINKS = "manage_links"
     SET_TOOL_RULES = "set_tool_rules"
+    READ_MEMORIES = "read_memories"
+    """Those of the thread."""
+    EDIT_MEMORIES = "edit_memories"
+    OWN_MEMORIES = "own_memories"
+    """A guest's own memories, which belong to their thread."""
 
 
 POLICY: dict[Action, Role] = {
@@ -86,6 +91,9 @@ POLICY: dict[Action, Role] = {
     Action.MANAGE_MEMBERS: "owner",
     Action.MANAGE_LINKS: "owner",
     Action.SET_TOOL_RULES: "owner",
+    Action.READ_MEMORIES: "viewer",
+    Action.EDIT_MEMORIES: "editor",
+    Action.OWN_MEMORIES: "owner",
 }
 """The lowest role that each action takes."""
 

@@ -145,6 +145,10 @@ EMBEDDING_CALL = _histogram(
     "embedding_call_seconds", "Duration of an embedding call.", "provider", "model", buckets=FAST_BUCKETS_SECONDS
 )
 EMBEDDING_TOKENS = _counter("embedding_tokens_total", "Tokens embedded.", "provider", "model")
+MEMORIES_EMBEDDED = _counter("memories_embedded_total", "Memories whose vector was computed.")
+MEMORIES_WITHOUT_VECTOR = _counter(
+    "memories_without_vector_total", "Memories that the embedding model refused, and that only their words find."
+)
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 

@@ -17,6 +17,7 @@ from khala.domain.tools import (
     decide_action,
     matches_any,
 )
+from khala.memory.memory_service import MemoryService
 from khala.store.postgres.database import Database
 from khala.store.tools import tool_rules, user_tools
 from khala.store.tools.tool_rules import StoredToolRules
@@ -24,6 +25,7 @@ from khala.tools.directory_tools import GlobFiles, ListDirectory
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.file_search import GrepFiles
 from khala.tools.mcp import McpConnections
+from khala.tools.memory_tools import MemoryForget, MemorySearch, MemoryStore
 from khala.tools.port import Tool
 from khala.tools.read_blob import ReadBlob
 from khala.tools.run_code import RunCode
@@ -67,11 +69,13 @@ class ToolRegistry:
         *,
         sandbox: Sandbox | None,
         connections: McpConnections | None,
+        memories: MemoryService | None = None,
         options: ToolRegistryOptions,
     ) -> None:
         self._db = db
         self._sandbox = sandbox
         self._connections = connections
+        self._memories = memories
         self._options = options
         self._left_out: set[str] = set()
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
@@ -89,6 +93,8 @@ class ToolRegistry:
             GrepFiles(db),
         )
         yield from (TodoAdd(db), TodoList(db), TodoComplete(db))
+        if self._memories is not None:
+            yield from (MemoryStore(db, self._memories), MemorySearch(db, self._memories), MemoryForget(db))
         yield FetchUrl(allow=self._options.fetch_allow)
         if blob_service is not None:
             yield ReadBlob(blob_service)

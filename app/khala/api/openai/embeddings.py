@@ -16,8 +16,8 @@ from khala.api.openai.types import EmbeddingBody, EmbeddingItem, EmbeddingList, 
 from khala.api.validation import check_text
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput
+from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import MAX_CHARACTERS, Embedder
-from khala.models.embeddings.port import Vector
 from khala.models.port import ModelFailed
 
 MAX_INPUTS = 2048

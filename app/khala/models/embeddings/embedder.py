@@ -10,8 +10,9 @@ import structlog
 
 from khala.domain.backoff import Backoff
 from khala.domain.parts import TokenUsage
+from khala.domain.vectors import Vector
 from khala.models import prices, retry_policy
-from khala.models.embeddings.port import EmbeddingModel, EmbeddingResult, Purpose, Vector
+from khala.models.embeddings.port import EmbeddingModel, EmbeddingResult, Purpose
 from khala.models.port import ModelFailed
 from khala.signals import metrics
 

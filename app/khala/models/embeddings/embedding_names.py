@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from khala.models.embeddings.port import MAX_DIMENSIONS
+from khala.domain.vectors import MAX_DIMENSIONS
 
 SYNTAX = re.compile(r"(?P<provider>openai|local):(?P<name>[^@]*[^@\s])(?:@(?P<dimensions>[0-9]{1,6}))?")
 EXAMPLES = "openai:NAME, openai:NAME@DIMENSIONS or local:DIRECTORY"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from khala.domain.vectors import unit_vector
 from khala.models import failures
 from khala.models.embeddings.embedding_names import EmbeddingRef
-from khala.models.embeddings.port import EmbeddingResult, Purpose, unit_vector
+from khala.models.embeddings.port import EmbeddingResult, Purpose
 
 if TYPE_CHECKING:
     import numpy

@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from khala.domain.vectors import Vector, unit_vector
 from khala.models import failures, token_counter
 from khala.models.embeddings.embedding_names import EmbeddingRef
-from khala.models.embeddings.port import EmbeddingResult, Purpose, Vector, unit_vector
+from khala.models.embeddings.port import EmbeddingResult, Purpose
 from khala.models.failures import ProviderRefusalError
 from khala.models.port import ModelFailed
 from khala.models.streaming import error_responses

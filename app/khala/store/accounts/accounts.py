@@ -33,6 +33,7 @@ from khala.store.schema.tables import (
     files,
     identities,
     memberships,
+    memories,
     messages,
     passwords,
     runs,
@@ -217,7 +218,7 @@ async def _try_to_remove(db: Database, user_id: UUID, caller: Caller) -> bool:
                 await _leave(connection, row.id, user_id)
         await audit.record(connection, "account_deleted", caller)
         await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
-        for table in (files, todos):
+        for table in (files, todos, memories):
             await connection.execute(delete(table).where(table.c.owner_id == user_id))
         await connection.execute(delete(users).where(users.c.id == user_id))
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))

@@ -11,6 +11,7 @@ from khala.domain.chat import ACTIVE, Thread
 from khala.domain.errors import Forbidden
 from khala.store.accounts import accounts, audit
 from khala.store.budgets import ledger
+from khala.store.memories import memories
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
@@ -72,6 +73,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
     # Workspace owners are locked after threads and users, both of which are locked here.
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
     await todos.move_all(driver, thread_id, user_id)
+    await memories.move_all(driver, thread_id, user_id)
 
 
 async def _transfer_runs(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:

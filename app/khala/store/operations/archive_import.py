@@ -5,7 +5,7 @@ thread, and runs that had not ended are canceled. References to other accounts o
 the operator vouches for the archive.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -96,13 +96,19 @@ async def was_imported(driver: Driver, user_id: UUID, digest: str) -> bool:
     return bool(await driver.fetchval(IMPORTED, user_id, digest))
 
 
-async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], fixed: Mapping[str, Any]) -> None:
-    """Insert these lines as rows. `fixed` are columns that have the same value in all rows."""
+async def copy(
+    driver: Driver,
+    kind: RowKind,
+    lines: Sequence[msgspec.Struct],
+    implied: Callable[[msgspec.Struct], Mapping[str, Any]],
+) -> None:
+    """Insert these lines as rows. `implied` gives the columns of a line that the archive leaves out."""
+    if not lines:
+        return
     columns = kind.columns
-    names = [column.name for column in columns] + list(fixed)
+    names = [column.name for column in columns] + list(implied(lines[0]))
     coded = {c.name for c in columns if isinstance(c.type, LargeBinary) and f"{kind.table.name}.{c.name}" not in BASE64}
     arrays = {column.name for column in columns if isinstance(column.type, ARRAY)}
-    rest = tuple(fixed.values())
 
     def value(name: str, given: Any) -> Any:
         if name in coded and given is not None:
@@ -111,7 +117,10 @@ async def copy(driver: Driver, kind: RowKind, lines: Sequence[msgspec.Struct], f
             return bytes(given).decode()
         return list(given) if name in arrays else given
 
-    records = [(*(value(column.name, getattr(line, column.name)) for column in columns), *rest) for line in lines]
+    records = [
+        (*(value(column.name, getattr(line, column.name)) for column in columns), *implied(line).values())
+        for line in lines
+    ]
     await driver.copy_records_to_table(kind.table.name, records=records, columns=names)
 
 

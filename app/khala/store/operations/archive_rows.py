@@ -257,6 +257,22 @@ KINDS: tuple[RowKind, ...] = (
         left_out={"owner_id": "the user"},
     ),
     RowKind(
+        name="memory",
+        file="memories.jsonl",
+        table=tables.memories,
+        query=f"""
+            SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread' AND owner_id IN {MINE} ORDER BY id
+        """,
+        left_out={
+            "owner_id": "the user, or the thread for its own memories",
+            "space_id": "follows from the owner",
+            "fingerprint": "follows from the text",
+            "terms": "follow from the text",
+            "generation": "of one server's vectors",
+            "key": "of one server's calls",
+        },
+    ),
+    RowKind(
         name="tool",
         file="tools.jsonl",
         table=tables.user_tools,

@@ -53,6 +53,7 @@ CONTENTS = {
     # The workspaces of guests, which belong to a thread.
     "files": "owner_id",
     "todos": "owner_id",
+    "memories": "thread_id",
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id."""
 UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
@@ -86,6 +87,7 @@ SWEEPS = {
     "detail_tokens": "expires_at < now()",
     "completion_requests": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
+    "memories": "expires_at < now() - interval '30 days'",
     # A reservation is given back by the run that made it.
     "budgets": """ends_at < now() - interval '1 day' AND reserved + coalesce((
         SELECT sum(stripes.reserved) FROM budget_stripes AS stripes

@@ -45,6 +45,7 @@ GUARDS = {
     "listings": ("users",),
     "files": ("owner", "threads", "users"),
     "todos": ("owner", "threads", "users"),
+    "memories": ("owner", "threads", "users"),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -76,6 +77,7 @@ UNCONTENDED = frozenset(
         "api_tokens",
         "oidc_logins",
         "todos",
+        "memories",
         "audit",
     }
 )

@@ -2,6 +2,7 @@
 
 from khala.store.schema.account_tables import api_tokens, audit, identities, oidc_logins, passwords, sessions, users
 from khala.store.schema.columns import metadata
+from khala.store.schema.memory_tables import memories
 from khala.store.schema.run_tables import (
     approvals,
     budget_stripes,
@@ -32,6 +33,7 @@ __all__ = [
     "invitations",
     "listings",
     "memberships",
+    "memories",
     "message_parts",
     "messages",
     "metadata",

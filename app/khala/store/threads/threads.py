@@ -47,6 +47,7 @@ from khala.store.schema.tables import (
     ephemeral_threads,
     files,
     memberships,
+    memories,
     message_parts,
     messages,
     receipts,
@@ -294,6 +295,7 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
+        await connection.execute(delete(memories).where(memories.c.thread_id == thread_id))
         await thread_lists.mark_changed(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

@@ -1,0 +1,1 @@
+"""Memory: stores and finds memories, and embeds them in the background."""

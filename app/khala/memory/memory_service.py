@@ -1,0 +1,155 @@
+"""The memories of this deployment: stored, found by words and by meaning, and embedded in the background."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
+
+from khala.domain import ids
+from khala.domain.errors import Unavailable
+from khala.domain.memories import Memory, MemorySpace, NewMemory
+from khala.domain.vectors import Vector
+from khala.models.embeddings.embedder import Embedder
+from khala.models.port import ModelFailed
+from khala.signals import metrics
+from khala.store.memories import memories, search, vectors
+from khala.store.memories.search import MemoryQuery
+from khala.store.memories.vectors import PendingMemory
+from khala.store.postgres.database import Database
+
+BATCH = 64
+"""Memories that one call of the loop embeds."""
+IDLE_SECONDS = 5.0
+"""Time between two looks for new memories. A new memory of this process is embedded at once."""
+FAILURE_SECONDS = 30.0
+"""Time after a failure of the embedding model. Until then, searches use words."""
+
+log = structlog.get_logger()
+
+
+class MemoryService:
+    """Memories, and the model by which they are found. Without a model or without pgvector, words find them."""
+
+    def __init__(self, db: Database, embedder: Embedder | None) -> None:
+        self._db = db
+        self._embedder = embedder
+        self._worker_id = ids.new()
+        self._generations: dict[int, int] = {}
+        """The generations of the model by their number of dimensions."""
+        self._added = asyncio.Event()
+        self._has_tables = False
+
+    @property
+    def by_meaning(self) -> bool:
+        """Whether memories are found by their meaning, and not only by their words."""
+        return self._embedder is not None and self._has_tables
+
+    async def prepare(self) -> None:
+        """Create the tables of vectors, if there is a model. Call it once at the start."""
+        if self._embedder is None:
+            return
+        self._has_tables = await vectors.create_tables(self._db)
+        if not self._has_tables:
+            log.warning("pgvector_missing", hint="without pgvector 0.7, memories are found by their words only")
+
+    async def add(self, space: MemorySpace, new: NewMemory, *, key: str | None = None) -> tuple[Memory, bool]:
+        """Store a memory: see `memories.add`."""
+        added = await memories.add(self._db, space, new, key=key)
+        self._added.set()
+        return added
+
+    async def supersede(self, space: MemorySpace, memory_id: UUID, new: NewMemory) -> Memory:
+        """Replace a memory by a newer one: see `memories.supersede`."""
+        newer = await memories.supersede(self._db, space, memory_id, new)
+        self._added.set()
+        return newer
+
+    async def search(self, spaces: Sequence[MemorySpace], text: str, *, limit: int) -> list[Memory]:
+        """The memories of these spaces that fit the text, the best first."""
+        query = await self._query(text)
+        async with self._db.driver() as driver:
+            return await search.search(driver, spaces, query, limit=limit)
+
+    async def _query(self, text: str) -> MemoryQuery:
+        vector = await self._embedder.query(text) if self._embedder is not None and self._has_tables else None
+        if vector is None:
+            return MemoryQuery(text=text)
+        return MemoryQuery(text=text, vector=vector, generation=await self._generation(len(vector)))
+
+    async def _generation(self, dimensions: int) -> int:
+        assert self._embedder is not None
+        if dimensions not in self._generations:
+            self._generations[dimensions] = await vectors.generation_of(self._db, self._embedder.name, dimensions)
+        return self._generations[dimensions]
+
+    async def run(self) -> None:
+        """Embed memories that have no vector of the current model, for ever. One process at a time does so."""
+        if self._embedder is None or not self._has_tables:
+            return
+        while True:
+            try:
+                worked = await self.embed_some()
+            except (ModelFailed, Unavailable) as error:
+                log.warning("embedding_failed", reason=str(error), retry_seconds=FAILURE_SECONDS)
+                await asyncio.sleep(FAILURE_SECONDS * random.uniform(0.5, 1.5))
+                continue
+            if not worked:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        self._added.clear()
+        try:
+            async with asyncio.timeout(IDLE_SECONDS * random.uniform(0.5, 1.5)):
+                await self._added.wait()
+        except TimeoutError:
+            return
+
+    async def embed_some(self) -> bool:
+        """Embed one batch. Returns False if there was nothing to do, or another process does it.
+
+        Raises `ModelFailed` if the model is unavailable.
+        """
+        generation = await self._current_generation()
+        async with self._db.driver() as driver:
+            if not await vectors.lease(driver, generation, self._worker_id):
+                return False
+            batch = await vectors.pending(driver, generation, BATCH)
+        if not batch:
+            return False
+        await vectors.store(self._db, generation, await self._embed(batch))
+        return True
+
+    async def _current_generation(self) -> int:
+        """The generation of the model, whose dimensions its first answer tells."""
+        if not self._generations:
+            assert self._embedder is not None
+            probe = await self._embedder.documents(["dimensions"])
+            await self._generation(len(probe.vectors[0]))
+        return max(self._generations.values())
+
+    async def _embed(self, batch: Sequence[PendingMemory]) -> dict[UUID, Vector | None]:
+        """The vectors of the batch. A text that the model refuses does not hold up the others."""
+        assert self._embedder is not None
+        try:
+            result = await self._embedder.documents([pending.text for pending in batch])
+        except ModelFailed as failure:
+            if failure.code not in ("refused", "context_exceeded") or len(batch) == 1:
+                if failure.code in ("refused", "context_exceeded") and await self._is_available():
+                    metrics.MEMORIES_WITHOUT_VECTOR.inc()
+                    log.warning("memory_not_embedded", memory_id=str(batch[0].id), reason=failure.message)
+                    return {batch[0].id: None}
+                raise
+            return {key: vector for one in batch for key, vector in (await self._embed([one])).items()}
+        metrics.MEMORIES_EMBEDDED.inc(len(batch))
+        return {pending.id: vector for pending, vector in zip(batch, result.vectors, strict=True)}
+
+    async def _is_available(self) -> bool:
+        """Whether the model embeds any text: otherwise it refuses the key or the model's name, and not a text."""
+        assert self._embedder is not None
+        try:
+            await self._embedder.documents(["dimensions"])
+        except ModelFailed:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""Rows of memories: storing, superseding, searching and forgetting them, and their vectors."""

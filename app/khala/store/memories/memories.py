@@ -1,0 +1,215 @@
+"""Memories: stored once, superseded by newer ones, and forgotten. One transaction at a time changes an owner's."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from khala.domain import ids, search_terms
+from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
+from khala.domain.memories import MAX_MEMORIES, Memory, MemorySpace, NewMemory, fingerprint
+from khala.store.memories import vectors
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
+from khala.store.postgres.rows import Record
+from khala.store.tools import workspace_owners
+
+IN_USE = "superseded_by IS NULL AND coalesce(expires_at > now(), true)"
+"""The memories that lists and searches return."""
+IS_ERASED = "thread_id IN (SELECT id FROM threads WHERE id = memories.thread_id AND deleted_at IS NOT NULL)"
+"""The memories of deleted threads, which a purge is about to delete."""
+LAST_ID = UUID(int=2**128 - 1)
+MAX_DELETED_ROWS = 1_000
+"""Rows that one transaction forgets."""
+
+INSERT = """
+    INSERT INTO memories (id, owner_id, space_id, scope, kind, agent, text, keywords, fingerprint, terms, thread_id,
+                          message_id, run_id, key, expires_at, supersedes)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+    RETURNING *
+"""
+REPEAT = """
+    UPDATE memories SET uses = uses + 1, expires_at = $3
+    WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL RETURNING *
+"""
+DELETE_ALL = """
+    DELETE FROM memories WHERE id = ANY (ARRAY(SELECT id FROM memories WHERE owner_id = $1 ORDER BY id LIMIT $2))
+    RETURNING id
+"""
+MOVE = "SELECT id, scope, agent, text, keywords FROM memories WHERE owner_id = $1 AND scope <> 'thread' ORDER BY id"
+PAGE = f"""
+    SELECT * FROM memories
+    WHERE owner_id = $1 AND scope = ANY ($2::text[]) AND {IN_USE} AND id < $3
+      AND {IS_ERASED} IS NOT TRUE
+    ORDER BY id DESC LIMIT $4
+"""
+
+
+@retried
+async def add(db: Database, space: MemorySpace, new: NewMemory, *, key: str | None = None) -> tuple[Memory, bool]:
+    """Store a memory, and return it and whether it is new. The same text again is counted as a use of the first.
+
+    The same `key` adds nothing. Raises `PayloadTooLarge` at the limit, and `NotFound` if the owner was deleted.
+    """
+    async with workspace_owners.changing(db, space.owner_id) as driver:
+        known = key and await driver.fetchrow(
+            "SELECT * FROM memories WHERE owner_id = $1 AND key = $2", space.owner_id, key
+        )
+        if known:
+            return memory(known), False
+        repeated = await driver.fetchrow(REPEAT, space.id, fingerprint(new.text), new.expires_at)
+        if repeated is not None:
+            return memory(repeated), False
+        await _check_room(driver, space.owner_id)
+        return await _insert(driver, space, new, key=key), True
+
+
+@retried
+async def supersede(db: Database, space: MemorySpace, memory_id: UUID, new: NewMemory) -> Memory:
+    """Replace a memory by a newer one, and return that. The old one stays, and is no longer used.
+
+    Raises `NotFound`, and `Conflict` if it was superseded already or another memory has the new text.
+    """
+    async with workspace_owners.changing(db, space.owner_id) as driver:
+        old = await _locked(driver, space.owner_id, memory_id)
+        if old["superseded_by"] is not None:
+            raise Conflict("This memory was corrected meanwhile.")
+        same = fingerprint(new.text)
+        twin = "SELECT id FROM memories WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL AND id <> $3"
+        if await driver.fetchval(twin, old["space_id"], same, memory_id) is not None:
+            raise Conflict("There is a memory with this text already.")
+        await _check_room(driver, space.owner_id)
+        new_id = ids.new()
+        await driver.execute("UPDATE memories SET superseded_by = $2 WHERE id = $1", memory_id, new_id)
+        return await _insert(driver, space, new, memory_id=new_id, supersedes=memory_id)
+
+
+@retried
+async def forget(db: Database, owner_id: UUID, memory_id: UUID) -> None:
+    """Delete a memory and those that it has superseded. Raises `NotFound`."""
+    async with workspace_owners.changing(db, owner_id) as driver:
+        await _locked(driver, owner_id, memory_id)
+        query = """
+            WITH RECURSIVE chain AS (
+                SELECT id, supersedes FROM memories WHERE id = $1 AND owner_id = $2
+                UNION SELECT older.id, older.supersedes FROM memories AS older JOIN chain ON older.id = chain.supersedes
+            )
+            DELETE FROM memories WHERE id IN (SELECT id FROM chain) AND owner_id = $2
+        """
+        await driver.execute(query, memory_id, owner_id)
+
+
+async def forget_all(db: Database, owner_id: UUID) -> None:
+    """Delete all memories of an owner, in bounded transactions."""
+    while await _forget_some(db, owner_id) == MAX_DELETED_ROWS:
+        continue
+
+
+@retried
+async def _forget_some(db: Database, owner_id: UUID) -> int:
+    async with workspace_owners.changing(db, owner_id) as driver:
+        return len(await driver.fetch(DELETE_ALL, owner_id, MAX_DELETED_ROWS))
+
+
+async def find(driver: Driver, memory_id: UUID) -> tuple[Memory, MemorySpace]:
+    """A memory and its space. Raises `NotFound`."""
+    row = await driver.fetchrow(f"SELECT * FROM memories WHERE id = $1 AND {IS_ERASED} IS NOT TRUE", memory_id)
+    if row is None:
+        raise NotFound("There is no such memory.")
+    return memory(row), MemorySpace(scope=row["scope"], owner_id=row["owner_id"], agent=row["agent"])
+
+
+async def page(
+    driver: Driver, owner_id: UUID, scopes: Sequence[str], *, before: UUID | None, limit: int
+) -> list[Memory]:
+    """The memories of an owner that are in use, newest first."""
+    return [memory(row) for row in await driver.fetch(PAGE, owner_id, list(scopes), before or LAST_ID, limit)]
+
+
+async def agents_of(driver: Driver, owner_id: UUID) -> list[str]:
+    """The agents that have memories of this owner."""
+    query = "SELECT DISTINCT agent FROM memories WHERE owner_id = $1 AND agent IS NOT NULL ORDER BY agent LIMIT 100"
+    return [row["agent"] for row in await driver.fetch(query, owner_id)]
+
+
+async def move_all(driver: Driver, before: UUID, after: UUID) -> None:
+    """Move a guest's own memories to the user who claims their thread. The caller holds both owners' locks.
+
+    One that the user has already is deleted. Those of the thread stay with it.
+    """
+    rows = await driver.fetch(MOVE, before)
+    await vectors.delete(driver, [row["id"] for row in rows])
+    for row in rows:
+        space = MemorySpace(scope=row["scope"], owner_id=after, agent=row["agent"])
+        taken = "SELECT true FROM memories WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL"
+        if await driver.fetchval(taken, space.id, fingerprint(row["text"])):
+            await driver.execute("DELETE FROM memories WHERE id = $1", row["id"])
+            continue
+        keys = _term_keys(space, row["text"], row["keywords"])
+        query = "UPDATE memories SET owner_id = $2, space_id = $3, terms = $4, generation = 0 WHERE id = $1"
+        await driver.execute(query, row["id"], after, space.id, keys)
+
+
+def memory(row: Record, score: float | None = None) -> Memory:
+    """The memory of a row, with its score in a search."""
+    fields = {name: row[name] for name in Memory.__struct_fields__ if name != "score"}
+    return Memory(**fields, score=score)
+
+
+def implied_columns(line: Any, user_id: UUID) -> dict[str, Any]:
+    """The columns that follow from an archived memory of this user."""
+    owner_id = line.thread_id if line.scope == "thread" else user_id
+    space = MemorySpace(scope=line.scope, owner_id=owner_id, agent=line.agent)
+    return {
+        "owner_id": owner_id,
+        "space_id": space.id,
+        "fingerprint": fingerprint(line.text),
+        "terms": _term_keys(space, line.text, line.keywords),
+    }
+
+
+async def _insert(
+    driver: Driver,
+    space: MemorySpace,
+    new: NewMemory,
+    *,
+    memory_id: UUID | None = None,
+    key: str | None = None,
+    supersedes: UUID | None = None,
+) -> Memory:
+    row = await driver.fetchrow(
+        INSERT,
+        memory_id or ids.new(),
+        space.owner_id,
+        space.id,
+        space.scope,
+        new.kind,
+        space.agent,
+        new.text,
+        new.keywords,
+        fingerprint(new.text),
+        _term_keys(space, new.text, new.keywords),
+        new.thread_id,
+        new.message_id,
+        new.run_id,
+        key,
+        new.expires_at,
+        supersedes,
+    )
+    return memory(row)
+
+
+def _term_keys(space: MemorySpace, text: str, keywords: str | None) -> list[int]:
+    return search_terms.term_keys(space.id, search_terms.terms(f"{text} {keywords or ''}"))
+
+
+async def _check_room(driver: Driver, owner_id: UUID) -> None:
+    if await driver.fetchval("SELECT count(*) FROM memories WHERE owner_id = $1", owner_id) >= MAX_MEMORIES:
+        raise PayloadTooLarge(f"There are at most {MAX_MEMORIES:,} memories. Forget some first.")
+
+
+async def _locked(driver: Driver, owner_id: UUID, memory_id: UUID) -> Record:
+    query = "SELECT * FROM memories WHERE id = $1 AND owner_id = $2 FOR UPDATE"
+    row: Record | None = await driver.fetchrow(query, memory_id, owner_id)
+    if row is None:
+        raise NotFound("There is no such memory.")
+    return row

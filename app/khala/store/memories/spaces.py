@@ -1,0 +1,41 @@
+"""The memories that a run may use: nobody's personal memory enters a thread that others can read."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from khala.domain.memories import MemorySpace
+from khala.store.postgres.database import Driver
+
+IS_PRIVATE = """
+    SELECT owner_id IS NOT DISTINCT FROM $2 AND visibility = 'private'
+       AND NOT EXISTS (SELECT FROM memberships WHERE memberships.thread_id = threads.id)
+       AND NOT EXISTS (SELECT FROM invitations
+                       WHERE invitations.thread_id = threads.id AND invitations.declined_at IS NULL)
+       AND NOT EXISTS (SELECT FROM share_links
+                       WHERE share_links.thread_id = threads.id AND coalesce(expires_at > clock_timestamp(), true))
+    FROM threads WHERE id = $1 AND deleted_at IS NULL
+"""
+
+
+async def usable(
+    driver: Driver, *, user_id: UUID | None, thread_id: UUID | None, agent: str | None = None
+) -> Sequence[MemorySpace]:
+    """The memories that may be used for this user (None for a guest) in this thread, those to store into first.
+
+    Outside of a thread, those of the user. In a thread that only the user can read, also those of the thread. In
+    all other threads, only those of the thread.
+    """
+    if thread_id is None:
+        return [] if user_id is None else personal(user_id, agent)
+    of_thread = MemorySpace(scope="thread", owner_id=thread_id)
+    if not await driver.fetchval(IS_PRIVATE, thread_id, user_id):
+        return [of_thread]
+    return [*personal(user_id or thread_id, agent), of_thread]
+
+
+def personal(owner_id: UUID, agent: str | None) -> Sequence[MemorySpace]:
+    """The memories of a user, or of a guest under their thread's id; and those of one agent for them."""
+    spaces = [MemorySpace(scope="user", owner_id=owner_id)]
+    if agent is not None:
+        spaces.append(MemorySpace(scope="agent", owner_id=owner_id, agent=agent))
+    return spaces

@@ -1,0 +1,191 @@
+"""Vectors of memories, in tables that exist where Postgres has pgvector 0.7 or newer.
+
+The tables are not part of the migrations, because Khala also runs on a Postgres without pgvector, where memories are
+found by their words only. Nothing is lost with them: vectors can be computed again.
+
+A generation is a model, by its name and number of dimensions. The vectors of two generations cannot be compared. After
+a change of the model, a space is searched by words only until all its memories have a vector of the new generation.
+"""
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.vectors import Vector
+from khala.store.postgres.database import Database, Driver
+
+MIN_SIMILARITY = 0.2
+"""The cosine below which a memory does not fit. Unrelated texts have 0 to 0.2 with the usual models."""
+LEASE_SECONDS = 120.0
+"""Longer than a batch takes, with the retries of its call."""
+MIN_VERSION = (0, 7)
+"""The first version of pgvector with vectors of 16-bit floats."""
+SIGNIFICANT_DIGITS = 4
+"""Of a value: a 16-bit float has 3.3."""
+
+VERSION = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
+CREATE_LOCK = "SELECT pg_advisory_xact_lock(x'6b68616c63'::bigint)"
+CREATE = """
+    CREATE EXTENSION IF NOT EXISTS vector;
+    CREATE TABLE vector_generations (
+        id smallint PRIMARY KEY,
+        model text NOT NULL,
+        dimensions integer NOT NULL,
+        created_at timestamptz NOT NULL DEFAULT now(),
+        -- The process that computes its vectors, and the end of its lease.
+        worker_id uuid,
+        leased_until timestamptz,
+        UNIQUE (model, dimensions)
+    );
+    -- The newest generation of which all memories of the space have vectors.
+    CREATE TABLE vector_spaces (space_id uuid PRIMARY KEY, generation smallint NOT NULL);
+    CREATE TABLE memory_vectors (
+        space_id uuid NOT NULL,
+        generation smallint NOT NULL,
+        memory_id uuid NOT NULL REFERENCES memories ON DELETE CASCADE,
+        vector halfvec NOT NULL,
+        PRIMARY KEY (space_id, generation, memory_id)
+    );
+    -- A vector stays in its row, up to the size of a page.
+    ALTER TABLE memory_vectors ALTER COLUMN vector SET STORAGE MAIN;
+    CREATE INDEX memory_vectors_memory_id_idx ON memory_vectors (memory_id);
+"""
+EXISTS = "SELECT to_regclass('memory_vectors') IS NOT NULL"
+FIND_GENERATION = "SELECT id FROM vector_generations WHERE model = $1 AND dimensions = $2"
+ADD_GENERATION = """
+    INSERT INTO vector_generations (id, model, dimensions)
+    SELECT coalesce(max(id), 0) + 1, $1, $2 FROM vector_generations RETURNING id
+"""
+LEASE = """
+    UPDATE vector_generations SET worker_id = $2, leased_until = now() + $3 * interval '1 second'
+    WHERE id = $1 AND (worker_id = $2 OR leased_until IS NULL OR leased_until < now()) RETURNING true
+"""
+COMPLETE = "SELECT space_id FROM vector_spaces WHERE space_id = ANY ($1::uuid[]) AND generation = $2"
+NEAREST = """
+    WITH asked AS MATERIALIZED (SELECT $2::text::halfvec AS vector)
+    SELECT memory_id, (vector <#> (SELECT vector FROM asked)) * -1 AS similarity FROM memory_vectors
+    WHERE space_id = $1 AND generation = $3
+    ORDER BY vector <#> (SELECT vector FROM asked) LIMIT $4
+"""
+"""The vector of the search is a scalar subquery: a parameter that is cast in ORDER BY is parsed again for each row."""
+PENDING = """
+    SELECT id, space_id, text, keywords FROM memories
+    WHERE generation < $1 AND superseded_by IS NULL ORDER BY generation, id LIMIT $2
+"""
+STORE = """
+    WITH made AS (
+        SELECT * FROM unnest($1::uuid[], $2::text[]) AS made (id, vector)
+    ), held AS MATERIALIZED (
+        SELECT id, space_id FROM memories WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
+    ), kept AS (
+        INSERT INTO memory_vectors (space_id, generation, memory_id, vector)
+        SELECT held.space_id, $3, held.id, made.vector::halfvec FROM held JOIN made USING (id)
+        WHERE made.vector IS NOT NULL
+        ON CONFLICT (space_id, generation, memory_id) DO UPDATE SET vector = excluded.vector
+    )
+    UPDATE memories SET generation = $3 FROM held WHERE memories.id = held.id RETURNING memories.space_id
+"""
+"""A memory that was deleted meanwhile gets no vector."""
+MARK_COMPLETE = """
+    INSERT INTO vector_spaces (space_id, generation)
+    SELECT space_id, $2 FROM unnest($1::uuid[]) AS touched (space_id)
+    WHERE NOT EXISTS (
+        SELECT FROM memories WHERE memories.space_id = touched.space_id AND superseded_by IS NULL
+          AND generation > 0 AND generation < $2)
+    ORDER BY space_id
+    ON CONFLICT (space_id) DO UPDATE SET generation = excluded.generation
+    RETURNING space_id
+"""
+DELETE_OLD = """
+    DELETE FROM memory_vectors WHERE space_id = ANY ($1::uuid[]) AND generation < $2
+"""
+
+
+class PendingMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory without a vector of the current generation."""
+
+    id: UUID
+    text: str
+
+
+async def is_supported(driver: Driver) -> bool:
+    """Whether this Postgres has pgvector in a version that can be used."""
+    version: str | None = await driver.fetchval(VERSION)
+    return version is not None and tuple(int(number) for number in version.split(".")[:2]) >= MIN_VERSION
+
+
+async def create_tables(db: Database) -> bool:
+    """Create the tables unless they exist. Returns False, and creates nothing, without a usable pgvector."""
+    async with db.driver() as driver, driver.transaction():
+        if await driver.fetchval(EXISTS):
+            return True
+        if not await is_supported(driver):
+            return False
+        await driver.execute(CREATE_LOCK)
+        if not await driver.fetchval(EXISTS):
+            await driver.execute(CREATE)
+        return True
+
+
+async def generation_of(db: Database, model: str, dimensions: int) -> int:
+    """The number of the generation, which is added if it is new."""
+    async with db.driver() as driver, driver.transaction():
+        found = await driver.fetchval(FIND_GENERATION, model, dimensions)
+        if found is None:
+            await driver.execute(CREATE_LOCK)
+            found = await driver.fetchval(FIND_GENERATION, model, dimensions)
+            found = found or await driver.fetchval(ADD_GENERATION, model, dimensions)
+        return int(found)
+
+
+async def lease(driver: Driver, generation: int, worker_id: UUID) -> bool:
+    """Take or renew the lease of the generation. Returns False while another process has it."""
+    return bool(await driver.fetchval(LEASE, generation, worker_id, LEASE_SECONDS))
+
+
+async def nearest(
+    driver: Driver, space_ids: Sequence[UUID], vector: Vector, generation: int, *, limit: int
+) -> list[UUID]:
+    """The memories of these spaces whose vectors are nearest, the nearest first, above `MIN_SIMILARITY`.
+
+    Spaces without all vectors of the generation are left out.
+    """
+    complete = [row["space_id"] for row in await driver.fetch(COMPLETE, list(space_ids), generation)]
+    found = [
+        (row["similarity"], row["memory_id"])
+        for space_id in complete
+        for row in await driver.fetch(NEAREST, space_id, as_text(vector), generation, limit)
+        if row["similarity"] >= MIN_SIMILARITY
+    ]
+    return [memory_id for _, memory_id in sorted(found, key=lambda pair: (-pair[0], pair[1]))[:limit]]
+
+
+async def pending(driver: Driver, generation: int, limit: int) -> list[PendingMemory]:
+    """Memories without a vector of this generation; those that have none at all come first."""
+    return [PendingMemory(id=row["id"], text=row["text"]) for row in await driver.fetch(PENDING, generation, limit)]
+
+
+async def store(db: Database, generation: int, vectors: Mapping[UUID, Vector | None]) -> None:
+    """Store vectors of memories, and delete those of older generations once a space is complete.
+
+    None stands for a text that the model refuses: the memory is found by its words only.
+    """
+    memory_ids = sorted(vectors)
+    texts = [None if (vector := vectors[memory_id]) is None else as_text(vector) for memory_id in memory_ids]
+    async with db.driver() as driver, driver.transaction():
+        rows = await driver.fetch(STORE, memory_ids, texts, generation)
+        touched = sorted({row["space_id"] for row in rows})
+        complete = [row["space_id"] for row in await driver.fetch(MARK_COMPLETE, touched, generation)]
+        await driver.execute(DELETE_OLD, complete, generation)
+
+
+async def delete(driver: Driver, memory_ids: Sequence[UUID]) -> None:
+    """Delete the vectors of these memories, where there are vectors at all."""
+    if memory_ids and await driver.fetchval(EXISTS):
+        await driver.execute("DELETE FROM memory_vectors WHERE memory_id = ANY ($1::uuid[])", memory_ids)
+
+
+def as_text(vector: Vector) -> str:
+    """The vector as pgvector reads it."""
+    return f"[{','.join(f'{value:.{SIGNIFICANT_DIGITS}g}' for value in vector)}]"

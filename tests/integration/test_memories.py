@@ -1,0 +1,362 @@
+"""Memories in the store: stored once, superseded, found by words and by meaning, and erased."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from khala.domain import ids
+from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
+from khala.domain.memories import Memory, MemorySpace, NewMemory, fingerprint
+from khala.memory import memory_service
+from khala.memory.memory_service import MemoryService
+from khala.models.embeddings import embedding_names
+from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.factory import open_embedder
+from khala.models.provider_registry import ProviderAccess
+from khala.store.accounts import accounts, claims
+from khala.store.memories import memories, vectors
+from khala.store.operations import retention
+from khala.store.postgres.database import Database
+from khala.store.threads import threads
+from tests.support.callers import owned_thread, person
+from tests.support.embeddings_server import EmbeddingReply, EmbeddingServer, serving_embeddings
+from tests.support.store import CALLER, new_thread
+
+CONCEPTS = [("dog", "puppy", "hund"), ("lives", "home", "address"), ("tea", "drink"), ("car", "drives")]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddingServer]:
+    async with serving_embeddings(CONCEPTS) as server:
+        yield server
+
+
+def opened(server: EmbeddingServer, name: str = "openai:near") -> Embedder:
+    ref = embedding_names.parse(name)
+    assert ref is not None
+    return open_embedder(ref, ProviderAccess(url=server.url))
+
+
+@pytest.fixture
+async def service(db: Database, server: EmbeddingServer) -> AsyncIterator[MemoryService]:
+    embedder = opened(server)
+    service = MemoryService(db, embedder)
+    await service.prepare()
+    yield service
+    await embedder.aclose()
+
+
+async def user_space(db: Database) -> MemorySpace:
+    return MemorySpace(scope="user", owner_id=(await person(db)).id)
+
+
+async def add(service: MemoryService, space: MemorySpace, *texts: str) -> list[Memory]:
+    return [(await service.add(space, NewMemory(text=text)))[0] for text in texts]
+
+
+async def embed_all(service: MemoryService) -> None:
+    while await service.embed_some():
+        continue
+
+
+def texts_of(found: Sequence[Memory]) -> list[str]:
+    return [memory.text for memory in found]
+
+
+async def rows(db: Database, query: str = "SELECT count(*) FROM memories") -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval(query))
+
+
+async def test_a_repeated_text_is_counted_and_not_stored(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    first, is_new = await service.add(space, NewMemory(text="I live in Aiur."))
+    again, is_new_again = await service.add(space, NewMemory(text="  i live   in AIUR"))
+    assert (is_new, is_new_again) == (True, False)
+    assert (again.id, first.uses, again.uses) == (first.id, 0, 1)
+    assert await rows(db) == 1
+
+
+async def test_the_same_call_again_stores_nothing(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    first, _ = await service.add(space, NewMemory(text="I live in Aiur."), key="call 1")
+    again, is_new = await service.add(space, NewMemory(text="I live in Aiur."), key="call 1")
+    assert (again, is_new) == (first, False)
+
+
+async def test_sixteen_writers_of_one_text_store_it_once(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    added = await asyncio.gather(*(service.add(space, NewMemory(text="Same")) for _ in range(16)))
+    assert sum(is_new for _, is_new in added) == 1
+    assert await rows(db) == 1
+
+
+async def test_a_correction_supersedes_and_both_are_kept(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    (old,) = await add(service, space, "I live in Aiur")
+    newer = await service.supersede(space, old.id, NewMemory(text="I live in Shakuras"))
+    assert newer.supersedes == old.id
+    async with db.driver() as driver:
+        assert (await memories.find(driver, old.id))[0].superseded_by == newer.id
+        listed = await memories.page(driver, space.owner_id, ["user"], before=None, limit=10)
+    assert listed == [newer]
+    assert texts_of(await service.search([space], "live", limit=5)) == ["I live in Shakuras"]
+    with pytest.raises(Conflict, match="corrected meanwhile"):
+        await service.supersede(space, old.id, NewMemory(text="I live in Char"))
+
+
+async def test_a_correction_to_the_text_of_another_memory_is_refused(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    one, _ = await add(service, space, "One", "Two")
+    with pytest.raises(Conflict, match="this text already"):
+        await service.supersede(space, one.id, NewMemory(text="two."))
+
+
+async def test_forgetting_deletes_what_was_superseded_too(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    (first,) = await add(service, space, "First")
+    second = await service.supersede(space, first.id, NewMemory(text="Second"))
+    third = await service.supersede(space, second.id, NewMemory(text="Third"))
+    (kept,) = await add(service, space, "Kept")
+    await memories.forget(db, space.owner_id, third.id)
+    async with db.driver() as driver:
+        assert await memories.page(driver, space.owner_id, ["user"], before=None, limit=10) == [kept]
+    assert await rows(db) == 1
+    with pytest.raises(NotFound):
+        await memories.forget(db, space.owner_id, third.id)
+    with pytest.raises(NotFound):
+        await memories.forget(db, (await user_space(db)).owner_id, kept.id)
+
+
+async def test_an_expired_memory_is_not_found_and_later_deleted(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    past = datetime.now(UTC) - timedelta(days=31)
+    await service.add(space, NewMemory(text="Short-lived", expires_at=past))
+    assert await service.search([space], "short-lived", limit=5) == []
+    async with db.driver() as driver:
+        assert await memories.page(driver, space.owner_id, ["user"], before=None, limit=10) == []
+    await retention.purge(db, retention.RetentionPolicy(idle=timedelta(days=30)))
+    assert await rows(db) == 0
+
+
+async def test_the_number_of_memories_is_bounded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    monkeypatch.setattr(memories, "MAX_MEMORIES", 2)
+    await add(service, space, "One", "Two")
+    with pytest.raises(PayloadTooLarge, match="at most 2 memories"):
+        await add(service, space, "Three")
+    await add(service, space, "Two")
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        ("My dog is called Rex", "what is the dog called?"),
+        ("Ich wohne in München", "wohne munchen"),
+        ("私の犬の名前はポチです", "犬の名前"),
+        ("我住在北京", "北京"),
+        ("나는 서울에 살아요", "서울"),
+        ("ฉันชอบดื่มชา", "ดื่มชา"),
+        ("मेरा कुत्ता काला है", "कुत्ता"),
+        ("أسكن في القاهرة", "القاهرة"),
+        ("Я живу в Москве", "Москва живу"),
+        ("Τρώω στην Αθήνα", "Αθηνα"),
+        ("Tôi sống ở Hà Nội", "ha noi"),
+        ("אני גר בחיפה", "בחיפה"),
+    ],
+)
+async def test_words_find_memories_in_twelve_languages(db: Database, stored: str, asked: str) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    others = [f"Something else, number {number}" for number in range(5)]
+    await add(service, space, stored, *others)
+    assert texts_of(await service.search([space], asked, limit=1)) == [stored]
+
+
+async def test_a_rare_word_counts_more_than_a_common_one(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    await add(service, space, *(f"I like number {number}" for number in range(40)), "Rex is a poodle I like")
+    assert texts_of(await service.search([space], "do I like a poodle", limit=1)) == ["Rex is a poodle I like"]
+    assert await service.search([space], "what colour has my bicycle", limit=5) == []
+
+
+async def test_meaning_finds_what_was_said_in_other_words(db: Database, service: MemoryService) -> None:
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog", "She drives to work", "He likes tea")
+    assert texts_of(await service.search([space], "my puppy", limit=1)) == [], "before it has vectors"
+    await embed_all(service)
+    assert texts_of(await service.search([space], "my puppy", limit=1)) == ["Rex is a dog"]
+    assert texts_of(await service.search([space], "what should I drink", limit=1)) == ["He likes tea"]
+    assert await service.search([space], "quantum chromodynamics", limit=5) == [], "nothing is similar"
+
+
+async def test_words_and_meaning_are_fused(db: Database, service: MemoryService) -> None:
+    space = await user_space(db)
+    await add(service, space, "The puppy of Tassadar", "A dog", "Tassadar")
+    await embed_all(service)
+    found = await service.search([space], "the dog of Tassadar", limit=3)
+    assert texts_of(found)[0] == "The puppy of Tassadar" or texts_of(found)[0] == "A dog"
+    assert set(texts_of(found)) == {"The puppy of Tassadar", "A dog", "Tassadar"}
+    scores = [memory.score or 0 for memory in found]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 < score <= 1 for score in scores)
+
+
+async def test_nobody_finds_memories_of_another_space(db: Database, service: MemoryService) -> None:
+    one, other = await user_space(db), await user_space(db)
+    agent = MemorySpace(scope="agent", owner_id=one.owner_id, agent="researcher")
+    await add(service, one, "A dog of one")
+    await add(service, other, "A dog of another")
+    await add(service, agent, "A dog of the agent")
+    await embed_all(service)
+    assert texts_of(await service.search([one], "dog", limit=9)) == ["A dog of one"]
+    assert texts_of(await service.search([agent], "puppy", limit=9)) == ["A dog of the agent"]
+    assert sorted(texts_of(await service.search([one, agent], "dog", limit=9))) == [
+        "A dog of one",
+        "A dog of the agent",
+    ]
+
+
+async def test_another_model_is_used_once_all_vectors_of_a_space_are_computed(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = await user_space(db)
+    await add(service, space, *(f"Dog number {number}" for number in range(5)))
+    await embed_all(service)
+    monkeypatch.setattr(memory_service, "BATCH", 2)
+    newer = MemoryService(db, opened(server, "openai:newer@7"))
+    await newer.prepare()
+    assert await newer.embed_some()
+    assert texts_of(await newer.search([space], "puppy", limit=9)) == [], "the space is not complete"
+    assert len(await service.search([space], "puppy", limit=9)) == 5, "processes with the old model go on"
+    await embed_all(newer)
+    assert len(await newer.search([space], "puppy", limit=9)) == 5
+    assert await rows(db, "SELECT count(DISTINCT generation) FROM memory_vectors") == 1
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 5
+
+
+async def test_one_process_at_a_time_embeds(db: Database, service: MemoryService, server: EmbeddingServer) -> None:
+    space = await user_space(db)
+    await add(service, space, "A dog")
+    other = MemoryService(db, opened(server))
+    await other.prepare()
+    assert await service.embed_some()
+    await add(service, space, "A car")
+    assert not await other.embed_some()
+    async with db.driver() as driver:
+        await driver.execute("UPDATE vector_generations SET leased_until = now() - interval '1 second'")
+    assert await other.embed_some()
+
+
+async def test_a_text_that_the_model_refuses_does_not_hold_up_the_others(
+    db: Database, service: MemoryService, server: EmbeddingServer
+) -> None:
+    space = await user_space(db)
+    await add(service, space, "A dog", "poison", "A car")
+    correct = server.answer
+    server.default = EmbeddingReply()
+
+    async def refuse_poison(request: object) -> object:
+        body = await request.json()  # type: ignore[attr-defined]
+        server.default = EmbeddingReply(status=400 if "poison" in body["input"] else 200)
+        return await correct(request)  # type: ignore[arg-type]
+
+    server.answer = refuse_poison  # type: ignore[assignment,method-assign]
+    await embed_all(service)
+    assert texts_of(await service.search([space], "puppy", limit=1)) == ["A dog"]
+    assert texts_of(await service.search([space], "poison", limit=1)) == ["poison"]
+
+
+async def test_without_the_model_words_find_memories_and_vectors_follow_later(
+    db: Database, service: MemoryService, server: EmbeddingServer
+) -> None:
+    space = await user_space(db)
+    server.default = EmbeddingReply(status=401)
+    await add(service, space, "A dog")
+    with pytest.raises(Exception, match="rejected the API key"):
+        await service.embed_some()
+    assert texts_of(await service.search([space], "dog", limit=1)) == ["A dog"]
+    server.default = EmbeddingReply()
+    await embed_all(service)
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+
+
+async def test_a_claim_moves_the_guests_memories_and_merges_equal_ones(db: Database, service: MemoryService) -> None:
+    who = await person(db)
+    thread_id = await new_thread(db)
+    guest = MemorySpace(scope="user", owner_id=thread_id)
+    mine, of_thread = MemorySpace(scope="user", owner_id=who.id), MemorySpace(scope="thread", owner_id=thread_id)
+    await add(service, guest, "A dog", "Same")
+    await add(service, mine, "same")
+    await service.add(of_thread, NewMemory(text="Of the thread", thread_id=thread_id))
+    await embed_all(service)
+    assert CALLER.anon_key_hash
+    await claims.claim(db, thread_id, CALLER.anon_key_hash, who.caller)
+    await embed_all(service)
+    assert sorted(texts_of(await service.search([mine], "dog same", limit=9))) == ["A dog", "same"]
+    assert texts_of(await service.search([mine], "puppy", limit=1)) == ["A dog"]
+    assert await service.search([guest], "dog", limit=9) == []
+    assert texts_of(await service.search([of_thread], "thread", limit=9)) == ["Of the thread"]
+
+
+async def test_deleting_a_thread_takes_the_memories_that_came_from_it(db: Database, service: MemoryService) -> None:
+    who = await person(db)
+    thread_id = await owned_thread(db, who)
+    mine = MemorySpace(scope="user", owner_id=who.id)
+    await service.add(mine, NewMemory(text="From the thread", thread_id=thread_id))
+    await service.add(MemorySpace(scope="thread", owner_id=thread_id), NewMemory(text="Of it", thread_id=thread_id))
+    await add(service, mine, "From elsewhere")
+    await embed_all(service)
+    await threads.remove(db, thread_id, who.caller)
+    assert sorted(texts_of(await service.search([mine], "from", limit=9))) == ["From elsewhere"]
+    await retention.purge(db, retention.RetentionPolicy(idle=timedelta(days=30)))
+    assert await rows(db) == 1
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+
+
+async def test_deleting_the_account_deletes_its_memories_and_vectors(db: Database, service: MemoryService) -> None:
+    who, other = await person(db), await user_space(db)
+    await add(service, MemorySpace(scope="user", owner_id=who.id), "A dog", "A car")
+    await add(service, other, "Another dog")
+    await embed_all(service)
+    await accounts.remove(db, who.caller)
+    assert await rows(db) == 1
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+    with pytest.raises(NotFound):
+        await add(service, MemorySpace(scope="user", owner_id=who.id), "Too late")
+
+
+async def test_forgetting_all_is_done_in_bounded_transactions(
+    db: Database, service: MemoryService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memories, "MAX_DELETED_ROWS", 3)
+    space, other = await user_space(db), await user_space(db)
+    await add(service, space, *(f"Number {number}" for number in range(7)))
+    await add(service, other, "Kept")
+    await memories.forget_all(db, space.owner_id)
+    assert await rows(db) == 1
+
+
+async def test_vectors_are_stored_in_16_bits_and_searched_by_a_typed_vector(
+    db: Database, service: MemoryService
+) -> None:
+    space = await user_space(db)
+    await add(service, space, "A dog")
+    await embed_all(service)
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT pg_typeof(vector)::text FROM memory_vectors") == "halfvec"
+        plan = await driver.fetch(f"EXPLAIN (VERBOSE) {vectors.NEAREST}", space.id, "[1,0,0,0,0]", 1, 5)
+    assert "InitPlan" in "\n".join(row[0] for row in plan)
+
+
+def test_equal_texts_have_equal_fingerprints() -> None:
+    assert fingerprint("I live in Aiur.") == fingerprint("i live  in AIUR")
+    assert fingerprint("I live in Aiur.") != fingerprint("I live in Aiur?")
+    assert len(fingerprint("x")) == 16
+
+
+async def test_an_unknown_memory_is_not_found(db: Database) -> None:
+    async with db.driver() as driver:
+        with pytest.raises(NotFound):
+            await memories.find(driver, ids.new())

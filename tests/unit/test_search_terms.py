@@ -1,0 +1,57 @@
+"""Terms of texts in many languages."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from khala.domain.search_terms import MAX_TERMS, term_keys, terms
+
+ONE, OTHER = UUID(int=1), UUID(int=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("My dog's name is Rex.", ["my", "dog", "s", "name", "is", "rex"]),
+        ("CAFÉ, ﬁne; naïve", ["cafe", "fine", "naive"]),
+        ("walking", ["walking", "walki*"]),
+        ("Straße", ["strasse", "stras*"]),
+        ("Привет, мир", ["привет", "приве*", "мир"]),
+        ("私は犬", ["私は", "は犬"]),
+        ("猫", ["猫"]),
+        ("한국어", ["한국", "국어"]),
+        ("ﾃｽﾄ", ["テス", "スト"]),
+        ("הַכֶּלֶב", ["הכלב"]),
+        ("الكَلْب", ["الكلب"]),
+        ("हिन्दी में", ["हिन्दी", "हिन्द*", "में"]),
+        ("สวัสดี", ["สว", "วั", "ัส", "สด", "ดี"]),
+        ("C++ 3.14 user@example.com", ["c", "3", "14", "user", "example", "examp*", "com"]),
+        ("GPT4です", ["gpt4", "です"]),
+        ("…!? ", []),
+        ("", []),
+    ],
+)
+def test_a_text_is_split_into_words_or_pairs_of_characters(text: str, found: list[str]) -> None:
+    assert list(terms(text)) == found
+
+
+def test_other_forms_of_a_long_word_share_a_term_of_lower_weight() -> None:
+    one, other = terms("walking"), terms("walkies")
+    assert {term: weight for term, weight in one.items() if term in other} == {"walki*": 0.4}
+
+
+@given(st.text(max_size=3000))
+def test_the_number_of_terms_is_bounded_and_case_does_not_matter(text: str) -> None:
+    found = terms(text)
+    assert len(found) <= MAX_TERMS
+    assert terms(f"{text} ") == found
+
+
+@given(st.lists(st.text(max_size=20), max_size=20))
+def test_keys_fit_into_32_bits_and_belong_to_one_space(found: list[str]) -> None:
+    keys = term_keys(ONE, found)
+    assert keys == term_keys(ONE, found)
+    assert all(-(1 << 31) <= key < 1 << 31 for key in keys)
+    assert not found or keys != term_keys(OTHER, found)
