@@ -43,7 +43,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum num
 
 
 class MemoryController(Controller):
-    """What is remembered of users and in threads."""
+    """Memories of users and of threads."""
 
     path = "/memories"
     tags = ("Memories",)
