@@ -14,9 +14,10 @@ from tests.system.browser import PATIENCE_MS, Chat, new_browser, words
 pytestmark = pytest.mark.timeout(150)
 
 
-KEPT = """async () => {
+KEPT = """async (only) => {
     const found = [];
     for (const { name } of await indexedDB.databases()) {
+        if (only !== null && name !== only) continue;
         const db = await new Promise((done, fail) => {
             const asked = indexedDB.open(name);
             asked.onsuccess = () => done(asked.result);
@@ -47,16 +48,19 @@ OVERHEAR = """() => {
 """From now on, remember what the page tells its workers."""
 
 
-def stored_data(page: Page) -> str:
-    """All content of the browser's databases."""
-    text: str = page.evaluate(KEPT)
+def stored_data(page: Page, database: str | None = None) -> str:
+    """All content of the browser's databases, or of one of them."""
+    text: str = page.evaluate(KEPT, database)
     return text
 
 
 def wait_until_stored(page: Page, text: str) -> None:
-    """Wait until the page has stored this text and can be opened without its server."""
+    """Wait until the page has stored a thread with this text and can be opened without its server.
+
+    The search index, a database of its own, may have the text earlier.
+    """
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while text not in stored_data(page):
+    while text not in stored_data(page, "khala-threads"):
         assert time.monotonic() < deadline, f"{text!r} was not stored"
         page.wait_for_timeout(100)
     page.wait_for_function("navigator.serviceWorker.controller !== null")
