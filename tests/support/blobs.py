@@ -23,8 +23,16 @@ async def blob_service_of(db: Database) -> AsyncIterator[BlobService]:
         await store.aclose()
 
 
+async def store_blob(
+    blob_service: BlobService, thread_id: UUID, data: bytes = b"En taro Adun", **more: object
+) -> BlobRef:
+    """Store a blob of the thread."""
+    async with blob_service.spool() as spool:
+        await spool.write(data)
+        return await blob_service.put(spool, thread_id=thread_id, **({"media_type": "text/plain"} | more))  # type: ignore[arg-type]
+
+
 async def create_blob(db: Database, thread_id: UUID, data: bytes = b"En taro Adun") -> BlobRef:
     """Create a blob of the thread."""
-    async with blob_service_of(db) as blob_service, blob_service.spool() as spool:
-        await spool.write(data)
-        return await blob_service.put(spool, thread_id=thread_id, media_type="text/plain")
+    async with blob_service_of(db) as blob_service:
+        return await store_blob(blob_service, thread_id, data)

@@ -220,9 +220,11 @@ def storage_metrics(database_bytes: int, backlog: int, oldest_backlog_seconds: f
     """Metrics of the whole database and of the purge."""
     help_text = "Size of the database on disk, without WAL. The same in all processes."
     yield GaugeMetricFamily("khala_database_bytes", help_text, value=database_bytes)
-    help_text = "Deleted threads whose contents are not purged yet; at most 10,000 are counted."
+    help_text = (
+        "Deleted or reset threads whose deleted contents are not purged yet; at most 10,000 of each are counted."
+    )
     yield GaugeMetricFamily("khala_purge_backlog_threads", f"{help_text} The same in all processes.", value=backlog)
-    help_text = "Time since the oldest thread in the purge's backlog was deleted. The same in all processes."
+    help_text = "Time since the oldest thread in the purge's backlog was deleted or reset. The same in all processes."
     yield GaugeMetricFamily("khala_purge_backlog_seconds", help_text, value=oldest_backlog_seconds)
 
 

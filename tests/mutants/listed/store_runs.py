@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         name="a-parent-of-another-thread",
         file="app/khala/store/threads/sends.py",
-        old='query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"',
+        old='query = f"SELECT true FROM messages WHERE id = $1 AND thread_id = $2 AND {IS_MESSAGE}"',
         new='query = "SELECT true FROM messages WHERE id = $1 AND $2::uuid IS NOT NULL"',
         tests=("tests/integration/test_api_sends.py::test_a_parent_must_be_a_message_of_the_thread",),
         why="A message could follow one of a thread that its author can't read.",

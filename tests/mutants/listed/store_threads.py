@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-reset-is-a-delta",
         file="app/khala/store/threads/threads.py",
-        old="welcome, reset_revision=threads.c.revision + 1, active_leaf=None)",
-        new="welcome, active_leaf=None)",
+        old='changes = {"reset_revision": revision, "active_leaf": None}',
+        new='changes = {"active_leaf": None}',
         tests=(
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
         ),
@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant(
         name="older-messages-through-another-thread",
         file="app/khala/store/threads/thread_feed.py",
-        old='query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"',
+        old='query = f"SELECT position FROM messages WHERE id = $1 AND thread_id = $2 AND {IS_MESSAGE}"',
         new='query = "SELECT position FROM messages WHERE id = $1 AND $2::uuid IS NOT NULL"',
         tests=(
             "tests/integration/test_api_access.py::test_the_older_messages_of_a_thread_are_not_reached_through_another",

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, delete, false, func, insert, or_, select, update
+from sqlalchemy import Select, delete, false, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -42,6 +42,7 @@ from khala.store.schema.tables import (
 )
 from khala.store.schema.tables import threads as threads_table
 from khala.store.threads import thread_lists, threads
+from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import workspace_owners
 
 MAX_ATTEMPTS = 10
@@ -252,7 +253,7 @@ async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) ->
     revision = await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
     written: dict[str, Any] = {"author_name": None, "revision": revision, "updated_at": func.now()}
     mine = (messages.c.thread_id == thread_id) & (messages.c.author_id == user_id)
-    await connection.execute(update(messages).where(mine).values(**written))
+    await connection.execute(update(messages).where(mine, text(IS_MESSAGE)).values(**written))
 
 
 def require_account(caller: Caller) -> UUID:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import case, delete, func, select, update
+from sqlalchemy import case, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Caller, author_id_of_key, hashes_match
@@ -19,6 +19,7 @@ from khala.store.schema.tables import approvals, memberships, messages, runs
 from khala.store.schema.tables import threads as threads_table
 from khala.store.sharing import invitations
 from khala.store.threads import thread_lists, threads
+from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import todos, workspace_files
 
 
@@ -64,7 +65,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
     written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_id_of_key(key_hash))
     name = await accounts.name_of(driver, user_id)
     new_author = {"author_id": user_id, "author_name": name, "revision": revision}
-    await connection.execute(update(messages).where(written).values(**new_author))
+    await connection.execute(update(messages).where(written, text(IS_MESSAGE)).values(**new_author))
     await ledger.move_to_user(connection, thread_id, user_id)
     member = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(member))

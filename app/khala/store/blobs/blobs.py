@@ -21,6 +21,7 @@ from khala.domain.errors import (
 from khala.domain.parts import BlobRef
 from khala.store.budgets import counters
 from khala.store.postgres.database import Driver, driver_of
+from khala.store.threads.reset_marks import IS_BLOB, IS_RUN
 
 MAX_UNATTACHED = 50
 """Unattached uploads of one author, and in one thread."""
@@ -30,7 +31,7 @@ QUOTA_LOCK_CLASS = 0x6B6C
 
 COLUMNS = "id, thread_id, run_id, sha256, size, media_type, name, preview, author_id, attached, created_at, expires_at"
 NOT_EXPIRED = "coalesce(expires_at > clock_timestamp(), true)"
-FIND = f"SELECT {COLUMNS} FROM blobs WHERE id = $1 AND {NOT_EXPIRED}"
+FIND = f"SELECT {COLUMNS} FROM blobs WHERE id = $1 AND {NOT_EXPIRED} AND {IS_BLOB}"
 TOUCH = """
     INSERT INTO objects (sha256, size, touched_at) VALUES ($1, $2, clock_timestamp())
     ON CONFLICT (sha256) DO UPDATE SET touched_at = excluded.touched_at
@@ -45,7 +46,7 @@ INSERT = f"""
 """
 ATTACH = f"""
     UPDATE blobs SET attached = true, expires_at = NULL
-    WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {NOT_EXPIRED}
+    WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {NOT_EXPIRED} AND {IS_BLOB}
     RETURNING {COLUMNS}
 """
 
@@ -164,7 +165,7 @@ async def _lock_parents(driver: Driver, new: NewBlob) -> None:
     if await driver.fetchrow(query, new.thread_id) is None:
         raise ThreadNotFound("There is no such thread.")
     if new.run_id is not None:
-        query = "SELECT FROM runs WHERE id = $1 AND thread_id = $2 FOR KEY SHARE"
+        query = f"SELECT FROM runs WHERE id = $1 AND thread_id = $2 AND {IS_RUN} FOR KEY SHARE"
         if await driver.fetchrow(query, new.run_id, new.thread_id) is None:
             raise RunNotFound("There is no such run.")
 
@@ -174,7 +175,7 @@ async def check_quota(
 ) -> None:
     """Raise `PayloadTooLarge` unless the thread may store `size` more bytes, and `RateLimited` unless the uploader may
     have one more unattached upload."""  # noqa: D205, D209
-    query = "SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1"
+    query = f"SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1 AND {IS_BLOB}"
     stored = await driver.fetchval(query, thread_id)
     owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
     most_bytes = quota.thread if owned else min(quota.guest, quota.thread)
@@ -182,7 +183,7 @@ async def check_quota(
         raise PayloadTooLarge(f"A thread stores at most {most_bytes:,} bytes; this one has {stored:,} already.")
     if uploader is None:
         return
-    waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {NOT_EXPIRED} AND "
+    waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {NOT_EXPIRED} AND {IS_BLOB} AND "
     if (
         await driver.fetchval(f"{waiting} thread_id = $1", thread_id) >= MAX_UNATTACHED
         or await driver.fetchval(f"{waiting} author_id = $1", uploader) >= MAX_UNATTACHED

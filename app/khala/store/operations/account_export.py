@@ -11,6 +11,7 @@ from khala.domain.chat import WireStruct
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database
 from khala.store.runs import parts, receipts
+from khala.store.threads.reset_marks import first_position
 from khala.store.tools import todos, user_tools, workspace_files
 
 PAGE_ROWS = 500
@@ -20,8 +21,11 @@ NEXT_THREAD = """
     SELECT * FROM threads WHERE owner_id = $1 AND deleted_at IS NULL AND (created_at, id) > ($2, $3)
     ORDER BY created_at, id LIMIT 1
 """
-MESSAGES = f"SELECT * FROM messages WHERE thread_id = $1 AND position > $2 ORDER BY position LIMIT {PAGE_ROWS}"
-RUN_IDS = "SELECT id FROM runs WHERE thread_id = $1 ORDER BY position, id"
+MESSAGES = f"""
+    SELECT * FROM messages WHERE thread_id = $1 AND position > $2 AND position >= {first_position("$1")}
+    ORDER BY position LIMIT {PAGE_ROWS}
+"""
+RUN_IDS = f"SELECT id FROM runs WHERE thread_id = $1 AND position >= {first_position('$1')} ORDER BY position, id"
 """The ids of all runs of a thread: they are small, and no index has the runs of a thread in their order."""
 RUNS = "SELECT * FROM runs WHERE id = ANY($1::uuid[]) AND thread_id IS NOT DISTINCT FROM $2 ORDER BY position, id"
 FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)

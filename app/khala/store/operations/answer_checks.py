@@ -12,26 +12,28 @@ from khala.domain.parts import Finish
 from khala.domain.receipts import chained_hash
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
+from khala.store.threads.reset_marks import IS_MESSAGE
 
-ANSWERS = """
+ANSWERS = f"""
     SELECT messages.id, messages.thread_id, messages.status, messages.seq, messages.content, messages.finish,
            messages.run_id, runs.status AS run_status, runs.finish AS run_finish, stored.*, receipts.*
     FROM unnest($1::uuid[]) AS chosen (id)
-    JOIN messages ON messages.id = chosen.id
+    JOIN messages ON messages.id = chosen.id AND {IS_MESSAGE}
     JOIN threads ON threads.id = messages.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN runs ON runs.id = messages.run_id
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(seq), '{}') AS seqs, coalesce(array_agg(kind), '{}') AS kinds,
-               coalesce(array_agg(data), '{}') AS parts
+        SELECT coalesce(array_agg(seq), '{{}}') AS seqs, coalesce(array_agg(kind), '{{}}') AS kinds,
+               coalesce(array_agg(data), '{{}}') AS parts
         FROM (
             SELECT seq, kind, data FROM message_parts
             WHERE run_id = messages.run_id AND thread_id IS NOT DISTINCT FROM messages.thread_id ORDER BY run_id, seq
         ) AS part
     ) AS stored
     CROSS JOIN LATERAL (
-        SELECT coalesce(array_agg(seq), '{}') AS receipt_seqs, coalesce(array_agg(type), '{}') AS receipt_types,
-               coalesce(array_agg(tool_call_id), '{}') AS receipt_calls, coalesce(array_agg(data), '{}') AS receipts,
-               coalesce(array_agg(cost_usd), '{}') AS receipt_costs, coalesce(array_agg(hash), '{}') AS receipt_hashes
+        SELECT coalesce(array_agg(seq), '{{}}') AS receipt_seqs, coalesce(array_agg(type), '{{}}') AS receipt_types,
+               coalesce(array_agg(tool_call_id), '{{}}') AS receipt_calls,
+               coalesce(array_agg(data), '{{}}') AS receipts, coalesce(array_agg(cost_usd), '{{}}') AS receipt_costs,
+               coalesce(array_agg(hash), '{{}}') AS receipt_hashes
         FROM (SELECT * FROM receipts WHERE run_id = messages.run_id ORDER BY run_id, seq) AS receipt
     ) AS receipts
     ORDER BY messages.id
@@ -47,7 +49,7 @@ class StoredDifference(msgspec.Struct, frozen=True):
 
 
 async def read_answers(driver: Driver, message_ids: Sequence[UUID]) -> Sequence[rows.Record]:
-    """These answers in order of id, except those of deleted threads, for `answer_differences`."""
+    """These answers in order of id, except deleted ones, for `answer_differences`."""
     answers: Sequence[rows.Record] = await driver.fetch(ANSWERS, message_ids)
     return answers
 

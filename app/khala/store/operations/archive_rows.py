@@ -18,8 +18,10 @@ from khala.domain.decimals import format_decimal
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 from khala.store.schema import tables
+from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_RUN
 
 MINE = "(SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)"
+MY_RUNS = f"(SELECT id FROM runs WHERE thread_id IN {MINE} AND {IS_RUN})"
 IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
 BASE64 = frozenset({"files.content"})
 """Columns whose bytes are written in base64; all others are hashes, and are written as hex digits."""
@@ -32,6 +34,7 @@ LEFT_OUT: Mapping[str, str] = {
     "processes": "servers that run now",
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",
+    "thread_resets": "what resets have deleted, until it is purged",
 }
 """Tables that no archive contains, and why."""
 
@@ -134,14 +137,14 @@ KINDS: tuple[RowKind, ...] = (
         name="message",
         file="messages.jsonl",
         table=tables.messages,
-        query=f"SELECT * FROM messages WHERE thread_id IN {MINE} ORDER BY thread_id, position",
+        query=f"SELECT * FROM messages WHERE thread_id IN {MINE} AND {IS_MESSAGE} ORDER BY thread_id, position",
         page=20,
     ),
     RowKind(
         name="run",
         file="runs.jsonl",
         table=tables.runs,
-        query=f"SELECT * FROM runs WHERE thread_id IN {MINE} ORDER BY thread_id, position, id",
+        query=f"SELECT * FROM runs WHERE thread_id IN {MINE} AND {IS_RUN} ORDER BY thread_id, position, id",
         left_out={
             "fairness_key": "of one server's queue",
             "lost": "of one server's executors",
@@ -158,26 +161,27 @@ KINDS: tuple[RowKind, ...] = (
         table=tables.message_parts,
         query="SELECT part.* FROM runs JOIN message_parts AS part"
         " ON part.run_id = runs.id AND part.thread_id = runs.thread_id"
-        f" WHERE runs.thread_id IN {MINE} ORDER BY part.run_id, part.seq",
+        f" WHERE runs.thread_id IN {MINE} AND {IS_RUN} ORDER BY part.run_id, part.seq",
     ),
     RowKind(
         name="receipt",
         file="receipts.jsonl",
         table=tables.receipts,
-        query=f"SELECT * FROM receipts WHERE thread_id IN {MINE} ORDER BY run_id, seq",
+        query=f"SELECT * FROM receipts WHERE thread_id IN {MINE} AND run_id IN {MY_RUNS} ORDER BY run_id, seq",
     ),
     RowKind(
         name="approval",
         file="approvals.jsonl",
         table=tables.approvals,
-        query=f"SELECT * FROM approvals WHERE thread_id IN {MINE} ORDER BY run_id, tool_call_id",
+        query=f"SELECT * FROM approvals WHERE thread_id IN {MINE} AND run_id IN {MY_RUNS}"
+        " ORDER BY run_id, tool_call_id",
         page=10,
     ),
     RowKind(
         name="charge",
         file="charges.jsonl",
         table=tables.usage_ledger,
-        query=f"SELECT * FROM usage_ledger WHERE run_id IN (SELECT id FROM runs WHERE thread_id IN {MINE})"
+        query=f"SELECT * FROM usage_ledger WHERE run_id IN {MY_RUNS}"
         " AND (scope IN ('thread', 'run') OR (scope = 'user' AND key = uuid_send($1))) ORDER BY run_id, scope, measure",
         left_out={"key": "follows from the scope"},
         imported=False,
@@ -194,7 +198,7 @@ KINDS: tuple[RowKind, ...] = (
         name="blob",
         file="blobs.jsonl",
         table=tables.blobs,
-        query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} ORDER BY id",
+        query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB} ORDER BY id",
     ),
     RowKind(
         name="member",
@@ -237,6 +241,7 @@ KINDS: tuple[RowKind, ...] = (
         table=tables.messages,
         query="SELECT messages.* FROM messages JOIN threads ON threads.id = messages.thread_id"
         " WHERE author_id = $1 AND threads.owner_id IS DISTINCT FROM $1 AND threads.deleted_at IS NULL"
+        f" AND {IS_MESSAGE}"
         " ORDER BY messages.id",
         imported=False,
         page=20,
@@ -289,7 +294,10 @@ KINDS: tuple[RowKind, ...] = (
     ),
 )
 """The kinds, in the order of an import."""
-OBJECTS = f"SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} GROUP BY 1 ORDER BY 1"
+OBJECTS = f"""
+    SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB}
+    GROUP BY 1 ORDER BY 1
+"""
 
 ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
 HexText = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]

@@ -64,8 +64,11 @@ ACTIVITY = """
 
 BACKLOG = f"""
     SELECT pg_database_size(current_database()) AS database_bytes, count(*) AS backlog,
-           coalesce(extract(epoch FROM clock_timestamp() - min(deleted_at)), 0)::float AS oldest_backlog_seconds
-    FROM (SELECT deleted_at FROM threads WHERE {UNPURGED} ORDER BY deleted_at LIMIT {MAX_BACKLOG}) AS unpurged
+           coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)::float AS oldest_backlog_seconds
+    FROM (
+        (SELECT deleted_at AS since FROM threads WHERE {UNPURGED} ORDER BY deleted_at LIMIT {MAX_BACKLOG})
+        UNION ALL (SELECT reset_at FROM thread_resets ORDER BY reset_at LIMIT {MAX_BACKLOG})
+    ) AS unpurged
 """
 
 TABLES = """

@@ -16,6 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
 from khala.signals import metrics
+from khala.store.operations import reset_purge
+from khala.store.operations.reset_purge import affected
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -49,6 +51,7 @@ CONTENTS = {
     "message_parts": "thread_id",
     "messages": "thread_id",
     "receipts": "thread_id",
+    "runs": "thread_id",
     "blobs": "thread_id",
     # The workspaces of guests, which belong to a thread.
     "files": "owner_id",
@@ -70,6 +73,17 @@ DELETE_CONTENTS = """
 """
 """Reads no more rows than it deletes. In a partitioned table, rows of other partitions have the same `ctid`: the last
 condition spares those of other threads."""
+DELETE_RUNS = """
+    WITH chosen AS MATERIALIZED (
+        SELECT entry.id FROM unnest($1::uuid[]) AS deleted (thread_id) CROSS JOIN LATERAL (
+            SELECT id FROM runs WHERE runs.thread_id = deleted.thread_id LIMIT $2
+        ) AS entry LIMIT $2
+    ), due AS MATERIALIZED (
+        SELECT id FROM runs WHERE id IN (SELECT id FROM chosen) ORDER BY id FOR UPDATE
+    )
+    DELETE FROM runs WHERE id IN (SELECT id FROM due)
+"""
+"""Runs are locked in the order of their ids."""
 COUNT_CONTENTS = """
     SELECT coalesce(sum(contents.entries), 0)::bigint FROM threads CROSS JOIN LATERAL (
         SELECT count(*) AS entries FROM {table} WHERE {column} = threads.id
@@ -135,6 +149,8 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
         for table, column in CONTENTS.items():
             query = COUNT_CONTENTS.format(table=table, column=column, unpurged=UNPURGED)
             due[table] += await driver.fetchval(query)
+        for table, query in reset_purge.COUNTS.items():
+            due[table] += await driver.fetchval(query)
         due["threads"] = await driver.fetchval(f"SELECT count(*) FROM threads WHERE {OUTDATED}")
         for table, condition in SWEEPS.items():
             due[table] += await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
@@ -163,6 +179,7 @@ def _steps(policy: RetentionPolicy) -> Iterator[Step]:
     if policy.idle:
         yield partial(_close_idle, policy)
     yield _close_expired
+    yield _purge_reset
     yield partial(_purge_threads, UNPURGED)
     yield partial(_purge_threads, OUTDATED)
     for table in SWEEPS:
@@ -195,6 +212,10 @@ async def _close(connection: AsyncConnection, kind: str, found: Sequence[Record]
     return {kind: len(found)}
 
 
+async def _purge_reset(connection: AsyncConnection) -> Mapping[str, int]:
+    return await reset_purge.purge_next(await driver_of(connection), MAX_BATCH_ROWS)
+
+
 async def _purge_threads(which: str, connection: AsyncConnection) -> Mapping[str, int]:
     """Delete contents of some deleted threads. Once they have none, mark them, or delete the rows of outdated ones.
 
@@ -208,11 +229,11 @@ async def _purge_threads(which: str, connection: AsyncConnection) -> Mapping[str
     deleted: dict[str, int] = {}
     for table, column in CONTENTS.items():
         room = MAX_BATCH_ROWS - sum(deleted.values())
-        status = await driver.execute(DELETE_CONTENTS.format(table=table, column=column), thread_ids, room)
-        deleted[table] = _affected(status)
+        query = DELETE_RUNS if table == "runs" else DELETE_CONTENTS.format(table=table, column=column)
+        deleted[table] = affected(await driver.execute(query, thread_ids, room))
     if sum(deleted.values()) < MAX_BATCH_ROWS:
         status = await driver.execute(MARK_PURGED if which == UNPURGED else DELETE_THREADS, thread_ids)
-        deleted["threads"] = _affected(status) if which == OUTDATED else 0
+        deleted["threads"] = affected(status) if which == OUTDATED else 0
     return deleted
 
 
@@ -224,13 +245,8 @@ async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
     else:
         chosen = f"SELECT ctid FROM {table} WHERE {SWEEPS[table]} LIMIT $1 FOR UPDATE SKIP LOCKED"
         status = await driver.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
-        count = _affected(status)
+        count = affected(status)
     return {table: count} if count else {}
-
-
-def _affected(status: str) -> int:
-    """The number of rows that a statement has changed, from its command tag."""
-    return int(status.rpartition(" ")[2])
 
 
 class RetentionLoop:

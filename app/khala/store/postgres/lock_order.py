@@ -20,6 +20,7 @@ LOCK_ORDER = (
     "gate",  # advisory, of an owner: `owners.close_gate`
     "keeping",  # advisory, of a thread: `blobs.add`
     "threads",
+    "thread_resets",
     "runs",
     "messages",  # an `INSERT` only
     "objects",
@@ -32,16 +33,17 @@ LOCK_ORDER = (
 """Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
 
 GUARDS = {
-    "messages": ("threads",),
-    "message_parts": ("threads",),
-    "receipts": ("threads",),
-    "approvals": ("threads",),
+    # The purge of a reset thread holds only the row of `thread_resets`: no other transaction changes marked rows.
+    "messages": ("threads", "thread_resets"),
+    "message_parts": ("threads", "thread_resets"),
+    "receipts": ("threads", "thread_resets"),
+    "approvals": ("threads", "thread_resets"),
     "memberships": ("threads", "users"),
     "invitations": ("threads", "users"),
     "share_links": ("threads",),
-    "detail_tokens": ("threads",),
+    "detail_tokens": ("threads", "thread_resets"),
     "ephemeral_threads": ("threads",),
-    "blobs": ("threads",),
+    "blobs": ("threads", "thread_resets"),
     "listings": ("users",),
     "files": ("owner", "threads", "users"),
     "todos": ("owner", "threads", "users"),

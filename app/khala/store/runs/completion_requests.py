@@ -18,6 +18,7 @@ from khala.domain.idempotency import RETRY_WINDOW, RequestIdentity
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import completion_requests
+from khala.store.threads.reset_marks import IS_RUN
 
 MAX_ATTEMPTS = 2**15 - 1
 """The cap of the count of attempts: the largest number that the column takes."""
@@ -40,7 +41,7 @@ SAME_REQUEST = f"""
     WHERE user_id = $1 AND fingerprint = $2 AND key_hash IS NULL
       AND created_at > clock_timestamp() - interval '{RETRY_WINDOW.total_seconds():.0f} s'
       AND (attempts < $3 OR ($3 = 0 AND first_attempt > 0 AND created_at > clock_timestamp() - $4::interval))
-      AND EXISTS (SELECT FROM runs WHERE runs.id = known.run_id)
+      AND EXISTS (SELECT FROM runs WHERE runs.id = known.run_id AND {IS_RUN})
     ORDER BY created_at DESC LIMIT 1
 """
 """The newest run of an equal request that no retry with this number has joined. So two equal requests that are both
@@ -55,7 +56,7 @@ DELETE = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
 
 EXISTS = "SELECT true FROM completion_requests WHERE run_id = $1"
 
-RUN = "SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1"
+RUN = f"SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE id = $1 AND {IS_RUN}"
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,14 +11,16 @@ from khala.domain.fold import ToolBlock, fold
 from khala.domain.parts import read
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access
+from khala.store.threads.reset_marks import IS_RUN
 
 INSERT = """
     INSERT INTO detail_tokens (token_hash, thread_id, run_id, tool_call_id, expires_at)
     SELECT key.token_hash, $1, $2, key.tool_call_id, $5
     FROM unnest($3::bytea[], $4::text[]) AS key (token_hash, tool_call_id)
 """
-FIND = """
-    SELECT thread_id, run_id, tool_call_id FROM detail_tokens WHERE token_hash = $1 AND expires_at > clock_timestamp()
+FIND = f"""
+    SELECT detail_tokens.thread_id, run_id, tool_call_id FROM detail_tokens JOIN runs ON runs.id = run_id
+    WHERE token_hash = $1 AND expires_at > clock_timestamp() AND {IS_RUN}
 """
 PARTS = """
     SELECT kind, data FROM message_parts

@@ -56,3 +56,16 @@ async def lock_active_runs(driver: Driver, thread_ids: Sequence[UUID]) -> list[A
     """
     # Locked in the order of ids, as heartbeats do.
     return [ActiveRunRow(*row) for row in await driver.fetch(query, thread_ids)]
+
+
+async def revoke(driver: Driver, active: Sequence[ActiveRunRow]) -> None:
+    """End runs that are deleted in this transaction: executors lose their leases, and none claims the runs again.
+
+    The rows are purged later. The caller holds their locks.
+    """
+    query = """
+        UPDATE runs SET status = 'canceled', epoch = epoch + 1, finished_at = clock_timestamp(),
+               lease_owner = NULL, lease_expires_at = NULL
+        WHERE id = ANY($1::uuid[])
+    """
+    await driver.execute(query, [run.id for run in active])

@@ -30,6 +30,7 @@ from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.runs.receipts import ReceiptEntry
 from khala.store.schema.tables import runs
 from khala.store.threads import thread_lists, threads
+from khala.store.threads.reset_marks import IS_RUN
 from khala.store.tools import approvals
 
 
@@ -203,7 +204,7 @@ async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
 
 async def read_status(driver: Driver, lease: Lease) -> str | None:
     """The run's status, whether or not the lease is still valid; None if the run was deleted."""
-    query = "SELECT status FROM runs WHERE id = $1 AND thread_id = $2"
+    query = f"SELECT status FROM runs WHERE id = $1 AND thread_id = $2 AND {IS_RUN}"
     status: str | None = await driver.fetchval(query, lease.run_id, lease.thread_id)
     return status
 

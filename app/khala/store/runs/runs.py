@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, func, select, update
+from sqlalchemy import ColumnElement, Row, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Action, Caller
@@ -34,6 +34,7 @@ from khala.store.runs.leases import Lease
 from khala.store.schema.tables import runs
 from khala.store.sharing import access
 from khala.store.threads import threads
+from khala.store.threads.reset_marks import IS_RUN
 
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
@@ -47,7 +48,7 @@ async def read_authorized(driver: Driver, run_id: UUID, caller: Caller) -> Run:
 
     Raises `RunNotFound`, and the errors of `access.authorize`.
     """
-    row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
+    row = await driver.fetchrow(f"SELECT * FROM runs WHERE id = $1 AND {IS_RUN}", run_id)
     if row is None:
         raise RunNotFound("There is no such run.")
     await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
@@ -73,7 +74,7 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
 
 async def _lock_run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
     held = runs.c.lease_expires_at > func.clock_timestamp()
-    query = select(runs, held.label("held")).where(_is_run(thread_id, run_id)).with_for_update()
+    query = select(runs, held.label("held")).where(_is_run(thread_id, run_id), text(IS_RUN)).with_for_update()
     row = (await connection.execute(query)).first()
     if row is None:
         raise RunNotFound("There is no such run.")

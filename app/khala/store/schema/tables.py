@@ -15,7 +15,15 @@ from khala.store.schema.run_tables import (
     usage_ledger,
 )
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
-from khala.store.schema.thread_tables import ephemeral_threads, listings, messages, presences, processes, threads
+from khala.store.schema.thread_tables import (
+    ephemeral_threads,
+    listings,
+    messages,
+    presences,
+    processes,
+    thread_resets,
+    threads,
+)
 from khala.store.schema.workspace_tables import blobs, files, objects, todos, user_tools
 
 __all__ = [
@@ -46,6 +54,7 @@ __all__ = [
     "runs",
     "sessions",
     "share_links",
+    "thread_resets",
     "threads",
     "todos",
     "usage_ledger",

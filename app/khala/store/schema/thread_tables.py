@@ -100,6 +100,19 @@ ephemeral_threads = Table(
     Index("ephemeral_threads_expires_at_idx", "expires_at"),
 )
 
+# What resets have deleted and the purge has not: rows that no reader sees (`reset_marks`). No foreign key to `threads`:
+# its creation would wait for all transactions that write to that table.
+thread_resets = Table(
+    "thread_resets",
+    metadata,
+    Column("thread_id", Uuid, primary_key=True),
+    # The position of the first message after the reset.
+    Column("first_position", Integer, nullable=False),
+    # The thread's revision that the reset created.
+    Column("revision", BigInteger, nullable=False),
+    required_time_column("reset_at"),
+)
+
 # The entries of users' thread lists. No foreign key to `threads`: an entry that is gone stays for a while, so that
 # clients learn of it.
 listings = Table(

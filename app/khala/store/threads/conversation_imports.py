@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import func, insert, select
+from sqlalchemy import insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,13 +18,14 @@ from khala.domain.fold import Block, Content, FileBlock, ToolBlock
 from khala.store.blobs import blobs
 from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
-from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.runs import completion_requests
 from khala.store.schema.tables import messages
 from khala.store.schema.tables import threads as threads_table
 from khala.store.sharing import access
 from khala.store.threads import sends, threads
+from khala.store.threads.reset_marks import last_position
 from khala.store.threads.sends import SendLimits, SendRequest
 
 WAITING = """
@@ -195,8 +196,8 @@ async def _append(
 
 
 async def _last_position(connection: AsyncConnection, thread_id: UUID) -> int:
-    query = select(func.coalesce(func.max(messages.c.position), 0)).where(messages.c.thread_id == thread_id)
-    position: int = (await connection.execute(query)).scalar_one()
+    driver = await driver_of(connection)
+    position: int = await driver.fetchval(f"SELECT {last_position('$1')}", thread_id)
     return position
 
 

@@ -5,10 +5,11 @@ from uuid import UUID
 from khala.domain.chat import Message
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
+from khala.store.threads.reset_marks import IS_MESSAGE
 
-PATH = """
+PATH = f"""
     WITH RECURSIVE path AS (
-        SELECT id, parent_id, 1 AS depth FROM messages WHERE id = $1 AND thread_id = $4
+        SELECT id, parent_id, 1 AS depth FROM messages WHERE id = $1 AND thread_id = $4 AND {IS_MESSAGE}
         UNION ALL
         SELECT messages.id, messages.parent_id, path.depth + 1
         FROM messages JOIN path ON messages.id = path.parent_id

@@ -35,35 +35,40 @@ from khala.store.postgres.notifications import (
     THREADS_CHANNEL,
 )
 from khala.store.postgres.retries import retried
-from khala.store.postgres.rows import content
+from khala.store.postgres.rows import Record, content
 from khala.store.runs import completion_requests, runs
 from khala.store.threads import thread_lists, threads
+from khala.store.threads.reset_marks import IS_MESSAGE, last_position
 
 ANSWER_TAKEN = "This answerId is taken."
 QUEUE_FULL_RETRY_SECONDS = 5
 """The `retry_after` of a send when the queue is full."""
 
-SENT_BEFORE = """
-    SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id
+SENT_BEFORE = f"""
+    SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id, {IS_MESSAGE} AS present
     FROM messages LEFT JOIN runs
       ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
+     AND runs.position >= messages.position
     WHERE messages.id = $1 AND messages.thread_id = $2 ORDER BY runs.position LIMIT 1
 """
-"""The message's first answer. With `=`, the planner could choose the index of all runs of the thread."""
+"""The message's first answer, and whether the message is present: a reset may have deleted it, and left its row to the
+purge. Runs at lower positions answered a message that had the same id before a reset. With `=`, the planner could
+choose the index of all runs of the thread."""
 
-ANSWERED_BEFORE = """
-    SELECT messages.parent_id, runs.id AS run_id, runs.revision
+ANSWERED_BEFORE = f"""
+    SELECT messages.parent_id, runs.id AS run_id, runs.revision, {IS_MESSAGE} AS present
     FROM messages LEFT JOIN runs ON runs.message_id = messages.id AND runs.thread_id = messages.thread_id
+     AND runs.position >= messages.position - 1
     WHERE messages.id = $1 AND messages.thread_id = $2
 """
 
-LOAD = """
+LOAD = f"""
     SELECT (SELECT count(*) FROM runs
             WHERE fairness_key = $2 AND status IN ('queued', 'running', 'blocked')) AS own,
            (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $3) AS queued) AS waiting,
            (SELECT count(*) FROM runs
             WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread,
-           (SELECT coalesce(max(position), 0) FROM messages WHERE thread_id = $1) AS last
+           {last_position("$1")} AS last
 """
 """The active runs of this owner, the queued runs of all owners (at most $3), the active runs of the thread, and the
 position of the thread's last message. Each count has an index, so it reads no other active runs.
@@ -198,7 +203,8 @@ def _reservation_requests(
 # Both queries read this thread only: the primary key refuses an id of another thread when it is stored.
 async def _sent_before(driver: Driver, question: SendRequest) -> SendResult | None:
     row = await driver.fetchrow(SENT_BEFORE, question.message_id, question.thread_id)
-    if row is None:
+    if row is None or not row["present"]:
+        await _free_id(driver, question.message_id, row)
         return None
     if row["run_id"] is None:
         raise Conflict("This messageId is taken.")
@@ -211,15 +217,22 @@ async def _sent_before(driver: Driver, question: SendRequest) -> SendResult | No
 
 async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUID) -> SendResult | None:
     row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
-    if row is None:
+    if row is None or not row["present"]:
+        await _free_id(driver, answer_id, row)
         return None
     if row["parent_id"] != question.message_id or row["run_id"] is None:
         raise Conflict(ANSWER_TAKEN)
     return _sent(question, answer_id, row["run_id"], row["revision"])
 
 
+async def _free_id(driver: Driver, message_id: UUID, deleted: Record | None) -> None:
+    """Delete the row of a message that a reset has deleted, so that another message can have its id."""
+    if deleted is not None:
+        await driver.execute("DELETE FROM messages WHERE id = $1", message_id)
+
+
 async def _check_user_message(driver: Driver, question: SendRequest) -> None:
-    query = "SELECT role FROM messages WHERE id = $1 AND thread_id = $2"
+    query = f"SELECT role FROM messages WHERE id = $1 AND thread_id = $2 AND {IS_MESSAGE}"
     if await driver.fetchval(query, question.message_id, question.thread_id) != "user":
         raise InvalidInput("This is not a user's message of this thread.", path="messageId")
 
@@ -340,7 +353,7 @@ async def _parent_id(driver: Driver, thread: Row[tuple[object, ...]], question: 
     if question.parent_id is msgspec.UNSET:
         leaf: UUID | None = thread.active_leaf
         return leaf
-    query = "SELECT true FROM messages WHERE id = $1 AND thread_id = $2"
+    query = f"SELECT true FROM messages WHERE id = $1 AND thread_id = $2 AND {IS_MESSAGE}"
     if await driver.fetchval(query, question.parent_id, thread.id) is None:
         raise InvalidInput("The parent is not a message of this thread.", path="parentId")
     return question.parent_id

@@ -17,6 +17,7 @@ from khala.domain.fold import fold
 from khala.domain.parts import Part
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
+from khala.store.threads.reset_marks import IS_MESSAGE, first_position
 
 MAX_DELTA_PARTS = 2000
 """Parts in one delta; a reader that is further behind restarts from a snapshot."""
@@ -63,12 +64,14 @@ PAGE = f"""
     WITH RECURSIVE newest AS (
         (
             SELECT messages.*, 1 AS place, coalesce(octet_length(content::text), 0)::bigint AS bytes FROM messages
-            WHERE thread_id = $1 AND position < coalesce($2::int, {MAX_POSITION}) ORDER BY position DESC LIMIT 1
+            WHERE thread_id = $1 AND position < coalesce($2::int, {MAX_POSITION})
+              AND position >= {first_position("$1")} ORDER BY position DESC LIMIT 1
         )
         UNION ALL
         SELECT older.*, newest.place + 1, newest.bytes + coalesce(octet_length(older.content::text), 0)
         FROM newest CROSS JOIN LATERAL (
-            SELECT * FROM messages WHERE thread_id = $1 AND position < newest.position ORDER BY position DESC LIMIT 1
+            SELECT * FROM messages WHERE thread_id = $1 AND position < newest.position
+              AND position >= {first_position("$1")} ORDER BY position DESC LIMIT 1
         ) AS older
         WHERE newest.place < $3 AND (newest.place = 1 OR newest.bytes <= $4)
     )
@@ -200,7 +203,7 @@ async def read_snapshot(driver: Driver, thread_id: UUID, *, limit: int, reset: b
 
 async def read_older(driver: Driver, thread_id: UUID, *, before: UUID, limit: int) -> tuple[tuple[Message, ...], bool]:
     """The `limit` messages before this one, in order, and whether there are more."""
-    query = "SELECT position FROM messages WHERE id = $1 AND thread_id = $2"
+    query = f"SELECT position FROM messages WHERE id = $1 AND thread_id = $2 AND {IS_MESSAGE}"
     position = await driver.fetchval(query, before, thread_id)
     if position is None:
         raise InvalidInput("This is not a message of the thread.", path="before")

@@ -42,22 +42,18 @@ from khala.store.postgres.notifications import (
 from khala.store.postgres.retries import retried
 from khala.store.runs import leases, requesters
 from khala.store.schema.tables import (
-    blobs,
-    detail_tokens,
     ephemeral_threads,
     files,
     memberships,
     memories,
-    message_parts,
     messages,
-    receipts,
-    runs,
     share_links,
     threads,
     todos,
 )
 from khala.store.sharing import access, invitations
-from khala.store.threads import thread_lists
+from khala.store.threads import reset_marks, thread_lists
+from khala.store.threads.reset_marks import IS_MESSAGE
 
 LAST_POSITION = datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1)
 """Behind every thread in the order of thread lists."""
@@ -138,7 +134,9 @@ async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller
         raise Conflict("A thread with this id was deleted. Create one with another id.") from error
 
 
-async def _write_welcome(connection: AsyncConnection, thread_id: UUID, welcome: str, **changes: Any) -> None:
+async def _write_welcome(
+    connection: AsyncConnection, thread_id: UUID, welcome: str, *, position: int = 1, **changes: Any
+) -> None:
     revision = threads.c.revision + 1
     row = await bump(connection, thread_id, meta_revision=revision, **changes)
     if not welcome:
@@ -148,7 +146,7 @@ async def _write_welcome(connection: AsyncConnection, thread_id: UUID, welcome: 
         insert(messages).values(
             id=message_id,
             thread_id=thread_id,
-            position=1,
+            position=position,
             role="assistant",
             status="final",
             content=(TextBlock(text=welcome),),
@@ -240,7 +238,8 @@ async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
 
 
 async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
-    query = select(messages.c.id).where(messages.c.id == message_id, messages.c.thread_id == thread_id)
+    this = (messages.c.id == message_id, messages.c.thread_id == thread_id)
+    query = select(messages.c.id).where(*this, text(IS_MESSAGE))
     if (await connection.execute(query)).first() is None:
         raise InvalidInput("This is not a message of this thread.", path="activeLeaf")
 
@@ -263,12 +262,14 @@ async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
 async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Close these threads for all users, permanently. The caller holds their locks."""
     driver = await driver_of(connection)
-    await ledger.settle_deleted(driver, await leases.lock_active_runs(driver, thread_ids))
+    active = await leases.lock_active_runs(driver, thread_ids)
+    await leases.revoke(driver, active)
+    await ledger.settle_deleted(driver, active)
     await thread_lists.lock_users_of(driver, thread_ids)
     await thread_lists.mark_changed(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
     in_threads = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
-    for table in (runs, memberships, share_links, ephemeral_threads):
+    for table in (memberships, share_links, ephemeral_threads):
         await connection.execute(delete(table).where(table.c.thread_id == in_threads))
     closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
     await connection.execute(
@@ -280,19 +281,21 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
 
 @retried
 async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) -> Thread:
-    """Delete the thread's contents and write the welcome message again. Observers restart from a snapshot."""
+    """Mark the thread's contents as deleted, and write the welcome message again. Observers restart from a snapshot.
+
+    The marked rows are purged later: the cost of a reset does not depend on the size of the thread.
+    """
     async with db.transaction() as connection:
-        await lock_authorized(connection, thread_id, caller, Action.RESET_THREAD)
+        row = await lock_authorized(connection, thread_id, caller, Action.RESET_THREAD)
         driver = await driver_of(connection)
+        revision = row.revision + 1
+        position = await reset_marks.mark(driver, thread_id, revision)
         active = await leases.lock_active_runs(driver, [thread_id])
-        for table in (message_parts, messages):
-            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
-        await _write_welcome(connection, thread_id, welcome, reset_revision=threads.c.revision + 1, active_leaf=None)
-        # Before the receipts are deleted, from which the budgets are settled.
+        await leases.revoke(driver, active)
+        changes = {"reset_revision": revision, "active_leaf": None}
+        await _write_welcome(connection, thread_id, welcome, position=position, **changes)
         await ledger.settle_deleted(driver, active)
-        # Blobs are deleted after runs: a transaction that adds a blob of a run holds the run's row until it commits.
-        for table in (receipts, detail_tokens, runs, blobs):
-            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
+        # The workspace of a guest, which has a maximum size.
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
         await connection.execute(delete(memories).where(memories.c.thread_id == thread_id))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Action, Caller, as_requester
@@ -33,6 +33,7 @@ from khala.store.runs.leases import Lease
 from khala.store.schema.tables import approvals, runs
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads
+from khala.store.threads.reset_marks import IS_RUN
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "expired"]
 
@@ -184,7 +185,7 @@ async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> boo
 
 async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
     """Whether the caller may change the arguments of this run's calls."""
-    row = await driver.fetchrow("SELECT * FROM runs WHERE id = $1", run_id)
+    row = await driver.fetchrow(f"SELECT * FROM runs WHERE id = $1 AND {IS_RUN}", run_id)
     return row is not None and await _is_requester(driver, row, caller)
 
 
@@ -234,14 +235,14 @@ async def expire(db: Database) -> int:
 
 
 async def _thread(driver: Driver, run_id: UUID) -> UUID:
-    thread_id: UUID | None = await driver.fetchval("SELECT thread_id FROM runs WHERE id = $1", run_id)
+    thread_id: UUID | None = await driver.fetchval(f"SELECT thread_id FROM runs WHERE id = $1 AND {IS_RUN}", run_id)
     if thread_id is None:
         raise RunNotFound("There is no such run.")
     return thread_id
 
 
 async def _run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
-    query = select(runs).where(runs.c.id == run_id, runs.c.thread_id == thread_id)
+    query = select(runs).where(runs.c.id == run_id, runs.c.thread_id == thread_id, text(IS_RUN))
     row = (await connection.execute(query.with_for_update())).first()
     if row is None:
         raise RunNotFound("There is no such run.")
