@@ -121,6 +121,8 @@ class System(Figures, frozen=True, kw_only=True):
     storage: Storage
     live_executor: float | None = None
     """Cores that the executor used while all runs were active, without their starts and ends."""
+    live_cpu: float | None = None
+    """CPU milliseconds of the server per 1,000 deltas since the last run was sent, without the sends before."""
 
     @property
     def driver_bound(self) -> bool:

@@ -17,7 +17,7 @@ from tests.bench.driver_requests import EXTRA_SECONDS
 from tests.bench.figures import Figures, Latency
 from tests.bench.jetstream_client import Collect, Done, Observe, Open, Publish, Received, Texts, differences
 from tests.bench.processes import worker
-from tests.bench.resource_usage import measured_usage
+from tests.bench.resource_usage import CpuSince, measured_usage
 from tests.bench.workload import Options, Workload
 from tests.support.ports import free_port
 
@@ -26,11 +26,14 @@ MISSING = "nats-server is not installed, so nothing is compared with NATS JetStr
 
 
 class Jetstream(Figures, frozen=True, kw_only=True):
-    """One workload through NATS JetStream; CPU milliseconds per 1,000 deltas, of the server and of the publisher."""
+    """One workload through NATS JetStream.
+
+    `live_cpu` is CPU milliseconds of server and publisher per 1,000 deltas since the last run began, as Khala's is.
+    """
 
     workload: str
     deltas: int
-    cpu: float | None
+    live_cpu: float | None
     server_seconds: float
     publisher_seconds: float
     token: Latency
@@ -54,14 +57,17 @@ async def jetstream(workload: Workload, options: Options, program: str) -> Jetst
         await observers.ask(Observe(url=url, topics=topics * workload.observers), Done)
         publish = Publish(topics=topics, tokens=options.tokens, rate=options.rate, ramp=options.ramp(workload.runs))
         pids = {"server": [pid], "publisher": [publisher.pid], "driver": [observers.pid]}
-        async with measured_usage(pids) as usage:
-            texts = await publisher.ask(publish, Texts, within=options.seconds + EXTRA_SECONDS)
+        async with measured_usage(pids) as usage, asyncio.TaskGroup() as group:
+            published = group.create_task(publisher.ask(publish, Texts, within=options.seconds + EXTRA_SECONDS))
+            await asyncio.sleep(publish.ramp)
+            since = CpuSince({"server": [pid], "publisher": [publisher.pid]})
+            texts = await published
             received = await observers.ask(Collect(seconds=EXTRA_SECONDS), Received, within=2 * EXTRA_SECONDS)
-    spent = usage.cpu["server"] + usage.cpu["publisher"]
+            spent = since.seconds()
     return Jetstream(
         workload=workload.name,
-        deltas=received.deltas,
-        cpu=per_thousand(spent * 1000, received.deltas),
+        deltas=len(received.arrivals),
+        live_cpu=per_thousand(spent * 1000, sum(at > since.began for at in received.arrivals)),
         server_seconds=usage.cpu["server"],
         publisher_seconds=usage.cpu["publisher"],
         token=Latency.of(received.ages),

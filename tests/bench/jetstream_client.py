@@ -66,10 +66,13 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What the observers received: each one's topic and text, the number of messages, and the tokens' ages in µs."""
+    """What the observers received: each one's topic and text, the times of all messages, and the tokens' ages in µs.
+
+    Times are nanoseconds of the monotonic clock.
+    """
 
     texts: list[tuple[str, str]]
-    deltas: int
+    arrivals: list[int]
     ages: list[int]
 
 
@@ -174,8 +177,8 @@ class JetstreamClient:
             for at, data in observer.messages:
                 ages += [(at - stamp) // 1000 for stamp in stamps(data.decode(), 0)]
             texts.append((observer.topic, b"".join(data for _, data in observer.messages).decode().rstrip("\n")))
-        deltas = sum(len(observer.messages) for observer in self._observers)
-        return Received(texts=texts, deltas=deltas, ages=ages)
+        arrivals = [at for observer in self._observers for at, _ in observer.messages]
+        return Received(texts=texts, arrivals=arrivals, ages=ages)
 
 
 requests: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)

@@ -13,6 +13,7 @@ import msgspec
 from khala.domain import ids
 from khala.store.postgres.database import Driver
 from tests.bench import counters, fixtures, storage
+from tests.bench.counters import per_thousand
 from tests.bench.driver_requests import EXTRA_SECONDS, read, wait, watch
 from tests.bench.figures import System
 from tests.bench.fixtures import BenchEnvironment
@@ -20,7 +21,7 @@ from tests.bench.model_server import ReadTexts, SentTexts
 from tests.bench.observations import Expected, Observations
 from tests.bench.observers import Target
 from tests.bench.processes import Worker
-from tests.bench.resource_usage import measured_usage, system_figures
+from tests.bench.resource_usage import CpuSince, measured_usage, system_figures
 from tests.bench.storage import Storage
 from tests.bench.workload import WARM_UP, Options, Workload
 from tests.support.client import Thread
@@ -59,11 +60,16 @@ async def run(
             stored = group.create_task(steady(connection, *window))
             live = group.create_task(used_cores(khala.pids.get("executor", khala.pids["web"]), *window))
             conversations = await begin(threads, options)
+            since = CpuSince(khala.pids, await counters.postmaster(connection))
             await wait(drivers, options.seconds + EXTRA_SECONDS)
+            spent = since.seconds()
         observations = await read(drivers, "khala", await expected(conversations, environment.model, connection))
     tokens = options.tokens * workload.runs
     figures = system_figures(observations, usage, stored.result(), tokens=tokens, pause=options.pause)
-    return msgspec.structs.replace(figures, live_executor=live.result()), observations
+    arrivals = [at for schedule in observations.schedules.values() for at, _ in schedule]
+    deltas = sum(at > since.began for at in arrivals) * workload.observers
+    live_cpu = per_thousand(spent * 1000, deltas)
+    return msgspec.structs.replace(figures, live_executor=live.result(), live_cpu=live_cpu), observations
 
 
 async def new_threads(http: httpx.AsyncClient, count: int) -> list[Thread]:

@@ -56,6 +56,24 @@ async def measured_usage(
         usage.busy["others"] = max(0.0, total - sum(usage.cpu.values())) / usage.seconds
 
 
+class CpuSince:
+    """The CPU seconds of these processes, and of the connection's cluster, from now on."""
+
+    def __init__(self, pids: Mapping[str, Sequence[int]], postmaster: int | None = None) -> None:
+        self.began = time.monotonic_ns()
+        self._pids = pids
+        self._postmaster = postmaster
+        self._before = _total(pids, postmaster)
+
+    def seconds(self) -> float:
+        """The seconds until now."""
+        return _total(self._pids, self._postmaster) - self._before
+
+
+def _total(pids: Mapping[str, Sequence[int]], postmaster: int | None) -> float:
+    return sum(seconds for each in _cpu(pids, postmaster).values() for seconds in each)
+
+
 def _cpu(pids: Mapping[str, Sequence[int]], postmaster: int | None) -> dict[str, list[float]]:
     seconds = {name: [counters.cpu_seconds([pid]) for pid in each] for name, each in pids.items()}
     return seconds if postmaster is None else seconds | {"database": [counters.cluster_seconds(postmaster)]}

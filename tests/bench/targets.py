@@ -36,7 +36,8 @@ RUNS = (Workload(10, 1), *WITH_NAIVE)
 FAST_RATE = 60.0
 """Tokens a second, as current models send them."""
 JETSTREAM_LIMITS = {Workload(100, 1): 0.5, Workload(10, 50): 0.6, Workload(1, 200): 0.8}
-"""CPU per delta as a multiple of NATS JetStream's, with the process that makes and publishes its tokens."""
+"""CPU per delta as a multiple of NATS JetStream's, with the process that makes and publishes its tokens, since the last
+run was sent. A send has no counterpart there."""
 LIVE = Workload(200, 1)
 MAX_CORES_OF_1000_RUNS, MAX_LIVE_P99_MS = 1.0, 1000.0
 """One executor uses one core. 1,000 runs would leave none to the model server of a small machine, so the CPU of
@@ -123,7 +124,7 @@ async def fast_runs(options: Options, environment: BenchEnvironment) -> tuple[Re
 def fast_targets(rows: "Rows", others: Sequence[Jetstream]) -> Iterator[Target]:
     """The targets of runs of `FAST_RATE`."""
     for (workload, limit), other in zip(JETSTREAM_LIMITS.items(), others, strict=bool(others)):  # none without NATS
-        ratio = over(rows.of(workload, lambda row: row.khala.cpu.server), other.cpu)
+        ratio = over(rows.of(workload, lambda row: row.khala.live_cpu), other.live_cpu)
         yield _target(f"CPU per delta : NATS JetStream and publisher, {workload.name}", "×", limit, ratio)
     cores = rows.of(LIVE, lambda row: row.khala.live_executor)
     each = None if cores is None else cores / LIVE.runs * 1000
