@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import Embedder
-from khala.models.embeddings.port import Vector
 from tests.eval.retrievers import Ranking
 
 SATURATION, LENGTH_WEIGHT = 1.2, 0.75
