@@ -16,7 +16,7 @@ from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import open_embedder
 from khala.models.provider_registry import ProviderAccess
 from khala.store.accounts import accounts, claims
-from khala.store.memories import memories, vectors
+from khala.store.memories import memories, search
 from khala.store.operations import retention
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
@@ -346,8 +346,9 @@ async def test_vectors_are_stored_in_16_bits_and_searched_by_a_typed_vector(
     await embed_all(service)
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT pg_typeof(vector)::text FROM memory_vectors") == "halfvec"
-        plan = await driver.fetch(f"EXPLAIN (VERBOSE) {vectors.NEAREST}", space.id, "[1,0,0,0,0]", 1, 5)
-    assert "InitPlan" in "\n".join(row[0] for row in plan)
+        explain = f"EXPLAIN (VERBOSE) {search.HYBRID}"
+        rows_of_plan = await driver.fetch(explain, [space.id], [1], [1.0], 0.1, "[1,0,0,0,0]", 1)
+    assert "InitPlan" in "\n".join(row[0] for row in rows_of_plan if "inner_product(" in row[0])
 
 
 def test_equal_texts_have_equal_fingerprints() -> None:

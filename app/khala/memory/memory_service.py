@@ -66,11 +66,13 @@ class MemoryService:
         self._added.set()
         return newer
 
-    async def search(self, spaces: Sequence[MemorySpace], text: str, *, limit: int) -> list[Memory]:
-        """The memories of these spaces that fit the text, the best first."""
+    async def search(
+        self, spaces: Sequence[MemorySpace], text: str, *, limit: int, min_share: float = search.MIN_SHARE
+    ) -> list[Memory]:
+        """The memories of these spaces that fit the text, the best first: see `search.search`."""
         query = await self._query(text)
         async with self._db.driver() as driver:
-            return await search.search(driver, spaces, query, limit=limit)
+            return await search.search(driver, spaces, query, limit=limit, min_share=min_share)
 
     async def _query(self, text: str) -> MemoryQuery:
         vector = await self._embedder.query(text) if self._embedder is not None and self._has_tables else None

@@ -1,4 +1,4 @@
-"""Search among memories: by words, and by meaning where there is an embedding model."""
+"""Search among memories, in one statement: by words, and by meaning where there is an embedding model."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -10,36 +10,76 @@ from khala.domain.memories import LEXICAL_WEIGHT, Memory, MemorySpace, fuse
 from khala.domain.vectors import Vector
 from khala.store.memories import vectors
 from khala.store.memories.memories import IN_USE, IS_ERASED, memory
+from khala.store.memories.vectors import MIN_SIMILARITY
 from khala.store.postgres.database import Driver
+from khala.store.postgres.rows import Record
 
 MAX_CANDIDATES = 50
 """Memories of one order, by words or by meaning, that are fused."""
-MAX_MATCHES = 5_000
-"""Memories with a common word that are ranked. Others with that word are left out."""
+MAX_FREQUENCY = 100
+"""Memories with a word from which the word counts as frequent: it ranks memories, and finds none by itself."""
+MAX_MATCHES = 400
+"""Memories with one of the words that are ranked."""
 MIN_SHARE = 0.15
 """Of the worth of all words of a search, that a memory must have: less is a common word."""
 
 BY_WORDS = f"""
-    WITH matched AS MATERIALIZED (
-        SELECT id, ARRAY(SELECT unnest(terms) INTERSECT SELECT unnest($2::int[])) AS hits
-        FROM memories WHERE space_id = ANY ($1::uuid[]) AND terms && $2::int[] AND {IN_USE} LIMIT $5
-    ), frequency AS (
-        SELECT key, count(*)::float8 AS rows FROM matched CROSS JOIN unnest(hits) AS hit (key) GROUP BY key
-    ), asked AS (
-        SELECT key, weight * ln(1 + (SELECT count(*) + 1 FROM matched) / coalesce(rows, 0.5)) AS worth
-        FROM unnest($2::int[], $3::float8[]) AS asked (key, weight) LEFT JOIN frequency USING (key)
-    ), whole AS (
-        SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM asked
+    asked AS MATERIALIZED (
+        SELECT key, weight, (
+            SELECT count(*) FROM (
+                SELECT FROM memories WHERE terms @> ARRAY[word.key] AND {IN_USE} LIMIT {MAX_FREQUENCY}
+            ) AS having_it
+        ) AS frequency FROM unnest($2::int[], $3::float8[]) AS word (key, weight)
+    ), stored AS MATERIALIZED (
+        SELECT count(*) AS memories FROM (
+            SELECT FROM memories WHERE space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_FREQUENCY}) AS counted
+    ), finding AS MATERIALIZED (
+        SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
+        FROM asked WHERE frequency > 0
+    ), worths AS MATERIALIZED (
+        SELECT key, weight * ln(1 + (SELECT memories FROM stored) / (frequency + 0.5)) AS worth FROM asked
+    ), whole AS MATERIALIZED (
+        SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM worths
+    ), matched AS MATERIALIZED (
+        SELECT id, terms FROM memories
+        WHERE terms && (SELECT keys FROM finding) AND space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_MATCHES}
+    ), words AS (
+        SELECT id, sum(worth) / (SELECT worth FROM whole) AS share
+        FROM matched CROSS JOIN LATERAL unnest(terms) AS term (key) JOIN worths USING (key)
+        GROUP BY id HAVING sum(worth) >= $4::float8 * (SELECT worth FROM whole)
+        ORDER BY share DESC, id DESC LIMIT {MAX_CANDIDATES}
     )
-    SELECT id, sum(asked.worth) / (SELECT worth FROM whole) AS share
-    FROM matched CROSS JOIN unnest(hits) AS hit (key) JOIN asked USING (key)
-    GROUP BY id HAVING sum(asked.worth) >= $6::float8 * (SELECT worth FROM whole)
-    ORDER BY share DESC, id DESC LIMIT $4
 """
 """A word counts more, the fewer memories have it. Each space has its own keys of the same words."""
+BY_MEANING = f"""
+    vector AS MATERIALIZED (
+        SELECT $5::text::halfvec AS vector
+    ), near AS (
+        SELECT nearest.id, nearest.similarity FROM vector_spaces CROSS JOIN LATERAL (
+            SELECT memory_id AS id, inner_product(vector, (SELECT vector FROM vector)) AS similarity FROM memory_vectors
+            WHERE memory_vectors.space_id = vector_spaces.space_id AND generation = $6
+            ORDER BY similarity DESC LIMIT {MAX_CANDIDATES}
+        ) AS nearest
+        WHERE vector_spaces.space_id = ANY ($1::uuid[]) AND vector_spaces.generation = $6
+          AND similarity >= {MIN_SIMILARITY}
+        ORDER BY similarity DESC, id LIMIT {MAX_CANDIDATES}
+    )
+"""
+"""The vector of the search is a scalar subquery: a parameter that is cast for each row is also parsed for each row.
+
+A space without all vectors of the generation is searched by words only.
+"""
 ROWS = f"""
-    SELECT * FROM memories WHERE id = ANY ($1::uuid[]) AND space_id = ANY ($2::uuid[]) AND {IN_USE}
-      AND {IS_ERASED} IS NOT TRUE
+    FROM found JOIN memories USING (id)
+    WHERE space_id = ANY ($1::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE
+"""
+LEXICAL = f"""
+    WITH {BY_WORDS}, found AS (SELECT id, share, NULL::float8 AS similarity FROM words)
+    SELECT memories.*, share, similarity {ROWS}
+"""
+HYBRID = f"""
+    WITH {BY_WORDS}, {BY_MEANING}, found AS (SELECT id, share, similarity FROM words FULL JOIN near USING (id))
+    SELECT memories.*, share, similarity {ROWS}
 """
 USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
 
@@ -52,27 +92,40 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
 
 
-async def search(driver: Driver, spaces: Sequence[MemorySpace], asked: MemoryQuery, *, limit: int) -> list[Memory]:
-    """The memories of these spaces that fit the query, the best first, with their scores."""
+async def search(
+    driver: Driver,
+    spaces: Sequence[MemorySpace],
+    asked: MemoryQuery,
+    *,
+    limit: int,
+    min_share: float = MIN_SHARE,
+) -> list[Memory]:
+    """The memories of these spaces that fit the query, the best first, with their scores.
+
+    `min_share`: of the worth of the query's words, that a memory found by its words must have.
+    """
     space_ids = list(dict.fromkeys(space.id for space in spaces))
-    lexical = await _by_words(driver, space_ids, asked.text)
-    rankings: list[tuple[Sequence[UUID], float]] = [(lexical, 1.0)]
-    if asked.vector is not None:
-        similar = await vectors.nearest(driver, space_ids, asked.vector, asked.generation, limit=MAX_CANDIDATES)
-        rankings = [(similar, 1.0), (lexical, LEXICAL_WEIGHT)]
-    scores = fuse(rankings)
-    rows = {row["id"]: row for row in await driver.fetch(ROWS, list(scores), space_ids)}
-    return [memory(rows[found], score) for found, score in scores.items() if found in rows][:limit]
+    terms = search_terms.terms(asked.text)
+    keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
+    words = (space_ids, keys, list(terms.values()) * len(space_ids), min_share)
+    if asked.vector is None:
+        rows = await driver.fetch(LEXICAL, *words)
+    else:
+        rows = await driver.fetch(HYBRID, *words, vectors.as_text(asked.vector), asked.generation)
+    by_id = {row["id"]: row for row in rows}
+    scores = fuse(_rankings(rows, by_meaning=asked.vector is not None))
+    return [memory(by_id[found], score) for found, score in scores.items()][:limit]
 
 
-async def _by_words(driver: Driver, space_ids: Sequence[UUID], text: str) -> list[UUID]:
-    asked = search_terms.terms(text)
-    if not asked:
-        return []
-    keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, asked)]
-    weights = list(asked.values()) * len(space_ids)
-    found = await driver.fetch(BY_WORDS, space_ids, keys, weights, MAX_CANDIDATES, MAX_MATCHES, MIN_SHARE)
-    return [row["id"] for row in found]
+def _rankings(rows: Sequence[Record], *, by_meaning: bool) -> list[tuple[Sequence[UUID], float]]:
+    """The found memories in each order, with the weight of the order."""
+    lexical = _ranking(rows, "share")
+    return [(_ranking(rows, "similarity"), 1.0), (lexical, LEXICAL_WEIGHT)] if by_meaning else [(lexical, 1.0)]
+
+
+def _ranking(rows: Sequence[Record], measure: str) -> list[UUID]:
+    ranked = sorted((row for row in rows if row[measure] is not None), key=lambda row: (-row[measure], row["id"]))
+    return [row["id"] for row in ranked]
 
 
 async def mark_used(driver: Driver, memory_ids: Sequence[UUID]) -> None:

@@ -33,6 +33,12 @@ async def usable(
     return [*personal(user_id or thread_id, agent), of_thread]
 
 
+async def any_memory(driver: Driver, found: Sequence[MemorySpace]) -> bool:
+    """Whether these spaces have any memory at all."""
+    query = "SELECT EXISTS (SELECT FROM memories WHERE space_id = ANY ($1::uuid[]) AND superseded_by IS NULL)"
+    return bool(await driver.fetchval(query, [space.id for space in found]))
+
+
 def personal(owner_id: UUID, agent: str | None) -> Sequence[MemorySpace]:
     """The memories of a user, or of a guest under their thread's id; and those of one agent for them."""
     spaces = [MemorySpace(scope="user", owner_id=owner_id)]

@@ -61,14 +61,6 @@ LEASE = """
     UPDATE vector_generations SET worker_id = $2, leased_until = now() + $3 * interval '1 second'
     WHERE id = $1 AND (worker_id = $2 OR leased_until IS NULL OR leased_until < now()) RETURNING true
 """
-COMPLETE = "SELECT space_id FROM vector_spaces WHERE space_id = ANY ($1::uuid[]) AND generation = $2"
-NEAREST = """
-    WITH asked AS MATERIALIZED (SELECT $2::text::halfvec AS vector)
-    SELECT memory_id, (vector <#> (SELECT vector FROM asked)) * -1 AS similarity FROM memory_vectors
-    WHERE space_id = $1 AND generation = $3
-    ORDER BY vector <#> (SELECT vector FROM asked) LIMIT $4
-"""
-"""The vector of the search is a scalar subquery: a parameter that is cast in ORDER BY is parsed again for each row."""
 PENDING = """
     SELECT id, space_id, text, keywords FROM memories
     WHERE generation < $1 AND superseded_by IS NULL ORDER BY generation, id LIMIT $2
@@ -142,23 +134,6 @@ async def generation_of(db: Database, model: str, dimensions: int) -> int:
 async def lease(driver: Driver, generation: int, worker_id: UUID) -> bool:
     """Take or renew the lease of the generation. Returns False while another process has it."""
     return bool(await driver.fetchval(LEASE, generation, worker_id, LEASE_SECONDS))
-
-
-async def nearest(
-    driver: Driver, space_ids: Sequence[UUID], vector: Vector, generation: int, *, limit: int
-) -> list[UUID]:
-    """The memories of these spaces whose vectors are nearest, the nearest first, above `MIN_SIMILARITY`.
-
-    Spaces without all vectors of the generation are left out.
-    """
-    complete = [row["space_id"] for row in await driver.fetch(COMPLETE, list(space_ids), generation)]
-    found = [
-        (row["similarity"], row["memory_id"])
-        for space_id in complete
-        for row in await driver.fetch(NEAREST, space_id, as_text(vector), generation, limit)
-        if row["similarity"] >= MIN_SIMILARITY
-    ]
-    return [memory_id for _, memory_id in sorted(found, key=lambda pair: (-pair[0], pair[1]))[:limit]]
 
 
 async def pending(driver: Driver, generation: int, limit: int) -> list[PendingMemory]:
