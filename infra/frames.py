@@ -39,7 +39,7 @@ Struct = type[msgspec.Struct]
 STATE: dict[str, Struct] = {
     "BlobRef": parts.BlobRef, "Usage": parts.TokenUsage, "Finish": parts.Finish, "Thread": chat.Thread,
     "Message": chat.Message, "ThreadListEntry": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
-    "Snapshot": chat.Snapshot, "Delta": chat.Delta,
+    "Snapshot": chat.Snapshot, "Delta": chat.Delta, "RecalledMemory": parts.RecalledMemory,
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
     "TextBlock": fold.TextBlock, "NoticeBlock": fold.NoticeBlock, "ToolBlock": fold.ToolBlock,

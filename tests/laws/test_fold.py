@@ -25,9 +25,11 @@ from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    MemoryRecall,
     Notice,
     PartData,
     ReasoningDelta,
+    RecalledMemory,
     RunFailure,
     Step,
     TextDelta,
@@ -233,6 +235,7 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         ToolResult(tool_call_id="a", ok=False, summary="s", duration_ms=1, output=0),
         Step(step=1, max_steps=2, tool_count=3, usage=TokenUsage()),
         Compaction(summary="s"),
+        MemoryRecall(memories=(RecalledMemory(id=UUID(int=1), text="t", score=0.5),)),
     ]
     for part in examples:
         assert read(*_encoded(part)) == part

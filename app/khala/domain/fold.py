@@ -15,6 +15,7 @@ from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    MemoryRecall,
     Notice,
     PartData,
     ReasoningDelta,
@@ -119,7 +120,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case Compaction():
             block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
             blocks.append(block)
-        case TextDelta() | Step() | RunFailure() | Finish() | ReasoningDelta():
+        case TextDelta() | Step() | MemoryRecall() | RunFailure() | Finish() | ReasoningDelta():
             pass
         case _:
             assert_never(part)

@@ -116,6 +116,20 @@ class Compaction(PartStruct, frozen=True, kw_only=True):
     step: int = 0
 
 
+class RecalledMemory(PartStruct, frozen=True, kw_only=True):
+    """A memory that the model was told. `score` is from 0 to 1. Of a long text, it has the beginning."""
+
+    id: UUID
+    text: str
+    score: float
+
+
+class MemoryRecall(PartStruct, frozen=True, kw_only=True):
+    """The memories that fit the question, the best first. They are no part of the content."""
+
+    memories: tuple[RecalledMemory, ...]
+
+
 class RunFailure(PartStruct, frozen=True, kw_only=True):
     """The error of a failed run. A `finish` with reason `error` follows in the same commit."""
 
@@ -138,7 +152,17 @@ class Finish(PartStruct, frozen=True, kw_only=True):
 
 
 PartData: TypeAlias = (
-    TextDelta | ReasoningDelta | ToolCall | ToolStatus | ToolResult | Step | Notice | Compaction | RunFailure | Finish
+    TextDelta
+    | ReasoningDelta
+    | ToolCall
+    | ToolStatus
+    | ToolResult
+    | Step
+    | Notice
+    | Compaction
+    | MemoryRecall
+    | RunFailure
+    | Finish
 )
 
 KINDS: dict[str, type[PartData]] = {
@@ -150,6 +174,7 @@ KINDS: dict[str, type[PartData]] = {
     "step": Step,
     "notice": Notice,
     "compaction": Compaction,
+    "memory": MemoryRecall,
     "error": RunFailure,
     "finish": Finish,
 }

@@ -13,6 +13,7 @@ from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    MemoryRecall,
     Notice,
     PartData,
     ReasoningDelta,
@@ -55,13 +56,14 @@ class RunStep(msgspec.Struct, kw_only=True):
 class RunProgress(msgspec.Struct, kw_only=True):
     """The steps of a run so far.
 
-    `pending_text` is the text after the last step, `compaction` the summary of older turns, and `notices` the codes of
-    all notices. `by_id` has the tool calls by their ids.
+    `pending_text` is the text after the last step, `compaction` the summary of older turns, `recall` the memories that
+    were found for the question, and `notices` the codes of all notices. `by_id` has the tool calls by their ids.
     """
 
     steps: list[RunStep] = []
     pending_text: str = ""
     compaction: Compaction | None = None
+    recall: MemoryRecall | None = None
     notices: set[str] = set()
     by_id: dict[str, ToolCallProgress] = {}
 
@@ -105,6 +107,8 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 call.state, call.result = "completed" if part.ok else "failed", part
             case Compaction():
                 self.compaction = part
+            case MemoryRecall():
+                self.recall = part
             case ReasoningDelta() | RunFailure() | Finish():
                 pass
             case _:

@@ -16,6 +16,7 @@ from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    MemoryRecall,
     Notice,
     Part,
     PartData,
@@ -111,7 +112,16 @@ class ChatCompletionBuilder:
                 self._failure = part
             case Finish():
                 self.finish = part
-            case TextDelta() | Notice() | ToolCall() | ToolStatus() | ToolResult() | ReasoningDelta() | Compaction():
+            case (
+                TextDelta()
+                | Notice()
+                | ToolCall()
+                | ToolStatus()
+                | ToolResult()
+                | ReasoningDelta()
+                | Compaction()
+                | MemoryRecall()
+            ):
                 pass
             case _:
                 assert_never(part)

@@ -12,6 +12,7 @@ from khala.domain.chat import SendResult
 from khala.domain.parts import (
     Compaction,
     Finish,
+    MemoryRecall,
     Notice,
     PartData,
     ReasoningDelta,
@@ -185,7 +186,7 @@ class EventEncoder:
                 self._failure = data
             case Finish():
                 yield self._end(data)
-            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction():
+            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction() | MemoryRecall():
                 pass
             case _:
                 assert_never(data)

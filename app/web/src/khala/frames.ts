@@ -170,6 +170,13 @@ export interface Delta {
   parts: Part[];
 }
 
+/** A memory that the model was told. `score` is from 0 to 1. Of a long text, it has the beginning. */
+export interface RecalledMemory {
+  id: string;
+  text: string;
+  score: number;
+}
+
 // Content
 
 /** Consecutive text. */
@@ -292,6 +299,11 @@ export interface Compaction {
   step?: number;
 }
 
+/** The memories that fit the question, the best first. They are no part of the content. */
+export interface MemoryRecall {
+  memories: RecalledMemory[];
+}
+
 /** The error of a failed run. A `finish` with reason `error` follows in the same commit. */
 export interface RunFailure {
   code: string;
@@ -317,6 +329,7 @@ export type Part =
   | PartOf<"step", Step>
   | PartOf<"notice", Notice>
   | PartOf<"compaction", Compaction>
+  | PartOf<"memory", MemoryRecall>
   | PartOf<"error", RunFailure>
   | PartOf<"finish", Finish>;
 
