@@ -203,7 +203,7 @@ async def test_a_silent_host_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr("khala.tools.fetch_url.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
+    monkeypatch.setattr("khala.tools.http_client.TIMEOUTS", {"connect": 0.2, "read": 0.2, "write": 0.2, "pool": 0.2})
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
         result = await fetch(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")

@@ -1,0 +1,122 @@
+"""An HTTP client behind the SSRF guard: each address and each redirect is checked, and no credentials are sent."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+
+import httpcore
+import httpx
+import msgspec
+
+from khala.tools.port import ToolError
+from khala.tools.ssrf_guard import HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
+
+MAX_REDIRECTS = 5
+CONNECT_TIMEOUT_SECONDS = 5.0
+READ_TIMEOUT_SECONDS = 15.0
+MAX_URL_CHARACTERS = 4096
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+HEADERS = ((b"Connection", b"close"), (b"User-Agent", b"Khala"))
+"""Headers of every request, beside those of the caller."""
+TIMEOUTS = {
+    "connect": CONNECT_TIMEOUT_SECONDS,
+    "read": READ_TIMEOUT_SECONDS,
+    "write": READ_TIMEOUT_SECONDS,
+    "pool": CONNECT_TIMEOUT_SECONDS,
+}
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """The trusted certificates: those of certifi, or of the file that SSL_CERT_FILE names."""
+    return httpx.create_ssl_context()
+
+
+class GuardedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response whose body has not been read yet. Names of headers are in lower case."""
+
+    url: httpx.URL
+    status: int
+    headers: dict[str, str]
+    body: AsyncIterator[bytes]
+
+
+class GuardedClient:
+    """Sends GET requests to public addresses, and to the networks that the operator allows, also after redirects."""
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[IPNetwork] = (),
+        resolve: ResolveHost | None = None,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._backend = SsrfGuardedBackend(allow, resolve or HostResolver())
+        self._ssl = trust
+
+    @asynccontextmanager
+    async def follow(
+        self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], *, keep_tls: bool = False
+    ) -> AsyncIterator[GuardedResponse]:
+        """The response after all redirects. Each redirect passes the same checks as the first address.
+
+        `keep_tls`: refuse a redirect from https to http. Raises `ToolError`, and the errors of `httpcore`.
+        """
+        for _ in range(MAX_REDIRECTS + 1):
+            async with self._request(url, headers) as response:
+                location = response.headers.get("location")
+                if response.status not in REDIRECT_STATUSES or location is None:
+                    yield response
+                    return
+            target = parse_url(location, url)
+            if keep_tls and url.scheme == "https" and target.scheme != "https":
+                raise ToolError(f"{url.host} redirects to an address without TLS.", code="forbidden")
+            url = target
+        raise ToolError(f"The address redirects more than {MAX_REDIRECTS} times.")
+
+    @asynccontextmanager
+    async def _request(self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]]) -> AsyncIterator[GuardedResponse]:
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        sent = [(b"Host", url.netloc), *headers, *HEADERS]
+        context = await asyncio.to_thread(_trust) if self._ssl is None else self._ssl
+        # One connection for each request, so that callers share no connection. No proxy is used.
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=self._backend
+        )
+        async with pool, pool.stream("GET", target, headers=sent, extensions={"timeout": TIMEOUTS}) as response:
+            headers_by_name = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+            }
+            yield GuardedResponse(
+                url=url, status=response.status, headers=headers_by_name, body=response.aiter_stream()
+            )
+
+
+@contextmanager
+def tool_errors(timeout_seconds: float) -> Iterator[None]:
+    """Raise the errors of a connection, and a timeout of the whole, as `ToolError`."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise ToolError(f"Timed out after {timeout_seconds:g} s.", code="timeout") from error
+    except httpcore.TimeoutException as error:
+        raise ToolError("The host took too long to respond.", code="timeout") from error
+    except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError) as error:
+        raise ToolError(f"The connection failed: {str(error)[:200] or 'it was closed'}.", code="unavailable") from error
+
+
+def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
+    """The address. Raises `ToolError` for one that may not be requested."""
+    try:
+        url = httpx.URL(text) if base is None else base.join(text)
+        if len(str(url)) > MAX_URL_CHARACTERS:
+            raise ToolError("url: too long.", code="bad_arguments")
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ToolError("url: not a valid address.", code="bad_arguments") from error
+    if url.scheme not in ("http", "https") or not url.raw_host:
+        raise ToolError("url: must begin with http:// or https:// and a host.", code="bad_arguments")
+    if url.userinfo:
+        raise ToolError("url: user names and passwords are not allowed.", code="bad_arguments")
+    return url.copy_with(fragment=None)
