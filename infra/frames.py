@@ -29,6 +29,8 @@ from khala.domain import access, accounts, budgets, chat, fold, frames, parts
 from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.tools import approvals, user_tools
+from khala.tools.repositories import LoadedRepository
+from khala.tools.repositories.archive_reader import SkippedFiles
 
 TARGET = Path(__file__).parent.parent / "app/web/src/khala/frames.ts"
 WIDTH = 120
@@ -66,7 +68,7 @@ BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
         sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink,
         accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
         accounts_types.ProfileChanges, accounts_types.NewToken,
-        tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList,
+        tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
@@ -84,7 +86,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         accounts_types.SignedInUser, accounts_types.SignedOut, accounts.Session, accounts_types.CreatedToken,
         accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
         runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,
-        problem_details.FieldError, problem_details.Problem,
+        SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
+        tools_types.RepositoryFailed, problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip
 GENERIC: dict[str, Struct] = {

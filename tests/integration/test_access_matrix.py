@@ -129,6 +129,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/tools/mine": ACCOUNTS,
     "POST /api/tools/{name}/decision": ACCOUNTS | dict.fromkeys(USERS, 404),
     "DELETE /api/tools/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/workspace/repositories": ACCOUNTS,
     "GET /api/me/tool-rules": ACCOUNTS,
     "PUT /api/me/tool-rules": ACCOUNTS,
     "GET /api/threads/{thread_id}/tool-rules": READERS,
@@ -167,6 +168,8 @@ TOOL = {
     "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
     "code": "print(1)",
 }  # fmt: skip
+REPOSITORIES = "http://127.0.0.1:9"
+"""An allowed host, at an address that the SSRF guard refuses: the answer begins, and nothing is requested."""
 QUEUED = {"ifBusy": "queue"}
 QUESTION = {"role": "user", "content": "Hello?"}
 SUBSCRIBED = dict.fromkeys(STRANGERS, "forbidden")
@@ -185,7 +188,8 @@ FRAMES: dict[str, dict[str, str]] = {
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_PUBLIC_THREADS="1") as inside:
+    settings = {"KHALA_PUBLIC_THREADS": "1", "KHALA_REPOSITORY_HOSTS": f"gitea={REPOSITORIES}"}
+    async with shared(postgres_url, template, with_executor=False, **settings) as inside:
         yield inside
 
 
@@ -291,6 +295,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /v1/chat/completions": {"model": "khala", "stream": True, "messages": [QUESTION]},
             "POST /v1/embeddings": {"model": "khala", "input": "A question"},
             "POST /api/tools/{name}/decision": {"approved": True},
+            "POST /api/workspace/repositories": {"url": f"{REPOSITORIES}/owner/repo"},
             "PUT /api/me/tool-rules": {"items": []},
             "PUT /api/threads/{thread_id}/tool-rules": {"items": []},
         }

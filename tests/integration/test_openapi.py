@@ -53,7 +53,7 @@ BY_ACCOUNT = {
     "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
     "post /api/tokens", "get /api/tokens", "delete /api/tokens/{token_id}",
     "post /api/tools", "get /api/tools/mine", "post /api/tools/{name}/decision", "delete /api/tools/{name}",
-    "get /api/me/tool-rules", "put /api/me/tool-rules",
+    "get /api/me/tool-rules", "put /api/me/tool-rules", "post /api/workspace/repositories",
 }  # fmt: skip
 """Operations that a key does not open; it opens all others."""
 
@@ -207,7 +207,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 69
+    assert len(set(names)) == len(names) == 70
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -278,6 +278,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",
+            "post /api/workspace/repositories",
         "put /api/threads/{thread_id}/tool-rules", "post /api/runs/{run_id}/approvals/{call_id}",
     }  # fmt: skip
     optional = {"post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me"}

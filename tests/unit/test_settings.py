@@ -9,6 +9,7 @@ import pytest
 
 from infra import configuration
 from khala.domain.flush_policy import FlushPolicy
+from khala.domain.repository_hosts import PUBLIC_HOSTS
 from khala.live.nats_url import NatsServers
 from khala.models.model_names import ModelRef
 from khala.settings import SettingError, definitions, from_environment, load, runs, server
@@ -261,11 +262,21 @@ def test_all_tools_are_offered_by_default_and_the_operators_rules_are_read() -> 
     found = from_environment({
         "KHALA_TOOLS": "read_*, grep", "KHALA_TOOLS_ASK": "fetch_url", "KHALA_TOOLS_DENY": "delete_*",
         "KHALA_FETCH_ALLOW": "10.0.0.0/8, ::1",
+        "KHALA_REPOSITORY_HOSTS": "gitea=https://Git.Example.org:8443/, gitlab=http://lab",
     }).tools.options  # fmt: skip
     assert found.offered == ("read_*", "grep")
     assert [(rule.pattern, rule.action) for rule in found.rules] == [("fetch_url", "ask"), ("delete_*", "deny")]
     assert [str(network) for network in found.fetch_allow] == ["10.0.0.0/8", "::1/128"]
-    for name, value in (("KHALA_FETCH_ALLOW", "everywhere"), ("KHALA_TOOLS_DENY", "x" * 201)):
+    assert found.repository_hosts[: len(PUBLIC_HOSTS)] == PUBLIC_HOSTS
+    assert [(host.kind, host.origin) for host in found.repository_hosts[len(PUBLIC_HOSTS) :]] == [
+        ("gitea", "https://git.example.org:8443"), ("gitlab", "http://lab"),
+    ]  # fmt: skip
+    for name, value in (
+        ("KHALA_FETCH_ALLOW", "everywhere"), ("KHALA_TOOLS_DENY", "x" * 201),
+        ("KHALA_REPOSITORY_HOSTS", "https://git.example.org"), ("KHALA_REPOSITORY_HOSTS", "svn=https://a.example"),
+        ("KHALA_REPOSITORY_HOSTS", "gitea=file:///etc"), ("KHALA_REPOSITORY_HOSTS", "gitea=https://a.example/b"),
+        ("KHALA_REPOSITORY_HOSTS", "gitea=https://user:word@a.example"),
+    ):  # fmt: skip
         with pytest.raises(SettingError, match=name):
             from_environment({name: value})
 

@@ -48,6 +48,7 @@ from khala.api.sharing.sharing import SharingController, claim_threads
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
+from khala.api.tools.repositories import load_repository
 from khala.api.tools.tools import ToolController, ToolRuleController
 from khala.domain.errors import InvalidInput
 
@@ -106,7 +107,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, MemoryController, HealthController,
+        ToolRuleController, load_repository, MemoryController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)

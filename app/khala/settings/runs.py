@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from pydantic import BeforeValidator
 
 from khala.domain.flush_policy import FlushPolicy
+from khala.domain.repository_hosts import PUBLIC_HOSTS, RepositoryHost
 from khala.domain.tools import ToolRule
 from khala.models import model_names
 from khala.models.model_names import ModelRef
@@ -21,6 +22,7 @@ from khala.settings.fields import (
     ValueKind,
     Whole,
     Words,
+    read_words,
     setting,
 )
 
@@ -48,8 +50,18 @@ def _seconds_of_silence(value: object) -> float:
     return seconds
 
 
+def _repository_hosts(value: object) -> tuple[RepositoryHost, ...]:
+    try:
+        return tuple(RepositoryHost.parse(word) for word in read_words(value))
+    except ValueError as error:
+        raise ValueError(f"must be a list like gitea=https://git.example.org: an entry {error}.") from error
+
+
 ModelName: TypeAlias = Annotated[ModelRef, BeforeValidator(_model), ValueKind("model")]
 ModelList: TypeAlias = Annotated[tuple[ModelRef, ...], BeforeValidator(_models), ValueKind("list of models")]
+RepositoryHosts: TypeAlias = Annotated[
+    tuple[RepositoryHost, ...], BeforeValidator(_repository_hosts), ValueKind("list of hosts")
+]
 Timeout: TypeAlias = Annotated[float, BeforeValidator(_seconds_of_silence), ValueKind("number")]
 
 
@@ -167,7 +179,13 @@ class ToolSettings(SettingGroup):
     fetch_allow: Networks = setting(
         "KHALA_FETCH_ALLOW",
         (),
-        "Networks beside the open internet that `fetch_url` may reach, on any port, as `10.0.0.0/8`.",
+        "Networks beside the open internet that `fetch_url` and `load_repo` may reach, on any port, as `10.0.0.0/8`.",
+    )
+    repository_hosts: RepositoryHosts = setting(
+        "KHALA_REPOSITORY_HOSTS",
+        (),
+        "Hosts beside github.com, gitlab.com, bitbucket.org, codeberg.org and gitea.com from which `load_repo` loads "
+        "repositories, as `gitea=https://git.example.org`. The software is `github`, `gitlab`, `bitbucket` or `gitea`.",
     )
     mcp_config: FilePath | None = setting(
         "KHALA_MCP_CONFIG",
@@ -184,4 +202,9 @@ class ToolSettings(SettingGroup):
         asked = [ToolRule(pattern=pattern, action="ask") for pattern in self.ask]
         denied = [ToolRule(pattern=pattern, action="deny") for pattern in self.deny]
         networks: tuple[IPv4Network | IPv6Network, ...] = self.fetch_allow
-        return ToolRegistryOptions(offered=self.offered, rules=(*asked, *denied), fetch_allow=networks)
+        return ToolRegistryOptions(
+            offered=self.offered,
+            rules=(*asked, *denied),
+            fetch_allow=networks,
+            repository_hosts=(*PUBLIC_HOSTS, *self.repository_hosts),
+        )

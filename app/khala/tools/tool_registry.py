@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from khala.blobs.blob_service import BlobService
+from khala.domain.repository_hosts import PUBLIC_HOSTS, RepositoryHost
 from khala.domain.tools import (
     STRICTNESS,
     TOOL_NAME,
@@ -24,10 +25,12 @@ from khala.store.tools.tool_rules import StoredToolRules
 from khala.tools.directory_tools import GlobFiles, ListDirectory
 from khala.tools.fetch_url import FetchUrl
 from khala.tools.file_search import GrepFiles
+from khala.tools.http_client import GuardedClient
 from khala.tools.mcp import McpConnections
 from khala.tools.memory_tools import MemoryForget, MemorySearch, MemoryStore
 from khala.tools.port import Tool
 from khala.tools.read_blob import ReadBlob
+from khala.tools.repositories import LoadRepo, RepositoryLoader
 from khala.tools.run_code import RunCode
 from khala.tools.sandbox import Sandbox
 from khala.tools.ssrf_guard import IPNetwork
@@ -42,14 +45,16 @@ MAX_LOGGED_TOOLS = 100
 
 
 class ToolRegistryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's settings: offered tools, rules that no user can loosen, and networks that `fetch_url` may reach.
+    """The operator's settings: offered tools, rules that no user can loosen, and what tools may reach on the network.
 
-    `offered` are patterns of names. Public addresses need no entry in `fetch_allow`.
+    `offered` are patterns of names. Public addresses need no entry in `fetch_allow`. Repositories are loaded from
+    `repository_hosts`.
     """
 
     offered: tuple[str, ...] = ("*",)
     rules: tuple[ToolRule, ...] = ()
     fetch_allow: tuple[IPNetwork, ...] = ()
+    repository_hosts: tuple[RepositoryHost, ...] = PUBLIC_HOSTS
 
 
 class OfferedTools(msgspec.Struct, frozen=True):
@@ -78,7 +83,12 @@ class ToolRegistry:
         self._memories = memories
         self._options = options
         self._left_out: set[str] = set()
+        self.repositories = None if blob_service is None else self._create_loader(blob_service)
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
+
+    def _create_loader(self, blob_service: BlobService) -> RepositoryLoader:
+        client = GuardedClient(allow=self._options.fetch_allow)
+        return RepositoryLoader(self._db, blob_service, client, hosts=self._options.repository_hosts)
 
     def _create_builtins(self, blob_service: BlobService | None) -> Iterable[Tool]:
         """The built-in tools, in the order in which they are offered."""
@@ -98,6 +108,8 @@ class ToolRegistry:
         yield FetchUrl(allow=self._options.fetch_allow)
         if blob_service is not None:
             yield ReadBlob(blob_service)
+        if self.repositories is not None:
+            yield LoadRepo(self.repositories)
         if self._sandbox is not None:
             yield RunCode(self._sandbox)
 
@@ -105,7 +117,7 @@ class ToolRegistry:
     def reserved_names(self) -> frozenset[str]:
         """Names that no user's tool may have: those of servers and built-in tools, including those that are off."""
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
-        return frozenset({*self._builtins, "read_blob", "run_code", *servers})
+        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", *servers})
 
     async def offer(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.

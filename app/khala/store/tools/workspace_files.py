@@ -13,10 +13,12 @@ from khala.store.tools import workspace_owners
 
 MAX_FILE_BYTES = 1 << 20
 """Bytes of one file."""
-MAX_FILES = 1000
-"""Files of one owner."""
+MAX_FILES = 10_000
+"""Files of one user."""
+MAX_GUEST_FILES = 1000
+"""Files of a guest's thread."""
 MAX_TOTAL_BYTES = 50 << 20
-"""Bytes of all files of one owner."""
+"""Bytes of all files of one user."""
 MAX_GUEST_BYTES = 5 << 20
 """Bytes of all files of a guest's thread. It is small, because guests can create any number of threads."""
 
@@ -46,6 +48,20 @@ class WorkspaceEntry(WireStruct, frozen=True, kw_only=True):
 
     path: str
     size: int
+
+
+class WorkspaceLimits(msgspec.Struct, frozen=True):
+    """The limits of one owner's files together."""
+
+    files: int
+    total_bytes: int
+
+
+def limits_of(*, known: bool) -> WorkspaceLimits:
+    """The limits of a user, whom the server knows, or of a guest's thread."""
+    if known:
+        return WorkspaceLimits(MAX_FILES, MAX_TOTAL_BYTES)
+    return WorkspaceLimits(min(MAX_FILES, MAX_GUEST_FILES), min(MAX_TOTAL_BYTES, MAX_GUEST_BYTES))
 
 
 async def entries(driver: Driver, owner_id: UUID) -> list[WorkspaceEntry]:
@@ -94,11 +110,11 @@ async def _put(driver: Driver, owner_id: UUID, path: str, content: bytes) -> Non
     assert others is not None
     if others["in_the_way"] is not None:
         raise Conflict(f"{path} can't be a file: {others['in_the_way']} is one.")
-    if others["many"] >= MAX_FILES:
-        raise PayloadTooLarge(f"There are at most {MAX_FILES:,} files. Delete some first.")
-    most = MAX_TOTAL_BYTES if others["known"] else MAX_GUEST_BYTES
-    if others["bytes"] + len(content) > most:
-        raise PayloadTooLarge(f"All files together have at most {most:,} bytes. Delete some first.")
+    limits = limits_of(known=others["known"])
+    if others["many"] >= limits.files:
+        raise PayloadTooLarge(f"There are at most {limits.files:,} files. Delete some first.")
+    if others["bytes"] + len(content) > limits.total_bytes:
+        raise PayloadTooLarge(f"All files together have at most {limits.total_bytes:,} bytes. Delete some first.")
     await driver.execute(WRITE, owner_id, path, content)
 
 

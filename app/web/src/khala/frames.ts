@@ -679,6 +679,14 @@ export interface ToolRuleList {
   items: Rule[];
 }
 
+/** A repository to load: the address of its page, by default of its default branch, into a folder. */
+export interface NewRepository {
+  url: string;
+  ref?: string;
+  path?: string;
+  into?: string;
+}
+
 // What answers carry
 
 /** The result of a send. A retry of the same send has the same result. */
@@ -971,6 +979,46 @@ export interface PartPage {
   items: Part[];
   nextAfter: number;
   done: boolean;
+}
+
+/** How many files were not loaded for one reason, with some of their names. */
+export interface SkippedFiles {
+  reason: "symlink" | "hard_link" | "device" | "encrypted" | "unsupported" | "unsafe_path" | "path_not_utf8" | "path_too_long" | "git_data" | "system_file" | "duplicate_path" | "too_large" | "binary";
+  count: number;
+  examples: string[];
+}
+
+/** A loaded folder. `files` and `bytes` count what was loaded, without the file that names the source. */
+export interface LoadedRepository {
+  folder: string;
+  source: string;
+  ref?: string;
+  commit?: string;
+  files: number;
+  bytes: number;
+  skipped?: SkippedFiles[];
+}
+
+/** How far a load is: the bytes that are downloaded, or the files that are read or are being stored. */
+export interface RepositoryProgress {
+  type: "progress";
+  stage: "downloading" | "reading" | "storing";
+  bytes?: number;
+  files?: number;
+}
+
+/** The repository is in the workspace. */
+export interface RepositoryLoaded {
+  type: "loaded";
+  repository: LoadedRepository;
+}
+
+/** The repository could not be loaded, and the workspace is unchanged. */
+export interface RepositoryFailed {
+  type: "failed";
+  code: string;
+  message: string;
+  retryAfterSeconds?: number;
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */
