@@ -75,6 +75,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("DELETE", "/api/me"): ({"pasword": "x"}, "pasword"),
     ("POST", "/api/tokens"): ({"name": "x", "scope": ["read"]}, "scope"),
     ("POST", "/api/tools"): ({"name": "x", "permission": ["code"]}, "permission"),
+    ("POST", "/api/workspace/repositories"): ({"url": "https://git.example.org/o/r", "branch": "main"}, "branch"),
     ("POST", "/api/tools/x/decision"): ({"approved": True, "approve": False}, "approve"),
 }  # fmt: skip
 

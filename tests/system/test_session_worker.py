@@ -1,13 +1,16 @@
 """The session worker: a whole conversation over messages, used by a page other than Khala's."""
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
-from tests.support.server import Server
-from tests.system.browser import PATIENCE_MS, words
+from tests.support.repository_host import ArchiveServer, archive_server_in_thread
+from tests.support.server import Server, ended
+from tests.system.browser import PATIENCE_MS, new_browser, words
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -166,14 +169,70 @@ def test_a5_a_call_that_needs_approval_waits_and_is_decided_once(begun: Session,
     )
 
 
-def test_a9_files_are_loaded_with_progress_and_failures_are_reported(begun: Session) -> None:
+@pytest.fixture
+def host() -> Iterator[ArchiveServer]:
+    with archive_server_in_thread() as serving:
+        yield serving
+
+
+@pytest.fixture
+def member(database_url: str, tmp_path: Path, host: ArchiveServer) -> Iterator[Session]:
+    """A session of a signed-in person, at a server that may load from the host of repositories."""
+    env = {
+        "DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8,::1",
+        "KHALA_REPOSITORY_HOSTS": f"github={host.origin}",
+    }  # fmt: skip
+    server = Server(tmp_path / "server.log", env)
+    with ended(server):
+        server.start()
+        with new_browser() as context:
+            page = context.new_page()
+            page.goto(f"{server.url}/api/health/live")
+            status = page.evaluate(
+                """async () => (await fetch("/api/auth/register", {
+                    method: "POST", headers: { "Content-Type": "application/json" },
+                    body: JSON.stringify({ email: "ada@example.com", password: "en taro adun" }),
+                })).status"""
+            )
+            assert status < 300, status
+            session = Session(page)
+            session.request("init", {})
+            yield session
+
+
+def test_a9_repositories_and_files_are_loaded_with_progress_and_failures_are_reported(
+    member: Session, host: ArchiveServer
+) -> None:
+    loaded = member.request("load_repo", {"url": host.url()})
+    assert (loaded["files"], loaded["repository"]["folder"]) == (2, "repositories/owner/repo")
+    assert loaded["repository"]["skipped"][0]["reason"] == "binary"
+    progress = member.messages_of("progress")
+    assert (progress[0]["stage"], progress[0]["done"], progress[-1]["done"], progress[-1]["total"]) == (
+        "downloading", 0, 2, 2,
+    )  # fmt: skip
+    member.chat('/call grep {"pattern":"Adun"}')
+    outputs = [str(step["tool"].get("output")) for step in member.messages_of("step") if "tool" in step]
+    assert any("src/main.py:1:print('Adun')" in output for output in outputs), outputs
+    for name, code, sentence in (
+        ("missing", "not_found", "has no repository owner/missing"),
+        ("private", "private", "is private or requires a login"),
+        ("limited", "rate_limited", "Try again in 77 seconds."),
+        ("page", "not_an_archive", "answered with a web page"),
+    ):
+        error = member.ask("load_repo", {"url": host.url(name)})["error"]
+        assert (error["code"], sentence in error["message"]) == (code, True), error
+        assert error.get("retryAfterSeconds") == (77 if name == "limited" else None)
+    assert member.request_error("load_repo", {"url": "https://evil.example/x/y"}) == "forbidden"
+
+
+def test_a9_files_of_a_page_are_loaded_and_an_address_needs_an_account(begun: Session) -> None:
     files = [{"path": "src/a.py", "content": "print(1)"}, {"path": "b.md", "content": "# B"}]
     begun.request("load_repo", {"files": files})
     fractions = [(progress["done"], progress["total"]) for progress in begun.messages_of("progress")]
     assert fractions[0] == (0, 2)
     assert fractions[-1] == (2, 2)
     assert "repository" in begun.chat("What is there?")["text"]
-    assert begun.request_error("load_repo", {"url": "https://github.com/x/y"}) == "unsupported"
+    assert begun.request_error("load_repo", {"url": "https://github.com/x/y"}) == "unauthorized"
     assert begun.request_error("load_repo", {"files": [{"path": "", "content": "?"}]}) == "invalid_input"
 
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 
 import { newId, newKey } from "./ids.ts";
-import { ApiError, NetworkError, retrySignal, backoffMs, downloadBlob, request, withRetry, isRequestError, isTransient, retryDelayMs, sleep, upload, retryNow } from "./requests.ts";
+import { ApiError, NetworkError, retrySignal, backoffMs, downloadBlob, request, requestEvents, withRetry, isRequestError, isTransient, retryDelayMs, sleep, upload, retryNow } from "./requests.ts";
 import type { ReceivedRequest } from "./testing/server.ts";
 import { startServer } from "./testing/server.ts";
 
@@ -240,3 +240,35 @@ function stubXhr() {
   vi.stubGlobal("XMLHttpRequest", FakeRequest);
   return made;
 }
+
+describe("a stream of events", () => {
+  test("passes on each event as it comes, however it is cut, and leaves out comments", async () => {
+    const stream = 'data: {"a":"é"}\n\n: ping\n\ndata: {"b":2}\n\n';
+    const { url, asked } = await server((_, response) => {
+      response.writeHead(200, { "Content-Type": "text/event-stream" });
+      const bytes = [...new TextEncoder().encode(stream)];
+      const next = (): void => {
+        const byte = bytes.shift();
+        if (byte === undefined) return response.end();
+        response.write(Uint8Array.of(byte));
+        setTimeout(next);
+      };
+      next();
+    });
+    const events: unknown[] = [];
+    await requestEvents(`${url}/api/x`, { body: { c: 3 }, keys: { token: "t" } }, (event) => events.push(event));
+    expect(events).toEqual([{ a: "é" }, { b: 2 }]);
+    expect(asked[0]).toMatchObject({ method: "POST", path: "/api/x", body: '{"c":3}', headers: { authorization: "Bearer t", "content-type": "application/json" } });
+  });
+
+  test("tells a refusal, and a stream that breaks off", async () => {
+    const { url } = await always(403, JSON.stringify({ code: "forbidden", detail: "No." }));
+    expect(await failure(requestEvents(url, { body: {} }, () => undefined))).toMatchObject({ status: 403, code: "forbidden", message: "No." });
+    const broken = await server((_, response) => {
+      response.writeHead(200, { "Content-Type": "text/event-stream" });
+      response.write("data: {}\n\n");
+      setTimeout(() => response.destroy(), 20);
+    });
+    expect(await failure(requestEvents(broken.url, { body: {} }, () => undefined))).toBeInstanceOf(NetworkError);
+  });
+});

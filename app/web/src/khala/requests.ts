@@ -81,6 +81,29 @@ export async function upload(path: string, file: Blob, { keys = {}, signal, onPr
   return parseAnswer(response.status, await readText(response, signal), response.headers.get("Retry-After")) as BlobRef;
 }
 
+/**
+ * Send one request whose answer is a stream of server-sent events, and pass on the JSON of each. Resolves at the end of the
+ * stream. Errors as those of `request`; a stream that breaks off is a `NetworkError`.
+ */
+export async function requestEvents(path: string, { body, keys = {}, signal }: RequestOptions, onEvent: (event: unknown) => void): Promise<void> {
+  const headers = { Accept: "text/event-stream, application/json", ...keyHeaders(keys), "Content-Type": "application/json" };
+  const response = await fetchResponse(path, { method: "POST", headers, body: JSON.stringify(body) }, FILE_TIMEOUT_MS, signal);
+  if (!response.ok || !response.body) throw apiErrorFrom(response.status, await readText(response, signal), response.headers.get("Retry-After"));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+      const events = (rest + read.value).split("\n\n");
+      rest = events.pop() ?? "";
+      for (const event of events) if (event.startsWith("data: ")) onEvent(JSON.parse(event.slice("data: ".length)));
+    }
+  } catch (error) {
+    throw toNetworkError(error, signal);
+  } finally {
+    void reader.cancel().catch(() => undefined);
+  }
+}
+
 /** Whether the same request may succeed a little later. */
 export function isTransient(error: unknown): error is NetworkError | ApiError {
   return error instanceof NetworkError || (error instanceof ApiError && error.status >= 500);

@@ -1,5 +1,6 @@
 // Validates the messages to a session. Unknown fields are ignored.
 
+import type { NewRepository } from "../khala/frames.ts";
 import type { ApproveTool, Chat, Init, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
 
 /** An invalid message. `id` is the message's own, or null if it has no valid id. */
@@ -9,6 +10,8 @@ const MAX_TEXT_CHARACTERS = 100_000;
 const MAX_REASON_CHARACTERS = 2000;
 const MAX_TOKEN_CHARACTERS = 8192;
 const MAX_TOOL_ID_CHARACTERS = 512;
+/** Of a branch, and of a folder. */
+const MAX_NAME_CHARACTERS = 255;
 const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/iu;
 const KEY = /^[\x21-\x7e]{32,256}$/u;
 
@@ -48,9 +51,14 @@ const VALIDATORS: Validators = {
     if (args !== undefined && !isFields(args)) return { wrong: "`args` must be an object." };
     return { payload: { toolId, approved, ...given<Pick<ApproveTool, "reason" | "args">>({ reason, args }) } };
   },
-  load_repo: ({ files, url }) => {
+  load_repo: ({ files, url, ref, path, into }) => {
     if ((files === undefined) === (url === undefined)) return { wrong: "Either `files` or `url` must be given." };
-    if (url !== undefined) return isText(url, 1, 2048) ? { payload: { url } } : { wrong: "`url` must be a text of at most 2,048 characters." };
+    if (url !== undefined) {
+      if (!isText(url, 1, 2048)) return { wrong: "`url` must be a text of at most 2,048 characters." };
+      const wrong = Object.entries({ ref, path, into }).find(([, value]) => value !== undefined && !isText(value, 1, MAX_NAME_CHARACTERS));
+      if (wrong) return { wrong: `\`${wrong[0]}\` must be a text of 1 to ${MAX_NAME_CHARACTERS} characters.` };
+      return { payload: { url, ...given<Omit<NewRepository, "url">>({ ref, path, into }) } };
+    }
     if (!Array.isArray(files) || !files.every(isRepoFile)) return { wrong: "`files` must be a list of `{path, content}`, both texts." };
     return { payload: { files } };
   },

@@ -2,7 +2,7 @@
 
 import type { BlobRef } from "../khala/frames.ts";
 import { RealtimeClient } from "../khala/realtime-client.ts";
-import { downloadBlob, request, withRetry, upload, type AccessKeys } from "../khala/requests.ts";
+import { downloadBlob, request, requestEvents, withRetry, upload, type AccessKeys } from "../khala/requests.ts";
 import type { ThreadState } from "../khala/state.ts";
 
 export interface Listener {
@@ -11,12 +11,14 @@ export interface Listener {
   refused(code: string, message: string): void;
 }
 
-/** Requests fail with ApiError or NetworkError. All but `call` are retried until the server answers. */
+/** Requests fail with ApiError or NetworkError. All but `call` and `events` are retried until the server answers. */
 export interface Server {
   call<T>(method: string, path: string, body?: unknown): Promise<T>;
   requestWithRetry<T>(method: string, path: string, body?: unknown): Promise<T>;
   upload(path: string, file: Blob): Promise<BlobRef>;
   text(path: string): Promise<string>;
+  /** Sends a POST request, and passes on the events of its answer. Resolves at their end. */
+  events(path: string, body: unknown, onEvent: (event: unknown) => void): Promise<void>;
   follow(threadId: string, on: Listener): void;
   close(): void;
 }
@@ -31,6 +33,7 @@ export function connect(origin: string, keys: AccessKeys): Server {
     requestWithRetry: (method, path, body) => withRetry(() => ask(method, path, body)),
     upload: (path, file) => withRetry(() => upload(at(path), file, { keys })),
     text: async (path) => (await withRetry(() => downloadBlob(at(path), { keys }))).text(),
+    events: (path, body, onEvent) => requestEvents(at(path), { keys, body }, onEvent),
     follow(threadId, on) {
       feed?.close();
       feed = new RealtimeClient(at("/api/ws").replace(/^http/, "ws"), { onThread: (state) => on.state(state), onRefused: (code, message) => on.refused(code, message) });

@@ -50,6 +50,15 @@ class Khala implements Server {
     return { blobId: `blob${this.uploads.length}`, size: file.size, sha256: "", mediaType: file.type };
   }
 
+  /** The events of the answers of `events`, in order. */
+  streams: unknown[][] = [];
+
+  events(path: string, body: unknown, onEvent: (event: unknown) => void): Promise<void> {
+    this.asked.push({ method: "POST", path, body });
+    this.streams.shift()?.forEach(onEvent);
+    return Promise.resolve();
+  }
+
   text = () => Promise.resolve('{"html":"<p>large</p>"}');
   follow = (_: string, on: Listener) => void (this.listener = on);
   close = () => void (this.listener = null);
@@ -149,6 +158,7 @@ describe("what can't be understood", () => {
     ["bad options", { id: "x", type: "chat", payload: { text: "a", options: [] } }, "x", "invalid_input"],
     ["a decision that is none", { id: "x", type: "approve_tool", payload: { toolId: "a", approved: "yes" } }, "x", "invalid_input"],
     ["files that are none", { id: "x", type: "load_repo", payload: { files: [{ path: "a" }] } }, "x", "invalid_input"],
+    ["a branch that is none", { id: "x", type: "load_repo", payload: { url: "https://a", ref: 7 } }, "x", "invalid_input"],
     ["both files and address", { id: "x", type: "load_repo", payload: { files: [], url: "https://a" } }, "x", "invalid_input"],
   ])("is answered: %s", async (_, message, id, code) => {
     const { session, said } = begun();
@@ -358,13 +368,37 @@ describe("load_repo", () => {
     expect(bundles.reduce((sum, one) => sum + one.files, 0)).toBe(16);
   });
 
-  test("loads from an address only where the embedder says how", async () => {
-    const without = await ready();
-    await without.session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
-    expect(without.response("l")).toMatchObject({ success: false, error: { code: "unsupported" } });
-    const given = await ready({ fetchRepo: (url) => Promise.resolve([{ path: "from.txt", content: url }]) });
-    await given.session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
-    expect(given.response("l")).toMatchObject({ success: true, data: { files: 1 } });
+  test("loads an address through the server, with its progress, and attaches nothing", async () => {
+    const { khala, session, of, response, chat } = await ready();
+    const repository = { folder: "repositories/a/b", source: "https://github.com/a/b", commit: "c0ffee", files: 3, bytes: 30, skipped: [{ reason: "binary", count: 1, examples: ["x.png"] }] };
+    khala.streams.push([{ type: "progress", stage: "downloading", bytes: 9 }, { type: "progress", stage: "reading", files: 2 }, { type: "progress", stage: "storing", files: 3 }, { type: "loaded", repository }]);
+    const payload = { url: "https://github.com/a/b", ref: "main", path: "src", into: "b" };
+    await session.receive({ id: "l", type: "load_repo", payload });
+    expect(khala.bodyOf("/api/workspace/repositories")).toEqual(payload);
+    const progress = of("progress").map(({ stage, done, total, bytes }) => `${stage} ${done} ${total} ${bytes}`);
+    expect(progress).toEqual(["downloading 0 0 9", "reading 2 0 0", "storing 3 3 0", "storing 3 3 30"]);
+    expect(response("l")).toEqual({ type: "response", id: "l", success: true, data: { files: 3, bytes: 30, attachments: [], repository } });
+    expect(khala.uploads).toEqual([]);
+    const { done } = chat({ text: "Read it" });
+    await settled();
+    expect(khala.bodyOf(`/api/threads/${THREAD}/send`)).not.toHaveProperty("attachments");
+    khala.tell([text("ok")], {});
+    await done;
+  });
+
+  test("tells a failure of an address as the server does, with the time to wait", async () => {
+    const { khala, session, response } = await ready();
+    const error = { code: "rate_limited", message: "github.com limits the rate of requests. Try again in 77 seconds.", retryAfterSeconds: 77 };
+    khala.streams.push([{ type: "failed", ...error }]);
+    await session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
+    expect(response("l")).toEqual({ type: "response", id: "l", success: false, error });
+  });
+
+  test("lets the embedder fetch the files instead", async () => {
+    const { khala, session, response } = await ready({ fetchRepo: (url) => Promise.resolve([{ path: "from.txt", content: url }]) });
+    await session.receive({ id: "l", type: "load_repo", payload: { url: "https://github.com/a/b" } });
+    expect(response("l")).toMatchObject({ success: true, data: { files: 1, attachments: ["blob1"] } });
+    expect(khala.uploads).toHaveLength(1);
   });
 });
 

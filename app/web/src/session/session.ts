@@ -1,6 +1,6 @@
 // A session: one thread of a Khala server behind a message protocol, which PROTOCOL.md specifies.
 
-import type { Finish, CreatedThread, RunOptions, SendResult, Thread, ToolBlock } from "../khala/frames.ts";
+import type { Finish, CreatedThread, NewRepository, RunOptions, SendResult, Thread, ToolBlock } from "../khala/frames.ts";
 import { textOf } from "../khala/fold.ts";
 import { newId, newKey } from "../khala/ids.ts";
 import type { AccessKeys } from "../khala/requests.ts";
@@ -11,6 +11,7 @@ import { Approvals } from "./approvals.ts";
 import { componentsOf } from "./components.ts";
 import { SessionError, problemOf } from "./session-error.ts";
 import { isRepoFile, validateRequest } from "./request-validation.ts";
+import { loadAddress } from "./repository-address.ts";
 import { bundleFiles } from "./repository.ts";
 import type { Server } from "./server.ts";
 
@@ -23,7 +24,7 @@ export interface SessionOptions {
   connect: (origin: string, keys: AccessKeys) => Server;
   /** The default server of `init`. */
   origin: string;
-  /** Fetches the files of a repository by its URL; without it `load_repo {url}` is `unsupported`. */
+  /** Fetches the files of a repository by its URL, in place of the server. They become attachments of the next chat. */
   fetchRepo?: (url: string) => Promise<readonly RepoFile[]>;
 }
 
@@ -159,7 +160,8 @@ export class RunSession {
   }
 
   async #load(live: Live, id: string, asked: LoadRepo): Promise<LoadRepoData> {
-    const files = "files" in asked ? asked.files : await this.#fetched(asked.url);
+    if ("url" in asked && !this.#options.fetchRepo) return this.#loadAddress(live, id, asked);
+    const files = "url" in asked ? await this.#fetched(asked.url) : asked.files;
     const { bundles, bytes } = bundleFiles(files);
     if (this.#attachments.length + bundles.length > MAX_ATTACHMENTS) throw new SessionError("too_large", "More than ten attachments would wait for the next chat.");
     const attachments: string[] = [];
@@ -174,10 +176,17 @@ export class RunSession {
     return { files: files.length, bytes, attachments };
   }
 
+  /** The server loads the repository into the workspace. `total` is 0 until the number of files is known. */
+  async #loadAddress(live: Live, id: string, asked: NewRepository): Promise<LoadRepoData> {
+    const repository = await loadAddress(live.server, asked, ({ stage, files = 0, bytes = 0 }) => this.#send({ type: "progress", id, done: files, total: stage === "storing" ? files : 0, stage, bytes }));
+    const { files, bytes } = repository;
+    this.#send({ type: "progress", id, done: files, total: files, stage: "storing", bytes });
+    return { files, bytes, attachments: [], repository };
+  }
+
   async #fetched(url: string): Promise<readonly RepoFile[]> {
-    if (!this.#options.fetchRepo) throw new SessionError("unsupported", "Addresses can't be loaded from here, because a page may ask its own server only. Send `files` instead.");
-    const files = await this.#options.fetchRepo(url);
-    if (!files.every(isRepoFile)) throw new SessionError("internal", "`fetchRepo` did not return a list of files.");
+    const files = await this.#options.fetchRepo?.(url);
+    if (!files?.every(isRepoFile)) throw new SessionError("internal", "`fetchRepo` did not return a list of files.");
     return files;
   }
 

@@ -1,6 +1,6 @@
 // The messages of the session worker, as specified in session/PROTOCOL.md.
 
-import type { BlobRef, Finish, RunOptions, ToolBlock, Usage } from "../khala/frames.ts";
+import type { BlobRef, Finish, LoadedRepository, NewRepository, RepositoryProgress, RunOptions, ToolBlock, Usage } from "../khala/frames.ts";
 
 /** A text file of a repository. */
 export type RepoFile = { path: string; content: string };
@@ -8,7 +8,7 @@ export type RepoFile = { path: string; content: string };
 export type Init = { server?: string; anonKey?: string; token?: string; threadId?: string; options?: RunOptions };
 export type Chat = { text: string; options?: RunOptions };
 export type ApproveTool = { toolId: string; approved: boolean; reason?: string; args?: Record<string, unknown> };
-export type LoadRepo = { files: readonly RepoFile[] } | { url: string };
+export type LoadRepo = { files: readonly RepoFile[] } | NewRepository;
 
 /** Each request gets exactly one response with its `id` of 1 to 64 characters. */
 export type ToSession =
@@ -18,7 +18,8 @@ export type ToSession =
   | { id: string; type: "load_repo"; payload: LoadRepo }
   | { id: string; type: "cancel"; payload: Record<string, never> };
 
-export type SessionProblem = { code: string; message: string };
+/** `retryAfterSeconds`: how long the host of a repository asks to wait. */
+export type SessionProblem = { code: string; message: string; retryAfterSeconds?: number };
 
 export type InitData = { threadId: string; anonKey?: string };
 export type ChatData = {
@@ -28,7 +29,8 @@ export type ChatData = {
   text: string;
   finish: Finish;
 };
-export type LoadRepoData = { files: number; bytes: number; attachments: string[] };
+/** `repository` is in the workspace, if it was loaded by its address. */
+export type LoadRepoData = { files: number; bytes: number; attachments: string[]; repository?: LoadedRepository };
 export type Data = InitData | ChatData | LoadRepoData | { toolId: string; state: string } | { runId: string };
 
 /** The state of a tool call. Large arguments and outputs are blobs, as in the thread. */
@@ -49,7 +51,7 @@ export type FromSession =
   | StepMessage
   | { type: "tool_pending"; id: string; toolId: string; tool: string; args: Record<string, unknown>; digest?: string; expiresAt?: string }
   | { type: "preview_component"; id: string; html: string }
-  | { type: "progress"; id: string; done: number; total: number }
+  | { type: "progress"; id: string; done: number; total: number; stage?: RepositoryProgress["stage"]; bytes?: number }
   | { type: "error"; error: SessionProblem }
   | { type: "response"; id: string | null; success: true; data: Data }
   | { type: "response"; id: string | null; success: false; error: SessionProblem };

@@ -8,7 +8,7 @@ interface Incoming extends AsyncIterable<Uint8Array> {
 }
 interface Outgoing {
   writeHead(status: number, headers?: Record<string, string | number>): void;
-  write(text: string): void;
+  write(text: string | Uint8Array): void;
   end(text?: string | Uint8Array): void;
   destroy(): void;
 }
