@@ -128,6 +128,7 @@ async def _purge(settings: "Settings", *, dry_run: bool) -> None:
     from khala.components import open_blobs, open_database
     from khala.main import retention_policy
     from khala.store.operations import retention
+    from khala.store.operations.part_partitions import maintain_partitions
     from khala.store.postgres import migrations
 
     policy = retention_policy(settings)
@@ -135,6 +136,8 @@ async def _purge(settings: "Settings", *, dry_run: bool) -> None:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         collector = BlobGarbageCollector(db, blob_service.store)
+        if not dry_run:
+            await maintain_partitions(db)
         counts = await (retention.count_due(db, policy) if dry_run else retention.purge(db, policy))
         counts["objects"] = await (collector.due() if dry_run else collector.collect(max_kept=math.inf))
     for kind, count in counts.items():

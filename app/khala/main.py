@@ -206,7 +206,9 @@ async def _open_services(
 
 def retention_policy(settings: Settings) -> RetentionPolicy:
     """The time for which data is kept."""
-    return RetentionPolicy(idle=timedelta(days=settings.accounts.anon_days))
+    return RetentionPolicy(
+        idle=timedelta(days=settings.accounts.anon_days), parts=timedelta(days=settings.database.parts_days)
+    )
 
 
 async def _open_application(

@@ -7,9 +7,11 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -21,8 +23,10 @@ from khala.domain import ids
 from khala.domain.archive_format import MANIFEST, ArchiveRefusedError
 from khala.identity import passwords
 from khala.store.operations.archive_rows import KINDS, LEFT_OUT
+from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
+from khala.store.runs import parts
 from khala.store.schema import tables
 from tests.support import postgres
 from tests.support.account_with_data import (
@@ -43,6 +47,7 @@ from tests.support.client import client
 from tests.support.s3 import BUCKET, serving
 from tests.support.server import ROOT
 
+EMPTY_LAYOUT = msgspec.msgpack.encode([[], []]).hex()
 DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
 """What an import does not make, as docs/protocol.md says."""
 
@@ -119,6 +124,48 @@ async def test_an_imported_account_equals_the_exported_one(
         db = Database(elsewhere_url)
         assert [difference async for difference in find_differences(db, VerifyProgress())] == []
         await db.close()
+
+
+async def pack_all(url: str) -> int:
+    """Pack the parts of all runs that have ended."""
+    db = Database(url)
+    try:
+        async with db.driver() as driver:
+            await driver.execute("UPDATE runs SET finished_at = now() - interval '1 day' WHERE finish IS NOT NULL")
+        policy = RetentionPolicy(idle=timedelta(0), parts=timedelta(milliseconds=1))
+        return (await purge(db, policy))["packed runs"]
+    finally:
+        await db.close()
+
+
+async def test_packed_parts_are_exported_and_imported_as_they_are(
+    database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    async with (
+        deployment(database_url, tmp_path / "here") as server,
+        account(server) as who,
+        account(server, "Zeratul") as friend,
+    ):
+        thread = await fill_account(who, friend)
+        runs = [line["id"] for line in lines_of(await archive_of(who), "runs")]
+        before = {run: [(part["seq"], part["kind"], part["data"]) for part in await thread.parts(run)] for run in runs}
+        assert await pack_all(database_url) >= len(runs)
+        packed_archive = await archive_of(who)
+    assert all(line["partsLayout"] for line in lines_of(packed_archive, "runs"))
+    assert lines_of(packed_archive, "parts") == []
+    (tmp_path / "packed.zip").write_bytes(packed_archive)
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
+        await import_into(db, blob_service, tmp_path / "packed.zip")
+        async with db.driver() as driver:
+            after = {
+                run: [
+                    (part.seq, part.kind, msgspec.json.decode(part.data))
+                    for part in await parts.of_run(driver, UUID(thread.id), UUID(run))
+                ]
+                for run in runs
+            }
+        assert after == before
+        assert [difference async for difference in find_differences(db, VerifyProgress())] == []
 
 
 async def row_counts(db: Database) -> dict[str, int]:
@@ -348,6 +395,8 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         (changed(archive, "messages.jsonl", parentId=FOREIGN), "follows one of another thread", True),
         (changed(archive, "runs.jsonl", userMessageId=FOREIGN), "a run whose messages", True),
         (changed(archive, "parts.jsonl", runId=FOREIGN), "a part whose run", True),
+        (changed(archive, "runs.jsonl", partsLayout="00"), "runs.jsonl, line 1", True),
+        (changed(archive, "runs.jsonl", partsLayout=EMPTY_LAYOUT, status="queued"), "with packed parts", True),
         (changed(archive, "receipts.jsonl", runId=FOREIGN), "receipts whose run", True),
         (changed(archive, "threads.jsonl", activeLeaf=FOREIGN), "whose active message", True),
         (changed(archive, "messages.jsonl", role="god"), "database rejected", True),

@@ -8,13 +8,16 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from khala.domain import ids
 from khala.domain.fold import TextBlock
 from khala.operations.partitions import FOLDER
 from khala.store.operations import retention
+from khala.store.operations.part_partitions import maintain_partitions
 from khala.store.operations.retention import RetentionPolicy
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, driver_url
+from khala.store.runs import parts
 from khala.store.runs.leases import Lease
 from khala.store.schema.autovacuum import INSERT_ONLY
 from khala.store.threads import thread_feed, threads
@@ -103,6 +106,23 @@ async def test_a_purge_spares_rows_of_other_threads_at_the_same_place_of_another
     assert {thread_id for (thread_id,) in left} == {lease.thread_id for lease in leases[4:]}
 
 
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_old_parts_of_all_partitions_are_packed_and_verify(db: Database, database_url: str, script: str) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(8)]
+    for lease in leases:
+        await write(db, batch(lease, 0, "Kept."))
+        await write(db, ending(lease, 1, (TextBlock(text="Kept."),)))
+    await run_script(database_url, script)
+    await fetch(db, "UPDATE runs SET finished_at = now() - interval '1 hour'")
+    policy = RetentionPolicy(idle=timedelta(0), parts=timedelta(milliseconds=1))
+    assert (await retention.purge(db, policy))["packed runs"] == 8
+    assert await fetch(db, ALL) == []
+    async with db.driver() as driver:
+        found = [await parts.of_run(driver, lease.thread_id, lease.run_id) for lease in leases]
+    assert [[part.kind for part in one] for one in found] == [["text-delta", "finish"]] * 8
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
+
+
 OPTIONS = """
     SELECT relname::text, reloptions FROM pg_class
     WHERE relkind = 'r' AND (oid = 'message_parts'::regclass OR relispartition) ORDER BY 1
@@ -178,3 +198,108 @@ async def test_dropping_a_month_deletes_the_parts_of_its_runs_and_keeps_the_answ
     assert [found async for found in find_differences(db, VerifyProgress())], (
         "verify reports the missing parts, as docs/scaling.md says"
     )
+
+
+async def months(db: Database) -> list[str]:
+    """The partitions of months."""
+    query = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'message_parts'::regclass ORDER BY 1"
+    return [name for (name,) in await fetch(db, query) if name != "message_parts_other"]
+
+
+def month(ahead: int) -> str:
+    """The name of the partition so many months after the current one."""
+    now = datetime.now(UTC)
+    year, index = divmod(now.year * 12 + now.month - 1 + ahead, 12)
+    return f"message_parts_{year:04}_{index + 1:02}"
+
+
+async def old_answer(db: Database) -> tuple[Lease, UUID]:
+    """A finished answer whose run has an id of half a year ago, and that id."""
+    lease = await lease_of(db, await new_thread(db))
+    await write(db, batch(lease, 0, "Kept."))
+    await write(db, ending(lease, 1, (TextBlock(text="Kept."),)))
+    random = lease.run_id.int & ((1 << 80) - 1)
+    old = UUID(int=ids.before(datetime.now(UTC) - timedelta(days=180)).int | random)
+    await fetch(
+        db, "UPDATE runs SET id = $2, finished_at = now() - interval '180 days' WHERE id = $1", lease.run_id, old
+    )
+    await fetch(db, "UPDATE messages SET run_id = $2 WHERE run_id = $1", lease.run_id, old)
+    await fetch(
+        db,
+        "UPDATE message_parts SET run_id = $2, created_at = now() - interval '180 days' WHERE run_id = $1",
+        lease.run_id,
+        old,
+    )
+    return lease, old
+
+
+async def test_partitions_of_the_next_months_are_created_and_parts_of_a_new_month_are_not_lost_without_one(
+    db: Database, database_url: str
+) -> None:
+    await run_script(database_url, BY_MONTH)
+    assert {month(0), month(1), month(2)} <= set(await months(db))
+    await fetch(db, f"DROP TABLE {month(1)}, {month(2)}")
+    await maintain_partitions(db)
+    assert {month(0), month(1), month(2)} <= set(await months(db))
+    made = await months(db)
+    await maintain_partitions(db)
+    assert await months(db) == made
+    options = {tuple(found) for _, found in await fetch(db, OPTIONS)}
+    assert options == {tuple(f"{name}={value}" for name, value in INSERT_ONLY.items())}
+
+
+async def test_a_past_month_is_dropped_when_its_parts_are_packed_and_verify_reports_nothing(
+    db: Database, database_url: str
+) -> None:
+    lease, run_id = await old_answer(db)
+    await run_script(database_url, BY_MONTH)
+    (past,) = await partitions(db)
+    await maintain_partitions(db)
+    assert past in await months(db), "it has parts"
+    policy = RetentionPolicy(idle=timedelta(0), parts=timedelta(days=30))
+    assert (await retention.purge(db, policy))["packed runs"] == 1
+    await fetch(db, "VACUUM message_parts")
+    await maintain_partitions(db)
+    assert past not in await months(db)
+    assert min(await months(db)) >= month(0), "empty months of the past are dropped, too"
+    assert month(0) in await months(db)
+    async with db.driver() as driver:
+        found = await parts.of_run(driver, lease.thread_id, run_id)
+    assert [part.kind for part in found] == ["text-delta", "finish"]
+    assert [found async for found in find_differences(db, VerifyProgress())] == []
+
+
+async def test_a_partition_that_is_in_use_is_not_waited_for_and_dropped_later(db: Database, database_url: str) -> None:
+    await old_answer(db)
+    await run_script(database_url, BY_MONTH)
+    (past,) = await partitions(db)
+    await fetch(db, "DELETE FROM message_parts")
+    await fetch(db, "VACUUM message_parts")
+    async with db.snapshot() as driver:
+        await driver.fetch(ALL)
+        await maintain_partitions(db)
+        assert past in await months(db)
+    await maintain_partitions(db)
+    assert past not in await months(db)
+
+
+async def test_a_partition_with_one_late_part_is_not_dropped(db: Database, database_url: str) -> None:
+    await old_answer(db)
+    await run_script(database_url, BY_MONTH)
+    (past,) = await partitions(db)
+    await fetch(db, "DELETE FROM message_parts WHERE seq = 0")
+    await fetch(db, "VACUUM message_parts")
+    await maintain_partitions(db)
+    assert past in await months(db)
+
+
+@pytest.mark.parametrize("script", [None, BY_THREAD])
+async def test_without_monthly_partitions_nothing_is_maintained(
+    db: Database, database_url: str, script: str | None
+) -> None:
+    if script is not None:
+        await run_script(database_url, script)
+    query = "SELECT count(*) FROM pg_class WHERE relname LIKE 'message_parts%'"
+    before = await fetch(db, query)
+    await maintain_partitions(db)
+    assert await fetch(db, query) == before

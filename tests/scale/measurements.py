@@ -6,6 +6,7 @@ from tests.scale.figures import Figure
 from tests.scale.housekeeping_measurements import measure_blob_collection, measure_purge
 from tests.scale.queue_measurements import measure_account_feed, measure_claims, measure_queue_status
 from tests.scale.stage import ScaleStage
+from tests.scale.storage_measurements import measure_message_bytes, measure_packing
 from tests.scale.thread_measurements import (
     measure_export,
     measure_older_messages,
@@ -13,7 +14,7 @@ from tests.scale.thread_measurements import (
     measure_thread_list,
     measure_verification,
 )
-from tests.scale.write_measurements import measure_locked_thread, measure_message_bytes, measure_sends, measure_wal
+from tests.scale.write_measurements import measure_locked_thread, measure_sends, measure_wal, measure_wal_by_layout
 
 MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
     "bytes": measure_message_bytes,
@@ -30,9 +31,11 @@ MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
     "wal": measure_wal,
     "gap": measure_locked_thread,
     "sends": measure_sends,
+    "packing": measure_packing,
+    "layouts": measure_wal_by_layout,
 }
 """By the name that selects a measurement."""
-NEEDED_BEFORE = {"status": ("claim",), "wal": ("purge",)}
+NEEDED_BEFORE = {"status": ("claim",), "wal": ("purge",), "layouts": ("packing", "wal", "purge")}
 """Measurements that prepare the database for another one."""
 
 

@@ -1,4 +1,4 @@
-"""Measurements of writes: sends against one budget, text beside a locked thread, WAL of a part, bytes of a message."""
+"""Measurements of writes: sends against one budget, text beside a locked thread, and WAL of a part."""
 
 import asyncio
 import contextlib
@@ -13,6 +13,7 @@ from khala.domain.access import Caller
 from khala.domain.budgets import DAY_SECONDS, BudgetLimit, BudgetPolicy
 from khala.domain.chat import RunOptions
 from khala.domain.flush_policy import FlushPolicy
+from khala.operations import partitions
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.leases import Lease
@@ -46,65 +47,48 @@ FLUSHED_RUNS = 100
 DELTA = "And then the tide turned, as it always does, w.. "
 """About 50 characters: 350 ms of an answer."""
 WAL_TARGET_BYTES = 450.0
-MESSAGE_TARGET_BYTES = 1_400.0
-ANSWER_SIZE = "answers of 1 KB"
 
 HELD = """
     SELECT id AS run_id, thread_id, message_id, epoch FROM runs WHERE status = 'running' ORDER BY id OFFSET $1 LIMIT $2
 """
 REVISIONS = "SELECT id, revision FROM threads WHERE id = ANY($1::uuid[])"
-TABLE_BYTES = """
-    SELECT sum(pg_total_relation_size(relid))
-    FROM (SELECT relid FROM pg_partition_tree($1::text::regclass) UNION SELECT $1::text::regclass) AS parts
-"""
-"""A table that is not partitioned has no partition tree."""
 WAL = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
-MESSAGES_COVERED = {
-    "messages": "count(*)",
-    "message_parts": "2 * count(*) FILTER (WHERE seq = 0)",
-    "receipts": "2 * count(*) FILTER (WHERE seq = 0)",
-    "runs": "2 * count(*)",
-    "usage_ledger": "2 * count(DISTINCT run_id)",
-}
-"""By table, the number of messages that its rows belong to. A run has two: a question and its answer."""
-
-
-async def measure_message_bytes(stage: ScaleStage) -> list[Figure]:
-    """Bytes on disk (heap, TOAST and indexes) for each message, by table, of answers of about 1,000 characters.
-
-    The rows of each table are divided by the messages that they belong to: the runs of deleted threads are gone, and
-    old entries of the ledger. The filler's tables and indexes are denser than those of a deployment that is in use.
-    """
-    figures = []
-    async with stage.connection() as driver:
-        for name, covered in MESSAGES_COVERED.items():
-            size = int(await driver.fetchval(TABLE_BYTES, name))
-            count = await driver.fetchval(f"SELECT {covered} FROM {name}")
-            figures.append(Figure(name=f"bytes a message, {name}", size=ANSWER_SIZE, value=size / count, unit="bytes"))
-    whole = sum(figure.value for figure in figures)
-    total = Figure(name="bytes a message", size=ANSWER_SIZE, value=whole, unit="bytes", target=MESSAGE_TARGET_BYTES)
-    return [total, *figures]
 
 
 async def measure_wal(stage: ScaleStage) -> list[Figure]:
-    """WAL of a part in steady state: in a database that was purged and vacuumed, from a checkpoint on.
+    """WAL of a part in steady state: in a database that was purged and vacuumed, from a checkpoint on."""
+    return [await _part_wal(stage, "WAL of a part", ACTIVE_PARTS, target=WAL_TARGET_BYTES)]
 
-    The WAL holds a whole page at its first change after a checkpoint, so parts on scattered pages take more.
-    """
+
+async def measure_wal_by_layout(stage: ScaleStage) -> list[Figure]:
+    """The same once old parts are packed and vacuumed, in one table and in partitions by month."""
+    first = ACTIVE_PARTS + stage.effort.flushes
+    packed = await _part_wal(stage, "WAL of a part, old parts packed", first)
+    async with stage.connection() as driver:
+        await driver.execute(partitions.script("month"))
+    first += stage.effort.flushes
+    return [packed, await _part_wal(stage, "WAL of a part, by month", first, target=WAL_TARGET_BYTES)]
+
+
+async def _part_wal(stage: ScaleStage, name: str, first_seq: int, *, target: float | None = None) -> Figure:
+    """The WAL holds a whole page at its first change after a checkpoint, so parts on scattered pages take more."""
     async with stage.connection() as driver:
         await driver.execute("VACUUM (ANALYZE)")
         await driver.execute("CHECKPOINT")
         leases = await _held(driver, WRITING_RUNS, FLUSHED_RUNS)
         before = await driver.fetchval(WAL)
     flushes = stage.effort.flushes
-    for flush in range(flushes):
-        new = await write(stage.db, *(batch(lease, ACTIVE_PARTS + flush, DELTA) for lease in leases))
-        assert set(new.values()) == {1}, "each part is new"
+    db = Database(stage.url)
+    try:
+        for flush in range(flushes):
+            new = await write(db, *(batch(lease, first_seq + flush, DELTA) for lease in leases))
+            assert set(new.values()) == {1}, "each part is new"
+    finally:
+        await db.close()
     async with stage.connection() as driver:
         wal = await driver.fetchval(WAL) - before
     size = f"{flushes} flushes of {len(leases)} runs"
-    value = wal / flushes / len(leases)
-    return [Figure(name="WAL of a part", size=size, value=value, unit="bytes", target=WAL_TARGET_BYTES)]
+    return Figure(name=name, size=size, value=wal / flushes / len(leases), unit="bytes", target=target)
 
 
 async def measure_locked_thread(stage: ScaleStage) -> list[Figure]:

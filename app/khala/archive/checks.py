@@ -13,6 +13,7 @@ from khala.domain.chat import RunOptions
 from khala.domain.errors import KhalaError
 from khala.domain.fold import Content
 from khala.domain.memories import MemoryKind, MemoryScope
+from khala.domain.packed_parts import check_layout
 from khala.domain.parts import Finish
 from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.tools import todos, workspace_files
@@ -62,6 +63,8 @@ def _message(data: Any) -> None:
 def _run(data: Any) -> None:
     _decode(data.options, RunOptions)
     _decode(data.finish, Finish | None)
+    if data.parts_layout is not None:
+        check_layout(bytes.fromhex(data.parts_layout))
 
 
 def _part(data: Any) -> None:

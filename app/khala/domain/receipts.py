@@ -1,8 +1,8 @@
 """The receipt chain: the hash of each receipt of a run also covers the hash of the previous one.
 
-Changing, adding or removing a receipt later changes every hash after it, and the last hash is stored with the run's
-finish in three places. The chain reveals tampering with receipts, but not the author of it, nor whether a receipt was
-true.
+Changing, adding or removing a receipt later changes every hash after it. The last hash is in the run's finish, which
+is stored in the run, its message and its last part; in the message alone once the parts are packed. The chain reveals
+tampering with receipts, but not the author of it, nor whether a receipt was true.
 """
 
 import hashlib

@@ -99,7 +99,7 @@ class RunExecutor:
         claimed = execution.claimed
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
         async with self._db.driver() as driver:
-            stored = [part.read() for part in await parts.of_run(driver, thread_id, run_id)]
+            stored = [part.read() for part in await parts.of_active_run(driver, thread_id, run_id)]
             account = await ledger.read_account(driver, thread_id, run_id)
             execution.decisions.receive(await approvals.of_run(driver, thread_id, run_id))
         buffer = self._writer.open(

@@ -72,6 +72,15 @@ class DatabaseSettings(SettingGroup):
         "share a NATS server need a prefix each. It needs `khala[nats]`; [scaling](scaling.md) says when it helps.",
         secret=True,
     )
+    parts_days: Whole = setting(
+        "KHALA_PARTS_DAYS",
+        30,
+        "The time after the end of a run in which its parts stay as they were written. Then they are packed, which "
+        "takes a fraction of the space: [packed parts](operations.md#packed-parts). 0 to pack none.",
+        unit="days",
+        minimum=0,
+        maximum=3650,
+    )
 
     shared_buffers_mb: Whole | None = setting(
         "KHALA_PG_SHARED_BUFFERS_MB",

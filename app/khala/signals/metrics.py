@@ -165,6 +165,7 @@ DATABASE_DEADLOCKS = _counter(
     "Transactions that Postgres aborted because of others, by `deadlock` or `serialization`; they are retried.",
     "cause",
 )
+PACKED_PARTS = _counter("packed_parts_total", "Parts of old runs that this process has packed.")
 VERIFIED_ANSWERS = _counter("verified_answers_total", "Answers that this process has compared with their parts.")
 VERIFY_DIFFERENCES = _counter(
     "verify_differences_total", "Differences between answers and their parts that this process has found."

@@ -141,8 +141,8 @@ MUTANTS = (
     Mutant(
         name="a-cursor-at-the-reset-starts-over",
         file="app/khala/store/threads/thread_feed.py",
-        old='row["reset_revision"] <= after < row["now"]',
-        new='row["reset_revision"] < after < row["now"]',
+        old='row["oldest_revision"] <= after < row["now"]',
+        new='row["oldest_revision"] < after < row["now"]',
         tests=(
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
             "tests/integration/test_cursors.py::test_a_cursor_at_a_reset_continues_from_it",

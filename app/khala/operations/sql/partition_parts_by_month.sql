@@ -4,7 +4,7 @@
 --   khala partition-parts month
 --
 -- A run's id is a UUID of version 7 and begins with the time, so the key stays as it is. Stop Khala first: the table is
--- locked, and copied. One transaction: it is split, or it is as it was. docs/scaling.md says what may be dropped when.
+-- locked, and copied. One transaction: it is split, or it is as it was. Khala drops empty ones: docs/scaling.md.
 BEGIN;
 
 LOCK TABLE message_parts IN ACCESS EXCLUSIVE MODE;
@@ -18,8 +18,8 @@ CREATE FUNCTION run_id_at(at timestamptz) RETURNS uuid LANGUAGE sql STABLE AS $$
     SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $$;
 
--- The table of the month in which this lies, unless it is there. To be called for the next months before they begin,
--- by cron for example: what has no table of its own goes to the last one, which may not be dropped.
+-- The table of the month in which this lies, unless it is there. Khala calls it for the next months before they begin:
+-- what has no table of its own goes to the last one, which may not be dropped.
 CREATE FUNCTION message_parts_month(at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     begins timestamptz := date_trunc('month', at, 'UTC');

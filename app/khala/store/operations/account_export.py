@@ -27,7 +27,12 @@ MESSAGES = f"""
 """
 RUN_IDS = f"SELECT id FROM runs WHERE thread_id = $1 AND position >= {first_position('$1')} ORDER BY position, id"
 """The ids of all runs of a thread: they are small, and no index has the runs of a thread in their order."""
-RUNS = "SELECT * FROM runs WHERE id = ANY($1::uuid[]) AND thread_id IS NOT DISTINCT FROM $2 ORDER BY position, id"
+RUNS = """
+    SELECT runs.id, runs.thread_id, runs.message_id, runs.status, runs.epoch, runs.steps, runs.cancel_requested_at,
+           runs.created_at, runs.finish, messages.finish AS message_finish
+    FROM runs LEFT JOIN messages ON messages.id = runs.message_id AND messages.thread_id = runs.thread_id
+    WHERE runs.id = ANY($1::uuid[]) AND runs.thread_id IS NOT DISTINCT FROM $2 ORDER BY runs.position, runs.id
+"""
 FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
@@ -50,7 +55,7 @@ async def export_lines(db: Database, user: User) -> AsyncIterator[bytes]:
         async for message in _messages(db, thread["id"]):
             yield _line("message", rows.message(message))
         async for run in _runs(db, thread["id"]):
-            yield _line("run", rows.run(run))
+            yield _line("run", rows.run(run, run["message_finish"]))
             async for line in _of_run(db, thread["id"], run["id"]):
                 yield line
 

@@ -8,15 +8,18 @@ import msgspec
 from khala.domain import parts
 from khala.domain.chat import ACTIVE
 from khala.domain.fold import fold
+from khala.domain.packed_parts import digest
 from khala.domain.parts import Finish
 from khala.domain.receipts import chained_hash
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
+from khala.store.runs import packed_parts
 from khala.store.threads.reset_marks import IS_MESSAGE
 
 ANSWERS = f"""
     SELECT messages.id, messages.thread_id, messages.status, messages.seq, messages.content, messages.finish,
-           messages.run_id, runs.status AS run_status, runs.finish AS run_finish, stored.*, receipts.*
+           messages.run_id, messages.id AS message_id, runs.status AS run_status, runs.finish AS run_finish,
+           stored.*, receipts.*, runs.parts_layout, runs.parts_digest
     FROM unnest($1::uuid[]) AS chosen (id)
     JOIN messages ON messages.id = chosen.id AND {IS_MESSAGE}
     JOIN threads ON threads.id = messages.thread_id AND threads.deleted_at IS NULL
@@ -57,7 +60,9 @@ async def read_answers(driver: Driver, message_ids: Sequence[UUID]) -> Sequence[
 def answer_differences(answer: rows.Record) -> list[StoredDifference]:
     """All differences of one answer."""
     try:
-        problems = _seqs(answer["seqs"]) + _receipts(answer) + _states(answer) + _parts(answer)
+        problems = _packed(answer)
+        answer = _unpacked(answer)
+        problems += _seqs(answer["seqs"]) + _receipts(answer) + _states(answer) + _parts(answer)
     except msgspec.DecodeError:
         problems = ["its content, parts or receipts are not readable"]
     place = f"message {answer['id']} of thread {answer['thread_id']}"
@@ -66,6 +71,29 @@ def answer_differences(answer: rows.Record) -> list[StoredDifference]:
 
 def _is_ended(answer: rows.Record) -> bool:
     return bool(answer["status"] != "streaming")
+
+
+def _packed(answer: rows.Record) -> list[str]:
+    """Compare packed parts with their digest. Their texts are in the content, so the digest covers that, too."""
+    if answer["parts_layout"] is None:
+        return []
+    problems = ["its parts are stored as rows and packed"] if answer["seqs"] else []
+    unpacked = packed_parts.unpacked(answer)
+    if digest(unpacked) != answer["parts_digest"]:
+        problems.append("its packed parts are not what they were when they were packed")
+    return problems
+
+
+def _unpacked(answer: rows.Record) -> rows.Record:
+    """The answer with its parts as they were before they were packed."""
+    if answer["parts_layout"] is None:
+        return answer
+    unpacked = packed_parts.unpacked(answer)
+    return dict(answer) | {
+        "seqs": [part.seq for part in unpacked],
+        "kinds": [part.kind for part in unpacked],
+        "parts": [bytes(part.data).decode() for part in unpacked],
+    }
 
 
 def _seqs(seqs: Sequence[int]) -> list[str]:
@@ -112,4 +140,6 @@ def _states(answer: rows.Record) -> list[str]:
     expected = answer["run_status"] not in ACTIVE
     if expected != ended or (ended and answer["run_status"] != answer["status"]):
         return [f"it is {answer['status']} and its run is {answer['run_status']}"]
+    if answer["run_finish"] is None and answer["parts_layout"] is not None:
+        return []  # The packed parts need it in the message, and it is stored once.
     return [] if answer["finish"] == answer["run_finish"] else ["its finish is not its run's"]

@@ -46,6 +46,9 @@ CHECKS: Mapping[str, str] = {
         LEFT JOIN runs ON runs.id = part.run_id AND runs.thread_id = part.thread_id
             AND runs.message_id = part.message_id
         WHERE part.thread_id = ANY($1::uuid[]) AND runs.id IS NULL LIMIT 1""",
+    "a run that has not ended, with packed parts": """
+        SELECT id FROM runs WHERE thread_id = ANY($1::uuid[]) AND parts_layout IS NOT NULL
+          AND status NOT IN ('final', 'error', 'canceled') LIMIT 1""",
     **{
         f"a row of {table} whose run is not in its thread": f"""
         SELECT {table}.run_id FROM {table}

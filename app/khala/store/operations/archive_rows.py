@@ -153,7 +153,7 @@ KINDS: tuple[RowKind, ...] = (
             "traceparent": "of one server's traces",
             "asker_key_id": "stands for a key of one server",
         },
-        page=50,
+        page=20,
     ),
     RowKind(
         name="part",

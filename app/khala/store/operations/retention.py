@@ -1,4 +1,4 @@
-"""Retention: deletes expired and unneeded rows, in small batches, by one process at a time."""
+"""Retention: deletes expired and unneeded rows and packs old parts, in small batches, by one process at a time."""
 
 import asyncio
 import random
@@ -17,10 +17,13 @@ from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
 from khala.signals import metrics
 from khala.store.operations import reset_purge
+from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
+from khala.store.operations.part_partitions import maintain_partitions
 from khala.store.operations.reset_purge import affected
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
+from khala.store.runs import packed_parts
 from khala.store.threads import threads
 
 log = structlog.get_logger()
@@ -112,8 +115,12 @@ SWEEPS = {
 }
 """The expired rows of each table."""
 
-KINDS = ("idle threads", "expired threads", *CONTENTS, "threads", *(table for table in SWEEPS if table not in CONTENTS))
-"""What a purge counts: closed threads, and deleted rows by table."""
+KINDS = (
+    *("idle threads", "expired threads", *CONTENTS, "threads"),
+    *(table for table in SWEEPS if table not in CONTENTS),
+    PACKED_RUNS,
+)
+"""What a purge counts: closed threads, deleted rows by table, and runs whose parts were packed."""
 
 DELETE_GONE_ENTRIES = f"""
     WITH chosen AS MATERIALIZED (
@@ -134,9 +141,14 @@ DELETE_GONE_ENTRIES = f"""
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Retention periods. `idle` is that of an unclaimed anonymous thread after its last change; zero for no limit."""
+    """Retention periods; zero for no limit.
+
+    `idle` is that of an unclaimed anonymous thread after its last change. `parts` is the time after the end of a run in
+    which its parts stay as they are; later they are packed.
+    """
 
     idle: timedelta
+    parts: timedelta = timedelta(0)
 
 
 async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
@@ -154,6 +166,8 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
         due["threads"] = await driver.fetchval(f"SELECT count(*) FROM threads WHERE {OUTDATED}")
         for table, condition in SWEEPS.items():
             due[table] += await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
+        if policy.parts:
+            due[PACKED_RUNS] = await packed_parts.count_due(driver, policy.parts)
     return due
 
 
@@ -184,6 +198,8 @@ def _steps(policy: RetentionPolicy) -> Iterator[Step]:
     yield partial(_purge_threads, OUTDATED)
     for table in SWEEPS:
         yield partial(_sweep, table)
+    if policy.parts:
+        yield PartPacker(policy.parts).pack_next
 
 
 @retried
@@ -250,7 +266,7 @@ async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
 
 
 class RetentionLoop:
-    """The loop that purges. Any number of processes may run it, but only one of them purges at a time."""
+    """The loop that purges, and maintains partitions. Several processes may run it; one of them purges at a time."""
 
     def __init__(self, db: Database, policy: RetentionPolicy) -> None:
         self._db = db
@@ -263,6 +279,7 @@ class RetentionLoop:
             began = time.monotonic()
             try:
                 deleted = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
+                await maintain_partitions(self._db)
             except Unavailable as error:
                 metrics.PURGES_FAILED.inc()
                 log.warning("expired_data_not_deleted", error=str(error.__cause__))

@@ -31,11 +31,12 @@ CANDIDATES = f"""
 """
 """Messages in order of id. All are returned, so that no statement reads more, however few are selected."""
 REVISIONS = f"""
-    SELECT id, revision, selected, CASE WHEN selected THEN greatest(
+    SELECT id, revision, selected, CASE WHEN selected THEN greatest(packed_revision,
         (SELECT max(revision) FROM messages WHERE thread_id = page.id),
         (SELECT max(revision) FROM message_parts WHERE thread_id = page.id)) END AS newest
     FROM (
-        SELECT id, revision, {IS_SELECTED} AND ($4::timestamptz IS NULL OR updated_at >= $4) AS selected
+        SELECT id, revision, packed_revision,
+               {IS_SELECTED} AND ($4::timestamptz IS NULL OR updated_at >= $4) AS selected
         FROM {{threads}} WHERE id > $1 ORDER BY id LIMIT $2
     ) AS page ORDER BY id
 """

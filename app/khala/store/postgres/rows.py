@@ -57,8 +57,8 @@ def message(row: Record) -> Message:
     )
 
 
-def run(row: Record) -> Run:
-    """A row of `runs`."""
+def run(row: Record, message_finish: str | None = None) -> Run:
+    """A row of `runs`. A run whose parts are packed has its finish only in its message: `message_finish`."""
     return Run(
         id=row["id"],
         thread_id=row["thread_id"],
@@ -68,7 +68,7 @@ def run(row: Record) -> Run:
         steps=row["steps"],
         cancel_requested_at=row["cancel_requested_at"],
         created_at=row["created_at"],
-        finish=decoded(row["finish"], Finish),
+        finish=decoded(row["finish"] or message_finish, Finish),
     )
 
 

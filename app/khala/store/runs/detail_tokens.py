@@ -10,6 +10,7 @@ from khala.domain.errors import NotFound
 from khala.domain.fold import ToolBlock, fold
 from khala.domain.parts import read
 from khala.store.postgres.database import Driver
+from khala.store.runs import packed_parts
 from khala.store.sharing import access
 from khala.store.threads.reset_marks import IS_RUN
 
@@ -49,7 +50,10 @@ async def find(driver: Driver, token: str, caller: Caller) -> ToolBlock:
         raise NotFound("This detail token is unknown or has expired.")
     await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
     stored = await driver.fetch(PARTS, row["run_id"], row["tool_call_id"])
-    for block in fold((), [read(part["kind"], part["data"].encode()) for part in stored]):
-        if isinstance(block, ToolBlock):
+    data = [read(part["kind"], part["data"].encode()) for part in stored]
+    if not data:  # A token may outlive the time in which parts stay as they are.
+        data = [part.read() for part in await packed_parts.of_run(driver, row["thread_id"], row["run_id"])]
+    for block in fold((), data):
+        if isinstance(block, ToolBlock) and block.tool_call_id == row["tool_call_id"]:
             return block
     raise NotFound("This detail token is unknown or has expired.")

@@ -18,7 +18,7 @@ from khala.store.postgres.database import (
     Driver,
 )
 from khala.store.postgres.notifications import notify_threads
-from khala.store.runs import endings, receipts
+from khala.store.runs import endings, packed_parts, receipts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.runs.receipts import ReceiptEntry
@@ -179,7 +179,21 @@ async def insert(driver: Driver, lease: Lease, parts: Sequence[tuple[int, str, s
 async def of_run(
     driver: Driver, thread_id: UUID, run_id: UUID, *, after: int = -1, limit: int | None = None
 ) -> list[Part]:
-    """The parts of a run of this thread whose seq is greater than `after`, in order."""
+    """The parts of a run of this thread whose seq is greater than `after`, in order.
+
+    Parts that were packed are read second: a run that is packed between the two statements is found by one of them.
+    """
+    found = await of_active_run(driver, thread_id, run_id, after=after, limit=limit)
+    if found:
+        return found
+    packed = await packed_parts.of_run(driver, thread_id, run_id)
+    return packed[after + 1 :][:limit]
+
+
+async def of_active_run(
+    driver: Driver, thread_id: UUID, run_id: UUID, *, after: int = -1, limit: int | None = None
+) -> list[Part]:
+    """As `of_run`, for a run that has not ended, whose parts cannot be packed."""
     query = """
         SELECT * FROM message_parts WHERE run_id = $1 AND seq > $2 AND thread_id IS NOT DISTINCT FROM $3
         ORDER BY run_id, seq LIMIT $4

@@ -52,7 +52,16 @@ async def read_authorized(driver: Driver, run_id: UUID, caller: Caller) -> Run:
     if row is None:
         raise RunNotFound("There is no such run.")
     await access.authorize(driver, row["thread_id"], caller, Action.READ_THREAD)
-    return rows.run(row)
+    return rows.run(row, await _message_finish(driver, row))
+
+
+async def _message_finish(driver: Driver, row: rows.Record) -> str | None:
+    """The finish of the run's message, if the run has ended and has none, because its parts are packed."""
+    if row["finish"] is not None or row["status"] in ACTIVE:
+        return None
+    query = "SELECT finish FROM messages WHERE id = $1 AND thread_id = $2"
+    finish: str | None = await driver.fetchval(query, row["message_id"], row["thread_id"])
+    return finish
 
 
 @retried
@@ -69,7 +78,8 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
         active = row.status in ACTIVE
         if active:
             await cancel_runs(connection, [row])
-        return rows.run((await _lock_run(connection, thread_id, run_id))._mapping), active
+        now = (await _lock_run(connection, thread_id, run_id))._mapping
+        return rows.run(now, await _message_finish(await driver_of(connection), now)), active
 
 
 async def _lock_run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
@@ -121,7 +131,7 @@ async def cancel_runs(
 async def _write_cancellation(driver: Driver, row: Row[tuple[object, ...]], revision: int) -> tuple[Lease, RunEnding]:
     """Store the last parts of a canceled run that no executor holds. Returns its ending."""
     lease = Lease(run_id=row.id, thread_id=row.thread_id, message_id=row.message_id, epoch=row.epoch)
-    stored = [part.read() for part in await parts.of_run(driver, lease.thread_id, lease.run_id)]
+    stored = [part.read() for part in await parts.of_active_run(driver, lease.thread_id, lease.run_id)]
     content = fold((), stored)
     finish = await _canceled_finish(driver, lease)
     last_parts: list[PartData] = [*cancelled_statuses(content), finish]

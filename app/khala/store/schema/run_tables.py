@@ -53,6 +53,9 @@ runs = Table(
     time_column("finished_at", nullable=True),
     # The W3C trace context of the request that queued the run, if it is traced.
     Column("traceparent", Text),
+    # The parts, once they are packed, and the hash chain over them: `khala.domain.packed_parts`.
+    Column("parts_layout", LargeBinary),
+    Column("parts_digest", LargeBinary),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
     Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),

@@ -31,6 +31,8 @@ threads = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("meta_revision", BigInteger, nullable=False, server_default="0"),
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),
+    # The newest revision of parts that were packed. An earlier cursor gets a snapshot, since their revisions are gone.
+    Column("packed_revision", BigInteger),
     # Changes at every change of access. Subscriptions that were authorised at an earlier value are rechecked.
     Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     # The message that the next message follows by default.

@@ -33,7 +33,7 @@ WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 
 CHANGES = f"""
     SELECT watched.thread_id AS id, threads.revision AS now, threads.reset_revision, threads.meta_revision,
-           threads.access_id, part.*,
+           threads.access_id, greatest(threads.reset_revision, threads.packed_revision) AS oldest_revision, part.*,
            (SELECT true FROM messages
             WHERE messages.thread_id = watched.thread_id AND revision > watched.after LIMIT 1) IS TRUE
                AS messages_changed
@@ -41,12 +41,14 @@ CHANGES = f"""
     JOIN threads ON threads.id = watched.thread_id AND threads.deleted_at IS NULL
     LEFT JOIN LATERAL (
         SELECT * FROM message_parts WHERE message_parts.thread_id = watched.thread_id AND revision > watched.after
-          AND watched.after >= threads.reset_revision
+          AND watched.after >= greatest(threads.reset_revision, threads.packed_revision)
         ORDER BY revision, run_id, seq LIMIT {MAX_DELTA_PARTS + 1}
     ) AS part ON true
     ORDER BY part.revision, part.run_id, part.seq
 """
-"""One row for each part of a thread, or one row without a part. `messages_changed` is rarely true."""
+"""One row for each part of a thread, or one row without a part. `messages_changed` is rarely true. From
+`oldest_revision` on, no change is missing: `greatest` ignores nulls.
+"""
 
 THREADS = "SELECT * FROM threads WHERE id = ANY($1::uuid[])"
 
@@ -86,7 +88,10 @@ message is known only when it is read, because it is stored compressed.
 
 
 class SnapshotNeeded(msgspec.Struct, frozen=True):
-    """The reader's revision can't be served with a delta: the thread was reset since, or too much has changed."""
+    """The reader's revision can't be served with a delta.
+
+    The thread was reset since, later parts were packed, or too much has changed.
+    """
 
     revision: int
     reset: bool
@@ -145,7 +150,7 @@ async def _fetch_changes(driver: Driver, cursors: Mapping[UUID, int]) -> dict[UU
 
 
 def _can_serve_delta(row: rows.Record, after: int) -> bool:
-    return bool(row["reset_revision"] <= after < row["now"])
+    return bool(row["oldest_revision"] <= after < row["now"])
 
 
 def _metadata_changed(row: rows.Record, after: int) -> bool:
