@@ -71,17 +71,19 @@ async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
     await drop(postgres_url, db)
 
 
-async def test_a_migration_may_idle_in_its_transaction_longer_than_a_request(
+async def test_a_migration_may_idle_longer_than_a_request_and_waits_for_locks_for_a_limited_time(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_idle: list[object] = []
+    may_wait: list[object] = []
 
     def look(connection: Connection, revision: str) -> None:
         may_idle.append(connection.scalar(text("SHOW idle_in_transaction_session_timeout")))
+        may_wait.append(connection.scalar(text("SHOW lock_timeout")))
 
     monkeypatch.setattr(migrations, "_upgrade", look)
     await migrations.upgrade(database_url)
-    assert may_idle == ["1min"]
+    assert (may_idle, may_wait) == (["1min"], ["10s"])
 
 
 async def test_migrations_can_be_undone(postgres_url: str) -> None:

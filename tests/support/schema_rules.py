@@ -25,6 +25,7 @@ RULES: dict[str, str] = {
     "adds a constraint": rf"^ALTER TABLE {WORD} ADD (?:CONSTRAINT|CHECK|UNIQUE|FOREIGN|PRIMARY|EXCLUDE)\b",
     "drops an index": rf"^DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?{WORD}",
     "locks while it indexes": rf"^CREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY)(?:IF NOT EXISTS )?{WORD} ON {WORD}",
+    "indexes in a transaction": rf"^CREATE INDEX CONCURRENTLY (?:IF NOT EXISTS )?{WORD} ON {WORD}",
     "forbids doubles": rf"^CREATE UNIQUE INDEX CONCURRENTLY (?:IF NOT EXISTS )?{WORD} ON {WORD}",
     "changes rows": rf"^(?:UPDATE|DELETE FROM|TRUNCATE(?: TABLE)?) (?:ONLY )?{WORD}",
     "is no plain statement": r"^(?:DO|WITH|CALL|CREATE (?:OR REPLACE )?(?:FUNCTION|TRIGGER|RULE)|LOCK)\b",

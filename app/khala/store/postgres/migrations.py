@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy import Connection, text
 
+from khala.store.postgres import index_builder
 from khala.store.postgres.database import Database
 from khala.store.schema.tables import metadata
 
@@ -62,12 +63,21 @@ def is_known(revision: str) -> bool:
 async def upgrade(url: str, revision: str = "head", *, lock_timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
     """Bring the database to this revision, all or nothing. Waits for another process that is migrating it.
 
+    At the newest revision, the indexes that are missing are created after that, without blocking writes.
+
     Raises `Unavailable`, and changes nothing, if a table can't be locked within `lock_timeout` seconds.
 
     A database that a newer version has migrated is not changed: during an upgrade or its rollback, processes of the
     previous version have to start, too, and each migration keeps the tables and columns that they need.
     """
-    await _run_locked(url, lambda sync: _upgrade(sync, revision), lock_timeout)
+    # A connection of its own, without the time limit of a request's statements.
+    db = Database(url, pool_size=1, timeout=None)
+    try:
+        await _run_locked(db, lambda sync: _upgrade(sync, revision), lock_timeout)
+        if revision == "head" and await current(db) == head():
+            await index_builder.build_missing(db)
+    finally:
+        await db.close()
 
 
 def _upgrade(connection: Connection, revision: str) -> None:
@@ -84,22 +94,21 @@ async def downgrade(url: str, revision: str) -> None:
     """Take the database back to an earlier revision."""
     from alembic import command
 
-    await _run_locked(url, lambda sync: command.downgrade(alembic_config(sync), revision))
+    db = Database(url, pool_size=1, timeout=None)
+    try:
+        await _run_locked(db, lambda sync: command.downgrade(alembic_config(sync), revision))
+    finally:
+        await db.close()
 
 
 async def _run_locked(
-    url: str, change: Callable[[Connection], None], lock_timeout: float = LOCK_TIMEOUT_SECONDS
+    db: Database, change: Callable[[Connection], None], lock_timeout: float = LOCK_TIMEOUT_SECONDS
 ) -> None:
-    # A connection of its own, without the time limit of a request's statements.
-    db = Database(url, pool_size=1, timeout=None)
-    try:
-        async with db.transaction() as connection:
-            await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK_KEY})
-            await connection.execute(text(f"SET LOCAL lock_timeout = '{int(lock_timeout * 1000)}ms'"))
-            await connection.execute(text(SET_IDLE_TIMEOUT))
-            await connection.run_sync(change)
-    finally:
-        await db.close()
+    async with db.transaction() as connection:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK_KEY})
+        await connection.execute(text(f"SET LOCAL lock_timeout = '{int(lock_timeout * 1000)}ms'"))
+        await connection.execute(text(SET_IDLE_TIMEOUT))
+        await connection.run_sync(change)
 
 
 async def current(db: Database) -> str | None:

@@ -1,0 +1,102 @@
+"""Creates the indexes that the metadata has and the database lacks, while all processes read and write.
+
+A migration locks a table against writes while it creates an index on it. So no migration creates an index on an
+existing table: the index is declared in `khala.store.schema`, and created here with CONCURRENTLY, after the migrations
+have committed. An index that a crash has left invalid is dropped and created again.
+
+One process at a time creates indexes. The others poll for its lock: a connection that waits for the lock in a statement
+has a snapshot, and CREATE INDEX CONCURRENTLY waits for all snapshots.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from sqlalchemy import Index
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex
+
+from khala.store.postgres.database import Database, Driver
+from khala.store.schema.tables import metadata
+
+log = structlog.get_logger()
+
+INDEX_LOCK_KEY = 0x6B68616C64
+"""The key of the advisory lock that the process holds that creates indexes."""
+POLL_INTERVAL_SECONDS = 0.5
+"""The time after which a process looks again whether another one has created the indexes."""
+
+DECLARED: Mapping[str, Index] = {
+    str(index.name): index for table in metadata.sorted_tables for index in table.indexes if not index.unique
+}
+"""By name, the indexes that may be created here. A unique index belongs to the migration that creates its table."""
+
+VALID = """
+    SELECT class.relname FROM pg_class AS class JOIN pg_index ON pg_index.indexrelid = class.oid
+    WHERE class.relname = ANY ($1::text[]) AND class.relnamespace = current_schema()::regnamespace AND indisvalid
+"""
+PARTITIONS = """
+    SELECT leaf.relid::regclass::text AS name FROM pg_partition_tree($1::text::regclass) AS leaf
+    WHERE isleaf AND leaf.level > 0 AND NOT EXISTS (
+        SELECT FROM pg_inherits JOIN pg_index ON pg_index.indexrelid = pg_inherits.inhrelid
+        WHERE pg_inherits.inhparent = to_regclass($2) AND pg_index.indrelid = leaf.relid)
+    ORDER BY 1
+"""
+"""The partitions of a table in which a partitioned index has no index yet."""
+IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = $1::text::regclass"
+MAX_NAME_BYTES = 63
+
+
+async def build_missing(db: Database) -> None:
+    """Create all missing indexes. Returns when all exist, also if another process creates them."""
+    async with db.driver() as driver:
+        while await find_missing(driver):
+            if not await driver.fetchval("SELECT pg_try_advisory_lock($1)", INDEX_LOCK_KEY):
+                await asyncio.sleep(POLL_INTERVAL_SECONDS)
+                continue
+            try:
+                for index in await find_missing(driver):
+                    await _build(driver, index)
+            finally:
+                await driver.execute("SELECT pg_advisory_unlock($1)", INDEX_LOCK_KEY)
+
+
+async def find_missing(driver: Driver) -> list[Index]:
+    """The declared indexes that do not exist, or are invalid."""
+    valid = {row["relname"] for row in await driver.fetch(VALID, list(DECLARED))}
+    return [index for name, index in DECLARED.items() if name not in valid]
+
+
+async def _build(driver: Driver, index: Index) -> None:
+    table = str(index.table)
+    if await driver.fetchval(IS_PARTITIONED, table):
+        await _build_partitioned(driver, index)
+    else:
+        await _build_in(driver, index, table, str(index.name))
+
+
+async def _build_partitioned(driver: Driver, index: Index) -> None:
+    """Create the index in each partition, and attach it. The partitioned index is valid once it has them all."""
+    name, table = str(index.name), str(index.table)
+    if await driver.fetchval("SELECT to_regclass($1)", name) is None:
+        await driver.execute(_statement(index, f"INDEX {name} ON ONLY {table}"))
+    for row in await driver.fetch(PARTITIONS, table, name):
+        partition = row["name"]
+        part = f"{partition}{name.removeprefix(table)}"[-MAX_NAME_BYTES:]
+        await _build_in(driver, index, partition, part)
+        await driver.execute(f"ALTER INDEX {name} ATTACH PARTITION {part}")
+
+
+async def _build_in(driver: Driver, index: Index, table: str, name: str) -> None:
+    """Create the index under this name in this table, which is not partitioned."""
+    log.info("index_build_started", index=name, table=table)
+    await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+    await driver.execute(_statement(index, f"INDEX CONCURRENTLY {name} ON {table}"))
+    log.info("index_built", index=name, table=table)
+
+
+def _statement(index: Index, head: str) -> str:
+    """The statement that creates the index. `head` is its beginning, with the index's name and the table's."""
+    # SQLAlchemy's dialects have no types.
+    whole = str(CreateIndex(index).compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+    return f"CREATE {head}{whole.removeprefix(f'CREATE INDEX {index.name} ON {index.table}')}"

@@ -1,0 +1,107 @@
+"""Missing and invalid indexes are created after the migrations, while all processes read and write."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from khala.store.postgres import index_builder, migrations
+from khala.store.postgres.database import Database, driver_url
+from tests.integration.test_partitions import BY_MONTH, BY_THREAD, run_script
+from tests.support.store import batch, lease_of, new_thread, write
+
+NAME = "listings_gone_idx"
+VALID = """
+    SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relname = $1 AND indisvalid
+"""
+BUILDING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'
+"""
+SNAPSHOTS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+      AND query NOT LIKE 'CREATE INDEX CONCURRENTLY%' AND state <> 'idle in transaction'
+"""
+
+
+async def is_valid(db: Database, name: str = NAME) -> bool:
+    async with db.driver() as driver:
+        return bool(await driver.fetchval(VALID, name))
+
+
+async def run(db: Database, *statements: str) -> None:
+    async with db.driver() as driver:
+        for statement in statements:
+            await driver.execute(statement)
+
+
+async def test_a_missing_index_is_created_as_it_is_declared(db: Database) -> None:
+    definition = f"SELECT indexdef FROM pg_indexes WHERE indexname = '{NAME}'"
+    async with db.driver() as driver:
+        before = await driver.fetchval(definition)
+    await run(db, f"DROP INDEX {NAME}")
+    assert await migrations.differences(db) != []
+    await migrations.upgrade(db.url)
+    async with db.driver() as driver:
+        assert await driver.fetchval(definition) == before
+    assert await migrations.differences(db) == []
+
+
+async def test_an_index_that_a_crash_has_left_invalid_is_created_again(db: Database) -> None:
+    await run(db, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{NAME}'::regclass")
+    await migrations.upgrade(db.url)
+    assert await is_valid(db)
+
+
+async def test_a_program_older_than_the_schema_creates_no_index(db: Database) -> None:
+    await run(db, f"DROP INDEX {NAME}", "UPDATE alembic_version SET version_num = '9999'")
+    await migrations.upgrade(db.url)
+    assert not await is_valid(db)
+
+
+async def test_writes_continue_while_one_of_several_processes_creates_an_index(db: Database) -> None:
+    await run(db, f"DROP INDEX {NAME}")
+    insert = "INSERT INTO listings (user_id, thread_id, revision) SELECT id, gen_random_uuid(), 1 FROM users"
+    await run(db, "INSERT INTO users (id) VALUES (gen_random_uuid())")
+    long = await asyncpg.connect(driver_url(db.url))
+    try:
+        transaction = long.transaction()
+        await transaction.start()
+        await long.execute(insert)
+        upgrades = [asyncio.create_task(migrations.upgrade(db.url)) for _ in range(4)]
+        async with asyncio.timeout(30), db.driver() as driver:
+            while not await driver.fetchval(BUILDING) or await driver.fetchval(SNAPSHOTS):
+                await asyncio.sleep(0.02)
+            async with driver.transaction():
+                await driver.execute("SET LOCAL lock_timeout = '1s'")
+                await driver.execute(insert)
+        assert not any(upgrade.done() for upgrade in upgrades)
+        await transaction.commit()
+        async with asyncio.timeout(30):
+            await asyncio.gather(*upgrades)
+    finally:
+        await long.close()
+    assert await is_valid(db)
+
+
+@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+async def test_an_index_on_a_partitioned_table_is_created_in_each_partition_and_attached(
+    db: Database, database_url: str, script: str
+) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    await run_script(database_url, script)
+    name = "message_parts_thread_id_revision_idx"
+    await run(db, f"DROP INDEX {name}", f"CREATE INDEX {name} ON ONLY message_parts (thread_id, revision)")
+    assert not await is_valid(db, name)
+    assert [str(index.name) for index in await missing(db)] == [name]
+    await migrations.upgrade(db.url)
+    assert await is_valid(db, name)
+    assert await missing(db) == []
+    assert await migrations.differences(db) == []
+    assert await write(db, batch(lease, 0, "Some text.")) == {lease.run_id: 1}
+
+
+async def missing(db: Database) -> list[object]:
+    async with db.driver() as driver:
+        return list(await index_builder.find_missing(driver))
