@@ -140,6 +140,8 @@ async def test_an_account_with_very_many_threads_can_be_deleted(store: Database)
         many = "INSERT INTO threads (id, owner_id) SELECT gen_random_uuid(), $1 FROM generate_series(1, 33000)"
         await driver.execute(many, owner.id)
     await accounts.remove(store, owner.caller)
+    done = await retention.purge(store, retention.RetentionPolicy(idle=timedelta(0)))
+    assert done["accounts"] == 1
     async with store.driver() as driver:
         left = "SELECT count(*) FROM threads WHERE owner_id = $1 AND deleted_at IS NULL"
         assert await driver.fetchval(left, owner.id) == 0

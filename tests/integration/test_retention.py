@@ -17,6 +17,7 @@ from khala.store.sharing import access
 from khala.store.threads import threads
 from tests.support.callers import owned_thread, person
 from tests.support.server import command
+from tests.support.statements import recorded
 from tests.support.store import CALLER, ask, batch, lease_of, new_thread, write
 
 WEEK = RetentionPolicy(idle=timedelta(days=7))
@@ -72,6 +73,18 @@ async def test_an_idle_thread_without_an_owner_is_closed_and_emptied(db: Databas
     assert await count(db, "messages", idle) == 0
     assert await count(db, "threads") == 1  # so that its id can't be used again
     assert set((await purge(db, WEEK)).values()) == {0}
+
+
+async def test_a_purge_with_nothing_to_do_is_one_statement(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await new_thread(db, welcome="Hello.")
+    with recorded(monkeypatch) as statements:
+        other = Database(db.url)
+        try:
+            assert set((await purge(other, WEEK)).values()) == {0}
+        finally:
+            await other.close()
+    assert len([statement for statement in statements if "deleted_accounts" in statement]) == 1
+    assert not [statement for statement in statements if "DELETE" in statement or "advisory" in statement]
 
 
 async def test_threads_that_are_owned_or_new_or_active_stay(db: Database) -> None:

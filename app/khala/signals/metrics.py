@@ -222,7 +222,7 @@ def storage_metrics(database_bytes: int, backlog: int, oldest_backlog_seconds: f
     help_text = "Size of the database on disk, without WAL. The same in all processes."
     yield GaugeMetricFamily("khala_database_bytes", help_text, value=database_bytes)
     help_text = (
-        "Deleted or reset threads whose deleted contents are not purged yet; at most 10,000 of each are counted."
+        "Deleted accounts, and deleted or reset threads, that are not purged yet; at most 10,000 of each are counted."
     )
     yield GaugeMetricFamily("khala_purge_backlog_threads", f"{help_text} The same in all processes.", value=backlog)
     help_text = "Time since the oldest thread in the purge's backlog was deleted or reset. The same in all processes."

@@ -249,10 +249,22 @@ MUTANTS = (
         why="A deleted thread would answer as one that is closed, which tells that it was there.",
     ),
     Mutant(
+        name="threads-of-a-deleted-account-stay-open",
+        file="app/khala/store/sharing/access.py",
+        old="threads.deleted_at IS NULL AND {IS_OWNER_PRESENT}",
+        new="threads.deleted_at IS NULL",
+        tests=(
+            "tests/integration/test_account_removal.py::test_after_the_mark_the_account_and_its_threads_are_unusable",
+        ),
+        why="Until the purge has closed them, members could read and write in the threads of a deleted account.",
+    ),
+    Mutant(
         name="a-deleted-user-has-access",
         file="app/khala/store/sharing/access.py",
-        old="EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND (",
-        new="(",
+        old=(
+            'EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND {IS_PRESENT.format("request.user_id")} AND'
+        ),
+        new="true AND",
         tests=("tests/integration/test_access_store.py",),
         why="A signed token would act for an account that was deleted.",
     ),

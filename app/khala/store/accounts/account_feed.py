@@ -13,6 +13,7 @@ from khala.domain.access import Caller
 from khala.domain.accounts import Invitation
 from khala.domain.chat import ThreadListEntry
 from khala.domain.frames import AccountDeltaFrame, AccountFrame
+from khala.store.accounts.account_marks import IS_OWNER_PRESENT, IS_PRESENT
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.sharing import invitations
@@ -25,7 +26,7 @@ WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (user_id, after)"
 
 REVISIONS = f"""
     SELECT users.id, users.revision, users.floor_revision, users.invited_revision
-    FROM {WATCHED} JOIN users ON users.id = watched.user_id
+    FROM {WATCHED} JOIN users ON users.id = watched.user_id AND {IS_PRESENT.format("users.id")}
 """
 
 LISTED = """
@@ -34,8 +35,9 @@ LISTED = """
     coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked, threads.*
 """
 
-AROUND = """
+AROUND = f"""
     LEFT JOIN threads ON threads.id = entry.thread_id AND threads.deleted_at IS NULL AND NOT entry.gone
+     AND {IS_OWNER_PRESENT}
     LEFT JOIN memberships ON memberships.thread_id = threads.id AND memberships.user_id = entry.user_id
     LEFT JOIN LATERAL (
         SELECT true AS running, bool_or(status = 'blocked') AS blocked FROM runs
@@ -58,9 +60,9 @@ NEWEST = f"""
     ) AS entry {AROUND} ORDER BY entry.revision DESC, entry.thread_id DESC
 """
 
-VALID_CREDENTIALS = """
+VALID_CREDENTIALS = f"""
     SELECT asked.place FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS asked (place, user_id, credential)
-    JOIN users ON users.id = asked.user_id
+    JOIN users ON users.id = asked.user_id AND {IS_PRESENT.format("users.id")}
     WHERE asked.credential IS NULL
        OR EXISTS (SELECT FROM sessions WHERE sessions.id = asked.credential
                   AND sessions.expires_at > clock_timestamp())
@@ -139,7 +141,8 @@ def _listed(row: rows.Record) -> ThreadListEntry:
 
 async def full_list(driver: Driver, user_id: UUID) -> AccountFrame | None:
     """The newest entries of the user's list; None if there is no such user."""
-    revision = await driver.fetchval("SELECT revision FROM users WHERE id = $1", user_id)
+    query = f"SELECT revision FROM users WHERE id = $1 AND {IS_PRESENT.format('users.id')}"
+    revision = await driver.fetchval(query, user_id)
     if revision is None:
         return None
     entries = await driver.fetch(NEWEST, user_id)

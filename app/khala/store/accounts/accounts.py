@@ -1,11 +1,9 @@
 """Accounts: users, with their passwords and identities."""
 
-from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import Select, delete, false, func, insert, or_, select, text, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,40 +11,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.accounts import Identity, LinkedIdentity, User
-from khala.domain.chat import ACTIVE
-from khala.domain.errors import Conflict, Unauthorized, Unavailable
-from khala.store.accounts import audit, sessions
-from khala.store.budgets import ledger
+from khala.domain.errors import Conflict, Unauthorized
+from khala.store.accounts import account_removal, audit, sessions
 from khala.store.postgres.database import (
     Database,
     Driver,
     driver_of,
 )
-from khala.store.postgres.notifications import (
-    CREDENTIALS_CHANNEL,
-    notify,
-)
 from khala.store.postgres.retries import retried
-from khala.store.runs import completion_requests, leases, requesters
 from khala.store.schema.tables import (
-    api_tokens,
-    files,
     identities,
-    memberships,
-    memories,
-    messages,
     passwords,
-    runs,
-    todos,
     users,
 )
-from khala.store.schema.tables import threads as threads_table
-from khala.store.threads import thread_lists, threads
-from khala.store.threads.reset_marks import IS_MESSAGE
-from khala.store.tools import workspace_owners
-
-MAX_ATTEMPTS = 10
-"""Attempts to delete an account that gains threads during the deletion."""
+from khala.store.threads import thread_lists
 
 PROFILE = """
     SELECT users.*, passwords.email AS login, (
@@ -190,70 +168,11 @@ async def rename(db: Database, user_id: UUID, name: str | None) -> None:
 
 
 async def remove(db: Database, caller: Caller) -> None:
-    """Delete the account and everything that it owns. Its messages in other threads stay, without a name."""
-    for _ in range(MAX_ATTEMPTS):
-        if await _try_to_remove(db, require_account(caller), caller):
-            return
-    raise Unavailable("The account gained threads while it was being deleted. Try again.", retry_after=1)
+    """Delete the account and everything that it owns. Its messages in other threads stay, without a name.
 
-
-@retried
-async def _try_to_remove(db: Database, user_id: UUID, caller: Caller) -> bool:
-    """Delete the account. Returns False if it gained a thread while its threads were being locked."""
-    async with db.transaction() as connection:
-        await completion_requests.delete_of_user(connection, user_id)
-        await workspace_owners.close_gate(connection, user_id)
-        locked = list(await connection.execute(_related_threads(user_id).with_for_update()))
-        driver = await driver_of(connection)
-        # In one query, because runs are locked in the order of their ids.
-        active = await leases.lock_active_runs(driver, [row.id for row in locked])
-        await requesters.cancel_runs_of_user(driver, [row.id for row in locked if not row.own], user_id)
-        own = {row.id for row in locked if row.own}
-        await ledger.lock(driver, run_ids=[run.id for run in active if run.thread_id in own])
-        await _lock_users(connection, user_id, [row.id for row in locked])
-        if [row.id for row in await connection.execute(_related_threads(user_id))] != [row.id for row in locked]:
-            return False
-        await threads.close(connection, [row.id for row in locked if row.own])
-        for row in locked:
-            if not row.own:
-                await _leave(connection, row.id, user_id)
-        await audit.record(connection, "account_deleted", caller)
-        await connection.execute(delete(api_tokens).where(api_tokens.c.user_id == user_id))
-        for table in (files, todos, memories):
-            await connection.execute(delete(table).where(table.c.owner_id == user_id))
-        await connection.execute(delete(users).where(users.c.id == user_id))
-        await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
-        return True
-
-
-def _related_threads(user_id: UUID) -> Select[Any]:
-    """The threads that the user owns, is a member of, or has messages or active runs in, in lock order."""
-    own = threads_table.c.owner_id == user_id
-    joined = select(memberships.c.thread_id).where(memberships.c.user_id == user_id)
-    written = select(messages.c.thread_id).where(messages.c.author_id == user_id)
-    requested = select(runs.c.thread_id).where(runs.c.user_id == user_id, runs.c.status.in_(ACTIVE))
-    related = or_(own, *(threads_table.c.id.in_(query) for query in (joined, written, requested)))
-    columns = select(threads_table.c.id, func.coalesce(own, false()).label("own"))
-    return columns.where(related, threads_table.c.deleted_at.is_(None)).order_by(threads_table.c.id)
-
-
-async def _lock_users(connection: AsyncConnection, user_id: UUID, thread_ids: Sequence[UUID]) -> None:
-    """Lock the user, the users with these threads on their lists, and the invited users, in lock order."""
-    driver = await driver_of(connection)
-    query = """
-        SELECT id FROM users WHERE id = $1
-            OR id IN (SELECT user_id FROM listings WHERE thread_id = ANY($2::uuid[]) AND NOT gone)
-            OR id IN (SELECT user_id FROM invitations WHERE thread_id = ANY($2::uuid[]))
-        ORDER BY id FOR UPDATE
+    Its rights end at once; a large account is deleted in the background (`account_removal`).
     """
-    await driver.fetch(query, user_id, thread_ids)
-
-
-async def _leave(connection: AsyncConnection, thread_id: UUID, user_id: UUID) -> None:
-    revision = await threads.bump(connection, thread_id, access_id=func.gen_random_uuid())
-    written: dict[str, Any] = {"author_name": None, "revision": revision, "updated_at": func.now()}
-    mine = (messages.c.thread_id == thread_id) & (messages.c.author_id == user_id)
-    await connection.execute(update(messages).where(mine, text(IS_MESSAGE)).values(**written))
+    await account_removal.remove(db, caller, require_account(caller))
 
 
 def require_account(caller: Caller) -> UUID:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from sqlalchemy import text
 
-from khala.store.postgres.database import Database, Driver, driver_of
+from khala.store.postgres.database import Database, Driver, affected, driver_of
 
 GRACE_PERIOD = "1 hour"
 """The time since the last touch of an object, after which it may be garbage-collected."""
@@ -86,7 +86,7 @@ async def add_untracked(db: Database, found: Sequence[tuple[bytes, int]]) -> int
     async with db.driver() as driver:
         hashes, sizes = [sha256 for sha256, _ in found], [size for _, size in found]
         status = await driver.execute(ADD_UNTRACKED, hashes, sizes)
-        return int(status.rpartition(" ")[2])
+        return affected(status)
 
 
 async def database_name(driver: Driver) -> str:

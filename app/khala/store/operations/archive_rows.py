@@ -34,6 +34,7 @@ LEFT_OUT: Mapping[str, str] = {
     "processes": "servers that run now",
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",
+    "deleted_accounts": "accounts that are being deleted, which have no archive",
     "thread_resets": "what resets have deleted, until it is purged",
 }
 """Tables that no archive contains, and why."""

@@ -68,6 +68,7 @@ BACKLOG = f"""
     FROM (
         (SELECT deleted_at AS since FROM threads WHERE {UNPURGED} ORDER BY deleted_at LIMIT {MAX_BACKLOG})
         UNION ALL (SELECT reset_at FROM thread_resets ORDER BY reset_at LIMIT {MAX_BACKLOG})
+        UNION ALL (SELECT deleted_at FROM deleted_accounts ORDER BY deleted_at LIMIT {MAX_BACKLOG})
     ) AS unpurged
 """
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from uuid import UUID
 
-from khala.store.postgres.database import Driver
+from khala.store.postgres.database import Driver, affected
 from khala.store.postgres.rows import Record
 
 MAX_BATCH_RUNS = 100
@@ -91,8 +91,3 @@ async def _delete_runs(driver: Driver, mark: Record, deleted: Counter[str], max_
         await driver.execute(DELETE_TOKENS, thread_id, run_ids)
         deleted["runs"] = affected(await driver.execute(DELETE_RUNS, run_ids))
     return True
-
-
-def affected(status: str) -> int:
-    """The number of rows that a statement has changed, from its command tag."""
-    return int(status.rpartition(" ")[2])

@@ -16,11 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
 from khala.signals import metrics
+from khala.store.accounts import account_removal
 from khala.store.operations import reset_purge
 from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
 from khala.store.operations.part_partitions import maintain_partitions
-from khala.store.operations.reset_purge import affected
-from khala.store.postgres.database import Database, driver_of
+from khala.store.postgres.database import Database, affected, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
 from khala.store.runs import packed_parts
@@ -116,7 +116,7 @@ SWEEPS = {
 """The expired rows of each table."""
 
 KINDS = (
-    *("idle threads", "expired threads", *CONTENTS, "threads"),
+    *("idle threads", "expired threads", *account_removal.KINDS, *CONTENTS, "threads"),
     *(table for table in SWEEPS if table not in CONTENTS),
     PACKED_RUNS,
 )
@@ -163,6 +163,7 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
             due[table] += await driver.fetchval(query)
         for table, query in reset_purge.COUNTS.items():
             due[table] += await driver.fetchval(query)
+        due["accounts"] = await driver.fetchval("SELECT count(*) FROM deleted_accounts")
         due["threads"] = await driver.fetchval(f"SELECT count(*) FROM threads WHERE {OUTDATED}")
         for table, condition in SWEEPS.items():
             due[table] += await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
@@ -174,7 +175,10 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """Delete all rows that are due. Returns their number by kind, which is zero while another process is purging."""
     total: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
-    for step in _steps(policy):
+    steps = list(_deletions(policy)) if await _is_anything_due(db, policy) else []
+    if policy.parts:
+        steps.append(PartPacker(policy.parts).pack_next)
+    for step in steps:
         for _ in range(MAX_BATCHES):
             deleted = await _batch(db, step)
             total.update(deleted)
@@ -184,22 +188,42 @@ async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     return dict(total)
 
 
+ANY_DUE = " OR ".join(
+    f"EXISTS ({query})"
+    for query in (
+        EXPIRED,
+        "SELECT FROM deleted_accounts",
+        "SELECT FROM thread_resets",
+        f"SELECT FROM threads WHERE {UNPURGED}",
+        f"SELECT FROM threads WHERE {OUTDATED}",
+        *(f"SELECT FROM {table} WHERE {condition}" for table, condition in SWEEPS.items()),
+    )
+)
+
+
+async def _is_anything_due(db: Database, policy: RetentionPolicy) -> bool:
+    """Whether a purge has anything to delete: one statement, because most purges have nothing to do."""
+    idle = (policy.idle,) if policy.idle else ()
+    query = f"SELECT {ANY_DUE}" + (f" OR EXISTS ({IDLE})" if idle else "")
+    async with db.driver() as driver:
+        return bool(await driver.fetchval(query, *idle))
+
+
 Step = Callable[[AsyncConnection], Awaitable[Mapping[str, int]]]
 """Does one batch of one kind within a transaction. Returns the number of rows by kind; nothing when nothing is due."""
 
 
-def _steps(policy: RetentionPolicy) -> Iterator[Step]:
-    """All kinds of batches, in an order that leaves no reference to a deleted row."""
+def _deletions(policy: RetentionPolicy) -> Iterator[Step]:
+    """All kinds of batches that delete, in an order that leaves no reference to a deleted row."""
     if policy.idle:
         yield partial(_close_idle, policy)
     yield _close_expired
+    yield account_removal.purge_next
     yield _purge_reset
     yield partial(_purge_threads, UNPURGED)
     yield partial(_purge_threads, OUTDATED)
     for table in SWEEPS:
         yield partial(_sweep, table)
-    if policy.parts:
-        yield PartPacker(policy.parts).pack_next
 
 
 @retried

@@ -233,3 +233,8 @@ async def driver_of(connection: AsyncConnection) -> Driver:
     """The underlying connection of the driver, in the same transaction. A statement must have begun the transaction."""
     driver: Driver = (await connection.get_raw_connection()).driver_connection
     return driver
+
+
+def affected(status: str) -> int:
+    """The number of rows that a statement has changed, from its command tag."""
+    return int(status.rpartition(" ")[2])

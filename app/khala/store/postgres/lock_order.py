@@ -16,6 +16,7 @@ How to keep it:
 """
 
 LOCK_ORDER = (
+    "deleted_accounts",
     "completion_requests",  # and, just before it, the advisory lock of equal requests
     "gate",  # advisory, of an owner: `owners.close_gate`
     "keeping",  # advisory, of a thread: `blobs.add`
@@ -65,6 +66,7 @@ order. A transaction that changes rows of one such table and nothing else needs 
 
 UNCONTENDED = frozenset(
     {
+        "deleted_accounts",
         "runs",
         "usage_ledger",
         "budget_stripes",

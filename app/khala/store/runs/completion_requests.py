@@ -120,13 +120,6 @@ async def release(db: Database, accepted: AcceptedRequest) -> bool:
         return await driver.fetchval(EXISTS, accepted.sent.run_id) is None
 
 
-async def delete_of_user(connection: AsyncConnection, user_id: UUID) -> None:
-    """Delete the requests of a user whose account is being deleted. Call it before other rows are locked."""
-    query = select(completion_requests.c.run_id).where(completion_requests.c.user_id == user_id)
-    ordered = query.order_by(completion_requests.c.run_id).with_for_update()
-    await connection.execute(delete(completion_requests).where(completion_requests.c.run_id.in_(ordered)))
-
-
 async def _lock_fingerprint(connection: AsyncConnection, request: RequestIdentity) -> None:
     """Lock the fingerprint until the transaction ends: other transactions neither find nor record an equal request."""
     lock = int.from_bytes(request.fingerprint[:8], "big", signed=True)

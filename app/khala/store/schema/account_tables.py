@@ -24,6 +24,14 @@ users = Table(
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
+# Accounts that are deleted: they have no rights, and the purge deletes what is left of them (`account_removal`).
+deleted_accounts = Table(
+    "deleted_accounts",
+    metadata,
+    Column("user_id", Uuid, primary_key=True),
+    required_time_column("deleted_at"),
+)
+
 passwords = Table(
     "passwords",
     metadata,

@@ -1,6 +1,15 @@
 """All tables, in one metadata. The migrations create the same schema. A test compares both."""
 
-from khala.store.schema.account_tables import api_tokens, audit, identities, oidc_logins, passwords, sessions, users
+from khala.store.schema.account_tables import (
+    api_tokens,
+    audit,
+    deleted_accounts,
+    identities,
+    oidc_logins,
+    passwords,
+    sessions,
+    users,
+)
 from khala.store.schema.columns import metadata
 from khala.store.schema.memory_tables import memories
 from khala.store.schema.run_tables import (
@@ -34,6 +43,7 @@ __all__ = [
     "budget_stripes",
     "budgets",
     "completion_requests",
+    "deleted_accounts",
     "detail_tokens",
     "ephemeral_threads",
     "files",

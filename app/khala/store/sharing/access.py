@@ -6,14 +6,15 @@ from uuid import UUID
 
 from khala.domain.access import AccessFacts, Action, Authorization, Caller, decide_access
 from khala.domain.errors import ThreadNotFound
+from khala.store.accounts.account_marks import IS_OWNER_PRESENT, IS_PRESENT
 from khala.store.postgres.database import Driver
 
-FACTS = """
+FACTS = f"""
     SELECT request.place, threads.access_id, threads.owner_id, threads.anon_key_hash,
            threads.visibility = 'public' AS public, memberships.role AS member_role,
            share_links.role AS link_role, share_links.expires_at AS link_expires_at,
            invitations.user_id IS NOT NULL AS invited,
-           EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND (
+           EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND {IS_PRESENT.format("request.user_id")} AND (
                request.credential IS NULL
                OR EXISTS (SELECT FROM sessions WHERE sessions.id = request.credential
                           AND sessions.expires_at > clock_timestamp())
@@ -21,7 +22,7 @@ FACTS = """
                           AND coalesce(api_tokens.expires_at > clock_timestamp(), true))) AS credential_valid
     FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bytea[], $5::uuid[])
         AS request (place, thread_id, user_id, share_key_hash, credential)
-    JOIN threads ON threads.id = request.thread_id AND threads.deleted_at IS NULL
+    JOIN threads ON threads.id = request.thread_id AND threads.deleted_at IS NULL AND {IS_OWNER_PRESENT}
     LEFT JOIN memberships ON memberships.thread_id = threads.id AND memberships.user_id = request.user_id
     LEFT JOIN invitations ON invitations.thread_id = threads.id AND invitations.user_id = request.user_id
          AND invitations.declined_at IS NULL

@@ -15,6 +15,7 @@ from khala.domain.access import Caller, Role
 from khala.domain.accounts import Invitation
 from khala.domain.errors import RateLimited
 from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, InvitationCounts
+from khala.store.accounts.account_marks import IS_OWNER_PRESENT
 from khala.store.budgets import counters
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -55,6 +56,7 @@ OF_USERS = f"""
     SELECT invitations.user_id, invitations.thread_id, threads.title, invitations.role, invitations.created_at,
            invitations.invited_by AS inviter_id, users.name AS invited_by
     FROM invitations JOIN threads ON threads.id = invitations.thread_id AND threads.deleted_at IS NULL
+     AND {IS_OWNER_PRESENT}
     LEFT JOIN users ON users.id = invitations.invited_by
     WHERE invitations.user_id = ANY($1::uuid[]) AND {IS_OPEN}
     ORDER BY invitations.created_at DESC, invitations.thread_id DESC

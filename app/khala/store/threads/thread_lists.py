@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from khala.domain.errors import Unauthorized
+from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.postgres.database import (
     Database,
     Driver,
@@ -53,6 +54,8 @@ LOCK_USERS_OF = """
     ORDER BY id FOR NO KEY UPDATE
 """
 
+LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE"
+
 ADD_ENTRY = """
     INSERT INTO listings (user_id, thread_id, revision, read_revision)
     SELECT $1, id, 0, revision FROM threads WHERE id = $2
@@ -81,7 +84,7 @@ async def mark_changed(
 
 async def lock_user(driver: Driver, user_id: UUID) -> None:
     """Lock the user's row before rows that refer to it are written. Raises `Unauthorized` if the user was deleted."""
-    if await driver.fetchval("SELECT id FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id) is None:
+    if await driver.fetchval(LOCK_USER, user_id) is None or not await driver.fetchval(USER_IS_PRESENT, user_id):
         raise Unauthorized("This account was deleted.")
 
 

@@ -25,9 +25,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain import ids
 from khala.domain.access import Action, Caller
 from khala.domain.chat import Thread
-from khala.domain.errors import Conflict, InvalidInput, ThreadNotFound
+from khala.domain.errors import Conflict, InvalidInput, ThreadNotFound, Unauthorized
 from khala.domain.fold import TextBlock
 from khala.store.accounts import audit
+from khala.store.accounts.account_marks import IS_OWNER_PRESENT, USER_IS_PRESENT
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -121,6 +122,8 @@ async def create(
 async def add_to_list(connection: AsyncConnection, thread_id: UUID, caller: Caller, lifetime: timedelta | None) -> None:
     """Add a new thread to its owner's list. A thread with a `lifetime` is on no list, but its expiry is stored."""
     if lifetime is not None:
+        if caller.user_id is not None:
+            await thread_lists.lock_user(await driver_of(connection), caller.user_id)
         expiry = {"thread_id": thread_id, "expires_at": func.clock_timestamp() + lifetime}
         await connection.execute(insert(ephemeral_threads).values(expiry))
     elif caller.user_id is not None:
@@ -131,7 +134,14 @@ async def _lock_own(connection: AsyncConnection, thread_id: UUID, caller: Caller
     try:
         await lock_authorized(connection, thread_id, caller, Action.CREATE_THREAD)
     except ThreadNotFound as error:
+        await _check_present(connection, caller)
         raise Conflict("A thread with this id was deleted. Create one with another id.") from error
+
+
+async def _check_present(connection: AsyncConnection, caller: Caller) -> None:
+    driver = await driver_of(connection)
+    if caller.user_id is not None and not await driver.fetchval(USER_IS_PRESENT, caller.user_id):
+        raise Unauthorized("This account was deleted.")
 
 
 async def _write_welcome(
@@ -162,9 +172,10 @@ OWN_THREADS = """
       AND NOT EXISTS (SELECT FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id)
     ORDER BY created_at DESC, id DESC LIMIT $6
 """
-JOINED_THREADS = """
+JOINED_THREADS = f"""
     SELECT threads.created_at, threads.id FROM memberships JOIN threads ON threads.id = memberships.thread_id
-    WHERE memberships.user_id = $1 AND deleted_at IS NULL AND (threads.created_at, threads.id) < ($4, $5)
+    WHERE memberships.user_id = $1 AND deleted_at IS NULL AND {IS_OWNER_PRESENT}
+      AND (threads.created_at, threads.id) < ($4, $5)
     ORDER BY threads.created_at DESC, threads.id DESC LIMIT $6
 """
 KEY_THREADS = """
@@ -172,9 +183,10 @@ KEY_THREADS = """
     WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (created_at, id) < ($4, $5)
     ORDER BY created_at DESC, id DESC LIMIT $6
 """
-LINKED_THREADS = """
+LINKED_THREADS = f"""
     SELECT threads.created_at, threads.id FROM share_links JOIN threads ON threads.id = share_links.thread_id
     WHERE key_hash = $3 AND coalesce(expires_at > clock_timestamp(), true) AND deleted_at IS NULL
+      AND {IS_OWNER_PRESENT}
       AND (threads.created_at, threads.id) < ($4, $5)
 """
 LIST_PAGE = f"""

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.errors import NotFound
+from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.postgres.database import Database, Driver
 
 SHARED = (
@@ -30,6 +31,8 @@ async def changing(db: Database, owner_id: UUID) -> AsyncIterator[Driver]:
             if await driver.fetchval(query, owner_id) is not None:
                 break
         else:
+            raise NotFound("The owner of this workspace was deleted.")
+        if not await driver.fetchval(USER_IS_PRESENT, owner_id):
             raise NotFound("The owner of this workspace was deleted.")
         await lock(driver, owner_id)
         yield driver
