@@ -6,9 +6,9 @@ you change a retriever, and look at the report half last.
 
 import argparse
 import asyncio
+import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -20,6 +20,7 @@ from khala.settings import SettingError, from_environment
 from tests.bench import machine
 from tests.eval import eval_sets, indexed
 from tests.eval.eval_sets import Collection, Half
+from tests.eval.khala_memories import khala_memories
 from tests.eval.loading import BenchmarkFileError, LoadedBenchmark
 from tests.eval.locomo import load_locomo
 from tests.eval.long_mem_eval import Granularity, load_long_mem_eval
@@ -34,9 +35,19 @@ from tests.eval.measure import (
     tool_figures,
 )
 from tests.eval.report import EvalReport, table
+from tests.support import postgres
 
 PARTS = ("memories", "routing", "tools")
 OWN_SETS = "Own sets"
+KHALA = "khala-"
+"""The names of Khala's own retrievers begin with this."""
+
+
+class Systems(msgspec.Struct, frozen=True, kw_only=True):
+    """The configured embedding model, and the Postgres server for Khala's own search; None for what there is not."""
+
+    embedder: Embedder | None = None
+    server_url: str | None = None
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -60,21 +71,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return parsed
 
 
-async def evaluate(args: argparse.Namespace) -> EvalReport:
-    """Measure what the arguments name. Raises `BenchmarkFileError`."""
+async def evaluate(args: argparse.Namespace, server_url: str | None = None) -> EvalReport:
+    """Measure what the arguments name, with Khala's own search if there is a Postgres. Raises `BenchmarkFileError`."""
     files = list(_benchmarks(args))
     async with configured_embedder() as embedder:
         named = "none" if embedder is None else embedder.name
         report = EvalReport(machine={**machine.host_facts(), "embeddings": named})
-        await _measure(report, args, files, embedder)
+        await _measure(report, args, files, Systems(embedder=embedder, server_url=server_url))
     return report
 
 
 async def _measure(
-    report: EvalReport, args: argparse.Namespace, files: Sequence[LoadedBenchmark], embedder: Embedder | None
+    report: EvalReport, args: argparse.Namespace, files: Sequence[LoadedBenchmark], systems: Systems
 ) -> None:
     for benchmark in files:
-        await _add_memories(report, args, benchmark.title, benchmark.collections, embedder)
+        await _add_memories(report, args, benchmark.title, benchmark.collections, systems)
         if benchmark.skipped:
             report.notes.append(
                 f"{benchmark.title}: {benchmark.skipped} questions without usable evidence are left out"
@@ -82,11 +93,11 @@ async def _measure(
     if files:
         return
     if "memories" in args.parts:
-        await _add_memories(report, args, OWN_SETS, eval_sets.read_collections(), embedder)
+        await _add_memories(report, args, OWN_SETS, eval_sets.read_collections(), systems)
     if "routing" in args.parts:
-        await _add_routing(report, args, embedder)
+        await _add_routing(report, args, systems)
     if "tools" in args.parts:
-        await _add_tools(report, args, embedder)
+        await _add_tools(report, args, systems)
 
 
 async def _add_memories(
@@ -94,34 +105,42 @@ async def _add_memories(
     args: argparse.Namespace,
     title: str,
     collections: Sequence[Collection],
-    embedder: Embedder | None,
+    systems: Systems,
 ) -> None:
     figures = report.memories.setdefault(title, [])
-    for retriever in indexed.memory_baselines(embedder):
-        if _is_chosen(retriever.name, args):
-            outcomes = await search_all(retriever, collections)
-            figures += [memory_figures(retriever.name, outcomes, half, retriever.floor) for half in _halves(args)]
-            if args.misses:
-                report.notes += _misses(retriever.name, outcomes)
+    keywords = any(memory.keywords for one in collections for memory in one.memories)
+    async with contextlib.AsyncExitStack() as stack:
+        retrievers = indexed.memory_baselines(systems.embedder, keywords=keywords)
+        if systems.server_url is not None:
+            khala = khala_memories(systems.server_url, systems.embedder, keywords=keywords)
+            of_khala, facts = await stack.enter_async_context(khala)
+            retrievers += of_khala
+            report.machine |= facts
+        for retriever in retrievers:
+            if _is_chosen(retriever.name, args):
+                outcomes = await search_all(retriever, collections)
+                figures += [memory_figures(retriever.name, outcomes, half, retriever.floor) for half in _halves(args)]
+                if args.misses:
+                    report.notes += _misses(retriever.name, outcomes)
 
 
-async def _add_routing(report: EvalReport, args: argparse.Namespace, embedder: Embedder | None) -> None:
+async def _add_routing(report: EvalReport, args: argparse.Namespace, systems: Systems) -> None:
     agents, utterances = eval_sets.read_agents(), eval_sets.read_utterances()
-    for router in indexed.router_baselines(embedder):
+    for router in indexed.router_baselines(systems.embedder):
         if _is_chosen(router.name, args):
             routed = await route_all(router, agents, utterances)
             report.routing += [route_figures(router.name, routed, half) for half in _halves(args)]
 
 
-async def _add_tools(report: EvalReport, args: argparse.Namespace, embedder: Embedder | None) -> None:
+async def _add_tools(report: EvalReport, args: argparse.Namespace, systems: Systems) -> None:
     tools, tasks = eval_sets.read_tools(), eval_sets.read_tasks()
-    for chooser in indexed.tool_baselines(embedder):
+    for chooser in indexed.tool_baselines(systems.embedder):
         if _is_chosen(chooser.name, args):
             chosen = await choose_all(chooser, tools, tasks)
             report.tools += [tool_figures(chooser.name, chosen, half) for half in _halves(args)]
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def configured_embedder() -> AsyncIterator[Embedder | None]:
     """The embedding model that `KHALA_EMBEDDINGS` names, or None. Raises `EmbeddingModelError`."""
     settings = from_environment()
@@ -161,11 +180,23 @@ def _misses(name: str, outcomes: Iterable[SearchOutcome]) -> list[str]:
     return lines
 
 
+@contextlib.contextmanager
+def _server(args: argparse.Namespace) -> Iterator[str | None]:
+    """A Postgres server, if a retriever is chosen that needs one."""
+    if "memories" in args.parts and (not args.only or any(name.startswith(KHALA) for name in args.only)):
+        with postgres.server() as url:
+            yield url
+    else:
+        yield None
+
+
 def main() -> int:
     """Evaluate and print. Returns the exit status."""
     args = parse_arguments()
     try:
-        report = asyncio.run(evaluate(args))
+        # The server is started outside of the event loop, because it runs one of its own to be configured.
+        with _server(args) as server_url:
+            report = asyncio.run(evaluate(args, server_url))
     except (BenchmarkFileError, EmbeddingModelError, SettingError) as error:
         sys.exit(str(error))
     if not (any(report.memories.values()) or report.routing or report.tools):

@@ -95,15 +95,15 @@ def _tool_texts(tool: ToolItem) -> Iterable[str]:
         yield f"{name.replace('_', ' ')}: {meaning}"
 
 
-def memory_baselines(embedder: Embedder | None = None) -> list[MemoryRetriever]:
-    """Words and trigrams, each with and without keywords; and the embedding model, if there is one."""
-    found: list[MemoryRetriever] = [
-        IndexedMemories("bm25-words", Bm25Index(words)),
-        IndexedMemories("bm25-words+keywords", Bm25Index(words), keywords=True),
-        IndexedMemories("bm25-trigrams", Bm25Index(trigrams)),
-        IndexedMemories("bm25-trigrams+keywords", Bm25Index(trigrams), keywords=True),
-    ]
-    return found if embedder is None else [*found, IndexedMemories("embeddings", EmbeddingIndex(embedder))]
+def memory_baselines(embedder: Embedder | None = None, *, keywords: bool = True) -> list[MemoryRetriever]:
+    """Words and trigrams, each also with keywords if the memories have some; and the embedding model, if any."""
+    found: list[MemoryRetriever] = [IndexedMemories(name, index) for name, index in _indexes(embedder)]
+    if keywords:
+        found += [
+            IndexedMemories("bm25-words+keywords", Bm25Index(words), keywords=True),
+            IndexedMemories("bm25-trigrams+keywords", Bm25Index(trigrams), keywords=True),
+        ]
+    return found
 
 
 def router_baselines(embedder: Embedder | None = None) -> list[Router]:

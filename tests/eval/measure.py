@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ Answer = TypeVar("Answer")
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """Wall time and CPU time of one call."""
+    """Wall time of one call, and its share of the CPU time of all calls."""
 
     seconds: float
     cpu_seconds: float
@@ -149,17 +150,14 @@ async def search_all(retriever: MemoryRetriever, collections: Iterable[Collectio
     outcomes = []
     for collection in collections:
         await retriever.index(collection.memories)
-        for question in collection.questions:
-            ranking, cost = await _timed(retriever.cpu_seconds, retriever.search(question.text, SEARCH_LIMIT))
-            outcomes.append(
-                SearchOutcome(
-                    question=question,
-                    half=collection.half,
-                    language=collection.language,
-                    ranking=ranking,
-                    cost=cost,
-                )
+        calls = [partial(retriever.search, question.text, SEARCH_LIMIT) for question in collection.questions]
+        answers = await _timed(retriever.cpu_seconds, calls)
+        outcomes += [
+            SearchOutcome(
+                question=question, half=collection.half, language=collection.language, ranking=ranking, cost=cost
             )
+            for question, (ranking, cost) in zip(collection.questions, answers, strict=True)
+        ]
     return outcomes
 
 
@@ -197,11 +195,11 @@ def memory_figures(
 async def route_all(router: Router, agents: Sequence[AgentItem], utterances: Sequence[Utterance]) -> list[RouteOutcome]:
     """Route all utterances, after the router has been calibrated on those of the tune half."""
     await router.index(agents, [(one.text, one.agent) for one in utterances if one.half == "tune"])
-    outcomes = []
-    for utterance in utterances:
-        routed, cost = await _timed(router.cpu_seconds, router.route(utterance.text))
-        outcomes.append(RouteOutcome(utterance=utterance, routed=routed, cost=cost))
-    return outcomes
+    answers = await _timed(router.cpu_seconds, [partial(router.route, one.text) for one in utterances])
+    return [
+        RouteOutcome(utterance=utterance, routed=routed, cost=cost)
+        for utterance, (routed, cost) in zip(utterances, answers, strict=True)
+    ]
 
 
 def route_figures(name: str, outcomes: Sequence[RouteOutcome], half: Half) -> RouteFigures:
@@ -227,11 +225,11 @@ def route_figures(name: str, outcomes: Sequence[RouteOutcome], half: Half) -> Ro
 async def choose_all(chooser: ToolRetriever, tools: Sequence[ToolItem], tasks: Sequence[ToolTask]) -> list[ToolOutcome]:
     """Choose tools for all tasks."""
     await chooser.index(tools)
-    outcomes = []
-    for task in tasks:
-        ranking, cost = await _timed(chooser.cpu_seconds, chooser.tools(task.text, SEARCH_LIMIT))
-        outcomes.append(ToolOutcome(task=task, ranked=[name for name, _ in ranking], cost=cost))
-    return outcomes
+    answers = await _timed(chooser.cpu_seconds, [partial(chooser.tools, task.text, SEARCH_LIMIT) for task in tasks])
+    return [
+        ToolOutcome(task=task, ranked=[name for name, _ in ranking], cost=cost)
+        for task, (ranking, cost) in zip(tasks, answers, strict=True)
+    ]
 
 
 def tool_figures(name: str, outcomes: Sequence[ToolOutcome], half: Half) -> ToolFigures:
@@ -274,7 +272,14 @@ def _recall_by(outcomes: Sequence[SearchOutcome]) -> dict[str, float]:
     return {name: _recall(chosen) for name, chosen in (*groups.items(), *sorted(languages.items()))}
 
 
-async def _timed(cpu_seconds: Callable[[], float], call: Awaitable[Answer]) -> tuple[Answer, Cost]:
-    cpu, began = cpu_seconds(), time.perf_counter()
-    answer = await call
-    return answer, Cost(seconds=time.perf_counter() - began, cpu_seconds=cpu_seconds() - cpu)
+async def _timed(
+    cpu_seconds: Callable[[], float], calls: Sequence[Callable[[], Awaitable[Answer]]]
+) -> list[tuple[Answer, Cost]]:
+    """Call one after the other. Each gets its own wall time, and an equal share of the CPU time of all."""
+    answers, before = [], cpu_seconds()
+    for call in calls:
+        began = time.perf_counter()
+        answer = await call()
+        answers.append((answer, time.perf_counter() - began))
+    share = metrics.ratio(cpu_seconds() - before, len(calls))
+    return [(answer, Cost(seconds=seconds, cpu_seconds=share)) for answer, seconds in answers]

@@ -1,5 +1,6 @@
 """Words, stems and trigrams of texts in any script, for the baselines and the checks of the sets."""
 
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ from tests.eval.stop_words import STOP_WORDS
 STEM_CHARACTERS = 5
 """Words with the same beginning of this length count as forms of one word: `rehearse` and `rehearsal`."""
 MIN_LATIN_CHARACTERS = 3
+ASCII_SEGMENT = re.compile(r"[a-z0-9]+")
 UNSPACED = (("\u3040", "\u30ff"), ("\u3400", "\u4dbf"), ("\u4e00", "\u9fff"))
 """Kana and Han: scripts that put no spaces between words."""
 HIRAGANA = ("\u3040", "\u309f")
@@ -15,8 +17,12 @@ HIRAGANA = ("\u3040", "\u309f")
 
 def segments(text: str) -> Iterator[str]:
     """Runs of letters, digits and marks of one kind of script, in lower case."""
+    normal = unicodedata.normalize("NFKC", text).lower()
+    if normal.isascii():
+        yield from ASCII_SEGMENT.findall(normal)  # the same as below, and many times faster for long texts
+        return
     run = ""
-    for character in unicodedata.normalize("NFKC", text).lower():
+    for character in normal:
         joins = unicodedata.category(character)[0] in "LNM"
         if run and (not joins or _is_unspaced(character) != _is_unspaced(run[-1])):
             yield run

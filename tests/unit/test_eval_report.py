@@ -25,6 +25,8 @@ from tests.eval.report import EvalReport, table
 from tests.eval.retrievers import Ranking, Routed
 from tests.support.embeddings_server import serving_embeddings
 
+BASELINES = ("bm25-words", "bm25-trigrams", "bm25-words+keywords", "bm25-trigrams+keywords")
+"""Those that need no database."""
 MEMORIES = (
     MemoryItem(id="old", text="Lives in Rome", at="2024-01-01"),
     MemoryItem(id="new", text="Lives in Oslo", at="2025-01-01", supersedes="old"),
@@ -218,12 +220,14 @@ def test_a_benchmark_file_replaces_the_own_sets(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "longmemeval_oracle.json"
     path.write_text(json.dumps([question, {**question, "question_id": "q2"}]))
     saved = tmp_path / "report.json"
-    arguments = command.parse_arguments(["--longmemeval", str(path), "--only", "bm25-words", "--json", str(saved)])
+    arguments = command.parse_arguments(["--longmemeval", str(path), "--only", *BASELINES, "--json", str(saved)])
     monkeypatch.setattr(command, "parse_arguments", lambda: arguments)
     assert command.main() == 0
     report = msgspec.json.decode(saved.read_bytes(), type=EvalReport)
     assert list(report.memories) == ["LongMemEval (longmemeval_oracle.json, by session)"]
-    assert report.memories["LongMemEval (longmemeval_oracle.json, by session)"][0].recall == 1
+    figures = report.memories["LongMemEval (longmemeval_oracle.json, by session)"]
+    assert [one.name for one in figures] == ["bm25-words", "bm25-trigrams"]
+    assert figures[0].recall == 1
     assert not report.routing
     assert not report.tools
     path.write_text("[]")

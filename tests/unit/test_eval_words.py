@@ -3,7 +3,7 @@
 import pytest
 
 from tests.eval.text_indexes import Bm25Index
-from tests.eval.words import shared_share, trigrams, words
+from tests.eval.words import segments, shared_share, trigrams, words
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,11 @@ def test_words_are_stemmed_and_have_no_stop_words(text: str, expected: list[str]
 
 def test_a_hindi_word_with_its_vowel_signs_is_one_word() -> None:
     assert words("दवा") == ["दवा"]
+
+
+@pytest.mark.parametrize("text", ["Tea-time: 5 o'clock_sharp", "x1y2", "--", "A  B\tC\n"])
+def test_ascii_text_is_cut_as_any_other_text(text: str) -> None:
+    assert [*segments(text), "é"] == [*segments(f"{text} é")]
 
 
 def test_trigrams_mark_the_borders_of_words() -> None:
