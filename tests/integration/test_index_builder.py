@@ -4,6 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
+from sqlalchemy import Index
 
 from khala.store.postgres import index_builder, migrations
 from khala.store.postgres.database import Database, driver_url
@@ -102,6 +103,6 @@ async def test_an_index_on_a_partitioned_table_is_created_in_each_partition_and_
     assert await write(db, batch(lease, 0, "Some text.")) == {lease.run_id: 1}
 
 
-async def missing(db: Database) -> list[object]:
+async def missing(db: Database) -> list[Index]:
     async with db.driver() as driver:
-        return list(await index_builder.find_missing(driver))
+        return await index_builder.find_missing(driver)
