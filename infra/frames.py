@@ -25,7 +25,7 @@ from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
 from khala.api.tools import types as tools_types
 from khala.blobs import blob_reader, line_views
-from khala.domain import access, accounts, budgets, chat, fold, frames, parts
+from khala.domain import access, accounts, budgets, chat, context, fold, frames, parts
 from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.tools import approvals, user_tools
@@ -87,7 +87,9 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
         runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
-        tools_types.RepositoryFailed, problem_details.FieldError, problem_details.Problem,
+        tools_types.RepositoryFailed, 
+        context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
+        problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip
 GENERIC: dict[str, Struct] = {

@@ -30,6 +30,7 @@ RUN_DOORS: list[tuple[str, str, Any]] = [
     ("GET", "", None),
     ("GET", "/parts", None),
     ("GET", "/receipts", None),
+    ("GET", "/context", None),
     ("POST", "/cancel", {"reason": "Mine now"}),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from khala.domain.parts import MAX_INLINE_BYTES
 from khala.models.port import SUMMARISE
-from khala.runs.prompt import SUMMARY_HEADING
+from khala.runs.prompt_items import SUMMARY_HEADING
 from tests.integration.test_agents import verified
 from tests.support.agents import Agent, act, call
 from tests.support.client import Thread, text_of

@@ -16,18 +16,11 @@ from khala.domain.parts import BlobRef, Compaction, ToolResult
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
 from khala.domain.tools import ToolSpec
 from khala.models.port import ModelFailed, PromptTurn
-from khala.models.token_counter import TokenCounter, estimate_tool
-from khala.runs.prompt import (
-    FILE_TOKENS,
-    KEPT_STEPS,
-    SUMMARY_HEADING,
-    FittedPrompt,
-    ModelTokenCounter,
-    PromptInput,
-    fit,
-    system_prompt,
-)
+from khala.models.token_counter import IMAGE_TOKENS, TokenCounter, estimate_tool
+from khala.runs.prompt import KEPT_STEPS, FittedPrompt, PromptInput, ToolOffer, fit, system_prompt
+from khala.runs.prompt_items import SUMMARY_HEADING
 from khala.runs.prompt_messages import MAX_SHORT_CHARACTERS, output_text
+from khala.runs.prompt_tokens import ModelTokenCounter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,6 +33,9 @@ class CharacterCounter(ModelTokenCounter):
 
     def text(self, text: str) -> int:
         return len(text)
+
+    def tool(self, spec: ToolSpec) -> int:
+        return estimate_tool(spec)
 
 
 TOKEN_COUNTER = CharacterCounter()
@@ -87,7 +83,8 @@ def fitted(
 ) -> FittedPrompt:
     progress = RunProgress(steps=list(rounds), pending_text=said, compaction=compaction)
     content = PromptInput(history=history, progress=progress, files=files or {}, instruction=instruction)
-    return fit(content, system="system", tools=tools, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools)
+    offer = ToolOffer(specs=tools)
+    return fit(content, system="system", tools=offer, limit=limit, token_counter=TOKEN_COUNTER, reads_tools=reads_tools)
 
 
 def cost(found: FittedPrompt) -> int:
@@ -305,21 +302,38 @@ def test_files_cost_tokens_and_those_of_the_question_are_mentioned_if_they_do_no
     picture = blob(1, media_type="image/png")
     question = message(1, "look", FileBlock(blob=picture))
     data = {picture.blob_id: b"\x89PNG\r\n\x1a\n"}
-    assert fitted([question], files=data, limit=FILE_TOKENS + 11).prompt.turns[0].files
-    (turn,) = fitted([question], files=data, limit=FILE_TOKENS + 10).prompt.turns
+    (turn,) = fitted([question], files=data, limit=IMAGE_TOKENS).prompt.turns
     assert not turn.files
     assert str(picture.blob_id) in turn.text
+    # A file is counted beside its mention, though it replaces the mention.
+    enough = len("system" + turn.text) + IMAGE_TOKENS + len("f1")
+    assert fitted([question], files=data, limit=enough).prompt.turns[0].files
+    assert not fitted([question], files=data, limit=enough - 1).prompt.turns[0].files
+
+
+def test_a_long_text_file_is_shortened_with_a_reference_or_only_mentioned() -> None:
     text = blob(2)
-    (turn,) = fitted([message(1, "look", FileBlock(blob=text))], files={text.blob_id: b"x" * 50_000}).prompt.turns
+    history, data = [message(1, "look", FileBlock(blob=text))], {text.blob_id: b"x" * 50_000}
+    (turn,) = fitted(history, files=data, limit=60_000).prompt.turns
+    assert turn.files[0].data == b"x" * 50_000
+    (turn,) = fitted(history, files=data, limit=10_000).prompt.turns
+    assert turn.files[0].data.startswith(b"x" * 4000 + b"\n[\xe2\x80\xa6 46,000 characters left out]")
+    assert str(text.blob_id).encode() in turn.files[0].data
+    (turn,) = fitted(history, files=data, limit=4000).prompt.turns
+    assert not turn.files
     assert str(text.blob_id) in turn.text
 
 
-def test_older_messages_with_files_are_left_out_like_others() -> None:
+def test_a_file_of_an_older_message_is_mentioned_if_only_its_message_fits() -> None:
     picture = blob(1, media_type="image/png")
     history = [message(1, "look", FileBlock(blob=picture)), message(2, "question")]
     data = {picture.blob_id: b"\x89PNG"}
-    assert not fitted(history, files=data, limit=FILE_TOKENS + 100).dropped
-    assert fitted(history, files=data, limit=FILE_TOKENS).dropped
+    assert fitted(history, files=data, limit=IMAGE_TOKENS + 200).prompt.turns[0].files
+    mentioned = fitted(history, files=data, limit=IMAGE_TOKENS)
+    assert not mentioned.dropped
+    assert not mentioned.prompt.turns[0].files
+    assert str(picture.blob_id) in mentioned.prompt.turns[0].text
+    assert fitted(history, files=data, limit=len("systemquestion") + 20).dropped
 
 
 def test_only_the_first_tools_are_offered_if_they_exceed_their_share() -> None:
@@ -352,10 +366,10 @@ def test_instructions_reduce_the_history_and_not_the_question() -> None:
     dropped = {
         size: [
             message_.id.int
-            for message_ in fit(content, system="s" * size, tools=(), limit=150, token_counter=TOKEN_COUNTER).dropped
+            for message_ in fit(content, system="s" * size, limit=150, token_counter=TOKEN_COUNTER).dropped
         ]
         for size in (0, 1, 51, 100)
     }
     assert dropped == {0: [], 1: [1], 51: [1, 2], 100: [1, 2]}
     with pytest.raises(ModelFailed, match="longer than the model"):
-        fit(content, system="s" * 101, tools=(), limit=150, token_counter=TOKEN_COUNTER)
+        fit(content, system="s" * 101, limit=150, token_counter=TOKEN_COUNTER)

@@ -104,6 +104,7 @@ MAX_STEPS = 50
 MAX_TOOL_PATTERNS = 64
 MAX_FUNCTIONS = 128
 MAX_INSTRUCTIONS_CHARACTERS = 8_000
+MIN_CONTEXT_TOKENS = 500
 
 
 class ClientFunction(WireStruct, frozen=True, kw_only=True):
@@ -126,7 +127,8 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
 
     With `autopilot` the run takes up to `max_steps` steps until it has an answer; without, it takes one step. `tools`
     are patterns of the tools to offer, by default all. Each reply of the model has at most `max_output_tokens`.
-    `instructions` are added to the model's instructions for this run. `max_steps` is limited to 1 to 50, and invalid
+    `instructions` are added to the model's instructions for this run. A prompt has at most `context_tokens`, if the
+    operator's limit is not lower. `max_steps` is limited to 1 to 50, and invalid
     values count as 20.
     """
 
@@ -138,6 +140,7 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
     tools: Annotated[Sequence[str], msgspec.Meta(max_length=MAX_TOOL_PATTERNS)] | None = None
     functions: Annotated[Sequence[ClientFunction], msgspec.Meta(max_length=MAX_FUNCTIONS)] = ()
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    context_tokens: Annotated[int, msgspec.Meta(ge=MIN_CONTEXT_TOKENS, le=1_000_000_000)] | None = None
     instructions: Annotated[str, msgspec.Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)] = ""
 
     def __post_init__(self) -> None:

@@ -126,6 +126,10 @@ class TokenCounter:
             return TokenCount(estimate(text), estimated=True)
         return TokenCount(len(loaded.encode_ordinary(text)), estimated=not is_certain)
 
+    def is_loaded(self, model: str) -> bool:
+        """Whether `count` uses a vocabulary for this model, its own or the one of the newest models of its family."""
+        return _vocabulary_of(model)[0] in self._loaded
+
     def count_turn(self, turn: PromptTurn, model: str) -> TokenCount:
         """The tokens of a turn with its tool calls, outcomes and files. Those of files are estimated."""
         uses = (f"{use.name} {msgspec.json.encode(use.args).decode()}" for use in turn.uses)

@@ -17,32 +17,31 @@ from khala.domain.chat import Message, RunOptions
 from khala.domain.parts import Notice, PartData
 from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress
 from khala.domain.tools import ToolSpec
-from khala.models.port import LanguageModel, Prompt, ToolUse
-from khala.models.prices import context_window
-from khala.models.token_counter import TokenCounter
+from khala.models.port import LanguageModel, ToolUse
 from khala.runs import prompt
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.compaction import Compactor
-from khala.runs.model_turn import ModelReply, ModelTurn, PromptBuilder, RunOutcome
-from khala.runs.prompt import ModelTokenCounter, PromptInput
+from khala.runs.model_turn import BuiltPrompt, ModelReply, ModelTurn, PromptBuilder, RunOutcome
+from khala.runs.prompt import PromptInput
 from khala.runs.prompt_files import PromptFiles
+from khala.runs.prompt_items import PromptItems, RecalledMemory
+from khala.runs.prompt_limits import PromptLimits
 from khala.runs.tool_executor import ToolExecutor
+from khala.runs.tool_selection import ToolSelection
 from khala.store.runs.run_buffer import RunBuffer
 
 log = structlog.get_logger()
 
-OUTPUT_SHARE = 0.25
-"""Share of a model's window that is left for its answer."""
 TOOLS_SHARE = 0.1
 """Share of the affordable tokens that the descriptions of tools may take: each step of the run repeats them."""
 NO_TOOLS = "You have used all your tool calls. Answer now with what you know."
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a run: instructions, maximum tokens of a prompt, and seconds between two steps."""
+    """The configuration of a run: instructions, recalled memories, and seconds between two steps."""
 
     system: str
-    context_tokens: int
+    memories: Sequence[RecalledMemory] = ()
     cooldown_seconds: float
 
 
@@ -57,7 +56,7 @@ class Autopilot:
         meter: BudgetMeter,
         turn: ModelTurn,
         tool_executor: ToolExecutor,
-        counter: TokenCounter,
+        limits: PromptLimits,
         files: PromptFiles,
         config: RunConfig,
         options: RunOptions,
@@ -68,12 +67,14 @@ class Autopilot:
         self._meter = meter
         self._turn = turn
         self._tool_executor = tool_executor
-        self._counter = counter
+        self._prompt_limits = limits
         self._files = files
         self._config = config
         self._options = options
         self._history = history
-        self._compactor = Compactor(turn, history, progress)
+        self._items = PromptItems()
+        self._selection = ToolSelection(history, progress, options)
+        self._compactor = Compactor(turn, history, progress, limits)
         budget = options.budget
         calls = autopilot.MAX_TOOL_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
         self._limits = AutopilotLimits(steps=options.step_limit, calls=calls)
@@ -128,42 +129,39 @@ class Autopilot:
         return reply
 
     def _prompt_builder(self, tools: Sequence[ToolSpec], instruction: str) -> PromptBuilder:
-        async def build(model: LanguageModel) -> Prompt:
-            await self._counter.load(model.name)
-            token_counter, limit = ModelTokenCounter(self._counter, model.name), self._limit(model)
+        async def build(model: LanguageModel, max_tokens: int | None) -> BuiltPrompt:
+            limit = await self._prompt_limits.of_model(model, max_tokens)
             content = PromptInput(
                 history=self._history,
                 progress=self._progress,
+                memories=self._config.memories,
                 files=await self._files.read(self._history),
                 instruction=instruction,
+                items=self._items,
             )
+            affordable = TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name)
+            offer = self._selection.select(tools, affordable)
 
             def fit() -> prompt.FittedPrompt:
                 return prompt.fit(
                     content,
                     system=self._config.system,
-                    tools=tools,
-                    limit=limit,
-                    token_counter=token_counter,
+                    tools=offer,
+                    limit=limit.tokens,
+                    token_counter=limit.counter,
                     reads_tools=model.reads_tools,
-                    tools_limit=TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name),
                 )
 
             fitted = fit()
             if fitted.dropped or fitted.tight:
-                summary = await self._compactor.summary(fitted, token_counter, limit)
+                summary = await self._compactor.summary(fitted, limit)
                 if summary is not None:
                     self._add(summary)
                     fitted = fit()
-            return msgspec.structs.replace(fitted.prompt, max_output_tokens=self._options.max_output_tokens)
+            built = msgspec.structs.replace(fitted.prompt, max_output_tokens=self._options.max_output_tokens)
+            return BuiltPrompt(built, limit.record(fitted.sections, "answer"))
 
         return build
-
-    def _limit(self, model: LanguageModel) -> int:
-        """The maximum tokens of a prompt for this model."""
-        window = context_window(model.provider, model.name)
-        limit = self._config.context_tokens
-        return limit if window is None else min(limit, int(window * (1 - OUTPUT_SHARE)))
 
     def _reprompts(self, text: str, tools: Sequence[ToolSpec]) -> bool:
         """Whether the reply only asks or plans. Then it is not an answer, and the model is prompted to continue."""

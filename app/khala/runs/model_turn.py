@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 import msgspec
 import structlog
 
+from khala.domain.context import ContextRecord
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Notice, RunFailure, TokenUsage
 from khala.models import retry_policy
@@ -17,6 +18,7 @@ from khala.models.port import Completed, LanguageModel, ModelFailed, Prompt, Rea
 from khala.models.token_counter import estimate_usage
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.call_telemetry import record_model_call
+from khala.runs.prompt_limits import PromptTooLongError
 from khala.runs.usage_tally import BYTES_PER_TOKEN, ModelCall
 from khala.signals import metrics
 from khala.store.runs.run_buffer import RunBuffer
@@ -24,6 +26,8 @@ from khala.store.runs.run_buffer import RunBuffer
 log = structlog.get_logger()
 
 NO_RESPONSE = "No response. Please try again."
+SHRUNK_SHARE = 0.5
+"""Share of a prompt that the provider found too long, in which it is built again."""
 
 RunEndReason: TypeAlias = Literal[
     "stop", "length", "max_steps", "no_progress", "tool_calls", "budget", "error", "blocked"
@@ -46,8 +50,15 @@ class ModelReply(NamedTuple):
     completed: Completed
 
 
-PromptBuilder: TypeAlias = Callable[[LanguageModel], Awaitable[Prompt]]
-"""Builds the prompt for a model, according to the size of the model's window."""
+class BuiltPrompt(NamedTuple):
+    """A prompt, and the record of what it consists of."""
+
+    prompt: Prompt
+    record: ContextRecord
+
+
+PromptBuilder: TypeAlias = Callable[[LanguageModel, int | None], Awaitable[BuiltPrompt]]
+"""Builds the prompt for a model, according to its window, and in at most so many tokens if a number is given."""
 TextListener: TypeAlias = Callable[[str], None]
 
 
@@ -69,6 +80,10 @@ class ModelTurn:
         self._models = models
         self._candidates = list(candidates)
         self._attempt = 0
+        self._sent_tokens: dict[ModelRef, int] = {}
+        """Tokens of the newest prompt for each model."""
+        self._max_tokens: dict[ModelRef, int] = {}
+        """Tokens of a prompt for each model whose provider found a longer one too long."""
 
     async def request(
         self, build_prompt: PromptBuilder, on_text: TextListener | None = None
@@ -103,8 +118,10 @@ class ModelTurn:
         while True:
             tries += 1
             try:
-                return await self._call(self._open(ref), build_prompt, on_text)
+                return await self._call(ref, build_prompt, on_text)
             except ModelFailed as failure:
+                if self._shrink(ref, failure):
+                    continue
                 elapsed = time.monotonic() - began
                 decision = retry_policy.decide(
                     failure, tries=tries, elapsed=elapsed, jitter=random.random(), more_models=more_models
@@ -125,9 +142,22 @@ class ModelTurn:
         except BadModelError as error:
             raise ModelFailed("refused", f"The model {ref} is not set up on this server.") from error
 
-    async def _call(self, model: LanguageModel, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
-        prompt = await build_prompt(model)
-        call = ModelCall(model)
+    def _shrink(self, ref: ModelRef, failure: ModelFailed) -> bool:
+        """Whether to call the model once more, with a shorter prompt. Its later prompts in this run stay as short."""
+        is_refused = failure.code == "context_exceeded" and not isinstance(failure, PromptTooLongError)
+        if not is_refused or failure.midstream or ref in self._max_tokens:
+            return False
+        self._max_tokens[ref] = int(self._sent_tokens[ref] * SHRUNK_SHARE)
+        log.info("context_shrunk", model=str(ref), tokens=self._max_tokens[ref])
+        message = f"The conversation is too long for {ref}. Asking again with less of it."
+        self._buffer.append(Notice(code="context_shrunk", message=message))
+        return True
+
+    async def _call(self, ref: ModelRef, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
+        model = self._open(ref)
+        prompt, record = await build_prompt(model, self._max_tokens.get(ref))
+        self._sent_tokens[ref] = record.tokens
+        call = ModelCall(model, record)
         self._attempt += 1
         try:
             await self._meter.begin(call, prompt)

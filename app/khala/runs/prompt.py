@@ -1,145 +1,137 @@
-"""Builds prompts within a limit of tokens: instructions, the newest messages that fit, and the run's own steps."""
+"""Builds the prompt of a model call from a conversation, within a limit of tokens, by the rules of `domain.context`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
 from khala.domain.chat import Message
-from khala.domain.fold import CompactionBlock, text_of
+from khala.domain.context import (
+    ContextItem,
+    ContextOverflow,
+    ContextSection,
+    FilledSection,
+    LeftOut,
+    SectionInput,
+    SectionName,
+    build_context,
+)
+from khala.domain.fold import CompactionBlock, FileBlock, text_of
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
-from khala.models import prompt_files
-from khala.models.port import ModelFailed, Prompt, PromptFile, PromptTurn
-from khala.models.token_counter import TokenCounter, estimate_tool
-from khala.runs.prompt_messages import (
-    MAX_EARLIER_CHARACTERS,
-    MAX_OUTPUT_CHARACTERS,
-    MAX_SHORT_CHARACTERS,
-    message_turns,
-    step_turns,
-    turn_texts,
+from khala.models.port import Prompt, PromptTurn
+from khala.models.token_counter import estimate_tool
+from khala.runs.prompt_items import (
+    FileItem,
+    PromptItems,
+    RecalledMemory,
+    ToolItem,
+    Turns,
+    fixed_item,
+    memory_items,
+    memory_turn,
+    message_size,
+    step_size,
+    summary_items,
 )
+from khala.runs.prompt_limits import PromptTooLongError
+from khala.runs.prompt_tokens import ModelTokenCounter
+from khala.runs.usage_tally import BYTES_PER_TOKEN
 
 MAX_MESSAGES = 1000
 """Messages that are read for one prompt."""
 MAX_TOKEN_BYTES = 16
 """Approximate bytes of the longest token. It bounds how much of the history is read for one prompt."""
-TURN_TOKENS = 4
-"""Tokens of a turn beyond its text."""
-FILE_TOKENS = 1000
-"""Approximate tokens of an image or a document."""
 KEPT_STEPS = 2
-"""The number of newest steps, whose outputs are shortened last."""
-TOOLS_SHARE = 0.4
-"""Share of the limit that the descriptions of tools may take."""
+"""The number of newest steps that a summary does not cover."""
 TIGHT_SHARE = 0.5
 """Share of the limit above which the run's own steps are summarised."""
-SUMMARY_HEADING = "Summary of the conversation so far:\n\n"
+
+
+class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools for a prompt, in the order in which the model reads them.
+
+    `ranks`: by name, the order in which they enter the prompt; without it, they enter in their own order. `max_tokens`
+    bounds their definitions. `unrelated` were left out before.
+    """
+
+    specs: Sequence[ToolSpec] = ()
+    ranks: Mapping[str, int] = {}
+    max_tokens: float = math.inf
+    unrelated: Sequence[ToolSpec] = ()
+
+
+NO_TOOLS_OFFERED = ToolOffer()
 
 
 class PromptInput(msgspec.Struct, kw_only=True):
     """The content of a prompt: the messages up to the question, and the progress of the run.
 
-    `files` are the contents of attached files that were read. `instruction` is a last instruction to the model.
+    `memories` are those recalled for the question, the most relevant first. `files` are the contents of attached files
+    that were read. `instruction` is a last instruction to the model. `items` remembers what was counted: the prompts of
+    one run share it.
     """
 
     history: Sequence[Message]
     progress: RunProgress
+    memories: Sequence[RecalledMemory] = ()
     files: Mapping[UUID, bytes] = {}
     instruction: str = ""
+    items: PromptItems = msgspec.field(default_factory=PromptItems)
 
 
 class FittedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt within its limit, and the messages that did not fit, oldest first.
+    """A prompt within its limit, its sections, and the messages that did not fit, oldest first.
 
     `tight` says that the run's own steps take most of the limit, or had to be shortened.
     """
 
     prompt: Prompt
+    sections: Sequence[ContextSection]
     dropped: Sequence[Message]
     tight: bool
-
-
-class ModelTokenCounter:
-    """Counts the tokens of texts and turns for one model."""
-
-    def __init__(self, counter: TokenCounter, model: str) -> None:
-        self._counter = counter
-        self._model = model
-
-    def text(self, text: str) -> int:
-        """Tokens of this text."""
-        return self._counter.count(text, self._model).tokens + TURN_TOKENS if text else 0
-
-    def turns(self, turns: Sequence[PromptTurn]) -> int:
-        """Tokens of these turns."""
-        return sum(self.text("\n".join(turn_texts(turn))) + FILE_TOKENS * _documents(turn) for turn in turns)
 
 
 def fit(
     content: PromptInput,
     *,
     system: str,
-    tools: Sequence[ToolSpec],
     limit: int,
     token_counter: ModelTokenCounter,
+    tools: ToolOffer = NO_TOOLS_OFFERED,
     reads_tools: bool = True,
-    tools_limit: float = math.inf,
 ) -> FittedPrompt:
     """The prompt in at most `limit` tokens.
 
-    If it is too long, outputs of steps are shortened, then the oldest messages and steps are left out. Only the first
-    tools whose descriptions fit into their share of the limit and into `tools_limit` tokens are offered. If the model
-    does not read descriptions as input (`reads_tools`), all tools are offered.
+    The instructions, the question, the text so far, the newest step and the summary are always included; outputs of the
+    step and the summary may be shortened. The other steps come before older messages, and the newest before older ones.
+    If the model does not read definitions of tools as input (`reads_tools`), all tools are offered.
 
-    Raises `ModelFailed` if the question and the run's steps alone are too long.
+    Raises `PromptTooLongError` if not even the required items fit.
     """
-    progress = content.progress
-    summary, messages = since_summary(content)
-    ending = (PromptTurn(role="user", text=content.instruction),) if content.instruction else ()
-    fixed = (
-        token_counter.text(system)
-        + token_counter.text(progress.pending_text)
-        + token_counter.turns((*summary, *ending))
-    )
-    offered, taken = _affordable(tools, min(TOOLS_SHARE * limit, tools_limit)) if reads_tools else (tuple(tools), 0)
-    remaining = limit - fixed - taken
-    older = [(message, message_turns(message, content.files)) for message in messages[:-1]]
-    question = _question(messages[-1], content.files, remaining, token_counter)
-    remaining -= token_counter.turns(question)
-    own, shortened = _own_turns(progress, remaining, token_counter)
-    taken = token_counter.turns(own)
-    remaining -= taken
-    if remaining < 0:
-        raise ModelFailed("context_exceeded", "This message is longer than the model can read.")
-    kept = _fitting_messages(older, remaining, token_counter)
-    turns = (turn for _, message in older[len(older) - kept :] for turn in message)
-    return FittedPrompt(
-        prompt=Prompt(
-            system=system,
-            turns=(*summary, *turns, *question, *own, *ending),
-            tools=offered,
-            partial_answer=progress.pending_text,
-        ),
-        dropped=[message for message, _ in older[: len(older) - kept]],
-        tight=shortened or taken > TIGHT_SHARE * limit,
-    )
+    assembly = _PromptAssembly(content, system, tools, token_counter, reads_tools=reads_tools)
+    try:
+        filled = build_context(assembly.sections(), limit)
+    except ContextOverflow:
+        raise PromptTooLongError from None
+    return assembly.assemble(filled, limit)
 
 
-def system_prompt(system: str, history: Sequence[Message], *, requested: str = "") -> tuple[str, list[Message]]:
+def system_prompt(
+    system: str, history: Sequence[Message], *, agent: str = "", requested: str = ""
+) -> tuple[str, list[Message]]:
     """The instructions as one text, and the messages that are not instructions.
 
-    The operator's instructions come first, then those requested with the run, then the history's own.
+    The operator's instructions come first, then the agent's, those requested with the run, and the history's own.
     """
     own = [text_of(message.content or ()) for message in history if message.role == "system"]
-    instructions = "\n\n".join(filter(None, (system, requested, *own)))
+    instructions = "\n\n".join(filter(None, (system, agent, requested, *own)))
     return instructions, [message for message in history if message.role != "system"]
 
 
-def since_summary(content: PromptInput) -> tuple[tuple[PromptTurn, ...], Sequence[Message]]:
-    """The newest summary as a turn, if there is one, and the messages that it does not cover."""
+def since_summary(content: PromptInput) -> tuple[str | None, Sequence[Message]]:
+    """The newest summary, if there is one, and the messages that it does not cover."""
     messages = content.history
     newest: tuple[str, UUID | None] | None = None
     for message in messages:
@@ -150,10 +142,10 @@ def since_summary(content: PromptInput) -> tuple[tuple[PromptTurn, ...], Sequenc
     if own is not None:
         newest = own.summary, own.message_id or (newest[1] if newest else None)
     if newest is None:
-        return (), messages
+        return None, messages
     summary, last = newest
     start = next((index + 1 for index, message in enumerate(messages[:-1]) if message.id == last), 0)
-    return (PromptTurn(role="system", text=SUMMARY_HEADING + summary),), messages[start:]
+    return summary, messages[start:]
 
 
 def unsummarised(progress: RunProgress) -> list[RunStep]:
@@ -163,66 +155,136 @@ def unsummarised(progress: RunProgress) -> list[RunStep]:
     return progress.steps[max(indexes, default=0) :]
 
 
-def _affordable(tools: Sequence[ToolSpec], limit: float) -> tuple[tuple[ToolSpec, ...], int]:
-    """The first tools whose descriptions fit into `limit` tokens, and the tokens that they take."""
-    taken = 0
-    for index, tool in enumerate(tools):
-        cost = estimate_tool(tool)
-        if taken + cost > limit:
-            return tuple(tools[:index]), taken
-        taken += cost
-    return tuple(tools), taken
+class _PromptAssembly:
+    """The items of one prompt, and the prompt that is made of the chosen ones."""
+
+    def __init__(
+        self,
+        content: PromptInput,
+        system: str,
+        tools: ToolOffer,
+        token_counter: ModelTokenCounter,
+        *,
+        reads_tools: bool,
+    ) -> None:
+        items, progress = content.items, content.progress
+        self._content = content
+        self._system = system
+        self._counter = token_counter
+        self._summary, messages = since_summary(content)
+        self._covered = content.history[: len(content.history) - len(messages)]
+        self._question = items.question(messages[-1], token_counter)
+        self._older = [items.message(message, token_counter) for message in reversed(messages[:-1])]
+        steps = unsummarised(progress)
+        first = len(progress.steps) - len(steps)
+        self._steps = [
+            items.step(first + index, steps[index], token_counter, required=index == len(steps) - 1)
+            for index in reversed(range(len(steps)))
+        ]
+        self._files = [
+            file for message in reversed(messages) for file in items.files(message, content.files, token_counter)
+        ]
+        self._offer = tools
+        self._tools = [ToolItem(spec, token_counter.tool(spec) if reads_tools else 0) for spec in tools.specs]
+
+    def sections(self) -> list[SectionInput[Turns]]:
+        """The sections of the prompt, each with all items that it may have."""
+        content, counter, offer = self._content, self._counter, self._offer
+        ranked = sorted(self._tools, key=lambda item: offer.ranks.get(item.spec.name, 0))
+        turns: list[list[ContextItem[Turns]]] = [[*self._written(), self._question], self._steps]
+        turns += [[message] for message in self._older]
+        return [
+            SectionInput(name="instructions", groups=[self._instructions()]),
+            SectionInput(name="memories", groups=[memory_items(content.memories, counter)]),
+            SectionInput(name="summary", groups=[summary_items(self._summary, counter)]),
+            SectionInput(name="turns", groups=turns, left_out=tuple(self._summarised())),
+            SectionInput(name="files", groups=[self._files], left_out=tuple(self._unread())),
+            SectionInput(name="tools", groups=[ranked], max_tokens=offer.max_tokens, left_out=tuple(self._unrelated())),
+        ]
+
+    def assemble(self, filled: Mapping[SectionName, FilledSection[Turns]], limit: int) -> FittedPrompt:
+        """The prompt with the chosen items, in the order of the conversation."""
+        forms = {id(item): form for section in filled.values() for item, form in section.chosen}
+        kept = [item for item in reversed(self._older) if id(item) in forms]
+        steps = [item for item in reversed(self._steps) if id(item) in forms]
+        told = {item.message.id for item in (*kept, self._question)}
+        files = [item for item in self._files if id(item) in forms and item.key[0] in told]
+        data = {item.key: item.data(forms[id(item)]) for item in files}
+        return FittedPrompt(
+            prompt=Prompt(
+                system=self._system,
+                turns=(
+                    *memory_turn(filled["memories"].contents),
+                    *(turn for turns in filled["summary"].contents for turn in turns),
+                    *(turn for item in (*kept, self._question) for turn in item.turns(forms[id(item)], data)),
+                    *(turn for item in steps for turn in forms[id(item)].content),
+                    *self._ending(),
+                ),
+                tools=tuple(item.spec for item in self._tools if id(item) in forms),
+                partial_answer=self._content.progress.pending_text,
+            ),
+            sections=[_report(section, files) for section in filled.values()],
+            dropped=[item.message for item in reversed(self._older) if id(item) not in forms],
+            tight=len(steps) < len(self._steps)
+            or any(forms[id(item)] is not item.forms[0] for item in steps)
+            or sum(forms[id(item)].tokens for item in steps) > TIGHT_SHARE * limit,
+        )
+
+    def _instructions(self) -> list[ContextItem[Turns]]:
+        counts = {"system": self._counter.text(self._system), "instruction": self._counter.turns(self._ending())}
+        return [fixed_item(name, tokens) for name, tokens in counts.items() if tokens]
+
+    def _ending(self) -> Turns:
+        instruction = self._content.instruction
+        return (PromptTurn(role="user", text=instruction),) if instruction else ()
+
+    def _written(self) -> list[ContextItem[Turns]]:
+        """The text of an interrupted answer, which the model continues."""
+        tokens = self._counter.text(self._content.progress.pending_text)
+        return [fixed_item("answer", tokens)] if tokens else []
+
+    def _summarised(self) -> Iterator[LeftOut]:
+        """The messages and steps that the summary covers."""
+        if self._covered:
+            newest, tokens = self._covered[-1], sum(map(message_size, self._covered))
+            yield LeftOut(what=f"message:{newest.id}", tokens=tokens, why="summarised", count=len(self._covered))
+        progress = self._content.progress
+        steps = progress.steps[: len(progress.steps) - len(self._steps)]
+        if steps:
+            tokens = sum(map(step_size, steps))
+            yield LeftOut(what=f"step:{steps[-1].step}", tokens=tokens, why="summarised", count=len(steps))
+
+    def _unread(self) -> Iterator[LeftOut]:
+        """The attached files whose contents were not read, because there are too many or they are too large."""
+        read = {item.key for item in self._files}
+        unread = [
+            block.blob
+            for message in (self._question.message, *(item.message for item in self._older))
+            for block in message.content or ()
+            if isinstance(block, FileBlock) and (message.id, block.blob.blob_id) not in read
+        ]
+        if unread:
+            tokens = sum(blob.size for blob in unread) // BYTES_PER_TOKEN
+            yield LeftOut(what=f"blob:{unread[0].blob_id}", tokens=tokens, why="unread", count=len(unread))
+
+    def _unrelated(self) -> Iterator[LeftOut]:
+        unrelated = self._offer.unrelated
+        if unrelated:
+            yield LeftOut(
+                what="tools", tokens=sum(map(estimate_tool, unrelated)), why="unrelated", count=len(unrelated)
+            )
 
 
-def _own_turns(
-    progress: RunProgress, remaining: int, token_counter: ModelTokenCounter
-) -> tuple[list[PromptTurn], bool]:
-    """The turns of the run's own steps, and whether they were shortened.
-
-    Outputs of all but the newest steps are shortened first, then those of the newest; then the oldest steps are left
-    out.
-    """
-    steps = unsummarised(progress)
-    turns = list(step_turns(steps, max_characters=lambda _: MAX_OUTPUT_CHARACTERS))
-    if token_counter.turns(turns) <= remaining:
-        return turns, False
-    newest = {id(step) for step in steps[-KEPT_STEPS:]}
-    for characters in (MAX_OUTPUT_CHARACTERS, MAX_EARLIER_CHARACTERS, MAX_SHORT_CHARACTERS):
-        limits = {id(step): characters if id(step) in newest else MAX_SHORT_CHARACTERS for step in steps}
-        turns = list(step_turns(steps, max_characters=lambda step, limits=limits: limits[id(step)]))  # type: ignore[misc]
-        if token_counter.turns(turns) <= remaining:
-            return turns, True
-    while len(steps) > 1 and token_counter.turns(turns) > remaining:
-        steps = steps[1:]
-        turns = list(step_turns(steps, max_characters=lambda _: MAX_SHORT_CHARACTERS))
-    return turns, True
-
-
-def _question(
-    message: Message, files: Mapping[UUID, bytes], remaining: int, token_counter: ModelTokenCounter
-) -> list[PromptTurn]:
-    """The message to answer. Its files are included if they fit, and otherwise only mentioned."""
-    turns = message_turns(message, files, in_full=True)
-    return turns if token_counter.turns(turns) <= remaining else message_turns(message, in_full=True)
-
-
-def _fitting_messages(
-    older: Sequence[tuple[Message, list[PromptTurn]]], remaining: int, token_counter: ModelTokenCounter
-) -> int:
-    """The number of newest messages that fit."""
-    kept = 0
-    for _, turns in reversed(older):
-        remaining -= token_counter.turns(turns)
-        if remaining < 0:
-            break
-        kept += 1
-    return kept
-
-
-def _documents(turn: PromptTurn) -> int:
-    """The number of images and PDF files of the turn."""
-    return sum(map(_is_document, turn.files))
-
-
-def _is_document(file: PromptFile) -> bool:
-    return prompt_files.kind_of(file) in ("image", "pdf")
+def _report(section: FilledSection[Turns], files: Sequence[FileItem]) -> ContextSection:
+    """The report of a section. A file does not enter the prompt if its message does not."""
+    report = section.report
+    lost = [(item, form) for item, form in section.chosen if isinstance(item, FileItem) and item not in files]
+    if not lost:
+        return report
+    size = sum(item.size for item, _ in lost)
+    return msgspec.structs.replace(
+        report,
+        tokens=report.tokens - sum(form.tokens for _, form in lost),
+        items=report.items - len(lost),
+        left_out=(*report.left_out, LeftOut(what=lost[0][0].reference, tokens=size, why="limit", count=len(lost))),
+    )

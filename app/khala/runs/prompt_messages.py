@@ -24,6 +24,8 @@ MAX_CLIENT_OUTPUT_CHARACTERS = 1 << 20
 """Characters of the output of a client's own tool, which the model has not read yet."""
 MAX_SHORT_CHARACTERS = 200
 """Characters of an output that is shortened to make room."""
+MAX_SHORT_MESSAGE_CHARACTERS = 1000
+"""Characters of an earlier message that is shortened to make room."""
 
 
 def message_turns(
@@ -54,6 +56,31 @@ def step_turns(steps: Sequence[RunStep], *, max_characters: Callable[[RunStep], 
         limit = max_characters(step)
         yield PromptTurn(role="assistant", text=step.text, uses=tuple(_call_use(call, limit) for call in step.calls))
         yield PromptTurn(role="tool", outcomes=tuple(_call_outcome(call, limit) for call in step.calls))
+
+
+def shortened_turns(turns: Sequence[PromptTurn]) -> list[PromptTurn]:
+    """The turns of an earlier message with shortened texts, arguments and outputs."""
+    return [
+        msgspec.structs.replace(
+            turn,
+            text=shorten(turn.text, MAX_SHORT_MESSAGE_CHARACTERS),
+            uses=tuple(msgspec.structs.replace(use, args=_map_texts(use.args, _short)) for use in turn.uses),
+            outcomes=tuple(msgspec.structs.replace(outcome, text=_short(outcome.text)) for outcome in turn.outcomes),
+        )
+        for turn in turns
+    ]
+
+
+def _short(text: str) -> str:
+    return shorten(text, MAX_SHORT_CHARACTERS)
+
+
+def attached_files(message: Message, files: Mapping[UUID, bytes]) -> list[tuple[UUID, PromptFile]]:
+    """The files of a user's message whose contents were read, by blob id."""
+    if message.role == "assistant":
+        return []
+    blobs = [block.blob for block in message.content or () if isinstance(block, FileBlock)]
+    return [(blob.blob_id, _file(blob, files[blob.blob_id])) for blob in blobs if blob.blob_id in files]
 
 
 def turn_texts(turn: PromptTurn) -> Iterator[str]:

@@ -29,6 +29,7 @@ from khala.runs.model_turn import (
     write_failure,
 )
 from khala.runs.prompt_files import PromptFiles
+from khala.runs.prompt_limits import PromptLimits
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.usage_tally import UsageTally
@@ -136,13 +137,14 @@ class RunExecutor:
                 execution.decisions,
                 claimed.options.functions,
             ),
-            counter=self._counter,
-            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
-            config=RunConfig(
-                system=system,
+            limits=PromptLimits(
+                self._counter,
                 context_tokens=self._options.context_tokens,
-                cooldown_seconds=self._options.cooldown_seconds,
+                requested=claimed.options.context_tokens,
+                output_tokens=claimed.options.max_output_tokens,
             ),
+            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
+            config=RunConfig(system=system, cooldown_seconds=self._options.cooldown_seconds),
             options=claimed.options,
             history=history,
         ).run()

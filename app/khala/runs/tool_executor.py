@@ -17,6 +17,7 @@ from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
 from khala.domain.parts import Step, ToolResult
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tool_relevance import FIND_TOOLS, MAX_RELEVANT_TOOLS
 from khala.domain.tools import RuleAction, ToolActor, ToolSpec
 from khala.models.port import ToolUse
 from khala.runs import tool_results
@@ -25,6 +26,7 @@ from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
 from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
+from khala.tools.find_tools import FindTools
 from khala.tools.invocation import invoke
 from khala.tools.port import Tool, ToolError
 from khala.tools.tool_registry import ToolRegistry
@@ -74,7 +76,10 @@ class ToolExecutor:
         self._gate = ApprovalGate(self._recorder, decisions, dependencies.approval_seconds)
 
     async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
-        """The tools that the model may call now. The client's own tools come first."""
+        """The tools that the model may call now. The client's own tools come first.
+
+        If there are more than a prompt gets, one of them is `find_tools`.
+        """
         self._actor = await self._find_actor()
         offer = await self._dependencies.tool_registry.offer(self._actor, patterns)
         self._tools, self._actions = offer.tools, offer.actions
@@ -85,7 +90,11 @@ class ToolExecutor:
             for function in self._functions.values()
         ]
         others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
-        return client_tools + others
+        if len(client_tools) + len(others) <= MAX_RELEVANT_TOOLS or FIND_TOOLS in self._functions:
+            return client_tools + others
+        find_tools = FindTools(others)
+        self._tools[FIND_TOOLS], self._actions[FIND_TOOLS] = find_tools, "allow"
+        return [*client_tools, find_tools.spec, *others]
 
     async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
         """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far."""

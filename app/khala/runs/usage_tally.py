@@ -4,6 +4,7 @@ import time
 from decimal import Decimal
 from typing import Any
 
+from khala.domain.context import ContextRecord
 from khala.domain.decimals import format_optional
 from khala.domain.parts import Finish, TokenUsage
 from khala.models.port import Completed, LanguageModel
@@ -17,14 +18,15 @@ NO_USAGE = TokenUsage()
 
 
 class ModelCall:
-    """One model call: its times, and the text received so far.
+    """One model call: its times, the record of its prompt, and the text received so far.
 
     `started` says that the provider was called. `size` is the approximate number of bytes of text and reasoning
     received, `reasoning_size` that of reasoning. When `size` exceeds `covered_size`, the budget must be extended.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, context: ContextRecord | None = None) -> None:
         self.model = model
+        self.context = context
         self.chunks: list[str] = []
         self.began = time.monotonic()
         self.first: float | None = None
@@ -54,6 +56,7 @@ class ModelCall:
 
     def receipt(self, outcome: str, attempt: int, completed: Completed) -> dict[str, Any]:
         """The call's receipt. Times are milliseconds; `estimated` says that the provider reported no usage."""
+        context = {} if self.context is None else {"context": self.context}
         return {
             "provider": self.model.provider,
             "model": self.model.name,
@@ -63,6 +66,7 @@ class ModelCall:
             "estimated": completed.estimated,
             "timeToFirstTokenMs": None if self.first is None else milliseconds(self.first - self.began),
             "totalMs": milliseconds(time.monotonic() - self.began),
+            **context,
         }
 
 

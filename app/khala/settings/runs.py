@@ -87,7 +87,12 @@ class ModelSettings(SettingGroup):
         "KHALA_SYSTEM_PROMPT", SYSTEM_PROMPT, "Instructions at the beginning of every prompt."
     )
     context_tokens: Whole = setting(
-        "KHALA_CONTEXT_TOKENS", 32_000, "Maximum size of a prompt.", unit="tokens", minimum=500, maximum=1_000_000_000
+        "KHALA_CONTEXT_TOKENS",
+        32_000,
+        "Maximum size of a prompt, also for models with a larger window.",
+        unit="tokens",
+        minimum=500,
+        maximum=1_000_000_000,
     )
     store_reasoning: SwitchValue = setting(
         "KHALA_REASONING", default=False, description="1 stores the model's reasoning, too."

@@ -8,6 +8,7 @@ import structlog
 
 from khala.blobs.blob_service import BlobService
 from khala.domain.repository_hosts import PUBLIC_HOSTS, RepositoryHost
+from khala.domain.tool_relevance import FIND_TOOLS
 from khala.domain.tools import (
     STRICTNESS,
     TOOL_NAME,
@@ -117,7 +118,7 @@ class ToolRegistry:
     def reserved_names(self) -> frozenset[str]:
         """Names that no user's tool may have: those of servers and built-in tools, including those that are off."""
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
-        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", *servers})
+        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, *servers})
 
     async def offer(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.

@@ -147,30 +147,56 @@ MUTANTS = (
         why="The newest summarised round would come twice.",
     ),
     Mutant(
-        name="one-tool-more-than-fits",
-        file="app/khala/runs/prompt.py",
-        old="if taken + cost > limit:",
-        new="if taken > limit:",
-        tests=("tests/unit/test_prompt.py",),
-        why="The description of tools would take more than its share.",
+        name="an-item-more-than-fits",
+        file="app/khala/domain/context.py",
+        old="        allotment -= growth.tokens\n        if allotment < 0:\n            break\n",
+        new="        if allotment < 0:\n            break\n        allotment -= growth.tokens\n",
+        tests=("tests/laws/test_context.py", "tests/unit/test_prompt.py"),
+        why="A prompt would be longer than the model reads.",
     ),
     Mutant(
-        name="a-message-more-than-fits",
-        file="app/khala/runs/prompt.py",
-        old=(
-            "        remaining -= token_counter.turns(turns)\n"
-            "        if remaining < 0:\n"
-            "            break\n"
-            "        kept += 1\n"
+        name="tools-take-the-whole-prompt",
+        file="app/khala/domain/context.py",
+        old="MAX_SHARES.get(section.name, 100)",
+        new="100",
+        tests=("tests/laws/test_context.py", "tests/unit/test_prompt.py"),
+        why="The descriptions of tools would take more than their share.",
+    ),
+    Mutant(
+        name="a-larger-limit-drops-messages",
+        file="app/khala/domain/context.py",
+        old="if need * shares <= remaining * SHARES[name]]",
+        new="if need <= remaining]",
+        tests=("tests/laws/test_context.py",),
+        why="The first sections would take what they want, and a larger limit could cost a message.",
+    ),
+    Mutant(
+        name="a-prompt-is-shortened-again-and-again",
+        file="app/khala/runs/model_turn.py",
+        old="or failure.midstream or ref in self._max_tokens:",
+        new="or failure.midstream:",
+        tests=(
+            "tests/integration/test_context.py::test_a_prompt_is_shortened_only_once_and_then_the_failure_is_shown",
         ),
-        new=(
-            "        if remaining < 0:\n"
-            "            break\n"
-            "        remaining -= token_counter.turns(turns)\n"
-            "        kept += 1\n"
+        why="A provider that refuses each prompt would be asked until nothing is left of it.",
+    ),
+    Mutant(
+        name="a-found-tool-is-not-offered",
+        file="app/khala/runs/tool_selection.py",
+        old="*called, *self._found(specs)}",
+        new="*called}",
+        tests=(
+            "tests/integration/test_context.py::test_with_many_tools_the_model_gets_the_pinned_ones_and_finds_the_others",
         ),
-        tests=("tests/unit/test_prompt.py",),
-        why="A prompt would be longer than the model reads.",
+        why="The model would find tools that it can't call.",
+    ),
+    Mutant(
+        name="an-estimate-is-taken-for-exact",
+        file="app/khala/runs/prompt_tokens.py",
+        old="if self.estimates else tokens",
+        new="if False else tokens",
+        tests=("tests/unit/test_prompt_tokens.py",),
+        why="A prompt in a language of long tokens would be longer than its limit.",
     ),
     Mutant(
         name="calls-are-limited-by-round",

@@ -15,7 +15,7 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import CallId, RunId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
-from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage
+from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage, RunContext
 from khala.api.types import Items
 from khala.api.validation import check_json, check_text
 from khala.domain.access import Caller
@@ -90,6 +90,24 @@ class RunController(Controller):
         async with context.db.snapshot() as driver:
             run = await runs.read_authorized(driver, run_id, caller)
             return Items(items=await receipts.of_run(driver, run.thread_id, run_id))
+
+    @get(
+        "/context",
+        operation_id="readContext",
+        summary="Read what the model was told",
+        response_description="The calls of the model, in order.",
+        responses=documented_errors(*DENIED),
+    )
+    async def context(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
+    ) -> RunContext:
+        """Read, for each call of the model, what its prompt had and what was left out: tokens and references, no text.
+
+        A call appears when it has ended. Calls that an earlier version of Khala made have no record.
+        """
+        async with context.db.snapshot() as driver:
+            run = await runs.read_authorized(driver, run_id, caller)
+            return RunContext(calls=await receipts.contexts_of_run(driver, run.thread_id, run_id))
 
     @get(
         "/approvals",

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from khala.api.types import ApiStruct
+from khala.domain.context import ContextCall
 from khala.domain.parts import Part
 
 
@@ -32,6 +33,12 @@ class PartPage(ApiStruct, frozen=True, kw_only=True):
     items: list[Part]
     next_after: int
     done: bool
+
+
+class RunContext(ApiStruct, frozen=True, kw_only=True):
+    """The contexts of a run's model calls, in order."""
+
+    calls: list[ContextCall]
 
 
 class BlobLink(ApiStruct, frozen=True, kw_only=True):

@@ -6,14 +6,18 @@ from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
+import structlog
 
 from khala.domain.budgets import SMALLEST_AMOUNT
 from khala.domain.chat import Receipt
-from khala.domain.parts import json_text
+from khala.domain.context import ContextCall, ContextRecord
+from khala.domain.parts import TokenUsage, json_text
 from khala.domain.receipts import FIRST_HASH, chained_hash
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.runs.leases import IS_HELD, Lease
+
+log = structlog.get_logger()
 
 INSERT = f"""
     INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd, hash)
@@ -92,6 +96,46 @@ async def insert(driver: Driver, entries: Sequence[tuple[Lease, ReceiptEntry]]) 
             (lease.run_id, lease.thread_id, lease.epoch, *msgspec.structs.astuple(entry)) for lease, entry in entries
         ]
         await driver.execute(INSERT, *zip(*columns, strict=True))
+
+
+class _ModelReceipt(msgspec.Struct, frozen=True):
+    """The part of a model call's receipt that says what the model was told."""
+
+    provider: str
+    model: str
+    outcome: str
+    context: ContextRecord
+    usage: TokenUsage = TokenUsage()
+    estimated: bool = False
+
+
+async def contexts_of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> list[ContextCall]:
+    """The contexts of the model calls of a run of this thread, in order.
+
+    Calls of earlier versions, which recorded nothing, are left out, and so are records that an import brought and that
+    are not readable.
+    """
+    query = """
+        SELECT data FROM receipts
+        WHERE run_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND type = 'model' AND data ? 'context'
+        ORDER BY run_id, seq LIMIT 1000
+    """
+    calls = [_read_call(row["data"]) for row in await driver.fetch(query, run_id, thread_id)]
+    return [call for call in calls if call is not None]
+
+
+def _read_call(data: str) -> ContextCall | None:
+    try:
+        receipt = msgspec.json.decode(data, type=_ModelReceipt)
+    except msgspec.ValidationError as error:
+        log.warning("context_unreadable", error=str(error))
+        return None
+    return ContextCall(
+        **msgspec.structs.asdict(receipt.context),
+        model=f"{receipt.provider}:{receipt.model}",
+        outcome=receipt.outcome,
+        input_tokens=None if receipt.estimated else receipt.usage.input_tokens,
+    )
 
 
 async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> list[Receipt]:

@@ -518,7 +518,8 @@ export interface RunBudget {
  *
  * With `autopilot` the run takes up to `maxSteps` steps until it has an answer; without, it takes one step. `tools`
  * are patterns of the tools to offer, by default all. Each reply of the model has at most `maxOutputTokens`.
- * `instructions` are added to the model's instructions for this run. `maxSteps` is limited to 1 to 50, and invalid
+ * `instructions` are added to the model's instructions for this run. A prompt has at most `contextTokens`, if the
+ * operator's limit is not lower. `maxSteps` is limited to 1 to 50, and invalid
  * values count as 20.
  */
 export interface RunOptions {
@@ -530,6 +531,7 @@ export interface RunOptions {
   tools?: string[];
   functions?: FunctionTool[];
   maxOutputTokens?: number;
+  contextTokens?: number;
   instructions?: string;
 }
 
@@ -1019,6 +1021,49 @@ export interface RepositoryFailed {
   code: string;
   message: string;
   retryAfterSeconds?: number;
+}
+
+/**
+ * Something that is not in a prompt, or not as a whole.
+ *
+ * `what` refers to it, without its text: `message:ID`, `step:NUMBER`, `blob:ID`, `memory:ID`, `tools` or `summary`.
+ * An entry with a `count` stands for so many items, and `what` is the most important of them, which is the newest of
+ * messages and steps. `tokens` is the approximate number of missing tokens.
+ */
+export interface LeftOut {
+  what: string;
+  tokens: number;
+  why: "limit" | "share" | "shortened" | "summarised" | "unrelated" | "unread";
+  count?: number;
+}
+
+/** A section of a prompt: the number of its tokens and items, and what was left out. */
+export interface ContextSection {
+  name: "instructions" | "memories" | "summary" | "turns" | "files" | "tools";
+  tokens: number;
+  items: number;
+  leftOut: LeftOut[];
+}
+
+/**
+ * One model call of a run: what it was told, its outcome, and the input tokens that its provider counted.
+ *
+ * `model` is `provider:name`. `inputTokens` is absent if the provider did not report them.
+ */
+export interface ContextCall {
+  at: string;
+  purpose: "answer" | "summary";
+  limit: number;
+  estimated?: boolean;
+  sections: ContextSection[];
+  model: string;
+  outcome: string;
+  inputTokens?: number;
+}
+
+/** The contexts of a run's model calls, in order. */
+export interface RunContext {
+  calls: ContextCall[];
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */

@@ -1,0 +1,60 @@
+"""Selects the tools of a run's prompts: all of them, or the relevant ones and `find_tools` if there are many."""
+
+from collections.abc import Sequence
+
+from khala.domain.chat import Message, RunOptions
+from khala.domain.fold import ToolBlock, text_of
+from khala.domain.run_progress import RunProgress
+from khala.domain.tool_relevance import FIND_TOOLS, MAX_FOUND_TOOLS, MAX_RELEVANT_TOOLS, matching_tools, relevant_tools
+from khala.domain.tools import ToolSpec
+from khala.runs.prompt import ToolOffer
+
+RELEVANT_MESSAGES = 3
+"""The newest messages with which tools are compared, because a question such as "Yes, do it" names none."""
+MAX_MESSAGE_CHARACTERS = 2000
+"""Characters of each of these messages."""
+
+
+class ToolSelection:
+    """Selects tools for one run."""
+
+    def __init__(self, history: Sequence[Message], progress: RunProgress, options: RunOptions) -> None:
+        self._progress = progress
+        self._text = "\n".join(
+            text_of(message.content or ())[:MAX_MESSAGE_CHARACTERS] for message in history[-RELEVANT_MESSAGES:]
+        )
+        used = (block for message in history for block in message.content or () if isinstance(block, ToolBlock))
+        self._pinned = {
+            *(block.tool for block in used),
+            *(function.name for function in options.functions),
+            *(pattern for pattern in options.tools or () if not set(pattern) & set("*?[")),
+        }
+
+    def select(self, specs: Sequence[ToolSpec], max_tokens: float) -> ToolOffer:
+        """The tools for the next prompt; their definitions take at most `max_tokens`.
+
+        Pinned are the client's own tools, those that the run's options name, that this thread has called before, and
+        that `find_tools` has found in this run.
+        """
+        if len(specs) <= MAX_RELEVANT_TOOLS:
+            return ToolOffer(specs=specs, max_tokens=max_tokens)
+        called = {call.tool for call in self._progress.calls}
+        pinned = {FIND_TOOLS, *self._pinned, *called, *self._found(specs)}
+        chosen = relevant_tools(self._text, specs, pinned)
+        ranks = {spec.name: rank for rank, spec in enumerate(chosen)}
+        return ToolOffer(
+            specs=[spec for spec in specs if spec.name in ranks],
+            ranks=ranks,
+            max_tokens=max_tokens,
+            unrelated=[spec for spec in specs if spec.name not in ranks],
+        )
+
+    def _found(self, specs: Sequence[ToolSpec]) -> set[str]:
+        """The tools that `find_tools` has found. It is repeated here, because a large output is not in the part."""
+        queries = [(call.args or {}).get("query") for call in self._progress.calls if call.tool == FIND_TOOLS]
+        return {
+            spec.name
+            for query in queries
+            if isinstance(query, str)
+            for spec in matching_tools(query, specs, MAX_FOUND_TOOLS)
+        }
