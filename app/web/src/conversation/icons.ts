@@ -7,3 +7,4 @@ export const DOCUMENT = "M6 3h5l4 4v10H6zM11 3v4h4";
 export const LEFT = "M12 5l-5 5 5 5";
 export const RIGHT = "M8 5l5 5-5 5";
 export const REGENERATE = "M16 10a6 6 0 1 1-2-4.5M14 2v3.8h-3.8";
+export const INFO = "M10 3a7 7 0 1 0 0 14 7 7 0 1 0 0-14M10 9.2v4.3M10 6.6v.01";
