@@ -199,7 +199,7 @@ class WorkerRuntime:
         options = _executor_options(settings, grace_seconds)
         models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)
         tools = _tool_dependencies(components)
-        run_executor = RunExecutor(db, self._writer, models, self._counter, tools, options)
+        run_executor = RunExecutor(db, self._writer, models, self._counter, tools, components.memories, options)
         isolated = None if isolated_environment is None else IsolatedExecutor(isolated_environment)
         self.executor = Executor(db, run_executor, options, isolated)
 

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from khala.domain.errors import Unavailable
 from khala.domain.flush_policy import FlushPolicy
+from khala.memory.memory_service import MemoryService
 from khala.models.model_names import parse
 from khala.models.providers import ProviderConfig, Providers
 from khala.models.token_counter import TokenCounter
@@ -144,7 +145,10 @@ async def idle_executor(db: Database) -> AsyncIterator[Executor]:
     async with blob_service_of(db) as blob_service:
         tool_dependencies = ToolDependencies(tool_registry=tool_registry, blob_service=blob_service)
         models = ModelDependencies(open=providers.open)
-        run_executor = RunExecutor(db, Writer(db, FlushPolicy()), models, TokenCounter(), tool_dependencies, options)
+        memories = MemoryService(db, None)
+        run_executor = RunExecutor(
+            db, Writer(db, FlushPolicy()), models, TokenCounter(), tool_dependencies, memories, options
+        )
         yield Executor(db, run_executor, options)
     await providers.aclose()
 

@@ -19,14 +19,13 @@ from khala.domain.context import (
     build_context,
 )
 from khala.domain.fold import FileBlock
-from khala.domain.parts import Compaction
+from khala.domain.parts import Compaction, RecalledMemory
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tool_relevance import matching_tools, relevant_tools
 from khala.domain.tools import ToolSpec
 from khala.models.port import ModelFailed
 from khala.models.token_counter import estimate_tool
 from khala.runs.prompt import FittedPrompt, PromptInput, ToolOffer, fit
-from khala.runs.prompt_items import RecalledMemory
 from tests.unit.test_prompt import TOKEN_COUNTER, assert_paired, blob, block, call, message, spec
 
 Drawn: TypeAlias = dict[SectionName, list[list[tuple[list[int], bool]]]]
@@ -199,7 +198,7 @@ def _prompt(
     content = PromptInput(
         history=history,
         progress=_progress(done, summary),
-        memories=[RecalledMemory(id=message(n, "").id, text="m" * size) for n, size in enumerate(recalled)],
+        memories=[RecalledMemory(id=message(n, "").id, text="m" * size, score=0.5) for n, size in enumerate(recalled)],
         files=files,
     )
     offer = ToolOffer(specs=[spec(f"tool{place}", size) for place, size in enumerate(offered)])

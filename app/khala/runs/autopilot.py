@@ -14,7 +14,7 @@ import structlog
 from khala.domain import autopilot
 from khala.domain.autopilot import AutopilotLimits
 from khala.domain.chat import Message, RunOptions
-from khala.domain.parts import Notice, PartData
+from khala.domain.parts import Notice, PartData, RecalledMemory
 from khala.domain.run_progress import REPROMPTED_NOTICE, RunProgress
 from khala.domain.tools import ToolSpec
 from khala.models.port import LanguageModel, ToolUse
@@ -24,7 +24,7 @@ from khala.runs.compaction import Compactor
 from khala.runs.model_turn import BuiltPrompt, ModelReply, ModelTurn, PromptBuilder, RunOutcome
 from khala.runs.prompt import PromptInput
 from khala.runs.prompt_files import PromptFiles
-from khala.runs.prompt_items import PromptItems, RecalledMemory
+from khala.runs.prompt_items import PromptItems
 from khala.runs.prompt_limits import PromptLimits
 from khala.runs.tool_executor import ToolExecutor
 from khala.runs.tool_selection import ToolSelection

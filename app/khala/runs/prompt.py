@@ -18,6 +18,7 @@ from khala.domain.context import (
     build_context,
 )
 from khala.domain.fold import CompactionBlock, FileBlock, text_of
+from khala.domain.parts import RecalledMemory
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
 from khala.models.port import Prompt, PromptTurn
@@ -25,7 +26,6 @@ from khala.models.token_counter import estimate_tool
 from khala.runs.prompt_items import (
     FileItem,
     PromptItems,
-    RecalledMemory,
     ToolItem,
     Turns,
     fixed_item,

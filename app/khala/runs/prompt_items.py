@@ -12,6 +12,7 @@ import msgspec
 from khala.domain.chat import Message
 from khala.domain.context import ContextForm, ContextItem
 from khala.domain.fold import FileBlock, TextBlock, ToolBlock
+from khala.domain.parts import RecalledMemory
 from khala.domain.run_progress import RunStep
 from khala.domain.tools import ToolSpec
 from khala.models import prompt_files
@@ -43,13 +44,6 @@ FILE_CHARACTERS = (16_000, 4000)
 """Characters of a text file that is shortened to make room."""
 TOOL_TOKENS = 50
 """Approximate tokens of an earlier tool call whose output is not text."""
-
-
-class RecalledMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory for a prompt."""
-
-    id: UUID
-    text: str
 
 
 class MessageItem(ContextItem[Turns]):

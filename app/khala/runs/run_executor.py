@@ -1,6 +1,7 @@
 """Executes one claimed run from its stored parts on, until it ends, blocks or is handed over."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import assert_never
 
 import structlog
@@ -8,15 +9,16 @@ import structlog
 from khala.domain import run_progress
 from khala.domain.chat import Message
 from khala.domain.errors import BudgetExhausted, Unavailable
-from khala.domain.fold import fold
+from khala.domain.fold import fold, text_of
 from khala.domain.isolation_policy import Interruption, IsolatedOutcome
-from khala.domain.parts import Notice
+from khala.domain.parts import Notice, RecalledMemory
 from khala.domain.run_progress import RunProgress
 from khala.domain.tools import ToolActor
+from khala.memory.memory_service import MemoryService
 from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
-from khala.runs import prompt
+from khala.runs import prompt, recall
 from khala.runs.autopilot import Autopilot, RunConfig
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.executor_options import ExecutorOptions
@@ -60,6 +62,7 @@ class RunExecutor:
         models: ModelDependencies,
         counter: TokenCounter,
         tool_dependencies: ToolDependencies,
+        memories: MemoryService,
         options: ExecutorOptions,
     ) -> None:
         self._db = db
@@ -67,6 +70,7 @@ class RunExecutor:
         self._models = models
         self._counter = counter
         self._tool_dependencies = tool_dependencies
+        self._memories = memories
         self._options = options
 
     async def execute(self, execution: RunExecution) -> None:
@@ -123,6 +127,7 @@ class RunExecutor:
         if claimed.next_seq and (claimed.taken_over or not progress.waits_for_approval):
             buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         history = await self._history(claimed)
+        memories = await self._recall(claimed, buffer, progress, history)
         system, history = prompt.system_prompt(self._options.system, history, requested=claimed.options.instructions)
         return await Autopilot(
             buffer=buffer,
@@ -144,7 +149,7 @@ class RunExecutor:
                 output_tokens=claimed.options.max_output_tokens,
             ),
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
-            config=RunConfig(system=system, cooldown_seconds=self._options.cooldown_seconds),
+            config=RunConfig(system=system, memories=memories, cooldown_seconds=self._options.cooldown_seconds),
             options=claimed.options,
             history=history,
         ).run()
@@ -162,6 +167,23 @@ class RunExecutor:
         if not history:
             raise LeaseLost
         return history
+
+    async def _recall(
+        self, claimed: ClaimedRun, buffer: RunBuffer, progress: RunProgress, history: Sequence[Message]
+    ) -> Sequence[RecalledMemory]:
+        """The memories that fit the question. They are found once, and are the run's first part."""
+        if progress.recall is not None or claimed.next_seq:
+            return progress.recall.memories if progress.recall is not None else ()
+        async with self._db.driver() as driver:
+            user_id = await run_queue.read_requester(driver, claimed.lease)
+        question = text_of(history[-1].content or ())
+        recalled = await recall.recall(
+            self._db, self._memories, user_id=user_id, thread_id=claimed.lease.thread_id, question=question
+        )
+        if recalled is None:
+            return ()
+        buffer.append(recalled)
+        return recalled.memories
 
     async def _actor(self, claimed: ClaimedRun) -> ToolActor:
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id

@@ -37,7 +37,8 @@ BY_WORDS = f"""
         SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
         FROM asked WHERE frequency > 0
     ), worths AS MATERIALIZED (
-        SELECT key, weight * ln(1 + (SELECT memories FROM stored) / (frequency + 0.5)) AS worth FROM asked
+        SELECT key, weight * ln(1 + (SELECT memories FROM stored) / (greatest(frequency, 1) + 0.5)) AS worth
+        FROM asked
     ), whole AS MATERIALIZED (
         SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM worths
     ), matched AS MATERIALIZED (
@@ -50,7 +51,8 @@ BY_WORDS = f"""
         ORDER BY share DESC, id DESC LIMIT {MAX_CANDIDATES}
     )
 """
-"""A word counts more, the fewer memories have it. Each space has its own keys of the same words."""
+"""A word counts more, the fewer memories have it. One that no memory has counts as if one had it. Each space has its
+own keys of the same words."""
 BY_MEANING = f"""
     vector AS MATERIALIZED (
         SELECT $5::text::halfvec AS vector

@@ -1,0 +1,54 @@
+"""Recall: finds the memories that fit the question of a run, once, before its first model call."""
+
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.memories import Memory
+from khala.domain.parts import MAX_INLINE_BYTES, MemoryRecall, RecalledMemory
+from khala.memory.memory_service import MemoryService
+from khala.store.memories import search, spaces
+from khala.store.postgres.database import Database
+
+MAX_RECALLED = 8
+MAX_TEXT_BYTES = 800
+"""Bytes of a memory's text in the part. A longer one is cut."""
+MIN_SHARE = 0.3
+"""Of the worth of the question's words, that a memory must have if only its words were found. A search accepts less,
+because a person reads its results."""
+ELLIPSIS = "…"
+
+
+async def recall(
+    db: Database, service: MemoryService, *, user_id: UUID | None, thread_id: UUID, question: str
+) -> MemoryRecall | None:
+    """The memories that this user (None for a guest) may be told in this thread, or None if none fits."""
+    async with db.driver() as driver:
+        usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id)
+        if not question.strip() or not await spaces.any_memory(driver, usable):
+            return None
+    found = await service.search(usable, question, limit=MAX_RECALLED, min_share=MIN_SHARE)
+    if not found:
+        return None
+    recalled = _fitting(found)
+    async with db.driver() as driver:
+        await search.mark_used(driver, [memory.id for memory in recalled.memories])
+    return recalled
+
+
+def _fitting(found: list[Memory]) -> MemoryRecall:
+    """The memories of a part, as many as fit into one."""
+    recalled: list[RecalledMemory] = []
+    for memory in found:
+        entry = RecalledMemory(id=memory.id, text=_shortened(memory.text), score=round(memory.score or 0.0, 3))
+        if len(msgspec.json.encode(MemoryRecall(memories=(*recalled, entry)))) > MAX_INLINE_BYTES:
+            break
+        recalled.append(entry)
+    return MemoryRecall(memories=tuple(recalled))
+
+
+def _shortened(text: str) -> str:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MAX_TEXT_BYTES:
+        return text
+    return encoded[:MAX_TEXT_BYTES].decode(errors="ignore") + ELLIPSIS
