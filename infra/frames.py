@@ -87,7 +87,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
         runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
-        tools_types.RepositoryFailed, 
+        tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
         problem_details.FieldError, problem_details.Problem,
     )
