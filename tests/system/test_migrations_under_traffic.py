@@ -17,6 +17,8 @@ OLDEST = "0007"
 SIZE = DeploymentSize.of(500)
 MAX_LOCK_WAIT = "1s"
 """The time after which Postgres ends a statement of the traffic that waits for a lock."""
+PAUSE_SECONDS = 0.005
+"""The time between two statements, so that the migration itself is not delayed by a lack of CPU."""
 THREAD = "(SELECT id FROM threads WHERE deleted_at IS NULL AND owner_id IS NOT NULL ORDER BY id LIMIT 1)"
 TRAFFIC = {
     "text": f"""
@@ -43,8 +45,9 @@ TRAFFIC = {
             (SELECT run_id, scope, measure FROM usage_ledger ORDER BY run_id, scope, measure LIMIT 1)
     """,
     "read": f"""
-        SELECT count(*) FROM messages JOIN threads ON threads.id = thread_id LEFT JOIN runs USING (thread_id)
-        WHERE thread_id = {THREAD}
+        SELECT messages.id, runs.id FROM messages JOIN threads ON threads.id = messages.thread_id
+        LEFT JOIN runs ON runs.id = messages.run_id
+        WHERE messages.thread_id = {THREAD} ORDER BY messages.position DESC LIMIT 20
     """,
 }
 """Statements of the previous and the new version, by what they stand for."""
@@ -64,6 +67,7 @@ class Traffic:
             while True:
                 await connection.execute(TRAFFIC[name])
                 self.done[name] += 1
+                await asyncio.sleep(PAUSE_SECONDS)
         finally:
             await connection.close()
 
