@@ -10,9 +10,10 @@ depends_on = None
 
 
 def upgrade() -> None:
+    # In the order in which transactions lock these tables: otherwise they deadlock.
+    op.add_column("threads", sa.Column("packed_revision", sa.BigInteger(), nullable=True))
     op.add_column("runs", sa.Column("parts_layout", sa.LargeBinary(), nullable=True))
     op.add_column("runs", sa.Column("parts_digest", sa.LargeBinary(), nullable=True))
-    op.add_column("threads", sa.Column("packed_revision", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
