@@ -62,7 +62,7 @@ async def database(environment: BenchEnvironment, schema: str | None = None) -> 
 
 
 @contextlib.asynccontextmanager
-async def khala(url: str, environment: BenchEnvironment) -> AsyncIterator[Khala]:
+async def khala(url: str, environment: BenchEnvironment, **settings: str) -> AsyncIterator[Khala]:
     """Run `khala serve --no-executor` and `khala work`, without limits that a benchmark would exceed."""
     env = {
         "DATABASE_URL": url,
@@ -79,7 +79,7 @@ async def khala(url: str, environment: BenchEnvironment) -> AsyncIterator[Khala]
         "KHALA_ANON_USD_PER_DAY": "0",
         "KHALA_ANON_TOKENS_PER_DAY": "0",
         "KHALA_ANON_TOTAL_USD_PER_DAY": "0",
-    }
+    } | settings
     with tempfile.TemporaryDirectory(prefix="khala-bench-") as folder:
         web = Server(Path(folder) / "web.log", env, *([] if environment.together else ["--no-executor"]), anew=True)
         executor = None if environment.together else server.Worker(Path(folder) / "executor.log", env, anew=True)

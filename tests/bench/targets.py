@@ -13,6 +13,7 @@ from tests.bench.idle import MANY, Idle, idle
 from tests.bench.jetstream import MISSING, Jetstream, jetstream, server_program
 from tests.bench.late_join import Late, late
 from tests.bench.report import Report
+from tests.bench.short_runs import ShortRuns, short_runs
 from tests.bench.tables import align_columns, format_number
 from tests.bench.workload import Options, Workload
 
@@ -28,6 +29,10 @@ MAX_WAL_BYTES, MAX_STORED_BYTES = 450.0, 300.0
 """Of a part."""
 MAX_OBSERVER_KIB, MAX_RUN_KIB = 40.0, 80.0
 MAX_COMMITS_PER_SECOND = 40.0
+MAX_SEND_STATEMENTS = 8.0
+MAX_SEND_MS = 1.0
+"""Of the time from one send to the next: 1,000 sends a second."""
+MAX_SHORT_RUN_CPU_MS = 5.0
 MAX_IDLE_TRANSACTIONS_PER_SECOND = 1 / 60
 """Of one idle thread. Postgres reports some transactions late, which alone can amount to this."""
 
@@ -71,6 +76,7 @@ class Targets(Figures, frozen=True, kw_only=True):
     report: Report
     late: Late
     idle: Idle
+    short_runs: ShortRuns
     fast: Report | None = None
     """Runs of `FAST_RATE`."""
     jetstream: list[Jetstream] = msgspec.field(default_factory=list)
@@ -98,11 +104,20 @@ async def targets(options: Options, environment: BenchEnvironment) -> Targets:
     report.options, report.rows = with_flush, [*report.rows, *compared.rows]
     report.failures |= compared.failures
     late_joins, idle_threads = await late(Options(rate=30.0, seconds=12.0), environment), await idle(environment)
+    fixed = await short_runs(environment)
     rows = Rows(report.rows)
     fast, others = await fast_runs(options, environment)
-    found = [*_costs(rows), *_latencies(rows), *_memory(rows), *_others(late_joins, idle_threads)]
+    found = [*_costs(rows), *_latencies(rows), *_memory(rows), *_others(late_joins, idle_threads), *_fixed(fixed)]
     found += fast_targets(Rows(fast.rows), others)
-    return Targets(targets=found, report=report, late=late_joins, idle=idle_threads, fast=fast, jetstream=others)
+    return Targets(
+        targets=found,
+        report=report,
+        late=late_joins,
+        idle=idle_threads,
+        short_runs=fixed,
+        fast=fast,
+        jetstream=others,
+    )
 
 
 async def fast_runs(options: Options, environment: BenchEnvironment) -> tuple[Report, list[Jetstream]]:
@@ -213,6 +228,12 @@ def _others(late_joins: Late, idle_threads: Idle) -> Iterator[Target]:
     )
 
 
+def _fixed(measured: ShortRuns) -> Iterator[Target]:
+    yield _target("statements of a send", "", MAX_SEND_STATEMENTS, measured.statements)
+    yield _target("time per send, 16 at once, one budget of all", "ms", MAX_SEND_MS, 1000 / measured.sends_per_second)
+    yield _target("CPU of a short run: send, claim, text, end", "ms", MAX_SHORT_RUN_CPU_MS, measured.run_cpu_ms)
+
+
 def table(found: Targets) -> str:
     """The targets as a table."""
     head = ["target", "", "at most", "measured", ""]
@@ -220,8 +241,18 @@ def table(found: Targets) -> str:
         [one.name, one.unit, format_number(one.limit), format_number(one.measured), one.verdict]
         for one in found.targets
     ]
-    idle_threads = found.idle
+    idle_threads, fixed = found.idle, found.short_runs
     rates = " ".join(format_number(rate) for rate in (idle_threads.none, idle_threads.one, idle_threads.many))
     return "\n".join(
-        [*align_columns([head, *rows]), "", f"transactions a second, idle, with 0, 1, {MANY} observed threads: {rates}"]
+        [
+            *align_columns([head, *rows]),
+            "",
+            f"transactions a second, idle, with 0, 1, {MANY} observed threads: {rates}",
+            _beside_naive("sends a second", fixed.sends_per_second, fixed.naive_sends_per_second),
+            _beside_naive("CPU of a short run, ms", fixed.run_cpu_ms, fixed.naive_run_cpu_ms),
+        ]
     )
+
+
+def _beside_naive(name: str, ours: float, naive: float) -> str:
+    return f"{name}: {format_number(ours)}, naive: {format_number(naive)}"

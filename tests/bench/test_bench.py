@@ -12,6 +12,7 @@ from tests.bench.growth import fit
 from tests.bench.idle import Idle
 from tests.bench.late_join import Late
 from tests.bench.report import LINES, Report, table
+from tests.bench.short_runs import ShortRuns
 from tests.bench.soak import trend
 from tests.bench.targets import Target, Targets
 from tests.bench.workload import Options, Workload
@@ -75,6 +76,9 @@ def test_the_bench_exits_with_one_if_a_target_is_missed_or_not_measured(
         report=Report(machine={}, options=Options()),
         late=Late(observers=1, connected=quick, caught_up=quick, problems=[]),
         idle=Idle(none=0.0, one=0.0, many=0.0, each_adds=0.0, cpu_ms_per_second=None),
+        short_runs=ShortRuns(
+            statements=8.0, sends_per_second=1.0, naive_sends_per_second=1.0, run_cpu_ms=1.0, naive_run_cpu_ms=1.0
+        ),
     )
     monkeypatch.setattr(command, "run_measurement", lambda together, measure: found)
     monkeypatch.setattr("sys.argv", ["bench", "--targets"])
