@@ -36,7 +36,7 @@ from khala.domain.parts import BlobRef
 from khala.store.blobs import blobs, objects
 from khala.store.blobs.blobs import StorageQuota
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
-from khala.store.postgres.database import Database
+from khala.store.postgres.database import Database, driver_of
 from khala.store.threads import threads
 from tests.support.blobs import store_blob
 from tests.support.callers import owned_thread, person
@@ -111,7 +111,7 @@ async def _until_gone(blob_service: BlobService, ref: BlobRef) -> None:
 async def attach(db: Database, thread_id: UUID, blob_ids: list[UUID]) -> list[BlobRef]:
     async with db.transaction() as connection:
         await threads.lock(connection, thread_id)
-        return await blobs.attach(connection, thread_id, blob_ids)
+        return await blobs.attach(await driver_of(connection), thread_id, blob_ids)
 
 
 async def is_stored(store: BlobStore, key: str) -> bool:

@@ -409,6 +409,7 @@ def identity(caller: Caller, attempt: int, *, age: float = 0.0) -> RequestIdenti
     )
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_a_first_attempt_overtaken_by_its_retry_joins_it_and_a_later_one_does_not(db: Database) -> None:
     who = await person(db)
     thread_id = await owned_thread(db, who)

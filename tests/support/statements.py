@@ -46,6 +46,23 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         monkeypatch.undo()
 
 
+@contextlib.contextmanager
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Log the statements of the driver on all connections opened meanwhile, with BEGIN and COMMIT, in order."""
+    statements: list[str] = []
+    make = asyncpg.Connection.__init__
+
+    def made(self: Any, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        self.add_query_logger(lambda record: statements.append(on_one_line(record.query)))
+
+    monkeypatch.setattr(asyncpg.Connection, "__init__", made)
+    try:
+        yield statements
+    finally:
+        monkeypatch.undo()
+
+
 def on_one_line(statement: str) -> str:
     """The statement on one line."""
     return " ".join(statement.split())

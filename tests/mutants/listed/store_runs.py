@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-send-beside-a-blocked-run",
         file="app/khala/store/threads/sends.py",
-        old="WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread",
-        new="WHERE thread_id = $1 AND status IN ('queued', 'running')) AS in_thread",
+        old="WHERE thread_id = $6 AND status IN ('queued', 'running', 'blocked')) AS in_thread",
+        new="WHERE thread_id = $6 AND status IN ('queued', 'running')) AS in_thread",
         tests=("tests/integration/test_leases.py::test_a_send_treats_a_run_that_awaits_approval_as_unfinished",),
         why="A send that must not wait would begin beside a run that waits for approval.",
     ),
@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         name="viewers-may-send",
         file="app/khala/store/threads/sends.py",
-        old=("caller, Action.SEND_MESSAGE)\n            before = await _sent_before"),
-        new=("caller, Action.READ_THREAD)\n            before = await _sent_before"),
+        old="caller, Action.SEND_MESSAGE, limits)\n            before = await _sent_before",
+        new="caller, Action.READ_THREAD, limits)\n            before = await _sent_before",
         tests=("tests/integration/test_leases.py::test_a_viewer_cannot_send",),
         why="A viewer could write into the thread.",
     ),
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         name="fairness-between-threads",
         file="app/khala/store/threads/sends.py",
-        old="key: UUID = thread.owner_id or thread.id",
-        new="key: UUID = thread.id",
+        old="key: UUID = self.owner_id or self.id",
+        new="key: UUID = self.id",
         tests=(
             "tests/integration/test_runs.py::test_claims_are_fair_between_owners",
             "tests/integration/test_leases.py::test_an_owner_without_running_runs_is_served_before_one_with_some",
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         name="a-cancel-wakes-no-executor",
         file="app/khala/store/runs/runs.py",
-        old='        await notify(connection, RUNS_CHANNEL, "")\n',
+        old="        await notify_executors(driver)\n",
         new="",
         tests=(
             "tests/integration/test_leases.py::test_a_cancel_reaches_the_executor_without_waiting_for_its_next_sweep",
@@ -209,8 +209,8 @@ MUTANTS = (
     Mutant(
         name="a-dead-executor-is-asked-to-cancel",
         file="app/khala/store/runs/runs.py",
-        old='return bool(row.status == "running" and row.held)',
-        new='return bool(row.status == "running")',
+        old="(status = 'running' AND coalesce(lease_expires_at > clock_timestamp(), false))",
+        new="(status = 'running')",
         tests=("tests/integration/test_leases.py::test_a_run_whose_executor_is_gone_is_canceled_at_once",),
         why="A cancel would wait until another executor takes the run over.",
     ),
@@ -225,8 +225,8 @@ MUTANTS = (
     Mutant(
         name="viewers-may-cancel",
         file="app/khala/store/runs/runs.py",
-        old=("thread_id, caller, Action.CANCEL_RUN)\n        row = await _lock_run"),
-        new=("thread_id, caller, Action.READ_THREAD)\n        row = await _lock_run"),
+        old="thread_id, caller, Action.CANCEL_RUN)",
+        new="thread_id, caller, Action.READ_THREAD)",
         tests=("tests/integration/test_leases.py::test_a_viewer_cannot_cancel",),
         why="A viewer could stop others' answers.",
     ),

@@ -194,12 +194,11 @@ async def check_quota(
         )
 
 
-async def attach(connection: AsyncConnection, thread_id: UUID, blob_ids: Sequence[UUID]) -> list[BlobRef]:
+async def attach(driver: Driver, thread_id: UUID, blob_ids: Sequence[UUID]) -> list[BlobRef]:
     """Attach these uploads to a message, in the caller's transaction. Returns them in the given order.
 
     Raises `InvalidInput` for duplicates, and for ids that are not waiting uploads of this thread.
     """
-    driver = await driver_of(connection)
     found = {row["id"]: _blob(row).ref for row in await driver.fetch(ATTACH, thread_id, list(blob_ids))}
     for place, blob_id in enumerate(blob_ids):
         if blob_id not in found:

@@ -176,8 +176,8 @@ async def cancel_unended_runs(connection: AsyncConnection, thread_ids: Sequence[
     """
     ended = 0
     for row in await driver.fetch(query, thread_ids):
-        active = await runs.lock_active(connection, row["thread_id"])
-        await runs.cancel_runs(connection, active)
+        active = await runs.lock_active(driver, row["thread_id"])
+        await runs.cancel_runs(driver, active)
         ended += len(active)
     return ended
 

@@ -9,15 +9,12 @@ from datetime import timedelta
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import BigInteger, cast, delete, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.chat import SendResult
 from khala.domain.errors import Conflict, IdempotencyKeyReused, RunNotFound
 from khala.domain.idempotency import RETRY_WINDOW, RequestIdentity
-from khala.store.postgres.database import Database, Driver, driver_of
+from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
-from khala.store.schema.tables import completion_requests
 from khala.store.threads.reset_marks import IS_RUN
 
 MAX_ATTEMPTS = 2**15 - 1
@@ -52,6 +49,10 @@ JOIN_BY_FINGERPRINT = """
     WHERE run_id = $1 RETURNING run_id, fingerprint, attempts
 """
 
+DELETE_EXPIRED = """
+    DELETE FROM completion_requests WHERE user_id = $1 AND key_hash = $2 AND expires_at <= clock_timestamp()
+"""
+
 DELETE = "DELETE FROM completion_requests WHERE run_id = $1 AND attempts <= $2"
 
 EXISTS = "SELECT true FROM completion_requests WHERE run_id = $1"
@@ -66,18 +67,15 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
 
 
-async def record(connection: AsyncConnection, request: RequestIdentity) -> None:
+async def record(driver: Driver, request: RequestIdentity) -> None:
     """Record the request, as the first statement of the transaction that queues its run.
 
     Raises `Conflict` if it was recorded before: `join` then returns its run.
     """
     if request.key_hash is None:
-        await _lock_fingerprint(connection, request)
+        await _lock_fingerprint(driver, request)
     else:
-        known = completion_requests.c
-        same = (known.user_id == request.user_id) & (known.key_hash == request.key_hash)
-        await connection.execute(delete(completion_requests).where(same, known.expires_at <= func.clock_timestamp()))
-    driver = await driver_of(connection)
+        await driver.execute(DELETE_EXPIRED, request.user_id, request.key_hash)
     if request.key_hash is None and await driver.fetchval(SAME_REQUEST, *_same_request_arguments(request)) is not None:
         raise Conflict("This request was made before.")
     row = (request.run_id, request.user_id, request.key_hash, request.fingerprint, request.attempt, request.lifetime)
@@ -91,15 +89,12 @@ async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None
 
     Raises `IdempotencyKeyReused` for a key that was used for another request, `RunNotFound` if its run was deleted.
     """
-    async with db.transaction() as connection:
+    async with db.driver() as driver, driver.transaction():
         if request.key_hash is None:
-            await _lock_fingerprint(connection, request)
-            driver = await driver_of(connection)
+            await _lock_fingerprint(driver, request)
             run_id = await driver.fetchval(SAME_REQUEST, *_same_request_arguments(request))
             joined = run_id and await driver.fetchrow(JOIN_BY_FINGERPRINT, run_id, request.attempt)
         else:
-            await connection.execute(select(1))
-            driver = await driver_of(connection)
             joined = await driver.fetchrow(JOIN_BY_KEY, request.user_id, request.key_hash, request.attempt)
         if joined is None:
             return None
@@ -120,10 +115,10 @@ async def release(db: Database, accepted: AcceptedRequest) -> bool:
         return await driver.fetchval(EXISTS, accepted.sent.run_id) is None
 
 
-async def _lock_fingerprint(connection: AsyncConnection, request: RequestIdentity) -> None:
+async def _lock_fingerprint(driver: Driver, request: RequestIdentity) -> None:
     """Lock the fingerprint until the transaction ends: other transactions neither find nor record an equal request."""
     lock = int.from_bytes(request.fingerprint[:8], "big", signed=True)
-    await connection.execute(select(func.pg_advisory_xact_lock(cast(lock, BigInteger))))
+    await driver.execute("SELECT pg_advisory_xact_lock($1::bigint)", lock)
 
 
 def _same_request_arguments(request: RequestIdentity) -> tuple[object, ...]:

@@ -4,11 +4,8 @@ Canceling ends a run at once if no executor holds it. Otherwise it requests that
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import itemgetter
 from uuid import UUID
-
-from sqlalchemy import ColumnElement, Row, func, select, text, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Action, Caller
 from khala.domain.chat import ACTIVE, Run
@@ -23,18 +20,17 @@ from khala.store.postgres.database import (
     Driver,
     driver_of,
 )
-from khala.store.postgres.notifications import (
-    RUNS_CHANNEL,
-    notify,
-)
+from khala.store.postgres.notifications import notify_executors, notify_threads
 from khala.store.postgres.retries import retried
 from khala.store.runs import endings, parts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import Lease
-from khala.store.schema.tables import runs
 from khala.store.sharing import access
 from khala.store.threads import threads
 from khala.store.threads.reset_marks import IS_RUN
+
+HAS_EXECUTOR = "(status = 'running' AND coalesce(lease_expires_at > clock_timestamp(), false))"
+"""Whether an executor holds the run."""
 
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
@@ -74,63 +70,74 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
         thread_id = (await read_authorized(driver, run_id, caller)).thread_id
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.CANCEL_RUN)
-        row = await _lock_run(connection, thread_id, run_id)
-        active = row.status in ACTIVE
+        driver = await driver_of(connection)
+        row = await _lock_run(driver, thread_id, run_id)
+        active = row["status"] in ACTIVE
         if active:
-            await cancel_runs(connection, [row])
-        now = (await _lock_run(connection, thread_id, run_id))._mapping
-        return rows.run(now, await _message_finish(await driver_of(connection), now)), active
+            await cancel_runs(driver, [row])
+        now = await _lock_run(driver, thread_id, run_id)
+        return rows.run(now, await _message_finish(driver, now)), active
 
 
-async def _lock_run(connection: AsyncConnection, thread_id: UUID, run_id: UUID) -> Row[tuple[object, ...]]:
-    held = runs.c.lease_expires_at > func.clock_timestamp()
-    query = select(runs, held.label("held")).where(_is_run(thread_id, run_id), text(IS_RUN)).with_for_update()
-    row = (await connection.execute(query)).first()
+LOCK_RUN = f"SELECT *, {HAS_EXECUTOR} AS held FROM runs WHERE id = $1 AND thread_id = $2 AND {IS_RUN} FOR UPDATE"
+
+LOCK_ACTIVE = f"""
+    SELECT *, {HAS_EXECUTOR} AS held FROM runs
+    WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked') ORDER BY id FOR NO KEY UPDATE
+"""
+"""Locks runs in the order of ids, as heartbeats do."""
+
+REQUEST_CANCEL = """
+    UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp())
+    WHERE id = $1 AND thread_id = $2
+"""
+
+BUMP = """
+    UPDATE threads SET revision = revision + 1, updated_at = clock_timestamp() WHERE id = $1 RETURNING revision
+"""
+
+
+async def _lock_run(driver: Driver, thread_id: UUID, run_id: UUID) -> rows.Record:
+    row: rows.Record | None = await driver.fetchrow(LOCK_RUN, run_id, thread_id)
     if row is None:
         raise RunNotFound("There is no such run.")
     return row
 
 
-def _is_run(thread_id: UUID, run_id: UUID) -> ColumnElement[bool]:
-    return (runs.c.id == run_id) & (runs.c.thread_id == thread_id)
-
-
-async def lock_active(connection: AsyncConnection, thread_id: UUID) -> list[Row[tuple[object, ...]]]:
+async def lock_active(driver: Driver, thread_id: UUID) -> list[rows.Record]:
     """Lock the thread's runs that have not ended, and return them, oldest first. The caller holds the thread's lock."""
-    held = runs.c.lease_expires_at > func.clock_timestamp()
-    query = select(runs, held.label("held")).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
-    # Locked in the order of ids, as heartbeats do.
-    locked = await connection.execute(query.order_by(runs.c.id).with_for_update(key_share=True))
-    return sorted(locked, key=attrgetter("position"))
+    return sorted(await driver.fetch(LOCK_ACTIVE, thread_id), key=itemgetter("position"))
 
 
-def is_held(row: Row[tuple[object, ...]]) -> bool:
+def is_held(row: rows.Record) -> bool:
     """Whether an executor holds the run, so that only this executor may end it."""
-    return bool(row.status == "running" and row.held)
+    return bool(row["held"])
 
 
-async def cancel_runs(
-    connection: AsyncConnection, active: Sequence[Row[tuple[object, ...]]], *, revision: int | None = None
-) -> None:
+async def cancel_runs(driver: Driver, active: Sequence[rows.Record], *, revision: int | None = None) -> None:
     """Cancel active runs of one thread. The caller holds the locks of the runs and of the thread.
 
     An executor that holds a run is requested to end it; the other runs end here. `revision` is the thread's new
     revision in this transaction; without it, the thread gets one here.
     """
     for row in filter(is_held, active):
-        at = func.coalesce(runs.c.cancel_requested_at, func.clock_timestamp())
-        await connection.execute(update(runs).where(_is_run(row.thread_id, row.id)).values(cancel_requested_at=at))
-        await notify(connection, RUNS_CHANNEL, "")
+        await driver.execute(REQUEST_CANCEL, row["id"], row["thread_id"])
+        await notify_executors(driver)
     unheld = [row for row in active if not is_held(row)]
     if unheld:
-        revision = revision or await threads.bump(connection, unheld[0].thread_id)
-        driver = await driver_of(connection)
+        revision = revision or await _bump(driver, unheld[0]["thread_id"])
         await endings.end_runs(driver, [await _write_cancellation(driver, row, revision) for row in unheld])
 
 
-async def _write_cancellation(driver: Driver, row: Row[tuple[object, ...]], revision: int) -> tuple[Lease, RunEnding]:
+async def _bump(driver: Driver, thread_id: UUID) -> int:
+    revision: int = await driver.fetchval(BUMP, thread_id)
+    await notify_threads(driver, [thread_id])
+    return revision
+
+
+async def _write_cancellation(driver: Driver, row: rows.Record, revision: int) -> tuple[Lease, RunEnding]:
     """Store the last parts of a canceled run that no executor holds. Returns its ending."""
-    lease = Lease(run_id=row.id, thread_id=row.thread_id, message_id=row.message_id, epoch=row.epoch)
+    lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
     stored = [part.read() for part in await parts.of_active_run(driver, lease.thread_id, lease.run_id)]
     content = fold((), stored)
     finish = await _canceled_finish(driver, lease)
@@ -142,7 +149,7 @@ async def _write_cancellation(driver: Driver, row: Row[tuple[object, ...]], revi
         finish=finish,
         content=fold(content, last_parts),
         seq=len(stored) + len(last_parts),
-        unheld_status=row.status,
+        unheld_status=row["status"],
     )
 
 

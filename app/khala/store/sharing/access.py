@@ -34,20 +34,25 @@ FACTS = f"""
 async def authorizations(driver: Driver, requests: Sequence[tuple[UUID, Caller]]) -> list[Authorization | None]:
     """The access of each caller to each thread, in order; None where the thread does not exist. One query."""
     results: list[Authorization | None] = [None] * len(requests)
-    columns = (
+    for row in await driver.fetch(FACTS, *request_columns(requests)):
+        results[row["place"]] = authorization(row, requests[row["place"]][1])
+    return results
+
+
+def request_columns(requests: Sequence[tuple[UUID, Caller]]) -> tuple[list[Any], ...]:
+    """The arguments of `FACTS`."""
+    return (
         list(range(len(requests))),
         [thread_id for thread_id, _ in requests],
         [caller.user_id for _, caller in requests],
         [caller.share_key_hash for _, caller in requests],
         [caller.credential for _, caller in requests],
     )
-    for row in await driver.fetch(FACTS, *columns):
-        results[row["place"]] = decide_access(_facts(row), requests[row["place"]][1])
-    return results
 
 
-def _facts(row: Any) -> AccessFacts:
-    return AccessFacts(**{name: row[name] for name in AccessFacts.__struct_fields__})
+def authorization(row: Any, caller: Caller) -> Authorization:
+    """The caller's access by a row of `FACTS`."""
+    return decide_access(AccessFacts(**{name: row[name] for name in AccessFacts.__struct_fields__}), caller)
 
 
 async def authorize(driver: Driver, thread_id: UUID, caller: Caller, action: Action) -> Authorization:

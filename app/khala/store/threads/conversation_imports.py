@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -75,16 +75,16 @@ async def start(db: Database, conversation: ConversationImport, caller: Caller, 
     """
     question = conversation.question
     async with db.transaction() as connection:
+        await connection.execute(select(1))
+        driver = await driver_of(connection)
         if question.request is not None:
-            await completion_requests.record(connection, question.request)
+            await completion_requests.record(driver, question.request)
         new = await _create(connection, caller, conversation)
         leaf = await _append(connection, question.thread_id, caller, conversation.history)
         if not conversation.has_question and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
-        thread = await threads.lock_authorized(connection, question.thread_id, caller, Action.IMPORT_MESSAGES)
-        sent = await sends.queue_answer(
-            connection, thread, question, caller, limits, stored=not conversation.has_question
-        )
+        thread = await sends.open_thread(driver, question, caller, Action.IMPORT_MESSAGES, limits)
+        sent = await sends.queue_answer(driver, thread, question, caller, limits, stored=not conversation.has_question)
         if new:
             # The user's row is locked after the budgets, as in every send.
             await threads.add_to_list(connection, question.thread_id, caller, conversation.lifetime)
@@ -133,15 +133,18 @@ async def continue_answer(
     """
     thread_id = question.thread_id
     async with db.transaction() as connection:
+        await connection.execute(select(1))
+        driver = await driver_of(connection)
         if question.request is not None:
-            await completion_requests.record(connection, question.request)
-        thread = await threads.lock_authorized(connection, thread_id, caller, Action.SEND_MESSAGE)
+            await completion_requests.record(driver, question.request)
+        thread = await sends.open_thread(driver, question, caller, Action.SEND_MESSAGE, limits)
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has continued meanwhile.")
         leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
         assert leaf is not None
         request = msgspec.structs.replace(question, message_id=leaf)
-        return await sends.queue_answer(connection, thread, request, caller, limits, stored=True)
+        thread = await sends.open_thread(driver, request, caller, Action.SEND_MESSAGE, limits)
+        return await sends.queue_answer(driver, thread, request, caller, limits, stored=True)
 
 
 async def _create(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
@@ -204,5 +207,5 @@ async def _last_position(connection: AsyncConnection, thread_id: UUID) -> int:
 async def _content(connection: AsyncConnection, thread_id: UUID, message: ImportedMessage) -> Content:
     if not message.attachments:
         return message.content
-    attached = await blobs.attach(connection, thread_id, message.attachments)
+    attached = await blobs.attach(await driver_of(connection), thread_id, message.attachments)
     return (*message.content, *(FileBlock(blob=blob) for blob in attached))

@@ -1,0 +1,81 @@
+"""The cost of a send in statements, and the state that it decides by."""
+
+import asyncio
+
+import pytest
+
+from khala.domain import ids
+from khala.domain.access import Action
+from khala.domain.budgets import HOUR_SECONDS
+from khala.domain.chat import RunOptions
+from khala.domain.errors import Forbidden, RunActive
+from khala.store.postgres.database import Database
+from khala.store.threads import sends
+from khala.store.threads.sends import SendLimits, SendRequest
+from tests.integration.test_budgets import limit, limited
+from tests.support.callers import owned_thread, person
+from tests.support.statements import logged
+
+MAX_STATEMENTS = 8
+"""Statements of a send, with BEGIN and COMMIT."""
+DEFAULT_LIMITS = limited(
+    limit("accounts", "usd", 100),
+    limit("user", "runs", 300, HOUR_SECONDS),
+    limit("user", "usd", 10),
+    limit("run", "usd", 1, None),
+    limit("run", "seconds", 900, None),
+)
+"""The limits that are set by default for the send of a user."""
+
+
+async def test_a_send_takes_at_most_eight_statements(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with logged(monkeypatch) as statements:
+        db = Database(database_url)
+        user = await person(db)
+        for _ in range(3):  # the first ones prepare statements, and grant shares of the budget
+            thread_id = await owned_thread(db, user)
+            statements.clear()
+            question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions())
+            _, new = await sends.send(db, question, user.caller, DEFAULT_LIMITS)
+            assert new
+        await db.close()
+    assert len(statements) <= MAX_STATEMENTS, statements
+    assert sum(statement.startswith(("BEGIN", "COMMIT")) for statement in statements) == 2
+    assert any("usage_ledger" in statement for statement in statements), "the log has the statements of the send"
+
+
+@pytest.mark.parametrize("change", ["answer", "access"])
+async def test_a_send_that_waited_for_the_thread_sees_what_has_changed_meanwhile(db: Database, change: str) -> None:
+    user = await person(db)
+    thread_id = await owned_thread(db, user)
+    limits = SendLimits()
+    question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions(if_busy="reject"))
+    async with db.driver() as other, other.transaction():
+        await other.execute("SELECT FROM threads WHERE id = $1 FOR UPDATE", thread_id)
+        sending = asyncio.create_task(sends.send(db, question, user.caller, limits))
+        await _until_waiting(db)
+        if change == "access":
+            await other.execute(
+                "UPDATE threads SET owner_id = NULL, access_id = gen_random_uuid() WHERE id = $1", thread_id
+            )
+        else:
+            first = SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions())
+            thread = await sends.open_thread(other, first, user.caller, Action.SEND_MESSAGE, limits)
+            await sends.queue_answer(other, thread, first, user.caller, limits)
+    with pytest.raises(Forbidden if change == "access" else RunActive):
+        await sending
+
+
+async def test_the_same_message_at_once_is_stored_once(db: Database) -> None:
+    user = await person(db)
+    thread_id = await owned_thread(db, user)
+    question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions())
+    results = await asyncio.gather(*(sends.send(db, question, user.caller, DEFAULT_LIMITS) for _ in range(8)))
+    assert sorted(new for _, new in results) == [False] * 7 + [True]
+    assert len({sent.run_id for sent, _ in results}) == 1
+
+
+async def _until_waiting(db: Database) -> None:
+    async with asyncio.timeout(5), db.driver() as driver:
+        while not await driver.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
