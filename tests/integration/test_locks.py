@@ -19,6 +19,7 @@ from khala.signals.metrics import REGISTRY
 from khala.store.accounts import accounts, sessions
 from khala.store.postgres.database import Database, Driver, driver_url
 from khala.store.runs import run_queue
+from khala.store.runs.parts import append
 from khala.store.threads import conversation_imports, sends, thread_lists
 from khala.store.threads.conversation_imports import ConversationImport, ImportedMessage
 from khala.store.threads.sends import SendRequest
@@ -192,15 +193,26 @@ async def test_a_send_that_interrupts_stores_its_message_before_it_locks_budgets
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_flush_locks_runs_that_end_or_begin_a_step_in_the_order_of_heartbeats(db: Database) -> None:
+async def test_a_flush_waits_for_no_run_that_ends_or_begins_a_step(db: Database) -> None:
     user, before = await person(db), _deadlocks()
     for _ in range(2):
         await sends.send(db, _question(await owned_thread(db, user)), user.caller, LIMITS)
     low, high = sorted((claimed.lease for claimed in await claim(db)), key=lambda lease: lease.run_id)
     step = batch(high, 0, Step(step=1, max_steps=20, tool_count=1))
     begun = type(step)(lease=high, parts=step.parts, steps=1)
-    first, second = (f"SELECT FROM runs WHERE id = '{row.run_id}' FOR NO KEY UPDATE" for row in (low, high))
-    written = await _run_against(db, first, second, write, db, ending(low, 0, ()), begun)
+    for locked in ((low,), (high,), (low, high)):
+        # As a heartbeat does, in the order of the ids.
+        other = await _open_transaction(db.url)
+        for lease in locked:
+            await other.execute("SELECT FROM runs WHERE id = $1 FOR NO KEY UPDATE", lease.run_id)
+        try:
+            async with asyncio.timeout(5), db.driver() as driver:
+                result = await append(driver, [ending(low, 0, ()), begun])
+            assert result.busy >= {lease.run_id for lease in locked} - result.stored.keys()
+            assert not {lease.run_id for lease in locked} & {key for key, new in result.stored.items() if new}
+        finally:
+            await other.close()
+    written = await write(db, ending(low, 0, ()), begun)
     assert set(written) == {low.run_id, high.run_id}
     assert _deadlocks() == before
     async with db.driver() as driver:

@@ -11,7 +11,7 @@ from khala.domain.chat import Message
 from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.fold import fold, text_of
 from khala.domain.isolation_policy import Interruption, IsolatedOutcome
-from khala.domain.parts import Notice, RecalledMemory
+from khala.domain.parts import Notice, PartData, RecalledMemory
 from khala.domain.run_progress import RunProgress
 from khala.domain.tools import ToolActor
 from khala.memory.memory_service import MemoryService
@@ -103,10 +103,14 @@ class RunExecutor:
         """Load the run's stored parts, its budget and its decisions."""
         claimed = execution.claimed
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
+        stored: list[PartData | None] = []
         async with self._db.driver() as driver:
-            stored = [part.read() for part in await parts.of_active_run(driver, thread_id, run_id)]
-            account = await ledger.read_account(driver, thread_id, run_id)
-            execution.decisions.receive(await approvals.of_run(driver, thread_id, run_id))
+            if claimed.is_first:
+                account = await ledger.read_first_account(driver, run_id)
+            else:
+                stored = [part.read() for part in await parts.of_active_run(driver, thread_id, run_id)]
+                account = await ledger.read_account(driver, thread_id, run_id)
+                execution.decisions.receive(await approvals.of_run(driver, thread_id, run_id))
         buffer = self._writer.open(
             claimed.lease,
             next_seq=claimed.next_seq,

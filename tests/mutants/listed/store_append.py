@@ -76,10 +76,28 @@ MUTANTS = (
     Mutant(
         name="an-append-tells-nobody",
         file="app/khala/store/runs/parts.py",
-        old="                await notify_threads(driver, revisions)\n",
-        new="                pass\n",
+        old="            await notify_threads(driver, revisions, executors=any(batch.ending for batch in written))\n",
+        new="            pass\n",
         tests=("tests/integration/test_notifications.py::test_observers_are_notified",),
         why="Observers in other processes would see text at the next poll only.",
+    ),
+    Mutant(
+        name="an-append-wakes-no-executor",
+        file="app/khala/store/runs/parts.py",
+        old="executors=any(batch.ending for batch in written))",
+        new="executors=False)",
+        tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
+        why="After an answer, the next queued one would begin a sweep later.",
+    ),
+    Mutant(
+        name="an-end-waits-for-a-locked-user",
+        file="app/khala/store/runs/endings.py",
+        old="(SELECT user_id FROM listed) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED",
+        new="(SELECT user_id FROM listed) ORDER BY id FOR NO KEY UPDATE",
+        tests=(
+            "tests/integration/test_locked_endings.py::test_locked_rows_that_change_with_the_end_of_a_run_delay_neither_text_nor_ends_of_others",
+        ),
+        why="A locked user would delay the text of all runs of the process.",
     ),
     Mutant(
         name="an-append-names-too-many-threads",

@@ -187,6 +187,11 @@ async def reserve(driver: Driver, run_id: UUID, requests: Sequence[ReservationRe
     await driver.execute(RESERVE, run_id, *zip(*rows, strict=True))
 
 
+async def read_first_account(driver: Driver, run_id: UUID) -> RunAccount:
+    """The reservations of a run that has made no call."""
+    return RunAccount(entries=await _entries(driver, run_id))
+
+
 async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAccount:
     """The reservations and usage of a run of this thread, with which its executor begins."""
     query = f"""

@@ -38,9 +38,10 @@ def payload_of(ids: Collection[UUID]) -> str:
     return ",".join(map(str, ids)) if len(ids) <= MAX_IDS_PER_PAYLOAD else EVERYTHING
 
 
-async def notify_threads(driver: Driver, thread_ids: Collection[UUID]) -> None:
-    """Notify the listeners of threads that these have changed, when the transaction commits."""
-    await driver.execute("SELECT pg_notify($1, $2)", THREADS_CHANNEL, payload_of(thread_ids))
+async def notify_threads(driver: Driver, thread_ids: Collection[UUID], *, executors: bool = False) -> None:
+    """Notify the listeners of threads that these have changed, when the transaction commits; and `executors`, too."""
+    query = "SELECT pg_notify($1, $2), pg_notify($3, '')" if executors else "SELECT pg_notify($1, $2)"
+    await driver.execute(query, THREADS_CHANNEL, payload_of(thread_ids), *([RUNS_CHANNEL] if executors else []))
 
 
 async def notify_executors(driver: Driver) -> None:

@@ -6,6 +6,7 @@ thread unread, and notifies executors. The caller stores the last parts before, 
 
 from collections.abc import Sequence
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -14,11 +15,12 @@ from khala.domain.fold import Content
 from khala.domain.parts import Finish, json_text
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import Settlement
+from khala.store.budgets.stripes import STRIPED
 from khala.store.postgres.database import (
     Driver,
 )
 from khala.store.postgres.notifications import notify_executors
-from khala.store.runs.leases import Lease
+from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.threads import thread_lists
 
 
@@ -32,6 +34,44 @@ class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
     unheld_status: Literal["queued", "running", "blocked"] | None = None
     """The previous status, if no executor holds the run: `running` if its executor was lost. None if one holds it."""
 
+
+TRY_LOCK = f"""
+    WITH changed AS MATERIALIZED (
+        SELECT run.id, run.thread_id, lease.ends
+        FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::bool[]) AS lease (run_id, thread_id, epoch, ends)
+        JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
+        ORDER BY run.id FOR NO KEY UPDATE OF run SKIP LOCKED
+    ), entries AS MATERIALIZED (
+        SELECT entry.* FROM changed JOIN usage_ledger AS entry ON entry.run_id = changed.id
+        WHERE changed.ends AND entry.settled IS NULL
+    ), locked_entries AS MATERIALIZED (
+        SELECT run_id, scope, measure FROM usage_ledger
+        WHERE run_id IN (SELECT run_id FROM entries) AND settled IS NULL
+        ORDER BY run_id, scope, measure FOR NO KEY UPDATE SKIP LOCKED
+    ), locked_windows AS MATERIALIZED (
+        SELECT scope, key, measure, starts_at FROM budgets
+        WHERE (scope, key, measure, starts_at) IN (
+            SELECT scope, key, measure, starts_at FROM entries WHERE scope NOT IN ({STRIPED}))
+        ORDER BY scope, key, measure, starts_at FOR NO KEY UPDATE SKIP LOCKED
+    ), listed AS MATERIALIZED (
+        SELECT listings.thread_id, listings.user_id FROM changed JOIN listings USING (thread_id)
+        WHERE changed.ends AND NOT listings.gone
+    ), locked_users AS MATERIALIZED (
+        SELECT id FROM users WHERE id IN (SELECT user_id FROM listed) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    )
+    SELECT id FROM changed WHERE NOT EXISTS (
+        SELECT FROM entries WHERE entries.run_id = changed.id AND (
+            (run_id, scope, measure) NOT IN (SELECT run_id, scope, measure FROM locked_entries)
+            OR (scope NOT IN ('run', {STRIPED}) AND (scope, key, measure, starts_at) NOT IN (
+                SELECT scope, key, measure, starts_at FROM locked_windows))))
+    AND NOT EXISTS (
+        SELECT FROM listed WHERE changed.ends AND listed.thread_id = changed.thread_id
+        AND user_id NOT IN (SELECT id FROM locked_users))
+"""
+"""Locks the rows that `SET_STEPS` and `end_runs` will change, without waiting for any: the runs, and for those that
+end, their reservations, budgets and the users whose lists have their thread. Returns the runs all of whose rows are
+locked.
+"""
 
 END = """
     WITH ended AS (
@@ -59,6 +99,16 @@ END = """
 """
 """A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
 """
+
+
+async def try_lock(driver: Driver, changed: Sequence[tuple[Lease, bool]]) -> set[UUID]:
+    """Lock all that changes with these runs, each with whether it ends. Returns the runs for which that succeeded.
+
+    For the other runs, another transaction has locked a row, or the lease is lost. It waits for no lock, so that a
+    locked budget or user does not delay other runs.
+    """
+    columns = lease_columns([lease for lease, _ in changed])
+    return {row["id"] for row in await driver.fetch(TRY_LOCK, *columns, [ends for _, ends in changed])}
 
 
 async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *, notify: bool = True) -> None:

@@ -57,7 +57,8 @@ HELD_TEXT_TIMEOUT_SECONDS = 0.015
 RETRY = Backoff(first_seconds=0.05, max_seconds=2.0)
 """Delays after a commit that failed because the database was unavailable."""
 BUSY_RETRY = Backoff(first_seconds=0.025, max_seconds=0.2)
-"""Delays of a run whose thread another transaction has locked. Other runs are written meanwhile."""
+"""Delays of a run of which another transaction has locked the thread, or a budget or user that changes with its end.
+Other runs are written meanwhile."""
 
 
 class WakeBus(Protocol):

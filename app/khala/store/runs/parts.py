@@ -98,15 +98,6 @@ INSERT_APPROVALS = f"""
     ON CONFLICT DO NOTHING
 """
 
-LOCK_RUNS = f"""
-    SELECT run.id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
-    JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
-    ORDER BY run.id FOR NO KEY UPDATE OF run
-"""
-"""Locks all runs that `SET_STEPS` and `end_runs` will change, in the order in which heartbeats lock runs. Separately,
-the two statements would lock them in another order.
-"""
-
 SET_STEPS = f"""
     UPDATE runs SET steps = begun.steps FROM (
         SELECT run.id, run.thread_id, begun.steps
@@ -134,8 +125,9 @@ class AppendResult(msgspec.Struct, frozen=True):
     """The result of one append.
 
     `stored`: by run, the number of parts that were new; zero where an earlier transaction had stored them. `busy`: the
-    runs whose thread another transaction has locked; nothing of their batches was stored, and the caller tries again. A
-    run in neither is no longer held by the caller, and nothing of its batch was stored.
+    runs of which another transaction has locked the thread, or a row that changes with the end of the run; nothing of
+    their batches was stored, and the caller tries again. A run in neither is no longer held by the caller, and nothing
+    of its batch was stored.
     """
 
     stored: Mapping[UUID, int]
@@ -143,7 +135,9 @@ class AppendResult(msgspec.Struct, frozen=True):
 
 
 async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = True) -> AppendResult:
-    """Store these batches, each wholly or not at all, in one transaction. It waits for no thread's lock.
+    """Store these batches, each wholly or not at all, in one transaction.
+
+    It waits for no thread's lock, and for no lock of a budget or user that changes when a run ends.
 
     Repeating a batch is harmless where the first commit succeeded and its answer was lost: its parts are stored, so
     none is new.
@@ -155,20 +149,42 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
     leases = lease_columns([batch.lease for batch in batches])
     if len(set(leases[0])) < len(batches):
         raise ValueError("two batches of one run")
-    last_seqs = [batch.parts[-1][0] for batch in batches]
-    ended = [batch.lease.thread_id for batch in batches if batch.ending]
     async with driver.transaction(isolation="read_committed"):
-        bumped = await driver.fetch(BUMP_REVISIONS, *leases, last_seqs, ended)
-        revisions = {row["id"]: row["revision"] for row in bumped}
-        new = await _insert_parts(driver, batches, revisions) if revisions else {}
-        if new:
-            await _store_other_rows(driver, [batch for batch in batches if batch.lease.run_id in new], notify=notify)
-            if notify:
-                await notify_threads(driver, revisions)
-        left_out = await driver.fetch(LEFT_OUT, *leases, last_seqs) if len(new) < len(batches) else []
+        ready = await _without_locked(driver, batches)
+        new = await _store(driver, ready, notify=notify) if ready else {}
+        left_out = await driver.fetch(LEFT_OUT, *_columns(batches)) if len(new) < len(batches) else []
     repeated = {row["run_id"]: 0 for row in left_out if row["stored"]}
     busy = {row["run_id"] for row in left_out if not row["stored"]} - new.keys()
     return AppendResult(repeated | new, busy)
+
+
+async def _without_locked(driver: Driver, batches: Sequence[Batch]) -> Sequence[Batch]:
+    """If runs end with these batches: those for whose changes no other transaction has locked a row."""
+    if not any(batch.ending for batch in batches):
+        return batches
+    changed = [batch for batch in batches if batch.ending or batch.steps is not None]
+    locked = await endings.try_lock(driver, [(batch.lease, batch.ending is not None) for batch in changed])
+    busy = {batch.lease.run_id for batch in changed} - locked
+    return [batch for batch in batches if batch.lease.run_id not in busy]
+
+
+async def _store(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> dict[UUID, int]:
+    """Store the batches whose threads are not locked. Returns the number of new parts by run."""
+    ended = [batch.lease.thread_id for batch in batches if batch.ending]
+    bumped = await driver.fetch(BUMP_REVISIONS, *_columns(batches), ended)
+    revisions = {row["id"]: row["revision"] for row in bumped}
+    new = await _insert_parts(driver, batches, revisions) if revisions else {}
+    if new:
+        written = [batch for batch in batches if batch.lease.run_id in new]
+        await _store_other_rows(driver, written)
+        if notify:
+            await notify_threads(driver, revisions, executors=any(batch.ending for batch in written))
+    return new
+
+
+def _columns(batches: Sequence[Batch]) -> tuple[list[UUID], list[UUID], list[int], list[int]]:
+    """The leases of the batches and their last seqs, as arguments of a statement."""
+    return *lease_columns([batch.lease for batch in batches]), [batch.parts[-1][0] for batch in batches]
 
 
 async def insert(driver: Driver, lease: Lease, parts: Sequence[tuple[int, str, str]], revision: int) -> None:
@@ -225,7 +241,7 @@ def _records(lease: Lease, parts: Sequence[tuple[int, str, str]], revision: int)
     return [(lease.run_id, seq, lease.message_id, lease.thread_id, kind, data, revision) for seq, kind, data in parts]
 
 
-async def _store_other_rows(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> None:
+async def _store_other_rows(driver: Driver, batches: Sequence[Batch]) -> None:
     """Store receipts, requests for approval and steps, and end the runs that end."""
     await receipts.insert(driver, [(batch.lease, entry) for batch in batches for entry in batch.receipts])
     approvals = [(*_key(batch), *msgspec.structs.astuple(request)) for batch in batches for request in batch.approvals]
@@ -233,13 +249,10 @@ async def _store_other_rows(driver: Driver, batches: Sequence[Batch], *, notify:
         await driver.execute(INSERT_APPROVALS, *zip(*approvals, strict=True))
     begun = [(*_key(batch), batch.steps) for batch in batches if batch.steps is not None]
     ending = [(batch.lease, batch.ending) for batch in batches if batch.ending]
-    if begun and ending:
-        changed = [_key(batch) for batch in batches if batch.steps is not None or batch.ending]
-        await driver.execute(LOCK_RUNS, *zip(*changed, strict=True))
     if begun:
         await driver.execute(SET_STEPS, *zip(*begun, strict=True))
     if ending:
-        await endings.end_runs(driver, ending, notify=notify)
+        await endings.end_runs(driver, ending, notify=False)
 
 
 def _key(batch: Batch) -> tuple[UUID, UUID, int]:

@@ -54,6 +54,11 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     """The trace of the request that queued the run."""
 
+    @property
+    def is_first(self) -> bool:
+        """Whether no executor has claimed the run before. Then it has no parts, receipts or requests for approval."""
+        return self.lease.epoch == 1
+
 
 CLAIM = """
     WITH active AS MATERIALIZED (
@@ -108,6 +113,10 @@ NEXT_SEQS = """
 """`IS NOT DISTINCT FROM` keeps the planner from the indexes by thread, as in `khala.store.runs.leases.IS_HELD`."""
 
 
+FIRST_SEQS = {"next_seq": 0, "next_receipt": 0, "last_receipt_hash": None}
+"""The row of `NEXT_SEQS` for a run that was never claimed before."""
+
+
 async def claim(
     driver: Driver,
     *,
@@ -126,13 +135,14 @@ async def claim(
     `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
     caller's next heartbeat renews it or reports that it is lost.
     """
+    guests = most if max_guests is None else max_guests
+    isolated = most if max_isolated is None else max_isolated
     async with driver.transaction():
-        guests = most if max_guests is None else max_guests
-        isolated = most if max_isolated is None else max_isolated
         claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated)
-        positions = await driver.fetch(NEXT_SEQS, [row["id"] for row in claimed], [row["thread_id"] for row in claimed])
-        next_seqs = {row["id"]: row for row in positions}
-    return [_claimed(row, next_seqs[row["id"]]) for row in claimed]
+        again = [(row["id"], row["thread_id"]) for row in claimed if row["epoch"] > 1]
+        positions = await driver.fetch(NEXT_SEQS, *zip(*again, strict=True)) if again else []
+    next_seqs = {row["id"]: row for row in positions}
+    return [_claimed(row, next_seqs.get(row["id"], FIRST_SEQS)) for row in claimed]
 
 
 RECLAIM = """
