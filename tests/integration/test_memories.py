@@ -347,7 +347,7 @@ async def test_vectors_are_stored_in_16_bits_and_searched_by_a_typed_vector(
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT pg_typeof(vector)::text FROM memory_vectors") == "halfvec"
         explain = f"EXPLAIN (VERBOSE) {search.HYBRID}"
-        rows_of_plan = await driver.fetch(explain, [space.id], [1], [1.0], 0.1, "[1,0,0,0,0]", 1)
+        rows_of_plan = await driver.fetch(explain, [space.id], [1], [1.0], 0.1, 0.3, "[1,0,0,0,0]", 1)
     assert "InitPlan" in "\n".join(row[0] for row in rows_of_plan if "inner_product(" in row[0])
 
 

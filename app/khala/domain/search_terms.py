@@ -16,6 +16,8 @@ MAX_WORD_CHARACTERS = 40
 STEM_CHARACTERS = 5
 """Characters of a long word's beginning."""
 WORD_WEIGHT = 1.0
+SHORT_WORD_WEIGHTS = (0.1, 0.1, 0.3, 0.7)
+"""Of words of one to four letters, which are mostly articles, pronouns and prepositions."""
 STEM_WEIGHT = 0.4
 
 _LATIN_MARKS = range(0x300, 0x370)
@@ -76,7 +78,7 @@ def _words(text: str) -> Iterator[str]:
 def _word_terms(word: str) -> Iterator[tuple[str, float]]:
     for run, unspaced in _runs_by_script(word):
         if not unspaced:
-            yield run[:MAX_WORD_CHARACTERS], WORD_WEIGHT
+            yield run[:MAX_WORD_CHARACTERS], _word_weight(run)
             if len(run) > STEM_CHARACTERS:
                 yield f"{run[:STEM_CHARACTERS]}*", STEM_WEIGHT
         elif len(run) == 1:
@@ -84,6 +86,11 @@ def _word_terms(word: str) -> Iterator[tuple[str, float]]:
         else:
             for start in range(len(run) - 1):
                 yield run[start : start + 2], WORD_WEIGHT
+
+
+def _word_weight(word: str) -> float:
+    short = len(word) <= len(SHORT_WORD_WEIGHTS) and word.isalpha()
+    return SHORT_WORD_WEIGHTS[len(word) - 1] if short else WORD_WEIGHT
 
 
 def _runs_by_script(word: str) -> Iterator[tuple[str, bool]]:

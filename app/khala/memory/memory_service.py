@@ -15,7 +15,7 @@ from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
 from khala.signals import metrics
 from khala.store.memories import memories, search, vectors
-from khala.store.memories.search import MemoryQuery
+from khala.store.memories.search import LENIENT, MemoryQuery, WordMatch
 from khala.store.memories.vectors import PendingMemory
 from khala.store.postgres.database import Database
 
@@ -67,12 +67,12 @@ class MemoryService:
         return newer
 
     async def search(
-        self, spaces: Sequence[MemorySpace], text: str, *, limit: int, min_share: float = search.MIN_SHARE
+        self, spaces: Sequence[MemorySpace], text: str, *, limit: int, match: WordMatch = LENIENT
     ) -> list[Memory]:
         """The memories of these spaces that fit the text, the best first: see `search.search`."""
         query = await self._query(text)
         async with self._db.driver() as driver:
-            return await search.search(driver, spaces, query, limit=limit, min_share=min_share)
+            return await search.search(driver, spaces, query, limit=limit, match=match)
 
     async def _query(self, text: str) -> MemoryQuery:
         vector = await self._embedder.query(text) if self._embedder is not None and self._has_tables else None

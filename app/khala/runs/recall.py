@@ -13,9 +13,6 @@ from khala.store.postgres.database import Database
 MAX_RECALLED = 8
 MAX_TEXT_BYTES = 800
 """Bytes of a memory's text in the part. A longer one is cut."""
-MIN_SHARE = 0.3
-"""Of the worth of the question's words, that a memory must have if only its words were found. A search accepts less,
-because a person reads its results."""
 ELLIPSIS = "…"
 
 
@@ -27,7 +24,7 @@ async def recall(
         usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id)
         if not question.strip() or not await spaces.any_memory(driver, usable):
             return None
-    found = await service.search(usable, question, limit=MAX_RECALLED, min_share=MIN_SHARE)
+    found = await service.search(usable, question, limit=MAX_RECALLED, match=search.STRICT)
     if not found:
         return None
     recalled = _fitting(found)

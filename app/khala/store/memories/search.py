@@ -20,8 +20,6 @@ MAX_FREQUENCY = 100
 """Memories with a word from which the word counts as frequent: it ranks memories, and finds none by itself."""
 MAX_MATCHES = 400
 """Memories with one of the words that are ranked."""
-MIN_SHARE = 0.15
-"""Of the worth of all words of a search, that a memory must have: less is a common word."""
 
 BY_WORDS = f"""
     asked AS MATERIALIZED (
@@ -37,7 +35,8 @@ BY_WORDS = f"""
         SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
         FROM asked WHERE frequency > 0
     ), worths AS MATERIALIZED (
-        SELECT key, weight * ln(1 + (SELECT memories FROM stored) / (greatest(frequency, 1) + 0.5)) AS worth
+        SELECT key, weight * CASE WHEN frequency = 0 THEN $5::float8 ELSE 1 END
+                    * ln(1 + (SELECT memories FROM stored) / (greatest(frequency, 1) + 0.5)) AS worth
         FROM asked
     ), whole AS MATERIALIZED (
         SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM worths
@@ -55,14 +54,14 @@ BY_WORDS = f"""
 own keys of the same words."""
 BY_MEANING = f"""
     vector AS MATERIALIZED (
-        SELECT $5::text::halfvec AS vector
+        SELECT $6::text::halfvec AS vector
     ), near AS (
         SELECT nearest.id, nearest.similarity FROM vector_spaces CROSS JOIN LATERAL (
             SELECT memory_id AS id, inner_product(vector, (SELECT vector FROM vector)) AS similarity FROM memory_vectors
-            WHERE memory_vectors.space_id = vector_spaces.space_id AND generation = $6
+            WHERE memory_vectors.space_id = vector_spaces.space_id AND generation = $7
             ORDER BY similarity DESC LIMIT {MAX_CANDIDATES}
         ) AS nearest
-        WHERE vector_spaces.space_id = ANY ($1::uuid[]) AND vector_spaces.generation = $6
+        WHERE vector_spaces.space_id = ANY ($1::uuid[]) AND vector_spaces.generation = $7
           AND similarity >= {MIN_SIMILARITY}
         ORDER BY similarity DESC, id LIMIT {MAX_CANDIDATES}
     )
@@ -86,6 +85,23 @@ HYBRID = f"""
 USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
 
 
+class WordMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the query's words a memory needs that is found by its words.
+
+    `min_share`: of the worth of all words, that a memory must have. `unknown_weight`: from 0 to 1, of words that no
+    memory has.
+    """
+
+    min_share: float
+    unknown_weight: float
+
+
+LENIENT = WordMatch(min_share=0.1, unknown_weight=0.3)
+"""For a list that somebody reads. Fitted on the evaluation's half for tuning."""
+STRICT = WordMatch(min_share=0.3, unknown_weight=1.0)
+"""For what a model is told without being asked."""
+
+
 class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The text of a search, and its vector and the vector's generation. Without a vector, only words count."""
 
@@ -100,16 +116,13 @@ async def search(
     asked: MemoryQuery,
     *,
     limit: int,
-    min_share: float = MIN_SHARE,
+    match: WordMatch = LENIENT,
 ) -> list[Memory]:
-    """The memories of these spaces that fit the query, the best first, with their scores.
-
-    `min_share`: of the worth of the query's words, that a memory found by its words must have.
-    """
+    """The memories of these spaces that fit the query, the best first, with their scores."""
     space_ids = list(dict.fromkeys(space.id for space in spaces))
     terms = search_terms.terms(asked.text)
     keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
-    words = (space_ids, keys, list(terms.values()) * len(space_ids), min_share)
+    words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight)
     if asked.vector is None:
         rows = await driver.fetch(LEXICAL, *words)
     else:
