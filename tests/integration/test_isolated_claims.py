@@ -11,7 +11,7 @@ import psutil
 import pytest
 from sqlalchemy import text
 
-from khala.domain.chat import RunOptions
+from khala.domain.chat import StoredRunOptions
 from khala.runs.isolation import COMMAND, IsolatedExecutor, environment
 from khala.runs.run_execution import RunExecution
 from khala.store.postgres.database import Database
@@ -114,7 +114,7 @@ async def until_blocked_by_a_lock(db: Database) -> None:
 
 
 def test_a_claim_is_passed_to_a_child_process_unchanged() -> None:
-    options = RunOptions(autopilot=True, max_steps=7, instructions="Wer da?\n")
+    options = StoredRunOptions(autopilot=True, max_steps=7, instructions="Wer da?\n", agent_id=UUID_ONE)
     lease = Lease(run_id=UUID_ONE, thread_id=UUID_ONE, message_id=UUID_ONE, epoch=3)
     claimed = ClaimedRun(
         lease=lease, user_message_id=UUID_ONE, options=options, next_seq=4, next_receipt=2, last_receipt_hash=b"\0\xff",

@@ -63,6 +63,8 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads/{id}/links"): ({"role": "viewer", "expires": "never"}, "expires"),
     ("PUT", "/api/threads/{id}/tool-rules"): ({"items": [{"pattern": "*", "acton": "deny"}]}, "items[0].acton"),
     ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
+    ("POST", "/api/agents"): ({"name": "poet", "title": "Poet", "tool": []}, "tool"),
+    ("PATCH", "/api/agents/x"): ({"title": "Poet", "version": 2}, "version"),
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),

@@ -20,6 +20,7 @@ from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
 from khala.api.accounts.sign_in import SignInController
+from khala.api.agents.agents import AgentController
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
@@ -107,7 +108,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, load_repository, MemoryController, HealthController,
+        ToolRuleController, AgentController, load_repository, MemoryController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)

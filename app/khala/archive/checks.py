@@ -9,7 +9,8 @@ from khala.blobs.blob_service import MAX_PREVIEW_BYTES, plain_name
 from khala.blobs.content_type import valid_media_type
 from khala.domain import memories, parts
 from khala.domain.access import Role
-from khala.domain.chat import RunOptions
+from khala.domain.agents import RESERVED_NAMES, AgentDefinition, AgentName
+from khala.domain.chat import RunBudget, StoredRunOptions
 from khala.domain.errors import KhalaError
 from khala.domain.fold import Content
 from khala.domain.memories import MemoryKind, MemoryScope
@@ -61,7 +62,7 @@ def _message(data: Any) -> None:
 
 
 def _run(data: Any) -> None:
-    _decode(data.options, RunOptions)
+    _decode(data.options, StoredRunOptions)
     _decode(data.finish, Finish | None)
     if data.parts_layout is not None:
         check_layout(bytes.fromhex(data.parts_layout))
@@ -130,6 +131,14 @@ class _StoredDefinition(UserToolDefinition, frozen=True, kw_only=True, rename=No
     """A definition with fields named like the columns."""
 
 
+def _agent(data: Any) -> None:
+    fields = {name: getattr(data, name) for name in AgentDefinition.__struct_fields__}
+    msgspec.convert(fields | {"budget": _decode(data.budget, RunBudget | None)}, AgentDefinition)
+    msgspec.convert(data.name, AgentName)
+    if data.version < 1 or data.name in RESERVED_NAMES:
+        raise ValueError("This agent has an invalid name or version.")
+
+
 def _decode(value: msgspec.Raw | None, kind: Any) -> Any:
     return None if value is None else msgspec.json.decode(value, type=kind)
 
@@ -147,6 +156,7 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "file": _file,
     "memory": _memory,
     "tool": _tool,
+    "agent": _agent,
     "trace": _object("detail"),
 }
 """The checks by kind of line."""

@@ -256,7 +256,7 @@ class _Import:
                 return {"fairness_key": self._user_id}
             case "listing":
                 return {"user_id": self._user_id, "revision": 1}
-            case "identity" | "tool" | "trace":
+            case "identity" | "tool" | "agent" | "trace":
                 return {"user_id": self._user_id}
         return {}
 

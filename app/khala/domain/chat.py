@@ -105,6 +105,7 @@ MAX_TOOL_PATTERNS = 64
 MAX_FUNCTIONS = 128
 MAX_INSTRUCTIONS_CHARACTERS = 8_000
 MIN_CONTEXT_TOKENS = 500
+MAX_AGENT_NAME_CHARACTERS = 63
 
 
 class ClientFunction(WireStruct, frozen=True, kw_only=True):
@@ -129,9 +130,10 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
     are patterns of the tools to offer, by default all. Each reply of the model has at most `max_output_tokens`.
     `instructions` are added to the model's instructions for this run. A prompt has at most `context_tokens`, if the
     operator's limit is not lower. `max_steps` is limited to 1 to 50, and invalid
-    values count as 20.
+    values count as 20. `agent` is the name of an agent, or `auto` to leave the choice to the server.
     """
 
+    agent: Annotated[str, msgspec.Meta(max_length=MAX_AGENT_NAME_CHARACTERS)] | None = None
     model: str | None = None
     if_busy: IfBusy = "reject"
     budget: RunBudget | None = None
@@ -150,6 +152,13 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
     def step_limit(self) -> int:
         """The limit of steps."""
         return _steps(self.max_steps) if self.autopilot else 1
+
+
+class StoredRunOptions(RunOptions, frozen=True, kw_only=True):
+    """The options of a run as stored, with the version of its agent. `agent_id` is absent for a built-in agent."""
+
+    agent_version: int | None = None
+    agent_id: UUID | None = None
 
 
 def _steps(requested: Any) -> int:

@@ -6,7 +6,8 @@ from typing import assert_never
 
 import structlog
 
-from khala.domain import run_progress
+from khala.domain import agents, run_progress
+from khala.domain.agents import Agent
 from khala.domain.chat import Message
 from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.fold import fold, text_of
@@ -18,7 +19,7 @@ from khala.memory.memory_service import MemoryService
 from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
-from khala.runs import prompt, recall
+from khala.runs import prompt, recall, run_agents
 from khala.runs.autopilot import Autopilot, RunConfig
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.executor_options import ExecutorOptions
@@ -130,21 +131,26 @@ class RunExecutor:
             return failed_outcome("interrupted", INTERRUPTED)
         if claimed.next_seq and (claimed.taken_over or not progress.waits_for_approval):
             buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
+        agent = await run_agents.read_agent(self._db, claimed.options)
+        if isinstance(agent, RunOutcome):
+            return agent
+        options = claimed.options if agent is None else agents.apply(agent, claimed.options)
         history = await self._history(claimed)
         memories = await self._recall(claimed, buffer, progress, history)
-        system, history = prompt.system_prompt(self._options.system, history, requested=claimed.options.instructions)
+        system, history = prompt.system_prompt(self._options.system, history, requested=options.instructions)
         return await Autopilot(
             buffer=buffer,
             progress=progress,
             meter=meter,
-            turn=ModelTurn(buffer, meter, self._models, self._candidates(claimed)),
+            turn=ModelTurn(buffer, meter, self._models, self._candidates(claimed, agent)),
             tool_executor=ToolExecutor(
                 buffer,
                 progress,
                 lambda: self._actor(claimed),
                 self._tool_dependencies,
                 execution.decisions,
-                claimed.options.functions,
+                options.functions,
+                None if agent is None else agent.tools,
             ),
             limits=PromptLimits(
                 self._counter,
@@ -154,7 +160,7 @@ class RunExecutor:
             ),
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             config=RunConfig(system=system, memories=memories, cooldown_seconds=self._options.cooldown_seconds),
-            options=claimed.options,
+            options=options,
             history=history,
         ).run()
 
@@ -195,10 +201,13 @@ class RunExecutor:
             user_id = await run_queue.read_requester(driver, claimed.lease)
         return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
-    def _candidates(self, claimed: ClaimedRun) -> list[ModelRef]:
-        """The models to call, in order: the requested one, then the operator's."""
-        first = self._options.models if claimed.options.model is None else (model_names.parse(claimed.options.model),)
-        return list(dict.fromkeys([*first, *self._options.models]))
+    def _candidates(self, claimed: ClaimedRun, agent: Agent | None) -> list[ModelRef]:
+        """The models to call, in order: the requested or the default one, the agent's fallbacks, the operator's."""
+        names = [claimed.options.model] if claimed.options.model is not None else agents.models_of(agent)
+        return list(dict.fromkeys([*map(self._model, names), *self._options.models]))
+
+    def _model(self, name: str | None) -> ModelRef:
+        return self._options.models[0] if name is None else model_names.parse(name)
 
     async def _end(
         self, execution: RunExecution, buffer: RunBuffer, tally: UsageTally, outcome: RunOutcome | None

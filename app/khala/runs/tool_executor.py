@@ -62,12 +62,14 @@ class ToolExecutor:
         dependencies: ToolDependencies,
         decisions: ApprovalDecisions,
         functions: Sequence[ClientFunction] = (),
+        agent_tools: Sequence[str] | None = None,
     ) -> None:
         self._progress = progress
         self._find_actor = find_actor
         self._dependencies = dependencies
         self._decisions = decisions
         self._functions = {function.name: function for function in functions}
+        self._agent_tools = agent_tools
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, RuleAction] = {}
         self._inline = tool_results.InlineAllowance()
@@ -81,7 +83,7 @@ class ToolExecutor:
         If there are more than a prompt gets, one of them is `find_tools`.
         """
         self._actor = await self._find_actor()
-        offer = await self._dependencies.tool_registry.offer(self._actor, patterns)
+        offer = await self._dependencies.tool_registry.offer(self._actor, patterns, of_agent=self._agent_tools)
         self._tools, self._actions = offer.tools, offer.actions
         client_tools = [
             ToolSpec(

@@ -10,6 +10,7 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.repository_hosts import PUBLIC_HOSTS, RepositoryHost
 from khala.domain.tool_relevance import FIND_TOOLS
 from khala.domain.tools import (
+    GUEST_PERMISSIONS,
     STRICTNESS,
     TOOL_NAME,
     RuleAction,
@@ -120,11 +121,14 @@ class ToolRegistry:
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
         return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, *servers})
 
-    async def offer(self, actor: ToolActor, patterns: Sequence[str] | None = None) -> OfferedTools:
+    async def offer(
+        self, actor: ToolActor, patterns: Sequence[str] | None = None, *, of_agent: Sequence[str] | None = None
+    ) -> OfferedTools:
         """The tools that this actor may use: the built-in ones first, then all others by name.
 
         The action for calls follows from all rules: the operator's, the user's and the thread's. Left out are tools
-        that the operator does not offer, that `patterns` do not match, that need more permissions than the actor has,
+        that the operator does not offer, that `patterns` or the patterns
+        `of_agent` do not match, that need more permissions than the actor has,
         and that are denied.
         """
         rules, own_tools = await self._read_own(actor)
@@ -132,10 +136,16 @@ class ToolRegistry:
         actions = {
             name: self._action(tool.spec, rules)
             for name, tool in tools.items()
-            if self._is_offered(tool.spec, actor, patterns)
+            if self._is_offered(tool.spec, actor, patterns) and (of_agent is None or _matches(name, of_agent))
         }
         allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
+
+    def offers_to_guests(self, patterns: Sequence[str]) -> bool:
+        """Whether guests have all tools of this server that the patterns match."""
+        specs = [tool.spec for tool in (self._builtins | self._other_tools(())).values()]
+        matched = [spec for spec in specs if matches_any(spec.name, self._options.offered)]
+        return all(spec.permissions <= GUEST_PERMISSIONS for spec in matched if _matches(spec.name, patterns))
 
     async def _read_own(self, actor: ToolActor) -> tuple[StoredToolRules, list[Tool]]:
         """Read the stored rules for the actor, and its user's own tools."""

@@ -32,6 +32,7 @@ TAGS = [
     Tag("Sharing", "Claim anonymous threads, and share threads with others."),
     Tag("Runs", "Runs write the answers. Read, approve and cancel them."),
     Tag("Blobs", "Uploaded files, and content that is too large for a part."),
+    Tag("Agents", "Instructions, tools and models for runs, under a name."),
     Tag("Memories", "What is remembered of users and in threads."),
     Tag("Tools", "Tools that models can call, rules for calls, and MCP servers."),
     Tag("Feed", "Changes of threads, when they are committed."),

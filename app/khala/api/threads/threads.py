@@ -12,6 +12,7 @@ from litestar.params import BodyKwarg, QueryParameter
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts.authentication import BY_KEY, require_credentials, with_keys
+from khala.api.agents.catalog import resolve_agent
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors, documented_success
@@ -217,14 +218,14 @@ class ThreadController(Controller):
         data: Annotated[NewMessage, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[SendResult]:
         """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
-        await _check_options(data.options, context)
+        options = await _check_options(data.options, context, caller)
         request = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
             text=check_message_text(data.text, may_be_empty=bool(data.attachments)),
             attachments=tuple(data.attachments),
             parent_id=data.parent_id,
-            options=data.options,
+            options=options,
         )
         sent, new = await sends.send(context.db, request, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
@@ -248,20 +249,21 @@ class ThreadController(Controller):
         data: Annotated[RegenerateRequest, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
     ) -> Response[SendResult]:
         """Queue another answer to a user's message. A repeated request with the same `answerId` adds nothing."""
-        await _check_options(data.options, context)
-        request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=data.options)
+        options = await _check_options(data.options, context, caller)
+        request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=options)
         answer_id = data.answer_id or ids.new()
         sent, new = await sends.regenerate(context.db, request, answer_id, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
 
 
-async def _check_options(options: RunOptions, context: Context) -> None:
-    """Raise `InvalidInput` for options that cannot be stored, or that name a model that is not offered."""
+async def _check_options(options: RunOptions, context: Context, caller: Caller) -> RunOptions:
+    """The options to store. Raises `InvalidInput` if they cannot be stored, or name a model or an agent in vain."""
     if options.model is not None and not context.models.is_allowed(options.model):
         raise InvalidInput("This model is not offered by this server.", path="options.model")
     check_json(options, "options")
     await client_functions.check(options.functions, list_path="options.functions", item_path="options.functions.{}")
+    return await resolve_agent(context, caller, options)
 
 
 def _anon_key(data: NewThread) -> str:

@@ -287,6 +287,14 @@ KINDS: tuple[RowKind, ...] = (
         page=20,
     ),
     RowKind(
+        name="agent",
+        file="agents.jsonl",
+        table=tables.agents,
+        query="SELECT * FROM agents WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user"},
+        page=20,
+    ),
+    RowKind(
         name="trace",
         file="audit.jsonl",
         table=tables.audit,

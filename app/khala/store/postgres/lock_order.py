@@ -55,6 +55,7 @@ GUARDS = {
     "api_tokens": ("users",),
     "oidc_logins": ("users",),
     "user_tools": ("users",),
+    "agents": ("users",),
     # Stripes are locked with SKIP LOCKED, or deleted with their window.
     "budget_stripes": ("budgets",),
     # A process writes only its own rows; only a transaction that holds its row cleans up after it.
@@ -82,6 +83,7 @@ UNCONTENDED = frozenset(
         "oidc_logins",
         "todos",
         "memories",
+        "agents",
         "audit",
     }
 )

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import case, literal, update
 
-from khala.domain.chat import RunOptions
+from khala.domain.chat import StoredRunOptions
 from khala.domain.errors import ThreadNotFound
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
 from khala.domain.receipts import FIRST_HASH
@@ -39,7 +39,7 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     lease: Lease
     user_message_id: UUID
-    options: RunOptions
+    options: StoredRunOptions
     next_seq: int
     next_receipt: int
     last_receipt_hash: bytes
@@ -173,7 +173,7 @@ def _claimed(row: rows.Record, next_seqs: rows.Record) -> ClaimedRun:
     return ClaimedRun(
         lease=lease,
         user_message_id=row["user_message_id"],
-        options=msgspec.json.decode(row["options"], type=RunOptions),
+        options=msgspec.json.decode(row["options"], type=StoredRunOptions),
         next_seq=next_seqs["next_seq"],
         next_receipt=next_seqs["next_receipt"],
         last_receipt_hash=next_seqs["last_receipt_hash"] or FIRST_HASH,

@@ -10,6 +10,7 @@ from khala.store.schema.account_tables import (
     sessions,
     users,
 )
+from khala.store.schema.agent_tables import agents
 from khala.store.schema.columns import metadata
 from khala.store.schema.memory_tables import memories
 from khala.store.schema.run_tables import (
@@ -36,6 +37,7 @@ from khala.store.schema.thread_tables import (
 from khala.store.schema.workspace_tables import blobs, files, objects, todos, user_tools
 
 __all__ = [
+    "agents",
     "api_tokens",
     "approvals",
     "audit",

@@ -520,9 +520,10 @@ export interface RunBudget {
  * are patterns of the tools to offer, by default all. Each reply of the model has at most `maxOutputTokens`.
  * `instructions` are added to the model's instructions for this run. A prompt has at most `contextTokens`, if the
  * operator's limit is not lower. `maxSteps` is limited to 1 to 50, and invalid
- * values count as 20.
+ * values count as 20. `agent` is the name of an agent, or `auto` to leave the choice to the server.
  */
 export interface RunOptions {
+  agent?: string;
   model?: string;
   ifBusy?: "reject" | "queue" | "interrupt";
   budget?: RunBudget;

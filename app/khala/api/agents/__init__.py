@@ -1,0 +1,1 @@
+"""Agents over REST, and the choice of a run's agent."""

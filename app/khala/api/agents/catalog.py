@@ -1,0 +1,51 @@
+"""The agents that a caller may use: their own, and the built-in ones whose tools they have."""
+
+from khala.api.context import Context
+from khala.domain import agent_seeds, agents
+from khala.domain.access import Caller
+from khala.domain.agents import AUTO, Agent
+from khala.domain.chat import RunOptions
+from khala.domain.errors import InvalidInput
+from khala.store.agents import agents as agent_store
+from khala.store.agents.agents import StoredAgent
+
+
+async def list_agents(context: Context, caller: Caller) -> list[Agent]:
+    """The agents by name. An own agent hides the built-in one of the same name."""
+    by_name = {agent.name: agent for agent in agent_seeds.BUILT_IN if _has_tools(context, caller, agent)}
+    if caller.user_id is not None:
+        async with context.db.driver() as driver:
+            by_name |= {agent.name: agent for agent in await agent_store.of_user(driver, caller.user_id)}
+    return [agent for _, agent in sorted(by_name.items())]
+
+
+async def find_agent(context: Context, caller: Caller, name: str) -> StoredAgent | Agent | None:
+    """The caller's own agent of this name, or else the built-in one. None if there is neither."""
+    if caller.user_id is not None and "\0" not in name:
+        async with context.db.driver() as driver:
+            own = await agent_store.find(driver, caller.user_id, name)
+        if own is not None:
+            return own
+    agent = agent_seeds.BY_NAME.get(name)
+    return agent if agent is not None and _has_tools(context, caller, agent) else None
+
+
+async def resolve_agent(context: Context, caller: Caller, options: RunOptions) -> RunOptions:
+    """The options to store, with the version of the agent that they name.
+
+    Raises `InvalidInput` if the caller has no such agent, or if its models are not offered any more.
+    """
+    if options.agent is None or options.agent == AUTO:
+        return options
+    found = await find_agent(context, caller, options.agent)
+    if found is None:
+        raise InvalidInput("There is no such agent.", path="options.agent")
+    agent, agent_id = (found.agent, found.id) if isinstance(found, StoredAgent) else (found, None)
+    models = [name for name in agents.models_of(agent) if name is not None]
+    if options.model is None and not all(map(context.models.is_allowed, models)):
+        raise InvalidInput("A model of this agent is not offered by this server.", path="options.agent")
+    return agents.choose(options, agent, agent_id)
+
+
+def _has_tools(context: Context, caller: Caller, agent: Agent) -> bool:
+    return caller.user_id is not None or context.tools.registry.offers_to_guests(agent.tools)

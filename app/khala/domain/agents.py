@@ -1,0 +1,100 @@
+"""Agents: instructions, tools, models and limits for runs, under a name. Pure."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from khala.domain.chat import (
+    MAX_INSTRUCTIONS_CHARACTERS,
+    MAX_TOOL_PATTERNS,
+    RunBudget,
+    RunOptions,
+    StoredRunOptions,
+    WireStruct,
+)
+
+AgentVisibility: TypeAlias = Literal["private", "public"]
+"""Who may use an agent: its owner, or everybody who has its tools."""
+
+AUTO = "auto"
+"""The name with which a client leaves the choice of the agent to the server."""
+RESERVED_NAMES = frozenset({AUTO, "default"})
+MAX_TITLE_CHARACTERS = 100
+MAX_DESCRIPTION_CHARACTERS = 1_000
+MAX_MODEL_CHARACTERS = 200
+MAX_FALLBACKS = 8
+MAX_EXAMPLES = 20
+MAX_EXAMPLE_CHARACTERS = 500
+MAX_AGENTS = 100
+"""Agents of one account."""
+MAX_KEPT_VERSIONS = 1_000
+"""Versions of one account that are kept, beside those that are current or that an active run uses."""
+
+
+AgentName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)")]  # Not before a final newline.
+AgentTitle = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARACTERS)]
+AgentDescription = Annotated[str, Meta(max_length=MAX_DESCRIPTION_CHARACTERS)]
+AgentInstructions = Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)]
+ToolPattern = Annotated[str, Meta(min_length=1, max_length=200)]
+ToolPatterns = Annotated[tuple[ToolPattern, ...], Meta(max_length=MAX_TOOL_PATTERNS)]
+ModelName = Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_CHARACTERS)]
+FallbackModels = Annotated[tuple[ModelName, ...], Meta(max_length=MAX_FALLBACKS)]
+AgentExample = Annotated[str, Meta(min_length=1, max_length=MAX_EXAMPLE_CHARACTERS)]
+AgentExamples = Annotated[tuple[AgentExample, ...], Meta(max_length=MAX_EXAMPLES)]
+
+
+class AgentDefinition(WireStruct, frozen=True, kw_only=True):
+    """The definition of an agent.
+
+    `tools` are patterns of the tools that its runs are offered. Its runs call `model`, by default the server's, then
+    `fallbacks`, then the server's models. `examples` are requests for which the agent is meant.
+    """
+
+    title: AgentTitle
+    description: AgentDescription
+    instructions: AgentInstructions
+    tools: ToolPatterns
+    model: ModelName | None = None
+    fallbacks: FallbackModels = ()
+    examples: AgentExamples
+    budget: RunBudget | None = None
+
+
+class Agent(AgentDefinition, frozen=True, kw_only=True):
+    """The current version of an agent. An agent without an owner is built in."""
+
+    name: str
+    version: int
+    owner: UUID | None = None
+    visibility: AgentVisibility
+
+
+def choose(options: RunOptions, agent: Agent, agent_id: UUID | None) -> StoredRunOptions:
+    """The options to store for a run of this agent, with the lower limit of each measure of both budgets."""
+    fields = {name: getattr(options, name) for name in RunOptions.__struct_fields__}
+    fields["budget"] = lower_budget(options.budget, agent.budget)
+    return StoredRunOptions(**fields, agent_version=agent.version, agent_id=agent_id)
+
+
+def lower_budget(one: RunBudget | None, other: RunBudget | None) -> RunBudget | None:
+    """The lower limit of each measure."""
+    if one is None or other is None:
+        return one or other
+    limits: dict[str, Any] = {}
+    for measure in RunBudget.__struct_fields__:
+        given = [limit for limit in (getattr(one, measure), getattr(other, measure)) if limit is not None]
+        limits[measure] = min(given, default=None)
+    return RunBudget(**limits)
+
+
+def apply(agent: AgentDefinition, options: StoredRunOptions) -> StoredRunOptions:
+    """The options with the agent's instructions before the run's own."""
+    instructions = "\n\n".join(filter(None, (agent.instructions, options.instructions)))
+    return msgspec.structs.replace(options, instructions=instructions)
+
+
+def models_of(agent: AgentDefinition | None) -> list[str | None]:
+    """The models to call, in order. None stands for the server's default model."""
+    return [None] if agent is None else [agent.model, *agent.fallbacks]
