@@ -14,14 +14,18 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     # Depends on stored data. An account without a password needs an address with its first one.
     "changePassword": {"email"},
     "changeThread": {"activeLeaf"},
-    "send": {"parentId", "attachments", "blobs", "options.model", "options.functions"},
-    "regenerate": {"messageId", "options.model", "options.functions"},
+    "send": {"parentId", "attachments", "blobs", "options.agent", "options.model", "options.functions"},
+    "regenerate": {"messageId", "options.agent", "options.model", "options.functions"},
     "decideApproval": {"editedArgs"},
     "listThreads": {"cursor"},
     "readBlobLines": {"after", "pattern"},
     "readOlderMessages": {"before"},
     "createTool": {"name", "parameters"},
+    "createAgent": {"name", "model", "fallbacks"},
+    "changeAgent": {"model", "fallbacks"},
     # Depends on the current time.
+    "createMemory": {"expiresAt"},
+    "correctMemory": {"expiresAt"},
     "createLink": {"expiresAt"},
     "createToken": {"expiresAt"},
 }

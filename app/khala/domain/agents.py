@@ -1,5 +1,6 @@
 """Agents: instructions, tools, models and limits for runs, under a name. Pure."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -24,6 +25,7 @@ RESERVED_NAMES = frozenset({AUTO, "default"})
 MAX_TITLE_CHARACTERS = 100
 MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_MODEL_CHARACTERS = 200
+MAX_PATTERN_CHARACTERS = 200
 MAX_FALLBACKS = 8
 MAX_EXAMPLES = 20
 MAX_EXAMPLE_CHARACTERS = 500
@@ -37,12 +39,12 @@ AgentName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)")]  # Not
 AgentTitle = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARACTERS)]
 AgentDescription = Annotated[str, Meta(max_length=MAX_DESCRIPTION_CHARACTERS)]
 AgentInstructions = Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)]
-ToolPattern = Annotated[str, Meta(min_length=1, max_length=200)]
-ToolPatterns = Annotated[tuple[ToolPattern, ...], Meta(max_length=MAX_TOOL_PATTERNS)]
+ToolPattern = Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN_CHARACTERS)]
+ToolPatterns = Annotated[Sequence[ToolPattern], Meta(max_length=MAX_TOOL_PATTERNS)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=MAX_MODEL_CHARACTERS)]
-FallbackModels = Annotated[tuple[ModelName, ...], Meta(max_length=MAX_FALLBACKS)]
+FallbackModels = Annotated[Sequence[ModelName], Meta(max_length=MAX_FALLBACKS)]
 AgentExample = Annotated[str, Meta(min_length=1, max_length=MAX_EXAMPLE_CHARACTERS)]
-AgentExamples = Annotated[tuple[AgentExample, ...], Meta(max_length=MAX_EXAMPLES)]
+AgentExamples = Annotated[Sequence[AgentExample], Meta(max_length=MAX_EXAMPLES)]
 
 
 class AgentDefinition(WireStruct, frozen=True, kw_only=True):

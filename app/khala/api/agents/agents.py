@@ -40,7 +40,6 @@ class AgentController(Controller):
 
     path = "/agents"
     tags = ("Agents",)
-    security = BY_ACCOUNT
 
     @get(
         "/",
@@ -58,6 +57,7 @@ class AgentController(Controller):
         "/",
         operation_id="createAgent",
         summary="Create an agent",
+        security=BY_ACCOUNT,
         response_description="The agent.",
         responses=documented_errors(*DENIED, "conflict", *BODY),
     )
@@ -95,6 +95,7 @@ class AgentController(Controller):
         "/{name:str}",
         operation_id="changeAgent",
         summary="Change an agent",
+        security=BY_ACCOUNT,
         response_description="The new version.",
         responses=documented_errors(*DENIED, "not_found", *BODY),
     )
@@ -115,6 +116,7 @@ class AgentController(Controller):
         "/{name:str}",
         operation_id="deleteAgent",
         summary="Delete an agent",
+        security=BY_ACCOUNT,
         response_description="The agent was deleted.",
         responses=documented_errors(*DENIED, "not_found"),
     )

@@ -9,12 +9,21 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from khala.api.accounts.types import NewPassword, NewToken, Registration
+from khala.api.agents.types import AgentChanges, NewAgent
+from khala.api.memories.types import MemoryBody, MemoryChanges
 from khala.api.sharing.types import NewLink
 from khala.api.threads.types import NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import SCOPES
-from khala.domain.chat import BUDGET_BOUNDS, ClientFunction, RunBudget
+from khala.domain.agents import (
+    MAX_EXAMPLE_CHARACTERS,
+    MAX_EXAMPLES,
+    MAX_FALLBACKS,
+    MAX_MODEL_CHARACTERS,
+    MAX_PATTERN_CHARACTERS,
+)
+from khala.domain.chat import BUDGET_BOUNDS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget
 from khala.domain.tools import ToolRule
 from khala.identity.passwords import MAX_EMAIL_CHARACTERS, MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
 from khala.tools.user_tools import MAX_DESCRIPTION_CHARACTERS, TIMEOUT_SECONDS
@@ -42,6 +51,18 @@ PASSWORD: Schema = {
     "pattern": NOT_REPEATED,
 }
 EMAIL: Schema = {"format": "email", "maxLength": MAX_EMAIL_CHARACTERS}
+
+
+def _texts(most: int, most_characters: int) -> Schema:
+    text = {"type": "string", "minLength": 1, "maxLength": most_characters, "pattern": WITHOUT_NUL}
+    return {"oneOf": [{"type": "array", "items": text, "maxItems": most}]}
+
+
+AGENT_LISTS: dict[str, Schema] = {
+    "tools": _texts(MAX_TOOL_PATTERNS, MAX_PATTERN_CHARACTERS),
+    "fallbacks": _texts(MAX_FALLBACKS, MAX_MODEL_CHARACTERS),
+    "examples": _texts(MAX_EXAMPLES, MAX_EXAMPLE_CHARACTERS),
+}
 FIELDS: dict[type, dict[str, Schema]] = {
     NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
     Registration: {"email": EMAIL, "password": PASSWORD},
@@ -61,6 +82,10 @@ FIELDS: dict[type, dict[str, Schema]] = {
         "scopes": {"items": {"type": "string", "enum": [*SCOPES]}, "uniqueItems": True},
         "expiresAt": {"description": "In the future, within ten years."},
     },
+    NewAgent: AGENT_LISTS,
+    AgentChanges: AGENT_LISTS,
+    MemoryBody: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},
+    MemoryChanges: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},
     RunBudget: {
         "usd": {
             "oneOf": [{"type": "string", "pattern": USD}, {"type": "number", **_bounds("usd")}, {"type": "null"}],
@@ -72,6 +97,19 @@ FIELDS: dict[type, dict[str, Schema]] = {
 }
 """Constraints of single fields."""
 OBJECTS: dict[type, Schema] = {
+    MemoryBody: {
+        "anyOf": [
+            {"properties": {"scope": {"enum": ["user", None]}, "agent": {"type": "null"}}},
+            {
+                "properties": {"scope": {"const": "thread"}, "agent": {"type": "null"}, "threadId": {"type": "string"}},
+                "required": ["scope", "threadId"],
+            },
+            {
+                "properties": {"scope": {"const": "agent"}, "agent": {"type": "string"}},
+                "required": ["scope", "agent"],
+            },
+        ]
+    },
     ThreadChanges: {"minProperties": 1},
     NewMessage: {
         "anyOf": [

@@ -132,10 +132,10 @@ def _stored(row: Record) -> StoredAgent:
         title=row["title"],
         description=row["description"],
         instructions=row["instructions"],
-        tools=tuple(row["tools"]),
+        tools=list(row["tools"]),
         model=row["model"],
-        fallbacks=tuple(row["fallbacks"]),
-        examples=tuple(row["examples"]),
+        fallbacks=list(row["fallbacks"]),
+        examples=list(row["examples"]),
         budget=None if row["budget"] is None else rows.decoded(row["budget"], RunBudget),
     )
     return StoredAgent(id=row["id"], agent=agent)
