@@ -21,9 +21,11 @@ QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
+SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, fairness_key": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
+    r"^SELECT EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
 }

@@ -14,6 +14,7 @@ import msgspec
 
 from khala.domain.vectors import Vector
 from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
 
 MIN_SIMILARITY = 0.2
 """The cosine below which a memory does not fit. Unrelated texts have 0 to 0.2 with the usual models."""
@@ -107,6 +108,7 @@ async def is_supported(driver: Driver) -> bool:
     return version is not None and tuple(int(number) for number in version.split(".")[:2]) >= MIN_VERSION
 
 
+@retried
 async def create_tables(db: Database) -> bool:
     """Create the tables unless they exist. Returns False, and creates nothing, without a usable pgvector."""
     async with db.driver() as driver, driver.transaction():
@@ -120,6 +122,7 @@ async def create_tables(db: Database) -> bool:
         return True
 
 
+@retried
 async def generation_of(db: Database, model: str, dimensions: int) -> int:
     """The number of the generation, which is added if it is new."""
     async with db.driver() as driver, driver.transaction():
@@ -141,6 +144,7 @@ async def pending(driver: Driver, generation: int, limit: int) -> list[PendingMe
     return [PendingMemory(id=row["id"], text=row["text"]) for row in await driver.fetch(PENDING, generation, limit)]
 
 
+@retried
 async def store(db: Database, generation: int, vectors: Mapping[UUID, Vector | None]) -> None:
     """Store vectors of memories, and delete those of older generations once a space is complete.
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from khala.store.postgres import index_builder
 from khala.store.postgres.database import Database
+from khala.store.postgres.retries import retried
 from khala.store.schema.tables import metadata
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ async def downgrade(url: str, revision: str) -> None:
         await db.close()
 
 
+@retried
 async def _run_locked(
     db: Database, change: Callable[[Connection], None], lock_timeout: float = LOCK_TIMEOUT_SECONDS
 ) -> None:
