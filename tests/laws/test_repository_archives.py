@@ -273,7 +273,9 @@ def test_headers_and_archives_that_are_too_large_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"PK", b"<html>", b"\x1f\x8b", gzip.compress(b"no tar" * 200), b"PK\x03\x04" * 90]
+    "data",
+    [b"", b"PK", b"<html>", b"\x1f\x8b", gzip.compress(b"no tar" * 200, mtime=0), b"PK\x03\x04" * 90],
+    ids=["nothing", "beginning of ZIP", "HTML", "beginning of gzip", "gzip of no tar", "damaged ZIP"],
 )
 def test_other_content_is_not_an_archive(data: bytes) -> None:
     with pytest.raises(RepositoryError) as raised:
