@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
-from tests.support.embeddings_server import EmbeddingReply, EmbeddingServer, serving_embeddings
+from tests.support.embeddings_server import EmbeddingReply, serving_embeddings
 from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Server as ProviderServer
 from tests.support.providers import serving
@@ -130,15 +131,19 @@ async def test_meaning_finds_a_memory_and_a_slow_embedding_server_delays_no_run_
         account(server) as who,
     ):
         await remember(who, "Rex is a puppy")
-        await until_embedded(embeddings, "Rex is a puppy")
+        await until_embedded(database_url)
         thread = await own_thread(who)
         assert [memory["text"] for memory in await recalled(thread, "Tell me about my dog")] == ["Rex is a puppy"]
         embeddings.default = EmbeddingReply(seconds=60)
         assert [memory["text"] for memory in await recalled(thread, "Is Rex old?")] == ["Rex is a puppy"]
 
 
-async def until_embedded(embeddings: EmbeddingServer, text: str) -> None:
-    async with asyncio.timeout(20):
-        while text not in embeddings.texts:
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+async def until_embedded(database_url: str) -> None:
+    """Wait until the memory has a vector that searches use."""
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with asyncio.timeout(20):
+            while not await connection.fetchval("SELECT EXISTS (SELECT FROM vector_spaces)"):
+                await asyncio.sleep(0.05)
+    finally:
+        await connection.close()
