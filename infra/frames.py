@@ -18,14 +18,16 @@ import msgspec
 
 from khala.api import types as shared_types
 from khala.api.accounts import types as accounts_types
+from khala.api.agents import types as agents_types
 from khala.api.http import problem_details
+from khala.api.memories import types as memories_types
 from khala.api.operations import types as operations_types
 from khala.api.runs import types as runs_types
 from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
 from khala.api.tools import types as tools_types
 from khala.blobs import blob_reader, line_views
-from khala.domain import access, accounts, budgets, chat, context, fold, frames, parts
+from khala.domain import access, accounts, agents, budgets, chat, context, fold, frames, memories, parts
 from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.tools import approvals, user_tools
@@ -58,7 +60,7 @@ FROM_SERVERS: dict[str, Struct] = {
     "AccountDelta": frames.AccountDeltaFrame, "Authenticated": frames.Authenticated, "ErrorFrame": frames.ErrorFrame,
     "Pong": frames.Pong,
 }  # fmt: skip
-BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
+BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction, "NewMemory": memories_types.MemoryBody} | {
     struct.__name__: struct
     for struct in (
         chat.RunBudget, chat.RunOptions,
@@ -69,6 +71,7 @@ BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction} | {
         accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
         accounts_types.ProfileChanges, accounts_types.NewToken,
         tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
+        agents_types.NewAgent, agents_types.AgentChanges, memories_types.MemoryChanges,
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
@@ -89,6 +92,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
+        agents.Agent, memories.Memory,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip

@@ -505,6 +505,17 @@ export interface FunctionTool {
   parameters?: Record<string, unknown>;
 }
 
+/** A memory to store. `scope` is `thread` if there is a `threadId`, else `user`. `agent` belongs to its scope. */
+export interface NewMemory {
+  text: string;
+  scope?: "user" | "thread" | "agent";
+  threadId?: string;
+  agent?: string;
+  kind?: "fact" | "preference" | "instruction" | "summary";
+  keywords?: string;
+  expiresAt?: string;
+}
+
 /** The limits of one run, unless the operator's are lower. Send `usd` as a string to keep it exact. */
 export interface RunBudget {
   usd?: string;
@@ -688,6 +699,37 @@ export interface NewRepository {
   ref?: string;
   path?: string;
   into?: string;
+}
+
+/** An agent to create. Without `tools`, its runs are offered all. `auto` and `default` are reserved names. */
+export interface NewAgent {
+  name: string;
+  title: string;
+  description?: string;
+  instructions?: string;
+  tools?: string[];
+  model?: string;
+  fallbacks?: string[];
+  examples?: string[];
+  budget?: RunBudget;
+}
+
+/** Changes of an agent. Fields that are absent stay as they are. */
+export interface AgentChanges {
+  title?: string;
+  description?: string;
+  instructions?: string;
+  tools?: string[];
+  model?: string | null;
+  fallbacks?: string[];
+  examples?: string[];
+  budget?: RunBudget | null;
+}
+
+/** Changes of a memory. Fields that are absent stay as they are. */
+export interface MemoryChanges {
+  text?: string;
+  expiresAt?: string | null;
 }
 
 // What answers carry
@@ -1065,6 +1107,47 @@ export interface ContextCall {
 /** The contexts of a run's model calls, in order. */
 export interface RunContext {
   calls: ContextCall[];
+}
+
+/** The current version of an agent. An agent without an owner is built in. */
+export interface Agent {
+  title: string;
+  description: string;
+  instructions: string;
+  tools: string[];
+  model?: string;
+  fallbacks?: string[];
+  examples: string[];
+  budget?: RunBudget;
+  name: string;
+  version: number;
+  owner?: string;
+  visibility: "private" | "public";
+}
+
+/**
+ * A memory, its origin, and its use.
+ *
+ * `score` is present in search results: from 0 to 1, and comparable within one result. A memory with `supersededBy` is
+ * no longer used; the newer one has the same subject.
+ */
+export interface Memory {
+  id: string;
+  scope: "user" | "thread" | "agent";
+  kind: "fact" | "preference" | "instruction" | "summary";
+  text: string;
+  keywords?: string;
+  agent?: string;
+  threadId?: string;
+  messageId?: string;
+  runId?: string;
+  createdAt: string;
+  usedAt?: string;
+  uses: number;
+  expiresAt?: string;
+  supersedes?: string;
+  supersededBy?: string;
+  score?: number;
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */
