@@ -13,6 +13,7 @@ from uuid import UUID
 import httpx
 import psutil
 import pytest
+from aiohttp import web
 
 from khala.blobs import garbage_collector, temporary_folder
 from khala.blobs.blob_service import BlobService
@@ -547,6 +548,29 @@ async def test_a_missing_bucket_is_reported_as_unreachable(s3: S3, monkeypatch: 
     with pytest.raises(Unavailable):
         await store.check()
     await store.aclose()
+
+
+async def test_closing_a_bucket_closes_its_connections(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response(body=b"khala")
+
+    server = web.Server(answer)
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    for name, value in (s3.env | {"AWS_ENDPOINT_URL": "http://{}:{}".format(*runner.addresses[0][:2])}).items():
+        monkeypatch.setenv(name, value)
+    unused, store = S3BlobStore(BUCKET), S3BlobStore(BUCKET)
+    try:
+        assert await store.register_owner("other") == "khala"
+        assert len(server.connections) == 1
+        await store.aclose()
+        async with asyncio.timeout(10):
+            while server.connections:
+                await asyncio.sleep(0.01)
+        await unused.aclose()
+    finally:
+        await runner.cleanup()
 
 
 @pytest.mark.parametrize("url", ["https://bucket", "s3://", "s3://a:b@bucket", "s3://bucket?x=1", "bucket"])

@@ -104,7 +104,7 @@ class S3BlobStore:
     async def aclose(self) -> None:
         """Shut down the threads and connections."""
         await self._threads.close()
-        if "_client" in self.__dict__:
+        if "_created_client" in self.__dict__:
             self._client.close()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
