@@ -186,6 +186,40 @@ async def test_a_token_with_only_the_read_scope_calls_only_reading_tools(
         )
 
 
+async def test_the_group_memory_stores_finds_lists_and_forgets_for_its_caller_alone(
+    server: InProcessServer, store: Database
+) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers, "/memory") as mcp:
+        assert await tool_names(mcp) == {"memory_store", "memory_search", "memory_list", "memory_forget"}
+        stored = [await _memory(mcp, "memory_store", text=text) for text in ("Tassadar likes tea", "Rex is a dog")]
+        assert (await _memory(mcp, "memory_search", query="who likes tea"))["memories"][0]["id"] == stored[0]["id"]
+        newest = await _memory(mcp, "memory_list", limit=1)
+        assert [memory["text"] for memory in newest["memories"]] == ["Rex is a dog"]
+        older = await _memory(mcp, "memory_list", cursor=newest["nextCursor"])
+        assert ([memory["text"] for memory in older["memories"]], "nextCursor" in older) == (
+            ["Tassadar likes tea"],
+            False,
+        )
+        assert not (await mcp.call_tool("memory_forget", {"id": stored[1]["id"]})).is_error
+        assert len((await _memory(mcp, "memory_list"))["memories"]) == 1
+    async with client(server, (await person(store)).headers, "/memory") as other:
+        assert (await _memory(other, "memory_list")) == (await _memory(other, "memory_search", query="tea"))
+        refused = await other.call_tool("memory_forget", {"id": stored[0]["id"]})
+        assert (refused.is_error, _text(refused)) == (True, "There is no such memory.")
+    async with client(server, await with_scopes(store, owner, "read"), "/memory") as reader:
+        assert await tool_names(reader) == {"memory_search", "memory_list"}
+        assert len((await _memory(reader, "memory_search", query="tea"))["memories"]) == 1
+
+
+async def _memory(mcp: Client, name: str, **args: Any) -> dict[str, Any]:
+    """The output of a call of a memory tool."""
+    result = await mcp.call_tool(name, args)
+    assert not result.is_error, result
+    output: dict[str, Any] = json.loads(_text(result))
+    return output
+
+
 class ShoutingTool:
     """A tool whose output has the size and the kind that the arguments ask for."""
 

@@ -192,6 +192,7 @@ async def test_no_personal_memory_enters_a_thread_that_others_read(server: InPro
         assert (await tool(thread, "memory_search", {"query": "salary"}))["output"]["memories"] != []
         await join_by_link(who, thread, member)
         assert (await tool(thread, "memory_search", {"query": "salary"}))["output"]["memories"] == []
+        assert (await tool(thread, "memory_list", {}))["output"]["memories"] == []
         shared_memory = await tool(thread, "memory_store", {"text": "The salary round is in May"})
         (mine,) = (await who.http.get("/api/memories", params={"q": "secret"})).json()["items"]
         refused = await tool(thread, "memory_forget", {"id": mine["id"]})
@@ -221,6 +222,8 @@ async def test_a_visible_thread_uses_its_own_memories_only(who: Account, change:
         ("memory_forget", {"id": "00000000-0000-0000-0000-000000000000"}, "There is no such memory"),
         ("memory_forget", {"id": "1; DROP TABLE memories"}, "not the id of a memory"),
         ("memory_search", {}, "query"),
+        ("memory_list", {"cursor": "nonsense"}, "cursor: This is not the id of a memory"),
+        ("memory_list", {"limit": 51}, "limit"),
     ],
 )
 async def test_bad_calls_of_the_tools_say_what_is_wrong(

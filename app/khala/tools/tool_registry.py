@@ -29,7 +29,7 @@ from khala.tools.fetch_url import FetchUrl
 from khala.tools.file_search import GrepFiles
 from khala.tools.http_client import GuardedClient
 from khala.tools.mcp import McpConnections
-from khala.tools.memory_tools import MemoryForget, MemorySearch, MemoryStore
+from khala.tools.memory_tools import MemoryForget, MemoryList, MemorySearch, MemoryStore
 from khala.tools.port import Tool
 from khala.tools.read_blob import ReadBlob
 from khala.tools.repositories import LoadRepo, RepositoryLoader
@@ -106,7 +106,8 @@ class ToolRegistry:
         )
         yield from (TodoAdd(db), TodoList(db), TodoComplete(db))
         if self._memories is not None:
-            yield from (MemoryStore(db, self._memories), MemorySearch(db, self._memories), MemoryForget(db))
+            yield from (MemoryStore(db, self._memories), MemorySearch(db, self._memories))
+            yield from (MemoryList(db), MemoryForget(db))
         yield FetchUrl(allow=self._options.fetch_allow)
         if blob_service is not None:
             yield ReadBlob(blob_service)

@@ -10,8 +10,11 @@ from khala.tools.tool_registry import ToolRegistry
 
 SOURCES = ("builtin", "user")
 """Tools of other MCP servers are not offered: clients can connect to those servers themselves."""
-READ_ONLY_TOOLS = frozenset({"read_file", "list_directory", "glob", "grep", "todo_list", "read_blob"})
-"""Built-in tools that change nothing. A token without the scope `write` is offered only these."""
+READ_ONLY_TOOLS = frozenset(
+    {"read_file", "list_directory", "glob", "grep", "todo_list", "memory_search", "memory_list", "read_blob"}
+)
+"""Built-in tools that change nothing, except that a search counts the uses of memories. A token without the scope
+`write` is offered only these."""
 NO_OWNER = UUID(int=0)
 """Stands for the owner if the caller has no account. Such a caller cannot call tools."""
 

@@ -42,6 +42,15 @@ PAGE = f"""
       AND {IS_ERASED} IS NOT TRUE
     ORDER BY id DESC LIMIT $4
 """
+PAGE_OF_SPACES = f"""
+    SELECT newest.* FROM unnest($1::uuid[]) AS owner (id) CROSS JOIN LATERAL (
+        SELECT * FROM memories
+        WHERE owner_id = owner.id AND space_id = ANY ($2::uuid[]) AND {IN_USE} AND memories.id < $3
+          AND {IS_ERASED} IS NOT TRUE
+        ORDER BY id DESC LIMIT $4
+    ) AS newest
+    ORDER BY id DESC LIMIT $4
+"""
 
 
 @retried
@@ -123,6 +132,15 @@ async def page(
 ) -> list[Memory]:
     """The memories of an owner that are in use, newest first."""
     return [memory(row) for row in await driver.fetch(PAGE, owner_id, list(scopes), before or LAST_ID, limit)]
+
+
+async def page_of_spaces(
+    driver: Driver, spaces: Sequence[MemorySpace], *, before: UUID | None, limit: int
+) -> list[Memory]:
+    """The memories of these spaces that are in use, newest first. The spaces have at most two owners."""
+    owners, space_ids = sorted({space.owner_id for space in spaces}), [space.id for space in spaces]
+    rows = await driver.fetch(PAGE_OF_SPACES, owners, space_ids, before or LAST_ID, limit)
+    return [memory(row) for row in rows]
 
 
 async def agents_of(driver: Driver, owner_id: UUID) -> list[str]:
