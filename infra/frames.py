@@ -60,7 +60,8 @@ FROM_SERVERS: dict[str, Struct] = {
     "AccountDelta": frames.AccountDeltaFrame, "Authenticated": frames.Authenticated, "ErrorFrame": frames.ErrorFrame,
     "Pong": frames.Pong,
 }  # fmt: skip
-BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction, "NewMemory": memories_types.MemoryBody} | {
+RENAMED_BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction, "NewMemory": memories_types.MemoryBody}
+BODIES: dict[str, Struct] = RENAMED_BODIES | {
     struct.__name__: struct
     for struct in (
         chat.RunBudget, chat.RunOptions,
@@ -72,6 +73,7 @@ BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction, "NewMemory": m
         accounts_types.ProfileChanges, accounts_types.NewToken,
         tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
         agents_types.NewAgent, agents_types.AgentChanges, memories_types.MemoryChanges,
+        memories_types.MemorySettingsBody, memories_types.ThreadMemoryBody,
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
@@ -92,7 +94,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
-        agents.Agent, memories.Memory,
+        agents.Agent, memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
+        memories.MemoryProposal,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip

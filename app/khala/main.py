@@ -17,6 +17,7 @@ from khala.api.context import (
     BlobContext,
     Context,
     LimitContext,
+    MemoryContext,
     ModelContext,
     ProcessContext,
     SignInContext,
@@ -234,7 +235,7 @@ async def _open_application(
         models=ModelContext(
             listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
         ),
-        memories=components.memories,
+        memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
         threads=ThreadContext(
             welcome=settings.server.welcome,
             allow_public=settings.server.public_threads,

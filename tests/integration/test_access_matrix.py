@@ -59,6 +59,9 @@ WRITERS = _only((*STRANGERS, *LOOKING_ON))
 OWNERS = _only((*STRANGERS, *LOOKING_ON, *WRITING))
 ACCOUNTS = NOBODY | dict.fromkeys(set(WHO) - set(USERS), 401)
 SHOWN = NOBODY | {"no one": 401}
+KEYS_AND_USERS = ("wrong key", "right key", *USERS)
+KEYED = NOBODY | dict.fromkeys(set(WHO) - set(KEYS_AND_USERS) - {"revoked token"}, 401)
+"""Accounts, and whoever sends an anonymous key, whatever it opens."""
 NO_SUCH = {"right key": 404}
 """The thread with a key has no members and no links."""
 READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
@@ -129,6 +132,13 @@ MATRIX: dict[str, dict[str, int]] = {
     "DELETE /api/memories of a thread": WRITERS,
     "PATCH /api/memories/{memory_id}": NOBODY | dict.fromkeys((*STRANGERS, *LOOKING_ON), 404),
     "DELETE /api/memories/{memory_id}": NOBODY | dict.fromkeys((*STRANGERS, *LOOKING_ON), 404),
+    "GET /api/memories/proposals": KEYED,
+    "POST /api/memories/proposals/{proposal_id}/accept": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
+    "DELETE /api/memories/proposals/{proposal_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
+    "GET /api/me/memory": KEYED,
+    "PATCH /api/me/memory": KEYED,
+    "GET /api/threads/{thread_id}/memory": READERS,
+    "PATCH /api/threads/{thread_id}/memory": dict.fromkeys(set(WHO) - {"owner"}, 403) | NOBODY,
     "GET /api/models": OPEN,
     "GET /api/tools": ANYBODY,
     "POST /api/tools": ACCOUNTS,
@@ -267,6 +277,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             token_id=person.token_id if person else uuid.uuid4(),
             blob_id=self.blob_id,
             memory_id=self.memory_id,
+            proposal_id=uuid.uuid4(),
             token=self.detail_token,
             call_id="call",
             file_path="index.html",
@@ -292,6 +303,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/memories": {"text": "The khala binds us."},
             "POST /api/memories of a thread": {"text": "The khala binds us.", "threadId": self._thread_id},
             "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
+            "PATCH /api/me/memory": {"recall": True},
+            "PATCH /api/threads/{thread_id}/memory": {"personal": False},
             "POST /api/claims": {"items": [claim]},
             "POST /api/auth/register": sign_in,
             "POST /api/auth/login": sign_in,

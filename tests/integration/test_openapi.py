@@ -59,6 +59,13 @@ BY_ACCOUNT = {
 """Operations that a key does not open; it opens all others."""
 
 
+BY_ANON_KEY = {
+    "get /api/me/usage", "get /api/me/memory", "patch /api/me/memory", "get /api/memories/proposals",
+    "post /api/memories/proposals/{proposal_id}/accept", "delete /api/memories/proposals/{proposal_id}",
+}  # fmt: skip
+"""Operations that a share key does not open."""
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(
@@ -208,7 +215,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 76
+    assert len(set(names)) == len(names) == 83
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -249,7 +256,7 @@ async def test_every_operation_documents_its_credentials(document: dict[str, Any
     by_key = [*by_account, {"anonKey": []}, {"shareKey": []}]
     for name, operation in operations(document):
         needed = [] if name in WITHOUT_ACCESS else by_account if name in BY_ACCOUNT else by_key
-        if name == "get /api/me/usage":
+        if name in BY_ANON_KEY:
             needed = [*by_account, {"anonKey": []}]
         assert operation.get("security", []) == needed, name
         # A bearer token that is not good is told so even where none is needed.
@@ -277,6 +284,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/threads/{thread_id}/links", "post /api/threads/{thread_id}/blobs",
         "post /api/agents", "patch /api/agents/{name}",
         "post /api/memories", "patch /api/memories/{memory_id}",
+        "patch /api/me/memory", "patch /api/threads/{thread_id}/memory",
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",

@@ -67,6 +67,8 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("PATCH", "/api/agents/x"): ({"title": "Poet", "version": 2}, "version"),
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
+    ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
+    ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
     ("POST", "/api/runs/{id}/cancel"): ({"why": "x"}, "why"),
     ("POST", "/api/runs/{id}/approvals/call"): ({"approved": True, "editedargs": {}}, "editedargs"),

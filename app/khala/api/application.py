@@ -35,6 +35,8 @@ from khala.api.http.strict_fields import check_body, check_query
 from khala.api.mcp.routes import McpController
 from khala.api.mcp.routes import endpoint as mcp_endpoint
 from khala.api.memories.memories import MemoryController
+from khala.api.memories.proposals import MemoryProposalController
+from khala.api.memories.settings import MemorySettingsController
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.document import read_document
@@ -108,7 +110,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, AgentController, load_repository, MemoryController, HealthController,
+        ToolRuleController, AgentController, load_repository, MemoryController,
+        MemoryProposalController, MemorySettingsController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)

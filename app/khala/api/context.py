@@ -11,6 +11,7 @@ from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
+from khala.domain.memories import Extraction
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
 from khala.memory.memory_service import MemoryService
@@ -46,6 +47,14 @@ class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a request may name this model. Patterns of the operator can allow more models than are listed."""
     embedder: Embedder | None
     """The embedding model, if there is one."""
+
+
+class MemoryContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Memories."""
+
+    service: MemoryService
+    extraction: Extraction
+    """Whether memories are extracted for people who have not decided."""
 
 
 class ThreadContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +101,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     blobs: BlobContext
     tools: ToolContext
     models: ModelContext
-    memories: MemoryService
+    memories: MemoryContext
     threads: ThreadContext
     limits: LimitContext
     sign_in: SignInContext

@@ -15,6 +15,9 @@ MemoryScope: TypeAlias = Literal["user", "thread", "agent"]
 """Where a memory counts: in all of a user's own threads, in one thread, or in runs of one agent for a user."""
 MemoryKind: TypeAlias = Literal["fact", "preference", "instruction", "summary"]
 
+Extraction: TypeAlias = Literal["off", "ask", "on"]
+"""Whether memories are extracted from what somebody says: not at all, as proposals, or without asking."""
+
 MAX_TEXT_CHARACTERS = 2_000
 MAX_KEYWORDS_CHARACTERS = 500
 MAX_AGENT_CHARACTERS = 63
@@ -49,6 +52,45 @@ class Memory(WireStruct, frozen=True, kw_only=True):
     supersedes: UUID | None = None
     superseded_by: UUID | None = None
     score: float | None = None
+
+
+class MemorySettings(WireStruct, frozen=True, kw_only=True):
+    """The memory settings of an account, or of a guest's key.
+
+    `recall`: memories that fit a question are told to the model before each run. `extraction`: whether memories are
+    extracted from the person's own messages after a run.
+    """
+
+    recall: bool
+    extraction: Extraction
+
+
+class ThreadMemorySettings(WireStruct, frozen=True, kw_only=True):
+    """The memory settings of a thread.
+
+    `personal`: runs of the owner use the owner's personal memories, although others can read the thread.
+    """
+
+    personal: bool
+
+
+class MemoryProposal(WireStruct, frozen=True, kw_only=True):
+    """A memory that was extracted, until the person who said it accepts or rejects it.
+
+    `supersedes` is the memory that it corrects.
+    """
+
+    id: UUID
+    scope: MemoryScope
+    kind: MemoryKind
+    text: str
+    keywords: str | None = None
+    thread_id: UUID
+    message_id: UUID | None = None
+    run_id: UUID | None = None
+    supersedes: UUID | None = None
+    created_at: datetime
+    expires_at: datetime
 
 
 class MemorySpace(msgspec.Struct, frozen=True, kw_only=True):

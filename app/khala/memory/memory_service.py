@@ -14,7 +14,7 @@ from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
 from khala.signals import metrics
-from khala.store.memories import memories, search, vectors
+from khala.store.memories import memories, memory_proposals, search, vectors
 from khala.store.memories.search import LENIENT, MemoryQuery, WordMatch
 from khala.store.memories.vectors import PendingMemory
 from khala.store.postgres.database import Database
@@ -65,6 +65,12 @@ class MemoryService:
         newer = await memories.supersede(self._db, space, memory_id, new)
         self._added.set()
         return newer
+
+    async def accept(self, subject_id: UUID, proposal_id: UUID) -> Memory:
+        """Store a proposed memory: see `memory_proposals.accept`."""
+        accepted = await memory_proposals.accept(self._db, subject_id, proposal_id)
+        self._added.set()
+        return accepted
 
     async def search(
         self, spaces: Sequence[MemorySpace], text: str, *, limit: int, match: WordMatch = LENIENT

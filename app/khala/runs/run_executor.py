@@ -38,6 +38,7 @@ from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
+from khala.store.memories import memory_settings
 from khala.store.postgres.database import Database
 from khala.store.runs import parts, run_queue
 from khala.store.runs.group_commit import Writer
@@ -185,10 +186,12 @@ class RunExecutor:
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
         async with self._db.driver() as driver:
-            user_id = await run_queue.read_requester(driver, claimed.lease)
+            requester = await memory_settings.requester_of_run(driver, claimed.lease.thread_id, claimed.lease.run_id)
+        if not requester.recall:
+            return ()
         question = text_of(history[-1].content or ())
         recalled = await recall.recall(
-            self._db, self._memories, user_id=user_id, thread_id=claimed.lease.thread_id, question=question
+            self._db, self._memories, user_id=requester.user_id, thread_id=claimed.lease.thread_id, question=question
         )
         if recalled is None:
             return ()

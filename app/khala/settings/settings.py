@@ -23,6 +23,7 @@ from khala.settings.accounts import AccountSettings
 from khala.settings.embeddings import EmbeddingSettings
 from khala.settings.fields import SettingDefinition, SettingGroup, read_table
 from khala.settings.limits import LimitSettings
+from khala.settings.memory import ExtractionSettings
 from khala.settings.process import ProcessSettings, exports_traces
 from khala.settings.runs import ModelSettings, RunSettings, ToolSettings
 from khala.settings.server import ServerSettings
@@ -70,6 +71,7 @@ class Settings(BaseSettings):
     models: ModelSettings = Field(default_factory=ModelSettings)
     providers: Annotated[dict[str, ProviderAccess], BeforeValidator(_provider_access)] = {}
     embeddings: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
+    memory: ExtractionSettings = Field(default_factory=ExtractionSettings)
     runs: RunSettings = Field(default_factory=RunSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     accounts: AccountSettings = Field(default_factory=AccountSettings)

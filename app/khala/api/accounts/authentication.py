@@ -39,6 +39,8 @@ SCHEMES = {
 """The ways to authenticate, for the OpenAPI document."""
 BY_ACCOUNT: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
 """For the OpenAPI document: this operation requires an account."""
+BY_ACCOUNT_OR_ANON_KEY: list[dict[str, list[str]]] = [*BY_ACCOUNT, {"anonKey": []}]
+"""For the OpenAPI document: this operation requires an account or an anonymous key."""
 BY_KEY: list[dict[str, list[str]]] = [*BY_ACCOUNT, {"anonKey": []}, {"shareKey": []}]
 """For the OpenAPI document: this operation requires an account with access, or one of the thread's keys."""
 

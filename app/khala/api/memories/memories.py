@@ -75,7 +75,7 @@ class MemoryController(Controller):
             thread_id=data.thread_id,
             expires_at=check_expiry(data.expires_at),
         )
-        memory, is_new = await context.memories.add(space, new)
+        memory, is_new = await context.memories.service.add(space, new)
         return Response(memory, status_code=201 if is_new else 200)
 
     @get(
@@ -107,7 +107,7 @@ class MemoryController(Controller):
         spaces = [MemorySpace(scope="agent", owner_id=space.owner_id, agent=agent) for agent in agents]
         if of_scope != "agent":
             spaces.append(space)
-        found = await context.memories.search(spaces, check_text(q, "q"), limit=limit)
+        found = await context.memories.service.search(spaces, check_text(q, "q"), limit=limit)
         return Page(items=[memory for memory in found if memory.scope in scopes])
 
     @patch(
@@ -137,7 +137,7 @@ class MemoryController(Controller):
             run_id=old.run_id,
             expires_at=old.expires_at if data.expires_at is msgspec.UNSET else check_expiry(data.expires_at),
         )
-        return await context.memories.supersede(space, memory_id, new)
+        return await context.memories.service.supersede(space, memory_id, new)
 
     @delete(
         "/{memory_id:uuid}",

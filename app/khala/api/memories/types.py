@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from khala.api.types import ApiStruct, Timestamp
-from khala.domain.memories import MAX_KEYWORDS_CHARACTERS, MAX_TEXT_CHARACTERS, MemoryKind, MemoryScope
+from khala.domain.memories import MAX_KEYWORDS_CHARACTERS, MAX_TEXT_CHARACTERS, Extraction, MemoryKind, MemoryScope
 
 AGENT_NAME = r"^[a-z][a-z0-9-]{0,62}$(?!\n)"
 
@@ -33,3 +33,16 @@ class MemoryChanges(ApiStruct, frozen=True, kw_only=True):
 
     text: MemoryText | msgspec.UnsetType = msgspec.UNSET
     expires_at: Timestamp | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class MemorySettingsBody(ApiStruct, frozen=True, kw_only=True):
+    """Changes of the memory settings. Fields that are absent stay as they are."""
+
+    recall: bool | msgspec.UnsetType = msgspec.UNSET
+    extraction: Extraction | msgspec.UnsetType = msgspec.UNSET
+
+
+class ThreadMemoryBody(ApiStruct, frozen=True, kw_only=True):
+    """The memory settings of a thread."""
+
+    personal: bool

@@ -70,7 +70,14 @@ BUMP_THREADS = """
     UPDATE threads SET revision = revision + 1, access_id = gen_random_uuid(), updated_at = clock_timestamp()
     WHERE id = ANY ($1::uuid[])
 """
-OWNED = {"listings": "user_id", "invitations": "user_id", "user_tools": "user_id", "memories": "owner_id"}
+OWNED = {
+    "listings": "user_id",
+    "invitations": "user_id",
+    "user_tools": "user_id",
+    "memories": "owner_id",
+    "memory_proposals": "subject_id",
+    "memory_settings": "subject_id",
+}
 """Tables whose rows belong to one user, and their column with the user's id."""
 DELETE_OWNED = [
     f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE {column} = $1 LIMIT $2))"

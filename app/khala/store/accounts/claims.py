@@ -11,7 +11,7 @@ from khala.domain.chat import ACTIVE, Thread
 from khala.domain.errors import Forbidden
 from khala.store.accounts import accounts, audit
 from khala.store.budgets import ledger
-from khala.store.memories import memories
+from khala.store.memories import memories, memory_proposals
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
@@ -75,6 +75,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
     await workspace_files.move_all(driver, thread_id, user_id, f"claimed/{str(thread_id)[:8]}")
     await todos.move_all(driver, thread_id, user_id)
     await memories.move_all(driver, thread_id, user_id)
+    await memory_proposals.move_all(driver, thread_id, author_id_of_key(key_hash), user_id)
 
 
 async def _transfer_runs(connection: AsyncConnection, run_ids: Sequence[UUID], key_hash: bytes, user_id: UUID) -> None:

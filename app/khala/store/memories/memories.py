@@ -31,6 +31,9 @@ REPEAT = """
     UPDATE memories SET uses = uses + 1, expires_at = $3
     WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL RETURNING *
 """
+SUPERSEDE = """
+    UPDATE memories SET superseded_by = $3 WHERE id = $1 AND space_id = $2 AND superseded_by IS NULL RETURNING id
+"""
 DELETE_ALL = """
     DELETE FROM memories WHERE id = ANY (ARRAY(SELECT id FROM memories WHERE owner_id = $1 ORDER BY id LIMIT $2))
     RETURNING id
@@ -70,6 +73,21 @@ async def add(db: Database, space: MemorySpace, new: NewMemory, *, key: str | No
             return memory(repeated), False
         await _check_room(driver, space.owner_id)
         return await _insert(driver, space, new, key=key), True
+
+
+async def store(driver: Driver, space: MemorySpace, new: NewMemory, *, supersedes: UUID | None) -> Memory:
+    """Store a memory, and return it. The caller changes the owner's workspace (`workspace_owners.changing`).
+
+    The same text again is counted as a use of the first. `supersedes` is left out if it is not a current memory of
+    this space. Raises `PayloadTooLarge` at the limit.
+    """
+    repeated = await driver.fetchrow(REPEAT, space.id, fingerprint(new.text), new.expires_at)
+    if repeated is not None:
+        return memory(repeated)
+    await _check_room(driver, space.owner_id)
+    new_id = ids.new()
+    older = supersedes and await driver.fetchval(SUPERSEDE, supersedes, space.id, new_id)
+    return await _insert(driver, space, new, memory_id=new_id, supersedes=older)
 
 
 @retried

@@ -1,4 +1,4 @@
-"""The memories that a run may use: nobody's personal memory enters a thread that others can read."""
+"""The memories that a run may use: personal ones enter a thread that others can read only by its owner's choice."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -7,12 +7,13 @@ from khala.domain.memories import MemorySpace
 from khala.store.postgres.database import Driver
 
 IS_PRIVATE = """
-    SELECT owner_id IS NOT DISTINCT FROM $2 AND visibility = 'private'
+    SELECT owner_id IS NOT DISTINCT FROM $2 AND (visibility = 'private'
        AND NOT EXISTS (SELECT FROM memberships WHERE memberships.thread_id = threads.id)
        AND NOT EXISTS (SELECT FROM invitations
                        WHERE invitations.thread_id = threads.id AND invitations.declined_at IS NULL)
        AND NOT EXISTS (SELECT FROM share_links
                        WHERE share_links.thread_id = threads.id AND coalesce(expires_at > clock_timestamp(), true))
+       OR owner_id = $2 AND EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND personal))
     FROM threads WHERE id = $1 AND deleted_at IS NULL
 """
 
@@ -23,7 +24,7 @@ async def usable(
     """The memories that may be used for this user (None for a guest) in this thread, those to store into first.
 
     Outside of a thread, those of the user. In a thread that only the user can read, also those of the thread. In
-    all other threads, only those of the thread.
+    all other threads, only those of the thread, unless the user owns it and has switched personal memories on there.
     """
     if thread_id is None:
         return [] if user_id is None else personal(user_id, agent)

@@ -35,6 +35,8 @@ LEFT_OUT: Mapping[str, str] = {
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",
     "deleted_accounts": "accounts that are being deleted, which have no archive",
+    "memory_proposals": "memories that nobody has accepted yet; they expire",
+    "memory_settings": "choices for one server, with its own defaults",
     "thread_resets": "what resets have deleted, until it is purged",
 }
 """Tables that no archive contains, and why."""
@@ -266,9 +268,7 @@ KINDS: tuple[RowKind, ...] = (
         name="memory",
         file="memories.jsonl",
         table=tables.memories,
-        query=f"""
-            SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread' AND owner_id IN {MINE} ORDER BY id
-        """,
+        query=f"SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread' AND owner_id IN {MINE} ORDER BY id",
         left_out={
             "owner_id": "the user, or the thread for its own memories",
             "space_id": "follows from the owner",

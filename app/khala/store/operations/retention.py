@@ -60,6 +60,8 @@ CONTENTS = {
     "files": "owner_id",
     "todos": "owner_id",
     "memories": "thread_id",
+    "memory_proposals": "thread_id",
+    "memory_settings": "subject_id",
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id."""
 UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
@@ -105,6 +107,10 @@ SWEEPS = {
     "completion_requests": "expires_at < now()",
     "api_tokens": "expires_at < now() - interval '30 days'",
     "memories": "expires_at < now() - interval '30 days'",
+    "memory_proposals": "expires_at < now()",
+    # Of guests whose key opens no thread any more, or none yet.
+    "memory_settings": """anon_key_hash IS NOT NULL AND changed_at < now() - interval '1 day' AND NOT EXISTS (
+        SELECT FROM threads WHERE threads.anon_key_hash = memory_settings.anon_key_hash)""",
     # A reservation is given back by the run that made it.
     "budgets": """ends_at < now() - interval '1 day' AND reserved + coalesce((
         SELECT sum(stripes.reserved) FROM budget_stripes AS stripes

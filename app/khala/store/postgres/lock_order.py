@@ -49,6 +49,8 @@ GUARDS = {
     "files": ("owner", "threads", "users"),
     "todos": ("owner", "threads", "users"),
     "memories": ("owner", "threads", "users"),
+    "memory_proposals": ("owner", "threads", "users"),
+    "memory_settings": ("threads", "users"),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -83,6 +85,7 @@ UNCONTENDED = frozenset(
         "oidc_logins",
         "todos",
         "memories",
+        "memory_proposals",
         "agents",
         "audit",
     }

@@ -1,7 +1,8 @@
-"""The table of memories. Their vectors are in tables of their own: `khala.store.memories.vectors`."""
+"""Tables of memories, proposals and settings. Vectors are in tables of their own: `khala.store.memories.vectors`."""
 
 from sqlalchemy import (
     ARRAY,
+    Boolean,
     CheckConstraint,
     Column,
     Index,
@@ -14,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from khala.store.schema.columns import metadata, time_column
+from khala.store.schema.columns import metadata, required_time_column, time_column
 
 memories = Table(
     "memories",
@@ -61,4 +62,49 @@ memories = Table(
     Index("memories_generation_idx", "generation", "id", postgresql_where=text("superseded_by IS NULL")),
     Index("memories_thread_id_idx", "thread_id", postgresql_where=text("thread_id IS NOT NULL")),
     Index("memories_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+)
+
+# What accounts, guests and owners of threads have chosen. A null stands for the server's default.
+memory_settings = Table(
+    "memory_settings",
+    metadata,
+    # The user, the author id of an anonymous key, or the thread.
+    Column("subject_id", Uuid, primary_key=True),
+    # The key of a guest: the row is deleted when the key opens no thread any more.
+    Column("anon_key_hash", LargeBinary),
+    Column("recall", Boolean),
+    Column("extraction", Text),
+    # Of a thread: its owner's runs use the owner's personal memories, whoever can read the thread.
+    Column("personal", Boolean),
+    time_column("changed_at"),
+    CheckConstraint("extraction IN ('off', 'ask', 'on')", name="extraction"),
+    Index("memory_settings_anon_key_hash_idx", "anon_key_hash", postgresql_where=text("anon_key_hash IS NOT NULL")),
+)
+
+# Memories that the extraction proposes. A rejected one stays without its text, so that it is not proposed again.
+memory_proposals = Table(
+    "memory_proposals",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    # The user, or the author id of an anonymous key, who decides.
+    Column("subject_id", Uuid, nullable=False),
+    # The space of the memory, see `memories`.
+    Column("owner_id", Uuid, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("keywords", Text),
+    Column("fingerprint", LargeBinary, nullable=False),
+    Column("supersedes", Uuid),
+    Column("thread_id", Uuid, nullable=False),
+    Column("message_id", Uuid),
+    Column("run_id", Uuid),
+    Column("rejected", Boolean, nullable=False, server_default="false"),
+    time_column("created_at"),
+    required_time_column("expires_at"),
+    CheckConstraint("scope IN ('user', 'thread')", name="scope"),
+    CheckConstraint("kind IN ('fact', 'preference', 'instruction', 'summary')", name="kind"),
+    Index("memory_proposals_subject_id_fingerprint_key", "subject_id", "fingerprint", unique=True),
+    Index("memory_proposals_thread_id_idx", "thread_id"),
+    Index("memory_proposals_expires_at_idx", "expires_at"),
 )

@@ -12,7 +12,7 @@ from khala.store.schema.account_tables import (
 )
 from khala.store.schema.agent_tables import agents
 from khala.store.schema.columns import metadata
-from khala.store.schema.memory_tables import memories
+from khala.store.schema.memory_tables import memories, memory_proposals, memory_settings
 from khala.store.schema.run_tables import (
     approvals,
     budget_stripes,
@@ -54,6 +54,8 @@ __all__ = [
     "listings",
     "memberships",
     "memories",
+    "memory_proposals",
+    "memory_settings",
     "message_parts",
     "messages",
     "metadata",

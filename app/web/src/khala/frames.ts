@@ -732,6 +732,17 @@ export interface MemoryChanges {
   expiresAt?: string | null;
 }
 
+/** Changes of the memory settings. Fields that are absent stay as they are. */
+export interface MemorySettingsBody {
+  recall?: boolean;
+  extraction?: "off" | "ask" | "on";
+}
+
+/** The memory settings of a thread. */
+export interface ThreadMemoryBody {
+  personal: boolean;
+}
+
 // What answers carry
 
 /** The result of a send. A retry of the same send has the same result. */
@@ -1148,6 +1159,45 @@ export interface Memory {
   supersedes?: string;
   supersededBy?: string;
   score?: number;
+}
+
+/**
+ * The memory settings of an account, or of a guest's key.
+ *
+ * `recall`: memories that fit a question are told to the model before each run. `extraction`: whether memories are
+ * extracted from the person's own messages after a run.
+ */
+export interface MemorySettings {
+  recall: boolean;
+  extraction: "off" | "ask" | "on";
+}
+
+/**
+ * The memory settings of a thread.
+ *
+ * `personal`: runs of the owner use the owner's personal memories, although others can read the thread.
+ */
+export interface ThreadMemorySettings {
+  personal: boolean;
+}
+
+/**
+ * A memory that was extracted, until the person who said it accepts or rejects it.
+ *
+ * `supersedes` is the memory that it corrects.
+ */
+export interface MemoryProposal {
+  id: string;
+  scope: "user" | "thread" | "agent";
+  kind: "fact" | "preference" | "instruction" | "summary";
+  text: string;
+  keywords?: string;
+  threadId: string;
+  messageId?: string;
+  runId?: string;
+  supersedes?: string;
+  createdAt: string;
+  expiresAt: string;
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */

@@ -1,0 +1,107 @@
+"""Settings of memory: of accounts, of guests by their key, and of threads."""
+
+from uuid import UUID
+
+import msgspec
+
+from khala.domain.access import Action, Caller, author_id_of_key
+from khala.domain.errors import Forbidden, Unauthorized
+from khala.domain.memories import Extraction, MemorySettings, ThreadMemorySettings
+from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
+from khala.store.sharing import access
+
+READ = "SELECT recall, extraction FROM memory_settings WHERE subject_id = $1"
+SET = """
+    INSERT INTO memory_settings (subject_id, anon_key_hash, recall, extraction) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (subject_id) DO UPDATE SET
+        recall = coalesce(excluded.recall, memory_settings.recall),
+        extraction = coalesce(excluded.extraction, memory_settings.extraction), changed_at = now()
+"""
+SET_PERSONAL = """
+    INSERT INTO memory_settings (subject_id, personal) VALUES ($1, $2)
+    ON CONFLICT (subject_id) DO UPDATE SET personal = excluded.personal, changed_at = now()
+"""
+OF_RUN = """
+    SELECT runs.user_id, recall FROM runs
+    LEFT JOIN memory_settings ON subject_id = coalesce(runs.user_id, runs.asker_key_id)
+    WHERE runs.id = $1 AND runs.thread_id = $2
+"""
+LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
+LOCK_THREAD = "SELECT owner_id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
+
+
+class MemorySettingChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of settings. None leaves a setting as it is."""
+
+    recall: bool | None = None
+    extraction: Extraction | None = None
+
+
+class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
+    """The user who requested a run (None for a guest), and whether memories are recalled for them."""
+
+    user_id: UUID | None
+    recall: bool
+
+
+def subject_of(caller: Caller) -> UUID:
+    """The id under which the caller's settings and proposals are stored. Raises `Unauthorized`.
+
+    Several people may use a share key, so it has no settings.
+    """
+    if caller.user_id is not None:
+        return caller.user_id
+    if caller.anon_key_hash is None:
+        raise Unauthorized("Sign in, or send the key of your anonymous threads.")
+    return author_id_of_key(caller.anon_key_hash)
+
+
+async def read(driver: Driver, subject_id: UUID, *, default: Extraction) -> MemorySettings:
+    """The settings of a user, or of a guest by the author id of their key. `default`: of the extraction."""
+    row = await driver.fetchrow(READ, subject_id)
+    recall, extraction = (None, None) if row is None else (row["recall"], row["extraction"])
+    return MemorySettings(recall=True if recall is None else recall, extraction=extraction or default)
+
+
+async def requester_of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> RunRequester:
+    """The requester of a run of this thread, with their settings."""
+    row = await driver.fetchrow(OF_RUN, run_id, thread_id)
+    if row is None:
+        return RunRequester(user_id=None, recall=False)
+    return RunRequester(user_id=row["user_id"], recall=row["recall"] is not False)
+
+
+@retried
+async def change(db: Database, caller: Caller, changes: MemorySettingChanges) -> None:
+    """Change the caller's settings. Raises `Unauthorized`, also if the account was deleted."""
+    subject_id = subject_of(caller)
+    key_hash = None if caller.user_id is not None else caller.anon_key_hash
+    async with db.driver() as driver, driver.transaction():
+        if caller.user_id is not None:
+            await driver.fetchval(LOCK_USER, subject_id)
+            if not await driver.fetchval(USER_IS_PRESENT, subject_id):
+                raise Unauthorized("This account was deleted.")
+        await driver.execute(SET, subject_id, key_hash, changes.recall, changes.extraction)
+
+
+async def read_of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> ThreadMemorySettings:
+    """The settings of a thread. Raises `ThreadNotFound`, and `Forbidden` unless the caller may read the thread."""
+    await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
+    personal = await driver.fetchval("SELECT personal FROM memory_settings WHERE subject_id = $1", thread_id)
+    return ThreadMemorySettings(personal=bool(personal))
+
+
+@retried
+async def set_personal(db: Database, thread_id: UUID, caller: Caller, *, personal: bool) -> None:
+    """Decide whether runs of the thread's owner use the owner's personal memories, although others can read the thread.
+
+    Only the account that owns the thread decides. Raises `ThreadNotFound` and `Forbidden`.
+    """
+    async with db.driver() as driver, driver.transaction():
+        owner_id = await driver.fetchval(LOCK_THREAD, thread_id)
+        await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
+        if owner_id is None or owner_id != caller.user_id:
+            raise Forbidden("Only the account that owns this thread decides about its own memories.")
+        await driver.execute(SET_PERSONAL, thread_id, personal)
