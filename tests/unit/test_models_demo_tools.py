@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khala.domain.tools import ToolSpec
-from khala.models.demo import plan as demo_plan
+from khala.models.demo import directives as demo_directives
 from khala.models.demo.model import DemoModel
 from khala.models.demo.script import HELP
 from khala.models.demo.tools import direct
@@ -103,9 +103,9 @@ async def test_a_call_is_repeated_with_its_number() -> None:
 
 async def test_calls_are_bounded() -> None:
     _, end = await reply(user("/times=999999999 /call a"))
-    assert len(end.uses) == demo_plan.MAX_REPEATS
+    assert len(end.uses) == demo_directives.MAX_REPEATS
     _, end = await reply(user("/times=256 /call a " * 5))
-    assert len(end.uses) == demo_plan.MAX_CALLS
+    assert len(end.uses) == demo_directives.MAX_CALLS
 
 
 async def test_braces_stay_if_nothing_is_repeated() -> None:
@@ -320,12 +320,12 @@ UNREADABLE = ("/call", "/call {}", "/calls x", "/times=", "/times=x", "/wait=", 
 
 @pytest.mark.parametrize("word", UNREADABLE)
 def test_an_invalid_directive_is_an_ordinary_word(word: str) -> None:
-    plan = demo_plan.parse(word)
-    assert (plan.empty, plan.rest) == (True, word)
+    directives = demo_directives.parse(word)
+    assert (directives.empty, directives.rest) == (True, word)
 
 
 @given(st.text(), st.lists(st.sampled_from(["/call a", "/then", "/loop", "/times=2", '{"a"', "}", "/say", "\n", " "])))
-def test_no_message_crashes_the_plan(text: str, words: list[str]) -> None:
-    plan = demo_plan.parse(" ".join([*words, text]))
-    for number in range(1, len(plan.steps) + 2):
-        assert not plan.steps or list(demo_plan.calls(plan, number))
+def test_every_message_is_parsed(text: str, words: list[str]) -> None:
+    directives = demo_directives.parse(" ".join([*words, text]))
+    for number in range(1, len(directives.steps) + 2):
+        assert not directives.steps or list(demo_directives.calls(directives, number))

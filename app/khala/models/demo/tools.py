@@ -1,13 +1,13 @@
-"""The next step of the demo model's plan, computed from the conversation aloutcome. Pure."""
+"""The next step of the demo model's plan, computed from the conversation alone. Pure."""
 
 import re
 from collections.abc import Sequence
 
 import msgspec
 
-from khala.models.demo import plan as demo_plan
+from khala.models.demo import directives as demo_directives
 from khala.models.demo import script as demo_script
-from khala.models.demo.plan import Plan
+from khala.models.demo.directives import Directives
 from khala.models.demo.script import Script, shorten, split
 from khala.models.port import SUMMARISE, Prompt, PromptTurn, ToolOutcome
 
@@ -23,26 +23,26 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a question's plan: its finished steps, replies without tools, and the last step's outcomes."""
 
     question: PromptTurn
-    plan: Plan
+    directives: Directives
     steps: int = 0
     replies: int = 0
     outcomes: tuple[ToolOutcome, ...] = ()
 
     @property
     def opening(self) -> str | None:
-        """The text before the first step, if there is outcome."""
-        pending = not self.steps and self.replies < len(self.plan.openings)
-        return self.plan.openings[self.replies] if pending else None
+        """The text before the first step, if there is one."""
+        pending = not self.steps and self.replies < len(self.directives.openings)
+        return self.directives.openings[self.replies] if pending else None
 
     @property
     def has_next_step(self) -> bool:
         """Whether a step is due."""
-        return bool(self.plan.steps) and (self.plan.loop or self.steps < len(self.plan.steps))
+        return bool(self.directives.steps) and (self.directives.loop or self.steps < len(self.directives.steps))
 
     @property
     def is_answered(self) -> bool:
         """Whether the answer has been sent."""
-        return self.replies > len(self.plan.openings)
+        return self.replies > len(self.directives.openings)
 
 
 def direct(prompt: Prompt) -> tuple[str, Script]:
@@ -51,20 +51,20 @@ def direct(prompt: Prompt) -> tuple[str, Script]:
     if SUMMARISE in question.text:
         return question.text, _summary(prompt)
     progress = _progress(prompt)
-    if progress is None or progress.plan.empty:
+    if progress is None or progress.directives.empty:
         return question.text, _write(question, prompt)
     return progress.question.text, _continue(progress, prompt)
 
 
 def _continue(progress: Progress, prompt: Prompt) -> Script:
-    plan = progress.plan
+    directives = progress.directives
     if progress.has_next_step and not prompt.tools:
         count = f"{progress.steps} round{'' if progress.steps == 1 else 's'}"
         return _answer(progress, prompt, before=f"Stopped after {count}.\n\n")
     if progress.opening is not None:
         return demo_script.script_of(
             tuple(split(progress.opening)),
-            plan.rest,
+            directives.rest,
             partial_answer=prompt.partial_answer,
             limit=prompt.max_output_tokens,
         )
@@ -72,26 +72,26 @@ def _continue(progress: Progress, prompt: Prompt) -> Script:
 
 
 def _step(progress: Progress, prompt: Prompt) -> Script:
-    plan, number = progress.plan, progress.steps + 1
-    text = plan.steps[min(number, len(plan.steps)) - 1].text
-    script = _script(text, plan.rest, prompt)
+    directives, number = progress.directives, progress.steps + 1
+    text = directives.steps[min(number, len(directives.steps)) - 1].text
+    script = _script(text, directives.rest, prompt)
     last = len(script.tokens)
     return msgspec.structs.replace(
         script,
-        uses=() if script.finish == "length" else tuple(demo_plan.calls(plan, number)),
-        wait=plan.wait,
-        fail_after=last if plan.fail_step == number else None,
-        failures=plan.failures,
-        hang_after=last if plan.hang_step == number else None,
+        uses=() if script.finish == "length" else tuple(demo_directives.calls(directives, number)),
+        wait=directives.wait,
+        fail_after=last if directives.fail_step == number else None,
+        failures=directives.failures,
+        hang_after=last if directives.hang_step == number else None,
     )
 
 
 def _answer(progress: Progress, prompt: Prompt, before: str = "") -> Script:
-    plan = progress.plan
-    text = plan.answer if plan.answer is not None else _report(progress.outcomes)
+    directives = progress.directives
+    text = directives.answer if directives.answer is not None else _report(progress.outcomes)
     whole = before + text + demo_script.list_files(progress.question.files)
     return demo_script.write(
-        plan.rest, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, otherwise=whole
+        directives.rest, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, otherwise=whole
     )
 
 
@@ -155,10 +155,10 @@ def _progress(prompt: Prompt) -> Progress | None:
         turn = turns[index]
         if turn.role != "user":
             continue
-        plan = demo_plan.parse(turn.text)
-        if plan.empty and not demo_script.has_directive(turn.text):
+        directives = demo_directives.parse(turn.text)
+        if directives.empty and not demo_script.has_directive(turn.text):
             continue
-        progress = _since(turn, plan, prompt, index)
+        progress = _since(turn, directives, prompt, index)
         is_last = all(later.role != "user" for later in turns[index + 1 :])
         return progress if is_last or _is_in_progress(progress) else None
     return None
@@ -168,14 +168,14 @@ def _is_in_progress(progress: Progress) -> bool:
     return bool(progress.steps or progress.replies) and not progress.is_answered
 
 
-def _since(question: PromptTurn, plan: Plan, prompt: Prompt, index: int) -> Progress:
+def _since(question: PromptTurn, directives: Directives, prompt: Prompt, index: int) -> Progress:
     """The progress of a plan since the turn at this index."""
     later = [turn for turn in prompt.turns[index + 1 :] if turn.role in ("assistant", "tool")]
     texts = (turn.text for turn in reversed(prompt.turns) if turn.role in ("system", "user"))
     summary = next(filter(_SUMMARY.search, texts), prompt.system)
     return Progress(
         question=question,
-        plan=plan,
+        directives=directives,
         steps=_summarised(summary) + sum(bool(turn.uses) for turn in later),
         replies=sum(turn.role == "assistant" and not turn.uses for turn in later),
         outcomes=next((turn.outcomes for turn in reversed(later) if turn.role == "tool"), ()),
@@ -189,7 +189,7 @@ def _summarised(text: str) -> int:
 
 
 def _last_user_index(turns: Sequence[PromptTurn]) -> int:
-    """The index of the last user's turn; the number of turns if there is noutcome."""
+    """The index of the last user's turn; the number of turns if there is none."""
     return next((index for index in range(len(turns) - 1, -1, -1) if turns[index].role == "user"), len(turns))
 
 

@@ -1,4 +1,4 @@
-"""Parses the directives of a message into the demo model's plan of tool calls. Pure."""
+"""Parses the directives of a message, which tell the demo model which tools to call. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _ASK = "Shall I go on?"
 _PLAN = "I will call the tools one round after the other, and then answer."
 
 
-class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+class DemoCall(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one tool in one step: one call, or `times` calls that differ in `{i}`, counted from 1."""
 
     tool: str
@@ -41,21 +41,21 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     times: int | None = None
 
 
-class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+class DemoStep(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of one step, after an optional text."""
 
-    calls: tuple[PlannedCall, ...]
+    calls: tuple[DemoCall, ...]
     text: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a message: the steps of the demo model before its answer.
+class Directives(msgspec.Struct, frozen=True, kw_only=True):
+    """The directives of a message: the steps of the demo model before its answer.
 
     `openings`: replies without tools before all steps. `rest`: the message without these directives. Steps are numbered
     from 1. `failures`: how often the connection is lost; None is always.
     """
 
-    steps: tuple[PlannedStep, ...] = ()
+    steps: tuple[DemoStep, ...] = ()
     loop: bool = False
     openings: tuple[str, ...] = ()
     answer: str | None = None
@@ -71,28 +71,28 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.steps and not self.openings and self.answer is None
 
 
-def parse(message: str) -> Plan:
-    """The plan of a message. Invalid directives, and all text from `/echo` on, stay in its rest."""
+def parse(message: str) -> Directives:
+    """The directives of a message. Invalid directives, and all text from `/echo` on, stay in its rest."""
     draft, position, rest = _Draft(), 0, []
     while (match := _next_directive(message, position)) is not None:
         rest.append(message[position : match.start()])
         position = draft.add(match)
     rest.append(message[position:])
-    return draft.plan("".join(rest))
+    return draft.directives("".join(rest))
 
 
-def calls(plan: Plan, number: int) -> Iterator[ToolUse]:
+def calls(directives: Directives, number: int) -> Iterator[ToolUse]:
     """The tool calls of the step with this number, from 1. A loop has no last step."""
-    planned_calls = plan.steps[min(number, len(plan.steps)) - 1].calls
+    step_calls = directives.steps[min(number, len(directives.steps)) - 1].calls
     count = 0
-    for planned in planned_calls:
-        for index in range(1, (planned.times or 1) + 1):
+    for call in step_calls:
+        for index in range(1, (call.times or 1) + 1):
             if count == MAX_CALLS:
                 return
             count += 1
-            values = {"{i}": str(index)} if planned.times is not None else {}
-            args = _fill(planned.args, values | ({"{round}": str(number)} if plan.loop else {}))
-            yield ToolUse(id=f"demo-{number}-{count}", name=planned.tool, args=args, problem=planned.problem)
+            values = {"{i}": str(index)} if call.times is not None else {}
+            args = _fill(call.args, values | ({"{round}": str(number)} if directives.loop else {}))
+            yield ToolUse(id=f"demo-{number}-{count}", name=call.tool, args=args, problem=call.problem)
 
 
 def _next_directive(message: str, position: int) -> re.Match[str] | None:
@@ -106,11 +106,11 @@ def _next_directive(message: str, position: int) -> re.Match[str] | None:
 
 
 class _Draft:
-    """A plan that is being parsed."""
+    """Directives that are being parsed."""
 
     def __init__(self) -> None:
-        self._steps: list[PlannedStep] = []
-        self._calls: list[PlannedCall] = []
+        self._steps: list[DemoStep] = []
+        self._calls: list[DemoCall] = []
         self._text = ""
         self._times: int | None = None
         self._openings: list[str] = []
@@ -118,12 +118,12 @@ class _Draft:
         self._loop = False
         self._numbers: dict[str, str] = {}
 
-    def plan(self, rest: str) -> Plan:
-        """The plan of all directives that were added."""
+    def directives(self, rest: str) -> Directives:
+        """All directives that were added."""
         self._end_step()
         failing, _, failures = self._numbers.get("failround", "").partition(",")
         hanging = self._numbers.get("hanground")
-        return Plan(
+        return Directives(
             steps=tuple(self._steps),
             loop=self._loop and bool(self._steps),
             openings=tuple(self._openings),
@@ -171,13 +171,13 @@ class _Draft:
 
     def _add_call(self, match: re.Match[str]) -> int:
         args, problem, end = _arguments(match.string, match.end())
-        self._calls.append(PlannedCall(tool=match["tool"], args=args, problem=problem, times=self._times))
+        self._calls.append(DemoCall(tool=match["tool"], args=args, problem=problem, times=self._times))
         self._times = None
         return end
 
     def _end_step(self) -> None:
         if self._calls:
-            self._steps.append(PlannedStep(calls=tuple(self._calls), text=self._text))
+            self._steps.append(DemoStep(calls=tuple(self._calls), text=self._text))
         self._calls, self._text = [], ""
 
 
