@@ -5,19 +5,24 @@ import asyncio
 import pytest
 
 from khala.domain import ids
-from khala.domain.access import Action
+from khala.domain.access import Action, Caller
 from khala.domain.budgets import HOUR_SECONDS
 from khala.domain.chat import RunOptions
 from khala.domain.errors import Forbidden, RunActive
 from khala.store.postgres.database import Database
-from khala.store.threads import sends
+from khala.store.sharing import access
+from khala.store.threads import messages, sends, threads
 from khala.store.threads.sends import SendLimits, SendRequest
+from khala.store.tools import tool_rules
 from tests.integration.test_budgets import limit, limited
 from tests.support.callers import owned_thread, person
 from tests.support.statements import logged
 
 MAX_STATEMENTS = 8
 """Statements of a send, with BEGIN and COMMIT."""
+SENDS_UNTIL_PLANNED = 10
+"""Postgres plans the first five executions anew, and then compares the costs."""
+STATEMENTS_PER_ROUND = 8
 DEFAULT_LIMITS = limited(
     limit("accounts", "usd", 100),
     limit("user", "runs", 300, HOUR_SECONDS),
@@ -42,6 +47,32 @@ async def test_a_send_takes_at_most_eight_statements(database_url: str, monkeypa
     assert len(statements) <= MAX_STATEMENTS, statements
     assert sum(statement.startswith(("BEGIN", "COMMIT")) for statement in statements) == 2
     assert any("usage_ledger" in statement for statement in statements), "the log has the statements of the send"
+
+
+@pytest.mark.parametrize("signed_in", [True, False])
+async def test_postgres_plans_the_statements_of_sends_and_prompts_only_once(
+    database_url: str, *, signed_in: bool
+) -> None:
+    db = Database(database_url, pool_size=2)  # one connection of the driver, which prepares each statement once
+    user = await person(db)
+    caller = user.caller if signed_in else Caller(anon_key_hash=b"key")
+    limits = DEFAULT_LIMITS if signed_in else limited(limit("anonymous", "usd", 100), limit("key", "usd", 10))
+    for _ in range(SENDS_UNTIL_PLANNED):
+        thread, _ = await threads.create(db, ids.new(), caller, title=None, welcome="")
+        question = SendRequest(thread_id=thread.id, message_id=ids.new(), text="?", options=RunOptions())
+        await sends.send(db, question, caller, limits)
+        async with db.driver() as driver:
+            await access.authorize(driver, thread.id, caller, Action.SEND_MESSAGE)
+            await messages.read_path(driver, thread.id, question.message_id, max_messages=1000, max_bytes=1 << 20)
+            await tool_rules.read(driver, thread_id=thread.id, user_id=caller.user_id)
+    async with db.driver() as driver:
+        plans = await driver.fetch("SELECT statement, custom_plans FROM pg_prepared_statements WHERE generic_plans > 0")
+        anew = await driver.fetch(
+            "SELECT statement FROM pg_prepared_statements WHERE custom_plans >= $1", SENDS_UNTIL_PLANNED
+        )
+    await db.close()
+    assert [row["statement"] for row in anew] == []
+    assert len(plans) >= STATEMENTS_PER_ROUND, "the statements were prepared on this connection"
 
 
 @pytest.mark.parametrize("change", ["answer", "access"])

@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-send-beside-a-blocked-run",
         file="app/khala/store/threads/sends.py",
-        old="WHERE thread_id = $6 AND status IN ('queued', 'running', 'blocked')) AS in_thread",
-        new="WHERE thread_id = $6 AND status IN ('queued', 'running')) AS in_thread",
+        old="WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread",
+        new="WHERE thread_id = $1 AND status IN ('queued', 'running')) AS in_thread",
         tests=("tests/integration/test_leases.py::test_a_send_treats_a_run_that_awaits_approval_as_unfinished",),
         why="A send that must not wait would begin beside a run that waits for approval.",
     ),

@@ -9,14 +9,13 @@ from khala.store.threads.reset_marks import IS_MESSAGE
 
 PATH = f"""
     WITH RECURSIVE path AS (
-        SELECT id, parent_id, 1 AS depth FROM messages WHERE id = $1 AND thread_id = $4 AND {IS_MESSAGE}
+        SELECT messages.*, 1 AS depth FROM messages WHERE id = $1 AND thread_id = $4 AND {IS_MESSAGE}
         UNION ALL
-        SELECT messages.id, messages.parent_id, path.depth + 1
+        SELECT messages.*, path.depth + 1
         FROM messages JOIN path ON messages.id = path.parent_id
         WHERE path.depth < $2 AND messages.thread_id IS NOT DISTINCT FROM $4
     ), sized AS (
-        SELECT messages.*, depth, sum(octet_length(content::text)) OVER (ORDER BY depth) AS bytes
-        FROM path JOIN messages USING (id) WHERE messages.thread_id IS NOT DISTINCT FROM $4
+        SELECT *, sum(octet_length(content::text)) OVER (ORDER BY depth) AS bytes FROM path
     )
     SELECT * FROM sized WHERE depth = 1 OR bytes <= $3 OR role = 'system' ORDER BY depth DESC
 """

@@ -50,27 +50,27 @@ ANSWERED_BEFORE = f"""
 OPEN = f"""
     WITH thread AS MATERIALIZED (
         SELECT id, owner_id, anon_key_hash, active_leaf, xmin AS version FROM threads
-        WHERE id = $6 AND deleted_at IS NULL FOR UPDATE
-    ), facts AS ({access.FACTS}), before AS (
+        WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
+    ), facts AS ({access.FACTS_OF_ONE}), before AS (
         SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id, {IS_MESSAGE} AS present
         FROM messages LEFT JOIN runs
           ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
          AND runs.position >= messages.position
-        WHERE messages.id = $7 AND messages.thread_id = $6 ORDER BY runs.position LIMIT 1
+        WHERE messages.id = $5 AND messages.thread_id = $1 ORDER BY runs.position LIMIT 1
     )
     SELECT facts.*, thread.id, thread.active_leaf,
-           thread.version = (SELECT xmin FROM threads WHERE id = $6) AS is_current,
+           thread.version = (SELECT xmin FROM threads WHERE id = $1) AS is_current,
            (SELECT count(*) FROM runs WHERE fairness_key = (SELECT coalesce(owner_id, id) FROM thread)
             AND status IN ('queued', 'running', 'blocked')) AS own,
-           (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $8) AS queued) AS waiting,
+           (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $6) AS queued) AS waiting,
            (SELECT count(*) FROM runs
-            WHERE thread_id = $6 AND status IN ('queued', 'running', 'blocked')) AS in_thread,
-           {last_position("$6")} AS last,
+            WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread,
+           {last_position("$1")} AS last,
            before.present, before.content, before.revision, before.run_id, before.message_id
     FROM thread CROSS JOIN facts LEFT JOIN before ON true
 """
 """Locks the thread, and reads all that decides on a send: the caller's access, the message's first answer if it is
-stored, the active runs of this owner, the queued runs of all owners (at most $8), the active runs of the thread, and
+stored, the active runs of this owner, the queued runs of all owners (at most $6), the active runs of the thread, and
 the position of the thread's last message. Each count has an index, so it reads no other active runs.
 
 `present` is false if a reset has deleted the message, and left its row to the purge; null if it is not stored. Runs at
@@ -201,8 +201,7 @@ async def open_thread(
 ) -> OpenThread:
     """Lock the question's thread until the transaction ends. Raises `ThreadNotFound` and `Forbidden`."""
     arguments = (
-        *access.request_columns([(question.thread_id, caller)]),
-        question.thread_id,
+        *access.request_columns(question.thread_id, caller),
         question.message_id,
         # More than are allowed, because runs that the send interrupts are subtracted.
         limits.waiting + limits.per_owner,

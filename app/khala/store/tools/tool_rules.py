@@ -29,6 +29,14 @@ RULES = """
 """
 """Rules without a recorded author count as the owner's, unless the thread has other owners."""
 
+RULES_OF_THREAD = """
+    SELECT NULL::jsonb AS of_user, threads.tool_rules AS of_thread, false AS foreign_thread
+    FROM (SELECT $1::uuid AS id) AS asked
+    LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
+"""
+"""`RULES` without a user. With NULL for the user, a plan for the given arguments would be so much cheaper than one for
+all arguments that Postgres would plan the statement each time, which takes ten times as long as its execution."""
+
 
 class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for a user in a thread.
@@ -46,7 +54,7 @@ async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) 
     """The rules of this user and of this thread."""
     if thread_id is None and user_id is None:
         return StoredToolRules()
-    row = await driver.fetchrow(RULES, user_id, thread_id)
+    row = await driver.fetchrow(*((RULES_OF_THREAD, thread_id) if user_id is None else (RULES, user_id, thread_id)))
     assert row is not None
     foreign = thread_id is not None and row["foreign_thread"]
     return StoredToolRules(user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign)
