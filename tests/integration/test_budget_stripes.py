@@ -172,6 +172,13 @@ async def test_a_process_of_the_version_before_and_this_one_share_the_limit(db: 
     assert await outcomes([ask(db, one, limits=limits) for one in place]) == (expected, 30 - expected)
 
 
+async def test_a_refill_with_other_shares_changes_no_usage(db: Database) -> None:
+    small, large = Decimal(10), Decimal(2000)  # the shares for the small one are too small for the large one
+    for wanted in (small, large):
+        await _reserve(db, _tokens(least=wanted, wanted=wanted, most=Decimal(100_000)))
+    assert await levels(db) == {("anonymous", "tokens"): (small + large, 0)}
+
+
 async def test_windows_with_stripes_are_purged_only_when_nothing_is_reserved(db: Database) -> None:
     await ask(db, await new_thread(db), limits=AMPLE)
     (claimed,) = await claim(db)
@@ -201,6 +208,13 @@ def test_a_reservation_succeeds_exactly_if_enough_is_left(database_url: str) -> 
         asyncio.run(_play(database_url, script))
 
     law()
+
+
+def _tokens(*, least: Decimal, wanted: Decimal, most: Decimal) -> ReservationRequest:
+    return ReservationRequest(
+        scope="anonymous", measure="tokens", key=b"", starts_at=UNIX_EPOCH, ends_at=END_OF_TIME,
+        least=least, wanted=wanted, most=most,
+    )  # fmt: skip
 
 
 @refilled
@@ -251,12 +265,8 @@ async def _play(database_url: str, script: list[tuple[object, ...]]) -> None:
 
 
 async def _play_reserve(db: Database, model: _Model, least: Decimal, wanted: Decimal, most: Decimal) -> None:
-    request = ReservationRequest(
-        scope="anonymous", measure="tokens", key=b"", starts_at=UNIX_EPOCH, ends_at=END_OF_TIME,
-        least=least, wanted=wanted, most=most,
-    )  # fmt: skip
     try:
-        run_id = await _reserve(db, request)
+        run_id = await _reserve(db, _tokens(least=least, wanted=wanted, most=most))
     except BudgetExhausted:
         assert model.total + least > most, "nothing is refused that is left"
         return

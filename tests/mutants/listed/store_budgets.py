@@ -109,7 +109,7 @@ MUTANTS = (
         file="app/khala/store/budgets/stripes.py",
         old="reserved = budgets.reserved + (SELECT coalesce(sum(reserved), 0) FROM changed)\n",
         new="reserved = budgets.reserved + (SELECT coalesce(sum(reserved - reserved), 0) FROM changed)\n",
-        tests=("tests/integration/test_budget_stripes.py::test_a_reservation_succeeds_exactly_if_enough_is_left",),
+        tests=("tests/integration/test_budget_stripes.py::test_a_refill_with_other_shares_changes_no_usage",),
         why="The limit of the whole deployment would be exceeded.",
     ),
     Mutant(
