@@ -309,7 +309,7 @@ def downgrade() -> None:
     op.drop_table("oidc_logins")
     op.drop_index("memberships_user_id_idx", table_name="memberships")
     op.drop_table("memberships")
-    op.drop_index("listings_user_id_revision_idx", table_name="listings")
+    op.drop_index("listings_user_id_revision_idx", table_name="listings", if_exists=True)
     op.drop_index("listings_thread_id_idx", table_name="listings")
     op.drop_table("listings")
     op.drop_index("identities_user_id_idx", table_name="identities")

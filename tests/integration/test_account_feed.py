@@ -19,6 +19,7 @@ from khala.store.postgres.database import Database, driver_of
 from khala.store.sharing import sharing
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.thread_feed import SnapshotNeeded
+from tests.scale.meter import Usage, metered
 from tests.support.live import FrameRecorder, follow, process
 from tests.support.people import add_member, change_access, new_user, signed_in
 from tests.support.store import ask, batch, claim, ending, write
@@ -305,3 +306,48 @@ async def test_a_list_is_served_from_its_floor_on(db: Database, user: Caller) ->
     assert isinstance(found[0], SnapshotNeeded)
     assert isinstance(found[1], AccountDeltaFrame)
     assert [entry.thread.id for entry in found[1].threads] == [thread_ids[0]]
+
+
+FILL_LISTS = """
+    WITH made AS (
+        INSERT INTO threads (id, owner_id) SELECT gen_random_uuid(), owner_id FROM unnest($1::uuid[], $2::int[])
+          AS owner (owner_id, threads) CROSS JOIN LATERAL generate_series(1, threads) RETURNING id, owner_id
+    )
+    INSERT INTO listings (user_id, thread_id, revision)
+    SELECT owner_id, id, row_number() OVER (PARTITION BY owner_id) FROM made ORDER BY id
+"""
+BEGIN_RUNS = """
+    INSERT INTO runs (id, thread_id, message_id, user_message_id, position, fairness_key, status, options)
+    SELECT gen_random_uuid(), id, gen_random_uuid(), gen_random_uuid(), 1, id, 'running', '{}'
+    FROM threads WHERE owner_id <> ALL ($1::uuid[])
+"""
+
+
+async def test_the_first_frame_costs_the_same_for_a_list_ten_times_as_long_beside_many_active_runs(
+    db: Database,
+) -> None:
+    """Most lists are short, so a plan for users in general expects a short one."""
+    short, long = await new_user(db), await new_user(db)
+    others = [ids.new() for _ in range(300)]
+    async with db.driver() as driver:
+        await driver.execute("INSERT INTO users (id) SELECT unnest($1::uuid[])", others)
+        await driver.execute(FILL_LISTS, [short, long, *others], [300, 3000, *(2 for _ in others)])
+        await driver.execute("VACUUM ANALYZE")
+        await driver.execute(BEGIN_RUNS, [short, long])
+
+    async def first_frame(user_id: UUID) -> Usage:
+        async def read() -> None:
+            async with meter.db.snapshot() as driver:
+                frame = await account_feed.full_list(driver, user_id)
+            assert frame is not None
+            assert len(frame.threads) == account_feed.MAX_LISTED_THREADS
+
+        async with metered(db.url, counted_calls=1) as meter:
+            return await meter.repeated(read)
+
+    expected = await first_frame(short)
+    usage = await first_frame(long)
+    assert usage.buffers <= 1.2 * expected.buffers
+    assert usage.rows <= 1.2 * expected.rows
+    active = 2 * len(others)
+    assert usage.rows <= active * account_feed.MAX_LISTED_THREADS / 10, "it reads no active runs of other threads"

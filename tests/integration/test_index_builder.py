@@ -55,6 +55,15 @@ async def test_an_index_that_a_crash_has_left_invalid_is_created_again(db: Datab
     assert await is_valid(db)
 
 
+async def test_an_index_that_a_declared_one_replaces_is_dropped_once_that_exists(db: Database) -> None:
+    (old,), new = index_builder.REPLACED, "listings_user_id_revision_thread_id_idx"
+    await run(db, f"DROP INDEX {new}", f"CREATE INDEX {old} ON listings (user_id, revision)")
+    await migrations.upgrade(db.url)
+    assert await is_valid(db, new)
+    assert not await is_valid(db, old)
+    assert await migrations.differences(db) == []
+
+
 async def test_a_program_older_than_the_schema_creates_no_index(db: Database) -> None:
     await run(db, f"DROP INDEX {NAME}", "UPDATE alembic_version SET version_num = '9999'")
     await migrations.upgrade(db.url)

@@ -46,17 +46,29 @@ PARTITIONS = """
 IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = $1::text::regclass"
 MAX_NAME_BYTES = 63
 
+REPLACED = ("listings_user_id_revision_idx",)
+"""Indexes that a declared index of the same first columns replaces, for the previous version, too."""
+EXISTING = """
+    SELECT relname FROM pg_class WHERE relname = ANY ($1::text[]) AND relnamespace = current_schema()::regnamespace
+"""
+
 
 async def build_missing(db: Database) -> None:
-    """Create all missing indexes. Returns when all exist, also if another process creates them."""
+    """Create all missing indexes, and drop those that they replace.
+
+    Returns when that is done, also if another process does it.
+    """
     async with db.driver() as driver:
-        while await find_missing(driver):
+        while await find_missing(driver) or await _find_replaced(driver):
             if not await driver.fetchval("SELECT pg_try_advisory_lock($1)", INDEX_LOCK_KEY):
                 await asyncio.sleep(POLL_INTERVAL_SECONDS)
                 continue
             try:
                 for index in await find_missing(driver):
                     await _build(driver, index)
+                for name in await _find_replaced(driver):
+                    await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+                    log.info("index_dropped", index=name)
             finally:
                 await driver.execute("SELECT pg_advisory_unlock($1)", INDEX_LOCK_KEY)
 
@@ -65,6 +77,10 @@ async def find_missing(driver: Driver) -> list[Index]:
     """The declared indexes that do not exist, or are invalid."""
     valid = {row["relname"] for row in await driver.fetch(VALID, list(DECLARED))}
     return [index for name, index in DECLARED.items() if name not in valid]
+
+
+async def _find_replaced(driver: Driver) -> list[str]:
+    return [row["relname"] for row in await driver.fetch(EXISTING, list(REPLACED))]
 
 
 async def _build(driver: Driver, index: Index) -> None:

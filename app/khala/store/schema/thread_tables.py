@@ -128,7 +128,8 @@ listings = Table(
     Column("read_revision", BigInteger, nullable=False, server_default="0"),
     Column("gone", Boolean, nullable=False, server_default="false"),
     time_column("changed_at"),
-    Index("listings_user_id_revision_idx", "user_id", "revision"),
+    # The order of the account feed.
+    Index("listings_user_id_revision_thread_id_idx", "user_id", "revision", "thread_id"),
     Index("listings_thread_id_idx", "thread_id"),
     Index("listings_gone_idx", "changed_at", postgresql_where=text("gone")),
     postgresql_with=OFTEN_UPDATED,
