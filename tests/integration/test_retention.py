@@ -15,6 +15,7 @@ from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.postgres.database import Database
 from khala.store.sharing import access
 from khala.store.threads import threads
+from tests.scale.meter import metered
 from tests.support.callers import owned_thread, person
 from tests.support.server import command
 from tests.support.statements import recorded
@@ -268,3 +269,19 @@ async def test_a_dry_run_deletes_nothing_and_counts_what_a_real_run_deletes(db: 
     assert real.stdout.splitlines()[-1] == "Deleted."
     assert not await is_open(db, idle)
     assert await count(db, "message_parts") == 0
+
+
+async def test_a_purge_with_nothing_to_do_scans_no_table_after_one_that_deleted_many_rows(db: Database) -> None:
+    """Statistics are older than the previous purge, and let the planner expect many expired rows."""
+    user = await person(db)
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO listings (user_id, thread_id, revision, gone, changed_at)"
+            " SELECT $1, gen_random_uuid(), n, n % 2 = 0, now() - interval '8 days' FROM generate_series(1, 6000) AS n",
+            user.id,
+        )
+        await driver.execute("VACUUM ANALYZE")
+    assert (await purge(db, WEEK))["listings"] == 3000
+    async with metered(db.url, counted_calls=1) as meter:
+        usage = await meter.repeated(lambda: purge(meter.db, WEEK))
+    assert usage.rows < 1000

@@ -120,6 +120,16 @@ SWEEPS = {
     "audit": "created_at < now() - interval '365 days'",
 }
 """The expired rows of each table."""
+SWEPT_BY = {
+    "listings": "changed_at",
+    "invitations": "declined_at",
+    "memory_settings": "changed_at",
+    "budgets": "ends_at",
+    "usage_ledger": "created_at",
+    "audit": "created_at",
+}
+"""The column with the time at which rows of these tables expire; of the others, `expires_at`. A search in the order of
+this column uses its index, whatever the planner expects to find: statistics are older than the previous purge."""
 
 KINDS = (
     *("idle threads", "expired threads", *account_removal.KINDS, *CONTENTS, "threads"),
@@ -195,22 +205,26 @@ async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
 
 
 ANY_DUE = " OR ".join(
-    f"EXISTS ({query})"
+    f"({query} LIMIT 1) IS NOT NULL"
     for query in (
-        EXPIRED,
-        "SELECT FROM deleted_accounts",
-        "SELECT FROM thread_resets",
-        f"SELECT FROM threads WHERE {UNPURGED}",
-        f"SELECT FROM threads WHERE {OUTDATED}",
-        *(f"SELECT FROM {table} WHERE {condition}" for table, condition in SWEEPS.items()),
+        f"{EXPIRED} ORDER BY ephemeral_threads.expires_at",
+        "SELECT user_id FROM deleted_accounts",
+        "SELECT thread_id FROM thread_resets",
+        f"SELECT id FROM threads WHERE {UNPURGED} ORDER BY deleted_at",
+        f"SELECT id FROM threads WHERE {OUTDATED} ORDER BY deleted_at",
+        *(
+            f"SELECT true FROM {table} WHERE {condition} ORDER BY {SWEPT_BY.get(table, 'expires_at')}"
+            for table, condition in SWEEPS.items()
+        ),
     )
 )
+"""No EXISTS, because it ignores an order."""
 
 
 async def _is_anything_due(db: Database, policy: RetentionPolicy) -> bool:
     """Whether a purge has anything to delete: one statement, because most purges have nothing to do."""
     idle = (policy.idle,) if policy.idle else ()
-    query = f"SELECT {ANY_DUE}" + (f" OR EXISTS ({IDLE})" if idle else "")
+    query = f"SELECT {ANY_DUE}" + (f" OR ({IDLE} ORDER BY created_at LIMIT 1) IS NOT NULL" if idle else "")
     async with db.driver() as driver:
         return bool(await driver.fetchval(query, *idle))
 
@@ -289,7 +303,8 @@ async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
     if table == "listings":
         count = int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
     else:
-        chosen = f"SELECT ctid FROM {table} WHERE {SWEEPS[table]} LIMIT $1 FOR UPDATE SKIP LOCKED"
+        due = f"{SWEEPS[table]} ORDER BY {SWEPT_BY.get(table, 'expires_at')}"
+        chosen = f"SELECT ctid FROM {table} WHERE {due} LIMIT $1 FOR UPDATE SKIP LOCKED"
         status = await driver.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
         count = affected(status)
     return {table: count} if count else {}
