@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain import ids
 from khala.domain.chat import Delta
 from khala.domain.fold import TextBlock, fold
+from khala.domain.packed_parts import plain_layout
 from khala.domain.parts import Part, PartData, ReasoningDelta, Step, TextDelta, ToolCall, ToolResult
 from khala.store.operations import part_packing
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
@@ -108,9 +109,9 @@ async def test_packed_parts_read_as_before_and_verify(db: Database) -> None:
     assert facts(await parts_of(db, lease, after=3, limit=4)) == facts(before)[4:8]
     assert await parts_of(db, lease, after=len(before) - 1) == []
     ((layout,),) = await fetch(db, "SELECT parts_layout FROM runs")
-    assert b"nothing." not in layout
+    assert b"nothing." not in plain_layout(layout)
     assert await fetch(db, "SELECT finish FROM runs") == [(None,)], "the finish is stored once"
-    assert b"read_file" in layout, "parts of tools stay as they are"
+    assert b"read_file" in plain_layout(layout), "parts of tools stay as they are"
     assert await problems(db) == []
     assert (await count_due(db, MONTH))["packed runs"] == 0
     assert (await purge(db, MONTH))["packed runs"] == 0
@@ -221,8 +222,8 @@ DAMAGES = {
     "another finish of the run": 'UPDATE runs SET finish = \'{"reason": "length", "usage": {}}\' WHERE id = $1',
     "the digest": "UPDATE runs SET parts_digest = sha256(parts_digest) WHERE id = $1",
     "no digest": "UPDATE runs SET parts_digest = NULL WHERE id = $1",
-    "the layout": "UPDATE runs SET parts_layout ="
-    " set_byte(parts_layout, position('Perhaps'::bytea IN parts_layout), 90) WHERE id = $1",
+    "a layout that is cut off": "UPDATE runs SET parts_layout = substr(parts_layout, 1, octet_length(parts_layout) - 4)"
+    " WHERE id = $1",
     "a layout that is not readable": "UPDATE runs SET parts_layout = '\\x00' WHERE id = $1",
     "no layout": "UPDATE runs SET parts_layout = NULL WHERE id = $1",
     "a part beside it": "INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)"
@@ -238,6 +239,16 @@ async def test_verify_reports_a_damaged_packed_run_and_no_other(db: Database, da
     await fetch(db, DAMAGES[damage], damaged.run_id)
     found = [difference.place async for difference in find_differences(db, VerifyProgress())]
     assert set(found) == {f"message {damaged.message_id} of thread {damaged.thread_id}"}
+
+
+async def test_verify_reports_a_changed_character_of_a_layout(db: Database) -> None:
+    lease = await answer(db)
+    await purge(db, MONTH)
+    ((layout,),) = await fetch(db, "SELECT parts_layout FROM runs")
+    damaged = plain_layout(layout).replace(b"Perhaps", b"Perhapz")
+    assert damaged != plain_layout(layout)
+    await fetch(db, "UPDATE runs SET parts_layout = $2 WHERE id = $1", lease.run_id, damaged)
+    assert len(await problems(db)) == 1
 
 
 async def test_verify_reports_a_thread_whose_packed_revision_is_above_its_own(db: Database) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from khala.domain import packed_parts
 from khala.domain.fold import Content, TextBlock, fold, text_of
-from khala.domain.packed_parts import PackedParts, check_layout, digest, pack, unpack
-from khala.domain.parts import Finish, Part, PartData, ReasoningDelta, TextDelta, TokenUsage, encode, json_text
+from khala.domain.packed_parts import COMPRESSED, PackedParts, check_layout, digest, pack, plain_layout, unpack
+from khala.domain.parts import Finish, Part, PartData, ReasoningDelta, Step, TextDelta, TokenUsage, encode, json_text
 from tests.laws.test_fold import parts as part_data
 
 RUN, MESSAGE = UUID(int=1), UUID(int=2)
@@ -89,16 +90,39 @@ def test_text_is_stored_as_lengths_and_the_finish_as_a_reference() -> None:
     finish = Finish(reason="stop", usage=TokenUsage(input_tokens=7))
     data: list[PartData] = [*(TextDelta(text=f"word{n} and some more words of the answer ") for n in range(25)), finish]
     packed = pack(stored(data), fold((), data), json_text(finish))
-    assert b"word" not in packed.layout
-    assert b"stop" not in packed.layout
-    assert len(packed.layout) < 6 * len(data)
+    assert b"word" not in plain_layout(packed.layout)
+    assert b"stop" not in plain_layout(packed.layout)
+    assert len(plain_layout(packed.layout)) < 6 * len(data)
+
+
+def test_a_layout_is_compressed_and_an_uncompressed_one_is_read() -> None:
+    data: list[PartData] = [
+        Step(step=1, max_steps=20, tool_count=4),
+        *(TextDelta(text="Some text. ") for _ in range(14)),
+    ]
+    before, content = stored(data), fold((), data)
+    packed = pack(before, content, None)
+    plain = msgspec.structs.replace(packed, layout=plain_layout(packed.layout))
+    assert packed.layout.startswith(COMPRESSED)
+    assert len(packed.layout) < 0.6 * len(plain.layout)
+    assert not plain.layout.startswith(COMPRESSED)
+    assert facts(unpacked(plain, content, None)) == facts(before)
+
+
+def test_a_compressed_layout_that_would_expand_without_a_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data: list[PartData] = [TextDelta(text="Some text. ") for _ in range(50)]
+    layout = pack(stored(data), fold((), data), None).layout
+    monkeypatch.setattr(packed_parts, "MAX_COMPRESSED_BYTES", len(plain_layout(layout)) - 1)
+    with pytest.raises(msgspec.DecodeError):
+        check_layout(layout)
+    assert not pack(stored(data), fold((), data), None).layout.startswith(COMPRESSED), "a large one is stored as it is"
 
 
 def test_reasoning_is_stored_because_no_content_has_it() -> None:
     data: list[PartData] = [ReasoningDelta(text="Perhaps."), TextDelta(text="Yes.")]
     packed = pack(stored(data), fold((), data), None)
-    assert b"Perhaps." in packed.layout
-    assert b"Yes." not in packed.layout
+    assert b"Perhaps." in plain_layout(packed.layout)
+    assert b"Yes." not in plain_layout(packed.layout)
 
 
 def test_data_of_a_later_version_is_stored_as_it_is() -> None:
@@ -113,6 +137,8 @@ def test_data_of_a_later_version_is_stored_as_it_is() -> None:
     [
         b"",
         b"nothing",
+        COMPRESSED,
+        COMPRESSED + b"nothing",
         msgspec.msgpack.encode([[1, 2], [1]]),
         msgspec.msgpack.encode([[-1], [1]]),
         msgspec.msgpack.encode([[1], [1 << 62]]),

@@ -2,12 +2,14 @@
 
 Invariant: `unpack` returns the parts that `pack` was given, with the same seqs, kinds and data. Text is stored as the
 lengths of its deltas, and the finish as a reference to the message's own. All other parts are stored as they are. The
-digest is a hash chain over all parts, so a later change of the content, the finish or the layout is detected.
+digest is a hash chain over all parts, so a later change of the content, the finish or the layout is detected. The
+layout is compressed: Postgres compresses no row as small as this.
 
 Times are rounded to milliseconds.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
@@ -24,6 +26,23 @@ FINISH = KIND_OF[Finish]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 MAX_MILLISECONDS = (datetime(9000, 1, 1, tzinfo=UTC) - EPOCH) // MILLISECOND
+
+MAX_COMPRESSED_BYTES = 16 << 20
+"""Bytes of a layout that is compressed. A larger one is stored as it is, so that no layout expands without a bound."""
+COMPRESSED = b"\x01"
+"""The first byte of a compressed layout. A layout in MessagePack begins with another one."""
+WINDOW_BITS = -15
+"""Deflate without a header and a checksum: the digest covers the parts."""
+DICTIONARY = (
+    b'"preview":"","name":"","blob":{"blobId":"","size":,"sha256":"","mediaType":"text/plain"},"reason":"expired",'
+    b'"digest":"","expiresAt":"2026-queuedblockedcancelled{"summary":"","messageId":""{"memories":[{"id":"","text":"",'
+    b'"score":0.{"code":"","message":"errornoticememorycompaction{"toolCallId":"call_","state":"running"}tool-status'
+    b'{"toolCallId":"call_","ok":false,"summary":"","durationMs":1,"output":{"status":200,"text":"tool-result'
+    b'{"toolCallId":"call_","ok":true,"summary":"tool-call{"toolCallId":"call_","step":1,"tool":"fetch_url","args":{'
+    b'"url":"https://{"path":"{"query":"step{"step":2,"maxSteps":20,"toolCount":,"usage":{"inputTokens":,'
+    b'"outputTokens":},"costUsd":"0.00step{"step":1,"maxSteps":20,"toolCount":'
+)
+"""Text that layouts often contain. It must never change: stored layouts refer to it."""
 
 _Entry: TypeAlias = int | str | tuple[str, str] | None
 """The characters of a text delta, the text of a reasoning delta, the kind and data of another part, or the finish."""
@@ -67,7 +86,7 @@ def pack(parts: Sequence[Part], content: Content, finish: str | None) -> PackedP
     )
     return PackedParts(
         digest=digest(parts),
-        layout=_encoder.encode(_Layout(entries, _intervals([part.created_at for part in parts]))),
+        layout=_compressed(_encoder.encode(_Layout(entries, _intervals([part.created_at for part in parts])))),
     )
 
 
@@ -77,7 +96,7 @@ def unpack(packed: PackedParts, *, run_id: UUID, message_id: UUID, content: Cont
     Raises `msgspec.DecodeError` for a layout that is not readable. If the content is not what it was when the parts
     were packed, their texts differ, and so does their digest.
     """
-    layout = _decoder.decode(packed.layout)
+    layout = _decoder.decode(plain_layout(packed.layout))
     whole, position, time = text_of(content), 0, EPOCH
     parts: list[Part] = []
     for seq, (entry, interval) in enumerate(zip(layout.entries, layout.intervals, strict=False)):
@@ -91,7 +110,7 @@ def unpack(packed: PackedParts, *, run_id: UUID, message_id: UUID, content: Cont
 
 def check_layout(layout: bytes) -> None:
     """Raise `msgspec.DecodeError` for a layout that is not readable, `ValueError` for impossible values."""
-    decoded = _decoder.decode(layout)
+    decoded = _decoder.decode(plain_layout(layout))
     if len(decoded.entries) != len(decoded.intervals):
         raise ValueError("Packed parts need a time each.")
     if any(isinstance(entry, int) and entry < 0 for entry in decoded.entries):
@@ -103,6 +122,20 @@ def check_layout(layout: bytes) -> None:
             raise ValueError("The time of a packed part is out of range.")
 
 
+def plain_layout(layout: bytes) -> bytes:
+    """The layout in MessagePack. Raises `msgspec.DecodeError` for compressed data that is damaged or too large."""
+    if not layout.startswith(COMPRESSED):
+        return layout
+    decompressor = zlib.decompressobj(WINDOW_BITS, DICTIONARY)
+    try:
+        plain = decompressor.decompress(layout[len(COMPRESSED) :], MAX_COMPRESSED_BYTES)
+    except zlib.error as error:
+        raise msgspec.DecodeError("The layout is damaged.") from error
+    if not decompressor.eof:
+        raise msgspec.DecodeError("The layout is cut off or too large.")
+    return plain
+
+
 def digest(parts: Iterable[Part]) -> bytes:
     """The last hash (SHA-256) of the parts' chain. Each covers a part's seq, kind and data, and the hash before."""
     last = b""
@@ -111,6 +144,12 @@ def digest(parts: Iterable[Part]) -> bytes:
         data = bytes(part.data) if text is None else text.encode()
         last = hashlib.sha256(last + b"%d %s %d " % (part.seq, part.kind.encode(), text is None) + data).digest()
     return last
+
+
+def _compressed(plain: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=WINDOW_BITS, zdict=DICTIONARY)
+    compressed = COMPRESSED + compressor.compress(plain) + compressor.flush()
+    return compressed if len(compressed) < len(plain) <= MAX_COMPRESSED_BYTES else plain
 
 
 def _plain_text(part: Part) -> str | None:
