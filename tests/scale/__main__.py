@@ -1,7 +1,8 @@
 """Fills a database with a large deployment and measures what grows with it: `python -m tests.scale`.
 
 The database is a new one on the Postgres of the tests: TEST_DATABASE_URL, else a container if Docker runs, else the
-embedded one with its data in memory, or in `--folder`. The table goes to standard output.
+embedded one with its data in memory, or in `--folder`. The table goes to standard output, and each figure to standard
+error as soon as it is measured, so a run that is stopped has shown what it measured.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import msgspec
 
 from khala.store.embedded import EmbeddedPostgres
 from tests.bench import machine
+from tests.bench.tables import format_number
 from tests.scale.deployment import DEFAULT_THREADS, LARGE_THREADS, DeploymentSize
 from tests.scale.figures import ScaleReport, read_report, save_report, table
 from tests.scale.measurements import MEASUREMENTS, chosen_measurements
@@ -57,7 +59,10 @@ async def measure(server_url: str, size: DeploymentSize, names: Sequence[str]) -
         figures = []
         for name in names:
             _progress(f"measuring {name}")
-            figures += await MEASUREMENTS[name](stage)
+            found = await MEASUREMENTS[name](stage)
+            for figure in found:
+                _progress(f"  {figure.name}, {figure.size}: {format_number(figure.value)} {figure.unit}")
+            figures += found
         return ScaleReport(machine=facts, deployment=size, fill_seconds=fill_seconds, figures=figures)
 
 

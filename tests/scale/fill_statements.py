@@ -139,6 +139,7 @@ PARTS = """
     SELECT run.id, part.seq, run.message_id, run.thread_id, part.kind,
            CASE WHEN part.kind = 'finish' THEN part.data || scale.witness(run.hashes) ELSE part.data END,
            run.revision + 2 + part.seq, run.created_at + part.seq * interval '350 ms'
+               + (hashint8(run.number * 10000 + part.seq) & 31) * interval '1 ms'
     FROM scale.runs AS run CROSS JOIN LATERAL (
         SELECT * FROM scale.answer_parts WHERE answer_parts.answer = run.answer ORDER BY seq
     ) AS part
