@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import resource
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -24,12 +24,14 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.parts import append
 from tests.bench import counters, machine
 from tests.support import postgres
-from tests.support.store import ask, batch, claim, new_thread
+from tests.support.store import ask, batch, claim, ending, new_thread, write
 
 SIZES = (1, 10, 50, 200)
 TEXT = "And then the tide turned, as it always does, w.. "
 SENDS = 500
 """Number of measured sends; a fifth as many come before them as a warm-up."""
+CLAIMED_RUNS = 8
+"""Runs of one claim, and of one commit that ends runs."""
 MIN_PARTS = 60_000
 """Number of parts that are written to measure their size."""
 NO_CPU_TIMES = "Postgres has to run on this machine, under a user whose processes this program may inspect."
@@ -57,21 +59,27 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     delete_wal: float
 
 
-class Send(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of a send without HTTP: CPU time of this process and of Postgres in microseconds.
+class CommandCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a command: CPU time of this process and of Postgres in microseconds."""
 
-    About 350 runs wait meanwhile, and each send counts them.
-    """
-
-    web_us: float
+    process_us: float
     database_us: float
+
+    def __str__(self) -> str:
+        return f"{self.process_us:.0f} µs, database {self.database_us:.0f} µs"
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """All unit costs. `connections` is the most that one `khala serve` opens to Postgres with default settings."""
+    """All unit costs. `connections` is the most that one `khala serve` opens to Postgres with default settings.
+
+    A send is without HTTP; about 350 runs wait meanwhile, and each send counts them. A claim and an end are those of
+    one run.
+    """
 
     machine: dict[str, str]
-    send: Send
+    send: CommandCost
+    claim: CommandCost
+    end: CommandCost
     flushes: Sequence[Flush]
     parts: Sequence[Part]
     connections: int
@@ -126,17 +134,43 @@ async def flushed(runs: Runs, watch: asyncpg.Connection, size: int, *, notify: b
     )
 
 
-async def sent(db: Database, watch: asyncpg.Connection) -> Send:
+async def sent(db: Database, watch: asyncpg.Connection) -> CommandCost:
     """Measure sends, one after the other, each to a thread of its own. No executor claims their runs."""
-    for count in (SENDS // 5, SENDS):
-        threads = [await new_thread(db) for _ in range(count)]
-        before, began = await counters.cluster(watch), own_seconds()
+    for thread_id in [await new_thread(db) for _ in range(SENDS // 5)]:
+        await ask(db, thread_id)
+    threads = [await new_thread(db) for _ in range(SENDS)]
+
+    async def send() -> None:
         for thread_id in threads:
             await ask(db, thread_id)
-        ended, after = own_seconds(), await counters.cluster(watch)
+
+    return await _cost(watch, SENDS, send)
+
+
+async def claimed_and_ended(db: Database, watch: asyncpg.Connection) -> tuple[CommandCost, CommandCost]:
+    """Measure claims of `CLAIMED_RUNS` runs while at most 600 wait, and ends of as many runs in one commit."""
+    leases: list[list[Lease]] = []
+
+    async def claim_all() -> None:
+        while claimed := await claim(db, most=CLAIMED_RUNS, lease=3600.0):
+            leases.append([one.lease for one in claimed])
+
+    async def end_all() -> None:
+        for some in leases:
+            await write(db, *(ending(lease, 0, ()) for lease in some))
+
+    runs = SENDS + SENDS // 5
+    return await _cost(watch, runs, claim_all), await _cost(watch, runs, end_all)
+
+
+async def _cost(watch: asyncpg.Connection, count: int, work: Callable[[], Awaitable[None]]) -> CommandCost:
+    """The cost of each of the `count` commands that this work consists of."""
+    before, began = await counters.cluster(watch), own_seconds()
+    await work()
+    ended, after = own_seconds(), await counters.cluster(watch)
     if before.cpu is None or after.cpu is None:
         raise RuntimeError(NO_CPU_TIMES)
-    return Send(web_us=(ended - began) / SENDS * 1e6, database_us=(after.cpu - before.cpu) / SENDS * 1e6)
+    return CommandCost(process_us=(ended - began) / count * 1e6, database_us=(after.cpu - before.cpu) / count * 1e6)
 
 
 ON_DISK = """
@@ -175,11 +209,14 @@ async def measured(url: str, *, quick: bool) -> Costs:
         found = [await _layout_costs(url, template, layout, flushes=not quick) for layout in LAYOUTS]
         async with _database(url, template) as (db, watch):
             send = await sent(db, watch)
+            claims, ends = await claimed_and_ended(db, watch)
     finally:
         await postgres.execute(url, f'DROP DATABASE "{template}" WITH (FORCE)')
     return Costs(
         machine=found[0][0],
         send=send,
+        claim=claims,
+        end=ends,
         flushes=found[0][2],
         parts=[part for _, part, _ in found],
         connections=from_environment({}).max_connections,
@@ -219,8 +256,8 @@ def table(costs: Costs) -> str:
     """The costs as text."""
     lines = [f"{name}: {fact}" for name, fact in costs.machine.items()]
     lines += ["", f"connections of one process, at most: {costs.connections}"]
-    send = f"{costs.send.web_us:.0f} µs, database {costs.send.database_us:.0f} µs"
-    lines += [f"a send, without HTTP, while 350 runs wait: {send}", ""]
+    lines += [f"a send, without HTTP, while 350 runs wait: {costs.send}"]
+    lines += [f"a run's claim: {costs.claim}", f"a run's end: {costs.end}", ""]
     lines += ["runs a flush | NOTIFY | executor µs | database µs | both, µs a run | WAL B a part"]
     for one in costs.flushes:
         each = (one.executor_us + one.database_us) / one.runs
