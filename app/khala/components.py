@@ -14,6 +14,7 @@ from khala.blobs import store_url, temporary_folder
 from khala.blobs.blob_service import BlobService
 from khala.domain.parts import TokenUsage
 from khala.lifecycle import background
+from khala.memory.extractor import ExtractionOptions, MemoryExtractor
 from khala.memory.memory_service import MemoryService
 from khala.models import prices
 from khala.models.embeddings.embedder import Embedder
@@ -202,6 +203,9 @@ class WorkerRuntime:
         run_executor = RunExecutor(db, self._writer, models, self._counter, tools, components.memories, options)
         isolated = None if isolated_environment is None else IsolatedExecutor(isolated_environment)
         self.executor = Executor(db, run_executor, options, isolated)
+        self._extractor = MemoryExtractor(
+            components.db, components.memories, self._providers.open, _extraction_options(settings)
+        )
 
     def _load_models(self) -> None:
         """Import the models' SDKs and load the price list, which takes a second: now, and not during a request."""
@@ -216,7 +220,8 @@ class WorkerRuntime:
         """Execute runs for as long as this is open; they are drained when it closes."""
         await asyncio.to_thread(self._load_models)
         await self._counter.load(self._models[0].name)
-        async with background({"writer": self._writer.run, "executor": self.executor.run}):
+        loops = {"writer": self._writer.run, "executor": self.executor.run, "extraction": self._extractor.run}
+        async with background(loops):
             try:
                 yield
             finally:
@@ -247,6 +252,18 @@ def _executor_options(settings: Settings, grace_seconds: float) -> ExecutorOptio
         lease_seconds=settings.runs.lease_seconds,
         grace_seconds=grace_seconds,
         cooldown_seconds=settings.runs.cooldown_ms / 1000,
+        extraction=settings.memory.extraction,
+        extraction_delay_seconds=settings.memory.delay_seconds,
+    )
+
+
+def _extraction_options(settings: Settings) -> ExtractionOptions:
+    return ExtractionOptions(
+        default=settings.memory.extraction,
+        model=settings.memory.model,
+        fallback=settings.model_chain[0],
+        budgets=settings.limits.budgets,
+        delay_seconds=settings.memory.delay_seconds,
     )
 
 

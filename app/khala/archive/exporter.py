@@ -18,7 +18,7 @@ from khala.blobs.blob_service import BlobService
 from khala.blobs.spool import Spool
 from khala.domain.archive_format import FORMAT, VERSION, ArchiveManifest, MissingBlob, MissingReason, archived_blob_name
 from khala.domain.errors import BlobNotFound, PayloadTooLarge, Unauthorized, Unavailable
-from khala.store.operations import archive_rows
+from khala.store.operations import archive_pages, archive_rows
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database, Driver
 from khala.version import KHALA_VERSION
@@ -69,7 +69,7 @@ class _Export:
             async with asyncio.timeout(MAX_SNAPSHOT_SECONDS), db.snapshot() as driver:
                 for kind in archive_rows.KINDS:
                     await self._spool_kind(driver, kind, rows)
-                async for page in archive_rows.read_pages(driver, "objects", archive_rows.OBJECTS, self._user_id):
+                async for page in archive_pages.read_pages(driver, "objects", archive_rows.OBJECTS, self._user_id):
                     await blobs.write(b"".join(row["sha256"] + row["size"].to_bytes(8) for row in page))
         except TimeoutError as error:
             raise Unavailable("The export took too long. Try again later.", retry_after=600) from error
@@ -79,7 +79,7 @@ class _Export:
     async def _spool_kind(self, driver: Driver, kind: archive_rows.RowKind, rows: Spool) -> None:
         encoder, row_count = archive_rows.RowEncoder(kind), 0
         await rows.write(self._writer.begin(kind.file))
-        async for page in archive_rows.read_pages(driver, kind.name, kind.query, self._user_id, kind.page):
+        async for page in archive_pages.read_pages(driver, kind.name, kind.query, self._user_id, kind.page):
             lines = b"".join(map(encoder.line, page))
             await rows.write(await asyncio.to_thread(self._writer.write, lines, lines=len(page)))
             row_count += len(page)

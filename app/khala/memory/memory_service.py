@@ -9,6 +9,7 @@ import structlog
 
 from khala.domain import ids
 from khala.domain.errors import Unavailable
+from khala.domain.extraction import ExtractedMemory
 from khala.domain.memories import Memory, MemorySpace, NewMemory
 from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import Embedder
@@ -65,6 +66,12 @@ class MemoryService:
         newer = await memories.supersede(self._db, space, memory_id, new)
         self._added.set()
         return newer
+
+    async def add_extracted(self, space: MemorySpace, extracted: ExtractedMemory) -> Memory:
+        """Store an extracted memory: see `memories.add_superseding`."""
+        added = await memories.add_superseding(self._db, space, extracted.new, extracted.supersedes)
+        self._added.set()
+        return added
 
     async def accept(self, subject_id: UUID, proposal_id: UUID) -> Memory:
         """Store a proposed memory: see `memory_proposals.accept`."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from khala.domain.memories import Extraction
 from khala.models.model_names import ModelRef
 
 
@@ -28,3 +29,7 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that are executed in child processes at once."""
     cooldown_seconds: float = 0.1
     """Time between two steps of a run."""
+    extraction: Extraction = "off"
+    """Whether memories are extracted for people who have not decided."""
+    extraction_delay_seconds: float = 20.0
+    """Time after the begin of a run before which no memories are extracted."""

@@ -38,8 +38,9 @@ from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
-from khala.store.memories import memory_settings
-from khala.store.postgres.database import Database
+from khala.store.memories import extraction_jobs, memory_settings
+from khala.store.memories.memory_settings import RunRequester
+from khala.store.postgres.database import Database, Driver
 from khala.store.runs import parts, run_queue
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
@@ -186,7 +187,7 @@ class RunExecutor:
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
         async with self._db.driver() as driver:
-            requester = await memory_settings.requester_of_run(driver, claimed.lease.thread_id, claimed.lease.run_id)
+            requester = await self._requester(driver, claimed)
         if not requester.recall:
             return ()
         question = text_of(history[-1].content or ())
@@ -197,6 +198,24 @@ class RunExecutor:
             return ()
         buffer.append(recalled)
         return recalled.memories
+
+    async def _requester(self, driver: Driver, claimed: ClaimedRun) -> RunRequester:
+        """The requester of the run. Requests the extraction of memories from what they said, if they want it."""
+        lease, options = claimed.lease, self._options
+        requester = await memory_settings.requester_of_run(
+            driver, lease.thread_id, lease.run_id, default=options.extraction
+        )
+        if requester.extraction != "off" and requester.subject_id is not None:
+            await extraction_jobs.request(
+                driver,
+                thread_id=lease.thread_id,
+                subject_id=requester.subject_id,
+                user_id=requester.user_id,
+                run_id=lease.run_id,
+                message_id=claimed.user_message_id,
+                delay_seconds=options.extraction_delay_seconds,
+            )
+        return requester
 
     async def _actor(self, claimed: ClaimedRun) -> ToolActor:
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id

@@ -149,6 +149,12 @@ MEMORIES_EMBEDDED = _counter("memories_embedded_total", "Memories whose vector w
 MEMORIES_WITHOUT_VECTOR = _counter(
     "memories_without_vector_total", "Memories that the embedding model refused, and that only their words find."
 )
+EXTRACTIONS = _counter(
+    "memory_extractions_total",
+    "Extractions of memories that ended: done, off, budget, invalid or failed.",
+    "outcome",
+)
+EXTRACTED = _counter("memories_extracted_total", "Memories that extractions stored or proposed.", "kind")
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 

@@ -77,6 +77,8 @@ OWNED = {
     "memories": "owner_id",
     "memory_proposals": "subject_id",
     "memory_settings": "subject_id",
+    "memory_extractions": "subject_id",
+    "usage_receipts": "user_id",
 }
 """Tables whose rows belong to one user, and their column with the user's id."""
 DELETE_OWNED = [

@@ -56,6 +56,23 @@ RESERVE = f"""
       AND taken.scope NOT IN ({STRIPED})
 """
 
+CHARGE = f"""
+    WITH taken AS (
+        SELECT * FROM unnest($2::text[], $3::bytea[], $4::text[], $5::timestamptz[], $6::numeric[], $7::numeric[])
+            AS taken (scope, key, measure, starts_at, amount, most)
+    ), entered AS (
+        INSERT INTO usage_ledger (run_id, scope, measure, key, starts_at, reserved, settled, most)
+        SELECT $1, scope, measure, key, starts_at, amount, amount, most FROM taken
+    ), summed AS (
+        SELECT scope, key, measure, starts_at, amount AS freed, amount AS used, most FROM taken
+    ), put_back AS ({PUT_BACK}
+    )
+    UPDATE budgets SET settled = budgets.settled + taken.amount FROM taken
+    WHERE budgets.scope = taken.scope AND budgets.key = taken.key
+      AND budgets.measure = taken.measure AND budgets.starts_at = taken.starts_at
+      AND taken.scope NOT IN ({STRIPED})
+"""
+
 ENTRIES = """
     SELECT * FROM usage_ledger WHERE run_id = $1 AND settled IS NULL ORDER BY run_id, scope, measure
 """
@@ -185,6 +202,16 @@ async def reserve(driver: Driver, run_id: UUID, requests: Sequence[ReservationRe
         for request, amount in amounts
     ]
     await driver.execute(RESERVE, run_id, *zip(*rows, strict=True))
+
+
+async def charge(driver: Driver, call_id: UUID, requests: Sequence[ReservationRequest], now: datetime) -> None:
+    """Count amounts as used, for a call that no run makes. Raises `BudgetExhausted` and `StripeShortage`."""
+    granted = await _grant(driver, requests, {}, now)
+    rows = [
+        (request.scope, request.key, request.measure, request.starts_at, granted[request.window_key], request.most)
+        for request in requests
+    ]
+    await driver.execute(CHARGE, call_id, *zip(*rows, strict=True))
 
 
 async def read_first_account(driver: Driver, run_id: UUID) -> RunAccount:

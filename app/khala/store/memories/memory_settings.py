@@ -8,9 +8,11 @@ from khala.domain.access import Action, Caller, author_id_of_key
 from khala.domain.errors import Forbidden, Unauthorized
 from khala.domain.memories import Extraction, MemorySettings, ThreadMemorySettings
 from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.memories import extraction_jobs
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.sharing import access
+from khala.store.tools import workspace_owners
 
 READ = "SELECT recall, extraction FROM memory_settings WHERE subject_id = $1"
 SET = """
@@ -24,7 +26,7 @@ SET_PERSONAL = """
     ON CONFLICT (subject_id) DO UPDATE SET personal = excluded.personal, changed_at = now()
 """
 OF_RUN = """
-    SELECT runs.user_id, recall FROM runs
+    SELECT runs.user_id, coalesce(runs.user_id, runs.asker_key_id) AS subject_id, recall, extraction FROM runs
     LEFT JOIN memory_settings ON subject_id = coalesce(runs.user_id, runs.asker_key_id)
     WHERE runs.id = $1 AND runs.thread_id = $2
 """
@@ -40,10 +42,12 @@ class MemorySettingChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
-    """The user who requested a run (None for a guest), and whether memories are recalled for them."""
+    """The user who requested a run (None for a guest), and their settings. `subject_id` is None without a key."""
 
-    user_id: UUID | None
-    recall: bool
+    user_id: UUID | None = None
+    subject_id: UUID | None = None
+    recall: bool = False
+    extraction: Extraction = "off"
 
 
 def subject_of(caller: Caller) -> UUID:
@@ -65,12 +69,17 @@ async def read(driver: Driver, subject_id: UUID, *, default: Extraction) -> Memo
     return MemorySettings(recall=True if recall is None else recall, extraction=extraction or default)
 
 
-async def requester_of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> RunRequester:
-    """The requester of a run of this thread, with their settings."""
+async def requester_of_run(driver: Driver, thread_id: UUID, run_id: UUID, *, default: Extraction) -> RunRequester:
+    """The requester of a run of this thread, with their settings. `default`: of the extraction."""
     row = await driver.fetchrow(OF_RUN, run_id, thread_id)
     if row is None:
-        return RunRequester(user_id=None, recall=False)
-    return RunRequester(user_id=row["user_id"], recall=row["recall"] is not False)
+        return RunRequester()
+    return RunRequester(
+        user_id=row["user_id"],
+        subject_id=row["subject_id"],
+        recall=row["recall"] is not False,
+        extraction=row["extraction"] or default,
+    )
 
 
 @retried
@@ -83,7 +92,10 @@ async def change(db: Database, caller: Caller, changes: MemorySettingChanges) ->
             await driver.fetchval(LOCK_USER, subject_id)
             if not await driver.fetchval(USER_IS_PRESENT, subject_id):
                 raise Unauthorized("This account was deleted.")
+        await workspace_owners.lock(driver, subject_id)
         await driver.execute(SET, subject_id, key_hash, changes.recall, changes.extraction)
+        if changes.extraction == "off":
+            await extraction_jobs.forget(driver, subject_id)
 
 
 async def read_of_thread(driver: Driver, thread_id: UUID, caller: Caller) -> ThreadMemorySettings:

@@ -4,18 +4,16 @@ Each kind of row is one query over one table. A column is exported unless `left_
 `LEFT_OUT` names the tables without a kind. A test compares both with the schema.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any
-from uuid import UUID
 
 import msgspec
 from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric, SmallInteger, Table
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.domain.decimals import format_decimal
-from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 from khala.store.schema import tables
 from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_RUN
@@ -35,6 +33,7 @@ LEFT_OUT: Mapping[str, str] = {
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",
     "deleted_accounts": "accounts that are being deleted, which have no archive",
+    "memory_extractions": "jobs of one server, and up to where they have read",
     "memory_proposals": "memories that nobody has accepted yet; they expire",
     "memory_settings": "choices for one server, with its own defaults",
     "thread_resets": "what resets have deleted, until it is purged",
@@ -295,6 +294,14 @@ KINDS: tuple[RowKind, ...] = (
         page=20,
     ),
     RowKind(
+        name="call",
+        file="calls.jsonl",
+        table=tables.usage_receipts,
+        query="SELECT * FROM usage_receipts WHERE user_id = $1 ORDER BY id",
+        left_out={"user_id": "the user"},
+        imported=False,
+    ),
+    RowKind(
         name="trace",
         file="audit.jsonl",
         table=tables.audit,
@@ -386,14 +393,3 @@ class RowEncoder:
         if isinstance(value, Decimal):
             return format_decimal(value)
         return msgspec.Raw(value.encode()) if name in self._json and value is not None else value
-
-
-async def read_pages(
-    driver: Driver, name: str, query: str, user_id: UUID, page: int = 500
-) -> AsyncIterator[list[Record]]:
-    """The rows of a query, `page` at a time. The caller has an open transaction, and reads one query after another."""
-    await driver.execute(f"DECLARE archive_{name} NO SCROLL CURSOR FOR {query}", user_id)
-    # A name for each kind: the driver caches the columns of a FETCH by its statement.
-    while found := await driver.fetch(f"FETCH {page} FROM archive_{name}"):
-        yield found
-    await driver.execute(f"CLOSE archive_{name}")

@@ -62,6 +62,7 @@ CONTENTS = {
     "memories": "thread_id",
     "memory_proposals": "thread_id",
     "memory_settings": "subject_id",
+    "usage_receipts": "thread_id",
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id."""
 UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
@@ -117,6 +118,7 @@ SWEEPS = {
         WHERE (stripes.scope, stripes.key, stripes.measure, stripes.starts_at)
             = (budgets.scope, budgets.key, budgets.measure, budgets.starts_at)), 0) = 0""",
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
+    "usage_receipts": "created_at < now() - interval '90 days'",
     "audit": "created_at < now() - interval '365 days'",
 }
 """The expired rows of each table."""
@@ -126,6 +128,7 @@ SWEPT_BY = {
     "memory_settings": "changed_at",
     "budgets": "ends_at",
     "usage_ledger": "created_at",
+    "usage_receipts": "created_at",
     "audit": "created_at",
 }
 """The column with the time at which rows of these tables expire; of the others, `expires_at`. A search in the order of

@@ -50,7 +50,9 @@ GUARDS = {
     "todos": ("owner", "threads", "users"),
     "memories": ("owner", "threads", "users"),
     "memory_proposals": ("owner", "threads", "users"),
-    "memory_settings": ("threads", "users"),
+    "memory_settings": ("owner", "threads", "users"),
+    "memory_extractions": ("owner", "threads", "users"),
+    "usage_receipts": ("usage_ledger", "threads", "users"),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -86,6 +88,7 @@ UNCONTENDED = frozenset(
         "todos",
         "memories",
         "memory_proposals",
+        "usage_receipts",
         "agents",
         "audit",
     }

@@ -15,7 +15,7 @@ from sqlalchemy import (
     text,
 )
 
-from khala.store.schema.columns import metadata, required_time_column, time_column
+from khala.store.schema.columns import metadata, required_time_column, thread_id_column, time_column
 
 memories = Table(
     "memories",
@@ -107,4 +107,27 @@ memory_proposals = Table(
     Index("memory_proposals_subject_id_fingerprint_key", "subject_id", "fingerprint", unique=True),
     Index("memory_proposals_thread_id_idx", "thread_id"),
     Index("memory_proposals_expires_at_idx", "expires_at"),
+)
+
+# The extraction of memories from one person's messages in one thread, which begins after their runs.
+memory_extractions = Table(
+    "memory_extractions",
+    metadata,
+    thread_id_column(primary_key=True),
+    # The user, or the author id of the thread's anonymous key.
+    Column("subject_id", Uuid, primary_key=True),
+    Column("user_id", Uuid),
+    # The person's newest run.
+    Column("run_id", Uuid, nullable=False),
+    # The person's messages up to this position were read.
+    Column("position", Integer, nullable=False),
+    # Null while there is nothing to read.
+    time_column("due_at", nullable=True),
+    Column("attempts", SmallInteger, nullable=False, server_default="0"),
+    # Counts the runs that have made the extraction due, so that none is lost that begins meanwhile.
+    Column("requests", Integer, nullable=False, server_default="0"),
+    Column("worker_id", Uuid),
+    time_column("leased_until", nullable=True),
+    Index("memory_extractions_subject_id_idx", "subject_id"),
+    Index("memory_extractions_due_at_idx", "due_at", postgresql_where=text("due_at IS NOT NULL")),
 )

@@ -222,3 +222,22 @@ usage_ledger = Table(
     Index("usage_ledger_created_at_idx", "created_at"),
     postgresql_with=OFTEN_UPDATED,
 )
+
+# Calls of models that no run has made: extractions of memories, and embeddings. Their budgets are in `usage_ledger`,
+# under the id of the call. No foreign keys: a call stays when its thread or run is deleted before its account.
+usage_receipts = Table(
+    "usage_receipts",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("user_id", Uuid),
+    Column("thread_id", Uuid),
+    Column("run_id", Uuid),
+    Column("purpose", Text, nullable=False),
+    Column("data", JSONB, nullable=False),
+    Column("cost_usd", Numeric(20, 10)),
+    time_column("created_at"),
+    CheckConstraint("purpose IN ('extraction', 'embedding')", name="purpose"),
+    Index("usage_receipts_user_id_idx", "user_id", "id"),
+    Index("usage_receipts_thread_id_idx", "thread_id"),
+    Index("usage_receipts_created_at_idx", "created_at"),
+)

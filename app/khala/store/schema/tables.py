@@ -12,7 +12,7 @@ from khala.store.schema.account_tables import (
 )
 from khala.store.schema.agent_tables import agents
 from khala.store.schema.columns import metadata
-from khala.store.schema.memory_tables import memories, memory_proposals, memory_settings
+from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.run_tables import (
     approvals,
     budget_stripes,
@@ -23,6 +23,7 @@ from khala.store.schema.run_tables import (
     receipts,
     runs,
     usage_ledger,
+    usage_receipts,
 )
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
 from khala.store.schema.thread_tables import (
@@ -54,6 +55,7 @@ __all__ = [
     "listings",
     "memberships",
     "memories",
+    "memory_extractions",
     "memory_proposals",
     "memory_settings",
     "message_parts",
@@ -72,6 +74,7 @@ __all__ = [
     "threads",
     "todos",
     "usage_ledger",
+    "usage_receipts",
     "user_tools",
     "users",
 ]

@@ -1,0 +1,302 @@
+"""Extracts memories from what people say: after their runs, by a model, and within their budgets."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import structlog
+
+from khala.domain import extraction, ids
+from khala.domain.access import Caller
+from khala.domain.budgets import BudgetMeasure, BudgetPolicy, budget_keys
+from khala.domain.errors import BudgetExhausted, NotFound, PayloadTooLarge, Unavailable
+from khala.domain.extraction import ExtractedMemory, SpokenMessage, UnusableAnswerError
+from khala.domain.memories import Extraction, Memory, MemorySpace, NewMemory
+from khala.domain.parts import TokenUsage
+from khala.memory.memory_service import MemoryService
+from khala.models import model_names, prices, retry_policy
+from khala.models.model_names import BadModelError, ModelRef
+from khala.models.port import Completed, LanguageModel, ModelFailed, Prompt, PromptTurn, TextChunk
+from khala.models.token_counter import estimate_usage
+from khala.signals import metrics
+from khala.store.budgets import charges
+from khala.store.budgets.charges import Charge, Payer
+from khala.store.memories import extraction_jobs, memory_proposals, spaces
+from khala.store.memories.extraction_jobs import ExtractionJob, ExtractionSource
+from khala.store.postgres.database import Database
+
+MAX_AT_ONCE = 4
+"""Extractions of one process at the same time."""
+MAX_IDLE_SECONDS = 5.0
+MIN_IDLE_SECONDS = 0.2
+"""Bounds of the time between two looks for work, which is a quarter of the delay."""
+CALL_TIMEOUT_SECONDS = 60.0
+"""Time of one call. All calls of an extraction end within its lease."""
+MAX_ANSWERS = 2
+"""Calls that answer: a second one if the first answer cannot be used."""
+MAX_ANSWER_CHARACTERS = 16_000
+MAX_SEARCH_CHARACTERS = 2_000
+ESTIMATED_SECONDS = Decimal(5)
+
+ExtractionOutcome: TypeAlias = Literal["done", "off", "budget", "invalid", "failed"]
+
+log = structlog.get_logger()
+
+
+class ExtractionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the extraction, as the operator set them. `model` is None for that of the person's message.
+
+    `delay_seconds`: the time from the begin of a run to its extraction.
+    """
+
+    default: Extraction
+    model: ModelRef | None
+    fallback: ModelRef
+    budgets: BudgetPolicy
+    delay_seconds: float
+
+
+class MemoryExtractor:
+    """Executes the extractions that are due. Any number of processes may do so: each has leases on its own."""
+
+    def __init__(
+        self,
+        db: Database,
+        service: MemoryService,
+        open_model: Callable[[ModelRef], LanguageModel],
+        options: ExtractionOptions,
+    ) -> None:
+        self._db = db
+        self._service = service
+        self._open = open_model
+        self._options = options
+        self._worker_id = ids.new()
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def run(self) -> None:
+        """Extract for ever. An extraction that is cancelled is repeated when its lease has lapsed."""
+        idle_seconds = min(max(MIN_IDLE_SECONDS, self._options.delay_seconds / 4), MAX_IDLE_SECONDS)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._places.acquire()
+                job = await self._claim()
+                if job is None:
+                    self._places.release()
+                    await asyncio.sleep(idle_seconds * random.uniform(0.5, 1.5))
+                else:
+                    group.create_task(self._extract_in_place(job))
+
+    async def _claim(self) -> ExtractionJob | None:
+        try:
+            return await extraction_jobs.claim(self._db, self._worker_id)
+        except Unavailable as error:
+            log.warning("extraction_claim_failed", error=str(error.__cause__))
+            return None
+
+    async def _extract_in_place(self, job: ExtractionJob) -> None:
+        """Extract, and free the place. Logs every error: one job must not end the others."""
+        try:
+            outcome = await self.extract(job)
+            metrics.EXTRACTIONS.labels(outcome).inc()
+        except Unavailable as error:
+            log.warning("extraction_dropped", thread_id=str(job.thread_id), error=str(error.__cause__))
+        except Exception:
+            # The lease lapses, and the extraction is repeated, up to `MAX_ATTEMPTS` in all.
+            log.exception("extraction_crashed", thread_id=str(job.thread_id))
+        finally:
+            self._places.release()
+
+    async def extract(self, job: ExtractionJob) -> ExtractionOutcome:
+        """Execute one extraction, and end its job."""
+        async with self._db.driver() as driver:
+            source = await extraction_jobs.read_source(driver, job, default=self._options.default)
+            said = await extraction_jobs.read_messages(driver, job)
+            usable = await spaces.usable(driver, user_id=job.user_id, thread_id=job.thread_id)
+        if source.mode == "off":
+            await extraction_jobs.drop(self._db, job)
+            return "off"
+        spoken = [message for message in said if message.text]
+        chosen = extraction.fitting(spoken)
+        if not chosen or job.attempts > extraction_jobs.MAX_ATTEMPTS:
+            position = said[-1].position if said else job.position
+            more = len(said) > extraction.MAX_MESSAGES
+            await extraction_jobs.finish(self._db, job, position=position, more=more)
+            return "failed" if chosen else "done"
+        try:
+            outcome: ExtractionOutcome = await self._extract_from(job, source, usable[0], chosen)
+        except BudgetExhausted:
+            # Read by the extraction that the person's next run requests.
+            await extraction_jobs.finish(self._db, job, position=job.position)
+            return "budget"
+        except ModelFailed as failure:
+            log.warning("extraction_failed", thread_id=str(job.thread_id), code=failure.code, attempt=job.attempts)
+            if not job.is_last_attempt:
+                await extraction_jobs.postpone(self._db, job)
+                return "failed"
+            outcome = "failed"
+        await extraction_jobs.finish(
+            self._db, job, position=chosen[-1].position, more=chosen[-1].position < said[-1].position
+        )
+        return outcome
+
+    async def _extract_from(
+        self, job: ExtractionJob, source: ExtractionSource, space: MemorySpace, said: Sequence[SpokenMessage]
+    ) -> ExtractionOutcome:
+        words = "\n".join(message.text for message in said)[:MAX_SEARCH_CHARACTERS]
+        near = await self._service.search([space], words, limit=extraction.MAX_NEAR)
+        found = await self._ask(job, source, said, near)
+        if found is None:
+            return "invalid"
+        for extracted in found:
+            try:
+                await self._keep(job, source.mode, space, extracted)
+            except (NotFound, PayloadTooLarge) as error:
+                log.info("extraction_not_stored", thread_id=str(job.thread_id), reason=error.message)
+                break
+        return "done"
+
+    async def _keep(self, job: ExtractionJob, mode: Extraction, space: MemorySpace, extracted: ExtractedMemory) -> None:
+        if mode == "on":
+            await self._service.add_extracted(space, extracted)
+            metrics.EXTRACTED.labels("stored").inc()
+            return
+        is_new = await memory_proposals.add(
+            self._db, job.subject_id, space, extracted.new, supersedes=extracted.supersedes
+        )
+        if is_new:
+            metrics.EXTRACTED.labels("proposed").inc()
+
+    async def _ask(
+        self, job: ExtractionJob, source: ExtractionSource, said: Sequence[SpokenMessage], near: Sequence[Memory]
+    ) -> list[ExtractedMemory] | None:
+        """The memories that the model finds; None if it gives no usable answer.
+
+        Raises `BudgetExhausted` and `ModelFailed`.
+        """
+        prompt = Prompt(
+            system=extraction.SYSTEM,
+            turns=(PromptTurn(role="user", text=extraction.question(said, near)),),
+            max_output_tokens=extraction.MAX_OUTPUT_TOKENS,
+        )
+        model = self._model(source)
+        origin = NewMemory(text="", thread_id=job.thread_id, run_id=job.run_id)
+        caller = Caller(user_id=job.user_id)
+        keys = budget_keys(caller, job.thread_id, source.owner_id, source.anon_key_hash)
+        payer = Payer(keys=keys, user_id=job.user_id, thread_id=job.thread_id, run_id=job.run_id)
+        for _ in range(MAX_ANSWERS):
+            answer = await self._call_with_retries(model, prompt, payer)
+            try:
+                return extraction.read_answer(answer, said, near, origin)
+            except UnusableAnswerError as error:
+                log.info("extraction_unusable", thread_id=str(job.thread_id), model=model.name, reason=str(error))
+        return None
+
+    def _model(self, source: ExtractionSource) -> LanguageModel:
+        """The configured model, else that of the person's newest message, else the default one."""
+        if self._options.model is not None:
+            return self._open(self._options.model)
+        try:
+            return self._open(self._options.fallback if source.model is None else model_names.parse(source.model))
+        except (BadModelError, ValueError):
+            return self._open(self._options.fallback)
+
+    async def _call_with_retries(self, model: LanguageModel, prompt: Prompt, payer: Payer) -> str:
+        began = time.monotonic()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._call(model, prompt, payer, tries)
+            except ModelFailed as failure:
+                elapsed = time.monotonic() - began
+                decision = retry_policy.decide(
+                    failure, tries=tries, elapsed=elapsed, jitter=random.random(), more_models=False
+                )
+                if not isinstance(decision, retry_policy.Wait):
+                    raise
+                metrics.MODEL_RETRIES.labels(model.provider, failure.code).inc()
+                await asyncio.sleep(decision.seconds)
+
+    async def _call(self, model: LanguageModel, prompt: Prompt, payer: Payer, attempt: int) -> str:
+        """The answer of one call, which is charged, and has a receipt."""
+        guess = estimate_usage(prompt, "", tools=False) + TokenUsage(output_tokens=extraction.MAX_OUTPUT_TOKENS)
+        estimate = _amounts(model, guess, ESTIMATED_SECONDS)
+        charge = await charges.begin(self._db, self._options.budgets, payer, "extraction", estimate)
+        chunks: list[str] = []
+        completed: Completed | None = None
+        outcome = "canceled"
+        began = time.monotonic()
+        try:
+            completed = await _stream(model, prompt, chunks)
+            outcome = completed.finish_reason
+        except ModelFailed as failure:
+            outcome = failure.code
+            raise
+        finally:
+            if completed is None:
+                usage = estimate_usage(prompt, "".join(chunks), tools=False)
+                completed = Completed(usage=usage, finish_reason="stop", estimated=True)
+            await asyncio.shield(
+                self._settle(
+                    charge, model, completed, outcome=outcome, attempt=attempt, seconds=time.monotonic() - began
+                )
+            )
+        return "".join(chunks)
+
+    async def _settle(
+        self,
+        charge: Charge,
+        model: LanguageModel,
+        completed: Completed,
+        *,
+        outcome: str,
+        attempt: int,
+        seconds: float,
+    ) -> None:
+        cost = prices.cost(model.provider, model.name, completed.usage)
+        facts: dict[str, Any] = {
+            "provider": model.provider,
+            "model": model.name,
+            "attempt": attempt,
+            "outcome": outcome,
+            "usage": completed.usage,
+            "estimated": completed.estimated,
+            "totalMs": int(seconds * 1000),
+        }
+        used = _amounts(model, completed.usage, Decimal(str(round(seconds, 3))))
+        await charges.end(self._db, charge, used, facts, cost)
+        label = metrics.model(model.name)
+        metrics.MODEL_CALLS.labels(model.provider, label, metrics.outcome(outcome)).inc()
+        metrics.MODEL_CALL.labels(model.provider, label).observe(seconds)
+        metrics.MODEL_TOKENS.labels(model.provider, label, "input").inc(completed.usage.input_tokens)
+        metrics.MODEL_TOKENS.labels(model.provider, label, "output").inc(completed.usage.output_tokens)
+        metrics.MODEL_COST.labels(model.provider, label).inc(float(cost or 0))
+
+
+async def _stream(model: LanguageModel, prompt: Prompt, chunks: list[str]) -> Completed:
+    """Collect the answer's text. Raises `ModelFailed`, also for an answer that is too slow or too long."""
+    size = 0
+    try:
+        async with asyncio.timeout(CALL_TIMEOUT_SECONDS), model.stream(prompt) as events:
+            async for event in events:
+                match event:
+                    case Completed():
+                        return event
+                    case TextChunk():
+                        chunks.append(event.text)
+                        size += len(event.text)
+                if size > MAX_ANSWER_CHARACTERS:
+                    raise ModelFailed("invalid_response", "The answer is too long.", midstream=True)
+    except TimeoutError as error:
+        raise ModelFailed("timeout", "The answer took too long.", midstream=bool(chunks)) from error
+    raise ModelFailed("invalid_response", "The model's answer broke off.", midstream=bool(chunks))
+
+
+def _amounts(model: LanguageModel, usage: TokenUsage, seconds: Decimal) -> dict[BudgetMeasure, Decimal]:
+    cost = prices.cost(model.provider, model.name, usage)
+    tokens = Decimal(usage.input_tokens + usage.output_tokens)
+    return {"usd": cost or Decimal(0), "tokens": tokens, "seconds": seconds}
