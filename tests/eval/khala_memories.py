@@ -31,12 +31,20 @@ class KhalaMemories:
     """Khala abstains by itself, with an empty answer. Its scores are ranks, and differ little between questions."""
 
     def __init__(
-        self, name: str, db: Database, service: MemoryService, *, keywords: bool = False, postmaster: int | None = None
+        self,
+        name: str,
+        db: Database,
+        service: MemoryService,
+        *,
+        keywords: bool = False,
+        history: bool = False,
+        postmaster: int | None = None,
     ) -> None:
         self.name = name
         self._db = db
         self._service = service
         self._keywords = keywords
+        self._history = history
         self._postmaster = postmaster
         self._space: MemorySpace | None = None
         self._names: dict[UUID, list[str]] = {}
@@ -61,7 +69,7 @@ class KhalaMemories:
     async def search(self, question: str, limit: int) -> Ranking:
         """The memories that Khala finds. Items with the same text are one memory; all their ids are returned."""
         assert self._space is not None
-        found = await self._service.search([self._space], question, limit=limit)
+        found = await self._service.search([self._space], question, limit=limit, history=self._history)
         return [(name, memory.score or 0.0) for memory in found for name in self._names[memory.id]][:limit]
 
     def cpu_seconds(self) -> float:
@@ -114,5 +122,10 @@ async def _retrievers(
     for name, service in services.items():
         found.append(KhalaMemories(name, db, service, postmaster=postmaster))
         if keywords:
-            found.append(KhalaMemories(f"{name}+keywords", db, service, keywords=True, postmaster=postmaster))
+            found += [
+                KhalaMemories(f"{name}+keywords", db, service, keywords=True, postmaster=postmaster),
+                KhalaMemories(
+                    f"{name}+keywords+history", db, service, keywords=True, history=True, postmaster=postmaster
+                ),
+            ]
     return found

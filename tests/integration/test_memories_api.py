@@ -71,6 +71,30 @@ async def test_a_memory_is_stored_listed_corrected_and_forgotten(who: Account) -
     assert await texts(who.http) == []
 
 
+async def test_what_was_true_before_is_found_with_what_is_true_now(who: Account) -> None:
+    first = await store(who.http, "I live in Aiur")
+    path = "/api/memories/{}"
+    second = (await who.http.patch(path.format(first["id"]), json={"text": "I live in Shakuras"})).json()
+    third = (await who.http.patch(path.format(second["id"]), json={"text": "I live in Char"})).json()
+    await store(who.http, "Zeratul also lives somewhere")
+    assert await texts(who.http, q="where did I live") == ["I live in Char"]
+    found = await who.http.get("/api/memories", params={"q": "where did I live", "superseded": "include"})
+    listed = [(memory["text"], memory.get("supersededBy"), memory["score"]) for memory in found.json()["items"]]
+    score = listed[0][2]
+    assert listed == [
+        ("I live in Char", None, score),
+        ("I live in Shakuras", third["id"], score),
+        ("I live in Aiur", second["id"], score),
+    ]
+    assert len(await texts(who.http, q="where did I live", superseded="include", limit=2)) == 2
+    assert await texts(who.http, superseded="include") == [
+        "Zeratul also lives somewhere", "I live in Char", "I live in Shakuras", "I live in Aiur",
+    ]  # fmt: skip
+    by_tool = await tool(await own_thread(who), "memory_search", {"query": "I live", "superseded": "include"})
+    assert [memory["text"] for memory in by_tool["output"]["memories"]][:3] == [text for text, _, _ in listed]
+    assert by_tool["output"]["memories"][1]["supersededBy"] == third["id"]
+
+
 async def test_a_list_has_pages_and_all_can_be_forgotten(who: Account) -> None:
     for number in range(5):
         await store(who.http, f"Number {number}")

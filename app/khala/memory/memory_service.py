@@ -80,12 +80,22 @@ class MemoryService:
         return accepted
 
     async def search(
-        self, spaces: Sequence[MemorySpace], text: str, *, limit: int, match: WordMatch = LENIENT
+        self,
+        spaces: Sequence[MemorySpace],
+        text: str,
+        *,
+        limit: int,
+        match: WordMatch = LENIENT,
+        history: bool = False,
     ) -> list[Memory]:
-        """The memories of these spaces that fit the text, the best first: see `search.search`."""
+        """The memories of these spaces that fit the text, the best first: see `search.search`.
+
+        With `history`, those that they have superseded follow each of them: see `search.with_history`.
+        """
         query = await self._query(text)
         async with self._db.driver() as driver:
-            return await search.search(driver, spaces, query, limit=limit, match=match)
+            found = await search.search(driver, spaces, query, limit=limit, match=match)
+            return await search.with_history(driver, spaces, found, limit=limit) if history else found
 
     async def _query(self, text: str) -> MemoryQuery:
         vector = await self._embedder.query(text) if self._embedder is not None and self._has_tables else None

@@ -92,6 +92,10 @@ class MemorySearch:
                 "maximum": MAX_RESULTS,
                 "description": f"How many. Default: {DEFAULT_RESULTS}.",
             },
+            superseded={
+                "enum": ["exclude", "include"],
+                "description": "include: also what was true before, after what is true now. Default: exclude.",
+            },
         ),
         idempotent=True,
     )
@@ -104,7 +108,12 @@ class MemorySearch:
         """Search the memories that the run may use."""
         usable = await _usable(self._db, call.actor)
         encode_text(args["query"], "query")
-        found = await self._service.search(usable, args["query"], limit=args.get("limit", DEFAULT_RESULTS))
+        found = await self._service.search(
+            usable,
+            args["query"],
+            limit=args.get("limit", DEFAULT_RESULTS),
+            history=args.get("superseded") == "include",
+        )
         if found:
             async with self._db.driver() as driver:
                 await search.mark_used(driver, [memory.id for memory in found])
@@ -199,4 +208,10 @@ def _count(number: int) -> str:
 
 
 def _listed(memory: Memory) -> dict[str, Any]:
-    return {"id": str(memory.id), "text": memory.text, "kind": memory.kind, "createdAt": memory.created_at.isoformat()}
+    listed = {
+        "id": str(memory.id),
+        "text": memory.text,
+        "kind": memory.kind,
+        "createdAt": memory.created_at.isoformat(),
+    }
+    return listed if memory.superseded_by is None else listed | {"supersededBy": str(memory.superseded_by)}

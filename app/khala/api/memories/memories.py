@@ -1,6 +1,6 @@
 """Memories over REST: store, list, search, correct and forget them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,12 @@ OfThread = Annotated[
 ]
 Query = Annotated[
     str | None, QueryParameter(max_length=MAX_QUERY_CHARACTERS, description="Find memories that fit this text.")
+]
+Superseded = Annotated[
+    Literal["exclude", "include"],
+    QueryParameter(
+        description="`include` also returns memories that were superseded; in a search, after the one that is true now."
+    ),
 ]
 Cursor = Annotated[UUID | None, QueryParameter(description="The `nextCursor` of the previous page.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")]
@@ -92,22 +98,26 @@ class MemoryController(Controller):
         q: Query = None,
         of_scope: OfScope = None,
         thread_id: OfThread = None,
+        superseded: Superseded = "exclude",
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> Page[Memory]:
         """List the memories that are in use. A search returns one page."""
+        history = superseded == "include"
         async with context.db.driver() as driver:
             space = await _space(driver, caller, of_scope, thread_id, Action.READ_MEMORIES)
             scopes = [of_scope] if of_scope else ["thread"] if thread_id else ["user", "agent"]
             if q is None:
-                items = await memories.page(driver, space.owner_id, scopes, before=cursor, limit=limit + 1)
+                items = await memories.page(
+                    driver, space.owner_id, scopes, before=cursor, limit=limit + 1, history=history
+                )
                 last = items[limit - 1].id if len(items) > limit else None
                 return Page(items=items[:limit], next_cursor=None if last is None else str(last))
             agents = await memories.agents_of(driver, space.owner_id) if "agent" in scopes else []
         spaces = [MemorySpace(scope="agent", owner_id=space.owner_id, agent=agent) for agent in agents]
         if of_scope != "agent":
             spaces.append(space)
-        found = await context.memories.service.search(spaces, check_text(q, "q"), limit=limit)
+        found = await context.memories.service.search(spaces, check_text(q, "q"), limit=limit, history=history)
         return Page(items=[memory for memory in found if memory.scope in scopes])
 
     @patch(

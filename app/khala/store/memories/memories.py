@@ -41,7 +41,8 @@ DELETE_ALL = """
 MOVE = "SELECT id, scope, agent, text, keywords FROM memories WHERE owner_id = $1 AND scope <> 'thread' ORDER BY id"
 PAGE = f"""
     SELECT * FROM memories
-    WHERE owner_id = $1 AND scope = ANY ($2::text[]) AND {IN_USE} AND id < $3
+    WHERE owner_id = $1 AND scope = ANY ($2::text[]) AND id < $3
+      AND ($5 OR superseded_by IS NULL) AND coalesce(expires_at > now(), true)
       AND {IS_ERASED} IS NOT TRUE
     ORDER BY id DESC LIMIT $4
 """
@@ -153,10 +154,11 @@ async def find(driver: Driver, memory_id: UUID) -> tuple[Memory, MemorySpace]:
 
 
 async def page(
-    driver: Driver, owner_id: UUID, scopes: Sequence[str], *, before: UUID | None, limit: int
+    driver: Driver, owner_id: UUID, scopes: Sequence[str], *, before: UUID | None, limit: int, history: bool = False
 ) -> list[Memory]:
-    """The memories of an owner that are in use, newest first."""
-    return [memory(row) for row in await driver.fetch(PAGE, owner_id, list(scopes), before or LAST_ID, limit)]
+    """The memories of an owner that are in use, newest first; with `history`, also those that were superseded."""
+    rows = await driver.fetch(PAGE, owner_id, list(scopes), before or LAST_ID, limit, history)
+    return [memory(row) for row in rows]
 
 
 async def page_of_spaces(

@@ -82,6 +82,20 @@ HYBRID = f"""
     WITH {BY_WORDS}, {BY_MEANING}, found AS (SELECT id, share, similarity FROM words FULL JOIN near USING (id))
     SELECT memories.*, share, similarity {ROWS}
 """
+MAX_VERSIONS = 10
+"""Earlier versions of a memory that a search with history returns."""
+EARLIER = f"""
+    WITH RECURSIVE versions AS (
+        SELECT id AS newest, supersedes AS id, 1 AS age FROM memories
+        WHERE id = ANY ($1::uuid[]) AND supersedes IS NOT NULL
+        UNION ALL
+        SELECT versions.newest, older.supersedes, versions.age + 1
+        FROM versions JOIN memories AS older ON older.id = versions.id
+        WHERE older.supersedes IS NOT NULL AND versions.age < {MAX_VERSIONS}
+    )
+    SELECT memories.*, versions.newest FROM versions JOIN memories ON memories.id = versions.id
+    WHERE space_id = ANY ($2::uuid[]) AND {IS_ERASED} IS NOT TRUE ORDER BY versions.newest, versions.age
+"""
 USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
 
 
@@ -130,6 +144,25 @@ async def search(
     by_id = {row["id"]: row for row in rows}
     scores = fuse(_rankings(rows, by_meaning=asked.vector is not None))
     return [memory(by_id[found], score) for found, score in scores.items()][:limit]
+
+
+async def with_history(
+    driver: Driver, spaces: Sequence[MemorySpace], found: Sequence[Memory], *, limit: int
+) -> list[Memory]:
+    """Each found memory, followed by those that it has superseded, the latest first, with its score.
+
+    What was true before is found by what is true now: both have the same subject.
+    """
+    newest = [memory.id for memory in found]
+    earlier: dict[UUID, list[Record]] = {}
+    for row in await driver.fetch(EARLIER, newest, [space.id for space in spaces]):
+        earlier.setdefault(row["newest"], []).append(row)
+    listed = [
+        version
+        for current in found
+        for version in (current, *(memory(row, current.score) for row in earlier.get(current.id, ())))
+    ]
+    return listed[:limit]
 
 
 def _rankings(rows: Sequence[Record], *, by_meaning: bool) -> list[tuple[Sequence[UUID], float]]:
