@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from khala.doctor import workload_checks
 from khala.domain import ids
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
 from khala.domain.memories import Memory, MemorySpace, NewMemory, fingerprint
@@ -234,6 +235,51 @@ async def test_another_model_is_used_once_all_vectors_of_a_space_are_computed(
     assert len(await newer.search([space], "puppy", limit=9)) == 5
     assert await rows(db, "SELECT count(DISTINCT generation) FROM memory_vectors") == 1
     assert await rows(db, "SELECT count(*) FROM memory_vectors") == 5
+
+
+async def generations(db: Database) -> list[str]:
+    async with db.driver() as driver:
+        return [row["model"] for row in await driver.fetch("SELECT model FROM vector_generations ORDER BY id")]
+
+
+async def test_a_model_that_changes_under_the_same_name_begins_a_new_generation(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog", "He likes tea")
+    await embed_all(service)
+    assert texts_of(await service.search([space], "my puppy", limit=1)) == ["Rex is a dog"]
+    # Rounding is no change.
+    server.default = EmbeddingReply(change=lambda found: [[value + 0.01 for value in one] for one in found])
+    same = MemoryService(db, opened(server))
+    await same.prepare()
+    assert not await same.embed_some()
+    assert await generations(db) == ["openai:near"]
+    server.default = EmbeddingReply(change=lambda found: [one[::-1] for one in found])
+    restarted = MemoryService(db, opened(server))
+    await restarted.prepare()
+    await embed_all(restarted)
+    assert await generations(db) == ["openai:near", "openai:near@@2"]
+    assert texts_of(await restarted.search([space], "my puppy", limit=1)) == ["Rex is a dog"]
+    assert await rows(db, "SELECT count(*) FROM memory_vectors WHERE generation = 2") == 2
+    again = MemoryService(db, opened(server))
+    await again.prepare()
+    assert not await again.embed_some(), "the newer generation is the model's"
+    monkeypatch.setattr(memory_service, "GENERATION_SECONDS", 0.0)
+    assert texts_of(await service.search([space], "my puppy", limit=1)) == ["Rex is a dog"]
+    found = await workload_checks.embedding_changes(db, "openai:near")
+    assert "pin the version" in found.says
+    assert "none" in (await workload_checks.embedding_changes(db, "openai:other")).says
+
+
+async def test_tables_of_an_earlier_version_get_the_canary(db: Database, service: MemoryService) -> None:
+    async with db.driver() as driver:
+        await driver.execute("ALTER TABLE vector_generations DROP COLUMN canary")
+    await service.prepare()
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog")
+    await embed_all(service)
+    assert await rows(db, "SELECT count(*) FROM vector_generations WHERE canary IS NOT NULL") == 1
 
 
 async def test_one_process_at_a_time_embeds(db: Database, service: MemoryService, server: EmbeddingServer) -> None:

@@ -36,7 +36,12 @@ async def examine(
         "files": partial(environment_checks.files, settings, blob_service),
         "sandbox": environment_checks.sandbox,
         "embeddings": partial(environment_checks.embeddings, settings, call=call),
+        "embedding changes": partial(workload_checks.embedding_changes, db, _embedding_name(settings)),
     }
     findings = [await run_check(what, check) for what, check in checks.items()]
     findings += await environment_checks.models(settings, call=call)
     return [*findings, *environment_checks.disks(settings), *configuration_checks.findings(settings)]
+
+
+def _embedding_name(settings: Settings) -> str | None:
+    return None if settings.embeddings.model is None else str(settings.embeddings.model)

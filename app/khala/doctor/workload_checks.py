@@ -1,6 +1,9 @@
 """Checks of the active work: runs that wait for an executor, and transactions that hold locks."""
 
+from datetime import UTC, datetime, timedelta
+
 from khala.doctor.findings import Finding, bad, ok, warn
+from khala.store.memories import vectors
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
@@ -17,6 +20,7 @@ TRANSACTIONS = """
       AND xact_start < clock_timestamp() - $1 * interval '1 s'
     ORDER BY xact_start LIMIT 1
 """
+RECENT_CHANGE = timedelta(days=30)
 PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 1"
 
 
@@ -50,3 +54,16 @@ async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS
         says = f"{owner} has a transaction that is {found['seconds']:.0f} s old"
         return warn("transactions", f"{says}: {harm}; {advice}")
     return ok("transactions", f"none for more than {longest:.0f} s")
+
+
+async def embedding_changes(db: Database, model: str | None) -> Finding:
+    """Check that the embedding model has not changed under the same name within the last month."""
+    what = "embedding changes"
+    if model is None or await migrations.current(db) is None:
+        return ok(what, "none: there is no embedding model, or no schema yet")
+    async with db.driver() as driver:
+        changed_at = await vectors.changed_at(driver, model)
+    if changed_at is None or datetime.now(UTC) - changed_at > RECENT_CHANGE:
+        return ok(what, "none in the last month")
+    says = f"{model} answers differently under the same name since {changed_at:%Y-%m-%d %H:%M} UTC"
+    return warn(what, f"{says}: all texts are embedded again; pin the version of the model at its server")

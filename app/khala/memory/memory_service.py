@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -24,6 +25,12 @@ BATCH = 64
 """Memories that one call of the loop embeds."""
 IDLE_SECONDS = 5.0
 """Time between two looks for new memories. A new memory of this process is embedded at once."""
+CANARY = "A lighthouse keeper writes a letter to his sister about the storm of last night."
+"""The text whose vector shows whether the model is the one that computed the stored vectors."""
+CANARY_SECONDS = 3600.0
+"""Time between two looks whether the model has changed under the same name."""
+GENERATION_SECONDS = 60.0
+"""Time for which a process may use a generation that another process has succeeded."""
 FAILURE_SECONDS = 30.0
 """Time after a failure of the embedding model. Until then, searches use words."""
 
@@ -39,6 +46,9 @@ class MemoryService:
         self._worker_id = ids.new()
         self._generations: dict[int, int] = {}
         """The generations of the model by their number of dimensions."""
+        self._generations_read_at = float("-inf")
+        self._canary_checked_at = float("-inf")
+        self._canary_dimensions = 0
         self._added = asyncio.Event()
         self._has_tables = False
 
@@ -98,16 +108,29 @@ class MemoryService:
             return await search.with_history(driver, spaces, found, limit=limit) if history else found
 
     async def _query(self, text: str) -> MemoryQuery:
-        vector = await self._embedder.query(text) if self._embedder is not None and self._has_tables else None
+        if self._embedder is None or not self._has_tables:
+            return MemoryQuery(text=text)
+        for dimensions in list(self._generations):
+            await self._generation(dimensions)
+        vector = await self._embedder.query(text)
         if vector is None:
             return MemoryQuery(text=text)
         return MemoryQuery(text=text, vector=vector, generation=await self._generation(len(vector)))
 
     async def _generation(self, dimensions: int) -> int:
+        """The newest generation of the model. A new one also ends the use of vectors of earlier searches."""
         assert self._embedder is not None
-        if dimensions not in self._generations:
-            self._generations[dimensions] = await vectors.generation_of(self._db, self._embedder.name, dimensions)
+        is_outdated = time.monotonic() > self._generations_read_at + GENERATION_SECONDS
+        if dimensions not in self._generations or is_outdated:
+            self._generations_read_at = time.monotonic()
+            self._use(dimensions, await vectors.generation_of(self._db, self._embedder.name, dimensions))
         return self._generations[dimensions]
+
+    def _use(self, dimensions: int, generation: int) -> None:
+        assert self._embedder is not None
+        if self._generations.get(dimensions, generation) != generation:
+            self._embedder.forget_queries()
+        self._generations[dimensions] = generation
 
     async def run(self) -> None:
         """Embed memories that have no vector of the current model, for ever. One process at a time does so."""
@@ -147,12 +170,19 @@ class MemoryService:
         return True
 
     async def _current_generation(self) -> int:
-        """The generation of the model, whose dimensions its first answer tells."""
-        if not self._generations:
-            assert self._embedder is not None
-            probe = await self._embedder.documents(["dimensions"])
-            await self._generation(len(probe.vectors[0]))
-        return max(self._generations.values())
+        """The generation of the model, by the vector of the canary, which is compared from time to time."""
+        assert self._embedder is not None
+        if time.monotonic() > self._canary_checked_at + CANARY_SECONDS:
+            (canary,) = (await self._embedder.documents([CANARY])).vectors
+            before = await vectors.generation_of(self._db, self._embedder.name, len(canary))
+            generation = await vectors.check_canary(self._db, self._embedder.name, canary)
+            if generation != before:
+                metrics.EMBEDDING_MODEL_CHANGES.inc()
+                log.warning("embedding_model_changed", model=self._embedder.name, generation=generation)
+            self._use(len(canary), generation)
+            self._canary_checked_at = time.monotonic()
+            self._canary_dimensions = len(canary)
+        return await self._generation(self._canary_dimensions)
 
     async def _embed(self, batch: Sequence[PendingMemory]) -> dict[UUID, Vector | None]:
         """The vectors of the batch. A text that the model refuses does not hold up the others."""
@@ -174,7 +204,7 @@ class MemoryService:
         """Whether the model embeds any text: otherwise it refuses the key or the model's name, and not a text."""
         assert self._embedder is not None
         try:
-            await self._embedder.documents(["dimensions"])
+            await self._embedder.documents([CANARY])
         except ModelFailed:
             return False
         return True

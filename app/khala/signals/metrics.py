@@ -145,6 +145,9 @@ EMBEDDING_CALL = _histogram(
     "embedding_call_seconds", "Duration of an embedding call.", "provider", "model", buckets=FAST_BUCKETS_SECONDS
 )
 EMBEDDING_TOKENS = _counter("embedding_tokens_total", "Tokens embedded.", "provider", "model")
+EMBEDDING_MODEL_CHANGES = _counter(
+    "embedding_model_changes_total", "Changes of the embedding model under the same name, which embed all texts again."
+)
 MEMORIES_EMBEDDED = _counter("memories_embedded_total", "Memories whose vector was computed.")
 MEMORIES_WITHOUT_VECTOR = _counter(
     "memories_without_vector_total", "Memories that the embedding model refused, and that only their words find."

@@ -91,6 +91,10 @@ class Embedder:
             self._queries.popitem(last=False)
         return result.vectors[0]
 
+    def forget_queries(self) -> None:
+        """Forget the vectors of earlier searches, because the model has changed."""
+        self._queries.clear()
+
     async def aclose(self) -> None:
         """Close the model."""
         await self._model.aclose()

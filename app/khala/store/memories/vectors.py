@@ -3,11 +3,13 @@
 The tables are not part of the migrations, because Khala also runs on a Postgres without pgvector, where memories are
 found by their words only. Nothing is lost with them: vectors can be computed again.
 
-A generation is a model, by its name and number of dimensions. The vectors of two generations cannot be compared. After
-a change of the model, a space is searched by words only until all its memories have a vector of the new generation.
+A generation is a model, by its name, its number of dimensions and the vector of one known text, the canary. The vectors
+of two generations cannot be compared. After a change of the model, a space is searched by words only until all its
+memories have a vector of the new generation.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -20,10 +22,17 @@ MIN_SIMILARITY = 0.2
 """The cosine below which a memory does not fit. Unrelated texts have 0 to 0.2 with the usual models."""
 LEASE_SECONDS = 120.0
 """Longer than a batch takes, with the retries of its call."""
+MIN_CANARY_SIMILARITY = 0.99
+"""The cosine of two vectors of the canary below which they are of different models. The same model on other hardware,
+or with its numbers rounded, gives more."""
 MIN_VERSION = (0, 7)
 """The first version of pgvector with vectors of 16-bit floats."""
 SIGNIFICANT_DIGITS = 4
 """Of a value: a 16-bit float has 3.3."""
+
+CHANGE_MARK = "@@"
+"""Separates the configured name of a model from the number of a generation that began because the model answered
+differently under the same name. No configured name contains it."""
 
 VERSION = "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
 CREATE_LOCK = "SELECT pg_advisory_xact_lock(x'6b68616c63'::bigint)"
@@ -39,6 +48,7 @@ CREATE = """
         leased_until timestamptz,
         UNIQUE (model, dimensions)
     );
+    ALTER TABLE vector_generations ADD COLUMN canary halfvec;
     -- The newest generation of which all memories of the space have vectors.
     CREATE TABLE vector_spaces (space_id uuid PRIMARY KEY, generation smallint NOT NULL);
     CREATE TABLE memory_vectors (
@@ -53,10 +63,31 @@ CREATE = """
     CREATE INDEX memory_vectors_memory_id_idx ON memory_vectors (memory_id);
 """
 EXISTS = "SELECT to_regclass('memory_vectors') IS NOT NULL"
-FIND_GENERATION = "SELECT id FROM vector_generations WHERE model = $1 AND dimensions = $2"
+HAS_CANARY = """
+    SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'vector_generations'::regclass AND attname = 'canary')
+"""
+ADD_CANARY = "ALTER TABLE vector_generations ADD COLUMN IF NOT EXISTS canary halfvec"
+"""For tables that an earlier version has created."""
+FIND_GENERATION = f"""
+    SELECT id FROM vector_generations
+    WHERE (model = $1 OR starts_with(model, $1 || '{CHANGE_MARK}')) AND dimensions = $2
+    ORDER BY id DESC LIMIT 1
+"""
 ADD_GENERATION = """
     INSERT INTO vector_generations (id, model, dimensions)
     SELECT coalesce(max(id), 0) + 1, $1, $2 FROM vector_generations RETURNING id
+"""
+READ_CANARY = "SELECT inner_product(canary, $2::text::halfvec) FROM vector_generations WHERE id = $1"
+STORE_CANARY = "UPDATE vector_generations SET canary = $2::text::halfvec WHERE id = $1 AND canary IS NULL"
+SUCCEED = """
+    INSERT INTO vector_generations (id, model, dimensions, canary)
+    SELECT newest.id + 1, $2 || $3 || (newest.id + 1), dimensions, $4::text::halfvec
+    FROM vector_generations CROSS JOIN (SELECT max(id) AS id FROM vector_generations) AS newest
+    WHERE vector_generations.id = $1 RETURNING id
+"""
+CHANGED = f"""
+    SELECT created_at FROM vector_generations WHERE starts_with(model, $1 || '{CHANGE_MARK}')
+    ORDER BY id DESC LIMIT 1
 """
 LEASE = """
     UPDATE vector_generations SET worker_id = $2, leased_until = now() + $3 * interval '1 second'
@@ -113,6 +144,9 @@ async def create_tables(db: Database) -> bool:
     """Create the tables unless they exist. Returns False, and creates nothing, without a usable pgvector."""
     async with db.driver() as driver, driver.transaction():
         if await driver.fetchval(EXISTS):
+            if not await driver.fetchval(HAS_CANARY):
+                await driver.execute(CREATE_LOCK)
+                await driver.execute(ADD_CANARY)
             return True
         if not await is_supported(driver):
             return False
@@ -132,6 +166,32 @@ async def generation_of(db: Database, model: str, dimensions: int) -> int:
             found = await driver.fetchval(FIND_GENERATION, model, dimensions)
             found = found or await driver.fetchval(ADD_GENERATION, model, dimensions)
         return int(found)
+
+
+@retried
+async def check_canary(db: Database, model: str, canary: Vector) -> int:
+    """The generation of the model's vectors, by its vector of the canary.
+
+    That is the newest one of the model, unless its canary has another vector: then a new generation begins.
+    """
+    async with db.driver() as driver, driver.transaction():
+        await driver.execute(CREATE_LOCK)
+        dimensions = len(canary)
+        newest: int = await driver.fetchval(FIND_GENERATION, model, dimensions)
+        similarity: float | None = await driver.fetchval(READ_CANARY, newest, as_text(canary))
+        if similarity is None:
+            await driver.execute(STORE_CANARY, newest, as_text(canary))
+        elif similarity < MIN_CANARY_SIMILARITY:
+            return int(await driver.fetchval(SUCCEED, newest, model, CHANGE_MARK, as_text(canary)))
+        return newest
+
+
+async def changed_at(driver: Driver, model: str) -> datetime | None:
+    """The last time at which the model was found to answer differently under the same name; None if never."""
+    if not await driver.fetchval(EXISTS):
+        return None
+    changed: datetime | None = await driver.fetchval(CHANGED, model)
+    return changed
 
 
 async def lease(driver: Driver, generation: int, worker_id: UUID) -> bool:
