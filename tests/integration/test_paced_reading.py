@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from aiohttp.client_proto import ResponseHandler
 
 from khala.models.port import Completed, ModelEvent, ModelFailed, TextChunk
 from khala.models.streaming import paced_reader
@@ -140,6 +141,39 @@ def test_text_that_arrives_in_a_pause_is_read_at_once_when_it_is_asked_for(
             assert completed(listener.events).finish_reason == "stop"
 
     run(test())
+
+
+@pytest.mark.usefixtures("without_probes")
+async def test_the_tokens_of_a_pause_pass_the_http_client_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed, resume = 0, ResponseHandler.resume_reading
+
+    def counted(self: ResponseHandler, resume_parser: bool = True) -> None:
+        nonlocal resumed
+        resumed += 1
+        resume(self, resume_parser)
+
+    sent, more = asyncio.Event(), asyncio.Event()
+    first = (CHUNKED + wrapped(token("a"), chunked=True), sent, wrapped(token("b") * MIN_DELTAS, chunked=True), more)
+    rest = [wrapped(token(f"word{number} "), chunked=True) for number in range(40)]
+    holder = Holder()
+    async with (
+        scripted(*first, *rest, url="http://localhost:{port}/v1", read_timeout=200.0) as (model, server),
+        model.stream(PROMPT, holder.hold) as events,
+    ):
+        listener = Listener(events)
+        await listener.until_text("a")
+        sent.set()
+        await holder.until_held()
+        more.set()
+        while server.pieces_written < len(first) + len(rest):
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(ResponseHandler, "resume_reading", counted)
+        assert holder.deliver()
+        await holder.until_held()
+        assert len(event_text(listener.events)) == 1 + MIN_DELTAS + sum(len(f"word{n} ") for n in range(40))
+        assert 1 <= resumed <= 2, "once for all chunks, and not for each"
+        listener.task.cancel()
+        await asyncio.wait({listener.task})
 
 
 @pytest.mark.usefixtures("without_probes")

@@ -13,6 +13,7 @@ from yarl import URL
 from khala.models import failures
 from khala.models.failures import FailureTable
 from khala.models.streaming import proxies
+from khala.models.streaming.pause_monitor import PauseMonitor
 
 WRITE_CHUNK_BYTES = 64 << 10
 """Bytes of a request's body in one write."""
@@ -68,6 +69,8 @@ class HttpClient:
         if address.scheme == "http":  # no tunnel: the proxy reads the headers of the request itself
             self._headers |= self._proxy_headers
         self._session: aiohttp.ClientSession | None = None
+        self.pauses = PauseMonitor()
+        """The responses that are not read at present."""
 
     @asynccontextmanager
     async def post(self, target: str, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -176,6 +179,7 @@ async def read_available(response: aiohttp.ClientResponse) -> bytes:
     Raises one of `RESPONSE_ERRORS`, after the last bytes.
     """
     content = response.content
+    _join_buffered(content)
     try:
         return await content.readany()
     except RESPONSE_ERRORS:
@@ -186,6 +190,21 @@ async def read_available(response: aiohttp.ClientResponse) -> bytes:
         raise
     except RuntimeError as error:  # a closed connection, before `_detect_close` has handled it
         raise aiohttp.ClientPayloadError(str(error)) from error
+
+
+def _join_buffered(content: aiohttp.StreamReader) -> None:
+    """Join the bytes that wait in the process.
+
+    For each buffered piece that it returns, aiohttp resumes the parser and the transport. A piece is an HTTP chunk,
+    which is often a single token.
+    """
+    if content.is_eof():
+        return
+    pieces = content._buffer  # noqa: SLF001
+    if len(pieces) > 1:
+        joined = b"".join(pieces)
+        pieces.clear()
+        pieces.append(joined)
 
 
 class _RequestBody(aiohttp.Payload):

@@ -72,7 +72,7 @@ class StreamingModel(ABC):
     async def _events(
         self, response: aiohttp.ClientResponse, prompt: Prompt, hold: HoldText | None
     ) -> AsyncGenerator[ModelEvent]:
-        answer, events, reader = self._open_answer(), SseParser(), PacedReader(response, hold)
+        answer, events, reader = self._open_answer(), SseParser(), PacedReader(response, hold, self._http.pauses)
         try:
             while chunk := await reader.read():
                 for text in answer.read(events.feed(chunk)):

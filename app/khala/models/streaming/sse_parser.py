@@ -32,7 +32,29 @@ class SseParser:
 
         Raises `EventTooLongError` after the events before it.
         """
-        line, *lines = self._with_line_feeds(chunk).split(b"\n")
+        *events, rest = self._with_line_feeds(chunk).split(b"\n\n")
+        for event in events:
+            if self._is_whole(event):
+                yield event[6:]
+            else:
+                yield from self._read_lines(event + b"\n\n")
+        yield from self._read_lines(rest)
+
+    def rest(self) -> bytes:
+        """The data of an event that is incomplete at the end of the bytes."""
+        line = self._take_line(b"")
+        if line:
+            self._read_field(line)
+        return self._take_event()
+
+    def _is_whole(self, event: bytes) -> bool:
+        """Whether this is all of an event, with its data in one line, as nearly all events are."""
+        is_data = event.startswith(b"data: ") and b"\n" not in event and len(event) <= self._max_event_bytes
+        return is_data and not (self._line or self._data or self._first)
+
+    def _read_lines(self, text: bytes) -> Iterator[bytes]:
+        """The data of the events that end in this text."""
+        line, *lines = text.split(b"\n")
         for following in lines:
             if self._line:
                 line = self._take_line(line)
@@ -44,13 +66,6 @@ class SseParser:
                 yield self._take_event()
             line = following
         self._buffer(line)
-
-    def rest(self) -> bytes:
-        """The data of an event that is incomplete at the end of the bytes."""
-        line = self._take_line(b"")
-        if line:
-            self._read_field(line)
-        return self._take_event()
 
     def _with_line_feeds(self, chunk: bytes) -> bytes:
         """The chunk with line feeds only. A carriage return ends a line at once, before its line feed has arrived."""
