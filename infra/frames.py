@@ -94,7 +94,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
-        agents.Agent, memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
+        agents.Agent, agents_types.AgentLink, memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
         memories.MemoryProposal,
         problem_details.FieldError, problem_details.Problem,
     )

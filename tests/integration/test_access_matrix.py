@@ -124,6 +124,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/agents/{name}": dict.fromkeys(WHO, 404) | NOBODY,
     "PATCH /api/agents/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "DELETE /api/agents/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/agents/{name}/link": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /api/agents/{name}/link": ACCOUNTS | dict.fromkeys(USERS, 404),
     "POST /api/memories": ACCOUNTS,
     "POST /api/memories of a thread": WRITERS,
     "GET /api/memories": ACCOUNTS,

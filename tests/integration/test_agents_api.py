@@ -113,6 +113,91 @@ async def test_an_agent_is_its_owners_alone(who: Account, server: InProcessServe
     assert (await who.http.get("/api/agents/poet")).json()["title"] == "Poet"
 
 
+async def shared_link(http: httpx.AsyncClient, name: str = "poet") -> str:
+    made = await http.post(f"/api/agents/{name}/link")
+    assert made.status_code == 201, made.text
+    return str(made.json()["link"])
+
+
+async def test_a_link_lets_others_read_and_use_an_agent_but_not_change_it(
+    who: Account, server: InProcessServer, provider: Server
+) -> None:
+    await create(who.http)
+    link = await shared_link(who.http)
+    assert (await who.http.get("/api/agents/poet")).json()["visibility"] == "link"
+    async with account(server) as other:
+        seen = (await other.http.get(f"/api/agents/{link}")).raise_for_status().json()
+        assert seen == (await who.http.get("/api/agents/poet")).json()
+        assert "poet" not in await names(other.http), "it is no agent of theirs"
+        for method in ("PATCH", "DELETE"):
+            assert_problem(await other.http.request(method, f"/api/agents/{link}", json={}), 404, "not_found")
+        assert_problem(await other.http.post(f"/api/agents/{link}/link"), 404, "not_found")
+        thread = await own_thread(other)
+        assert "Answer in rhyme." in system_of(await answered(thread, provider, agent=link))
+        await who.http.patch("/api/agents/poet", json={"instructions": "Answer in haiku."})
+        assert "Answer in haiku." in system_of(await answered(thread, provider, agent=link)), "the current version"
+
+
+async def test_no_run_stores_the_link_of_its_agent(who: Account, server: InProcessServer, provider: Server) -> None:
+    await create(who.http)
+    link = await shared_link(who.http)
+    await answered(await own_thread(who), provider, agent=link)
+    db = Database(server.database_url)
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT options->>'agent' FROM runs ORDER BY created_at DESC LIMIT 1") == "poet"
+        assert await driver.fetchval("SELECT count(*) FROM agent_links WHERE key_hash = $1", link.encode()) == 0
+    await db.close()
+
+
+@pytest.mark.parametrize("end", ["replaced", "revoked", "agent deleted", "account deleted"])
+async def test_a_link_works_until_it_is_replaced_or_revoked(who: Account, server: InProcessServer, end: str) -> None:
+    await create(who.http)
+    link = await shared_link(who.http)
+    match end:
+        case "replaced":
+            assert await shared_link(who.http) != link
+        case "revoked":
+            for _ in range(2):
+                assert (await who.http.delete("/api/agents/poet/link")).status_code == 204
+            assert (await who.http.get("/api/agents/poet")).json()["visibility"] == "private"
+        case "agent deleted":
+            await who.http.delete("/api/agents/poet")
+            assert (await create(who.http))["visibility"] == "private", "a new agent of this name is not shared"
+        case _:
+            gone = await who.http.request("DELETE", "/api/me", json={"password": "en taro adun"})
+            assert gone.status_code == 204
+    async with account(server) as other:
+        assert_problem(await other.http.get(f"/api/agents/{link}"), 404, "not_found")
+        refused = await (await own_thread(other)).post("send", {"text": "Hi", "options": {"agent": link}})
+        assert_invalid(refused, "options.agent")
+
+
+async def test_a_guest_uses_a_shared_agent_only_if_guests_have_all_of_its_tools(
+    who: Account, server: InProcessServer, provider: Server
+) -> None:
+    await create(who.http, tools=["grep"])
+    await create(who.http, name="author", tools=["grep", "memory_store", "fetch_url"])
+    for_all, for_accounts = [await shared_link(who.http, name) for name in ("poet", "author")]
+    async with client(server.url) as guest:
+        assert (await guest.get(f"/api/agents/{for_all}")).json()["name"] == "poet"
+        assert_problem(await guest.get(f"/api/agents/{for_accounts}"), 404, "not_found")
+        thread = await Thread.create(guest)
+        assert "Answer in rhyme." in system_of(await answered(thread, provider, agent=for_all))
+        assert_invalid(await thread.post("send", {"text": "Hi", "options": {"agent": for_accounts}}), "options.agent")
+
+
+async def test_a_completion_names_its_agent_in_a_header(who: Account, provider: Server) -> None:
+    await create(who.http)
+    body = {"model": "khala", "messages": [{"role": "user", "content": "Hello"}]}
+    for name in ("poet", await shared_link(who.http)):
+        told = await who.http.post("/v1/chat/completions", json=body, headers={"x-khala-agent": name})
+        assert told.status_code == 200, told.text
+        assert "Answer in rhyme." in system_of(provider.calls[-1].body)
+    for name in ("nobody", "x" * 64):
+        refused = await who.http.post("/v1/chat/completions", json=body, headers={"x-khala-agent": name})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "x-khala-agent")
+
+
 async def test_an_own_agent_hides_the_built_in_one(who: Account) -> None:
     assert await names(who.http) == sorted(BY_NAME)
     await create(who.http, name="writer")

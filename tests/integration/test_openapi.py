@@ -55,6 +55,7 @@ BY_ACCOUNT = {
     "post /api/tools", "get /api/tools/mine", "post /api/tools/{name}/decision", "delete /api/tools/{name}",
     "get /api/me/tool-rules", "put /api/me/tool-rules", "post /api/workspace/repositories",
     "post /api/agents", "patch /api/agents/{name}", "delete /api/agents/{name}",
+    "post /api/agents/{name}/link", "delete /api/agents/{name}/link",
 }  # fmt: skip
 """Operations that a key does not open; it opens all others."""
 

@@ -83,6 +83,7 @@ async def fill_account(account: Account, member: Account) -> Thread:
         ("POST", "/api/memories", {"text": "I live in Aiur", "keywords": "home"}),
         ("POST", "/api/agents", {"name": "poet", "title": "Poet", "budget": {"usd": "0.5"}}),
         ("PATCH", "/api/agents/poet", {"instructions": "Rhyme.", "examples": ["A poem"]}),
+        ("POST", "/api/agents/poet/link", {}),
         ("POST", "/api/memories", {"text": "This is about Shakuras", "threadId": thread.id}),
     ):
         (await account.http.request(verb, path, json=body)).raise_for_status()

@@ -16,8 +16,10 @@ from khala.domain.chat import (
     WireStruct,
 )
 
-AgentVisibility: TypeAlias = Literal["private", "public"]
-"""Who may use an agent: its owner, or everybody who has its tools."""
+AgentVisibility: TypeAlias = Literal["private", "link", "public"]
+"""Who may use an agent: its owner, also those who have its link, or everybody. A guest must have its tools."""
+LINK_MARK = "~"
+"""The first character of a link to a shared agent, which no name has."""
 
 AUTO = "auto"
 """The name with which a client leaves the choice of the agent to the server."""
@@ -76,8 +78,14 @@ class Agent(AgentDefinition, frozen=True, kw_only=True):
 def choose(options: RunOptions, agent: Agent, agent_id: UUID | None) -> StoredRunOptions:
     """The options to store for a run of this agent, with the lower limit of each measure of both budgets."""
     fields = {name: getattr(options, name) for name in RunOptions.__struct_fields__}
+    fields["agent"] = agent.name  # Not the link with which it was requested, which is a secret.
     fields["budget"] = lower_budget(options.budget, agent.budget)
     return StoredRunOptions(**fields, agent_version=agent.version, agent_id=agent_id)
+
+
+def is_link(name: str) -> bool:
+    """Whether this is the link of a shared agent, and not a name."""
+    return name.startswith(LINK_MARK)
 
 
 def lower_budget(one: RunBudget | None, other: RunBudget | None) -> RunBudget | None:

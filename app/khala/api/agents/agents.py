@@ -9,7 +9,7 @@ from litestar.params import BodyKwarg, PathParameter
 
 from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, require_user
 from khala.api.agents import catalog
-from khala.api.agents.types import AgentChanges, NewAgent
+from khala.api.agents.types import AgentChanges, AgentLink, NewAgent
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
 from khala.api.openapi.document import example
@@ -18,7 +18,7 @@ from khala.api.validation import check_json, check_text
 from khala.domain.access import Caller
 from khala.domain.agents import RESERVED_NAMES, Agent, AgentDefinition
 from khala.domain.errors import InvalidInput, NotFound
-from khala.store.agents import agents
+from khala.store.agents import agent_links, agents
 from khala.store.agents.agents import StoredAgent
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
@@ -33,6 +33,7 @@ POET = {
 }
 
 AgentName = Annotated[str, PathParameter(description="The agent's name.")]
+NameOrLink = Annotated[str, PathParameter(description="The agent's name, or the link of a shared agent.")]
 
 
 class AgentController(Controller):
@@ -84,8 +85,8 @@ class AgentController(Controller):
         response_description="The agent.",
         responses=documented_errors(*DENIED, "not_found"),
     )
-    async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: AgentName) -> Agent:
-        """Read the account's agent of this name, or else the built-in one."""
+    async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: NameOrLink) -> Agent:
+        """Read the account's agent of this name, or else the built-in one; or a shared agent by its link."""
         found = await catalog.find_agent(context, caller, check_text(name, "name"))
         if found is None:
             raise NotFound("There is no such agent.")
@@ -111,6 +112,34 @@ class AgentController(Controller):
         changes = {field: value for field, value in msgspec.structs.asdict(data).items() if value is not msgspec.UNSET}
         _check(context, changes)
         return await agents.change(context.db, user_id, check_text(name, "name"), changes)
+
+    @post(
+        "/{name:str}/link",
+        operation_id="shareAgent",
+        summary="Share an agent by a link",
+        security=BY_ACCOUNT,
+        response_description="The link, which is returned only here.",
+        responses=documented_errors(*DENIED, "not_found"),
+    )
+    async def share(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: AgentName
+    ) -> AgentLink:
+        """Make a link to an agent of the account. The link from before stops working."""
+        return AgentLink(link=await agent_links.replace(context.db, require_user(caller), check_text(name, "name")))
+
+    @delete(
+        "/{name:str}/link",
+        operation_id="unshareAgent",
+        summary="Stop sharing an agent",
+        security=BY_ACCOUNT,
+        response_description="The agent has no link.",
+        responses=documented_errors(*DENIED, "not_found"),
+    )
+    async def unshare(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: AgentName
+    ) -> None:
+        """Revoke the link to an agent of the account. Runs that were queued before use the agent nevertheless."""
+        await agent_links.remove(context.db, require_user(caller), check_text(name, "name"))
 
     @delete(
         "/{name:str}",

@@ -1,4 +1,4 @@
-"""The agents that a caller may use: their own, and the built-in ones whose tools they have."""
+"""The agents that a caller may use: their own, shared ones, and built-in ones. A guest must have an agent's tools."""
 
 from khala.api.context import Context
 from khala.domain import agent_seeds, agents
@@ -6,6 +6,7 @@ from khala.domain.access import Caller
 from khala.domain.agents import AUTO, Agent
 from khala.domain.chat import RunOptions
 from khala.domain.errors import InvalidInput
+from khala.store.agents import agent_links
 from khala.store.agents import agents as agent_store
 from khala.store.agents.agents import StoredAgent
 
@@ -20,7 +21,12 @@ async def list_agents(context: Context, caller: Caller) -> list[Agent]:
 
 
 async def find_agent(context: Context, caller: Caller, name: str) -> StoredAgent | Agent | None:
-    """The caller's own agent of this name, or else the built-in one. None if there is neither."""
+    """The caller's own agent of this name, or else the built-in one; or the agent that is shared by this link.
+
+    None if there is none, or if the caller is a guest and may not use its tools.
+    """
+    if agents.is_link(name):
+        return await _find_shared(context, caller, name)
     if caller.user_id is not None and "\0" not in name:
         async with context.db.driver() as driver:
             own = await agent_store.find(driver, caller.user_id, name)
@@ -30,7 +36,15 @@ async def find_agent(context: Context, caller: Caller, name: str) -> StoredAgent
     return agent if agent is not None and _has_tools(context, caller, agent) else None
 
 
-async def resolve_agent(context: Context, caller: Caller, options: RunOptions) -> RunOptions:
+async def _find_shared(context: Context, caller: Caller, link: str) -> StoredAgent | None:
+    async with context.db.driver() as driver:
+        found = await agent_links.find(driver, link)
+    return found if found is not None and _has_tools(context, caller, found.agent) else None
+
+
+async def resolve_agent(
+    context: Context, caller: Caller, options: RunOptions, *, path: str = "options.agent"
+) -> RunOptions:
     """The options to store, with the version of the agent that they name.
 
     Raises `InvalidInput` if the caller has no such agent, or if its models are not offered any more.
@@ -39,11 +53,11 @@ async def resolve_agent(context: Context, caller: Caller, options: RunOptions) -
         return options
     found = await find_agent(context, caller, options.agent)
     if found is None:
-        raise InvalidInput("There is no such agent.", path="options.agent")
+        raise InvalidInput("There is no such agent.", path=path)
     agent, agent_id = (found.agent, found.id) if isinstance(found, StoredAgent) else (found, None)
     models = [name for name in agents.models_of(agent) if name is not None]
     if options.model is None and not all(map(context.models.is_allowed, models)):
-        raise InvalidInput("A model of this agent is not offered by this server.", path="options.agent")
+        raise InvalidInput("A model of this agent is not offered by this server.", path=path)
     return agents.choose(options, agent, agent_id)
 
 

@@ -30,6 +30,12 @@ class NewAgent(ApiStruct, frozen=True, kw_only=True):
     budget: RunBudget | None = None
 
 
+class AgentLink(ApiStruct, frozen=True, kw_only=True):
+    """The link that shares an agent. Use it as `agent` in `RunOptions`, or to read the agent."""
+
+    link: str
+
+
 class AgentChanges(ApiStruct, frozen=True, kw_only=True):
     """Changes of an agent. Fields that are absent stay as they are."""
 

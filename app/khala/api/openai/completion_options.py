@@ -12,7 +12,15 @@ from khala.api.context import Context
 from khala.api.openai.errors import ModelNotFound
 from khala.api.openai.types import CompletionBody, FunctionTool
 from khala.api.validation import check_json
-from khala.domain.chat import DEFAULT_STEPS, MAX_FUNCTIONS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget, RunOptions
+from khala.domain.chat import (
+    DEFAULT_STEPS,
+    MAX_AGENT_NAME_CHARACTERS,
+    MAX_FUNCTIONS,
+    MAX_TOOL_PATTERNS,
+    ClientFunction,
+    RunBudget,
+    RunOptions,
+)
 from khala.domain.errors import InvalidInput
 from khala.domain.idempotency import RequestIdentity
 
@@ -24,9 +32,10 @@ BUDGETS: dict[str, str] = {
     "x-budget-tool-calls": "toolCalls",
 }  # fmt: skip
 THREAD_HEADERS = ("x-thread", "x-thread-ttl")
+AGENT_HEADER = "x-khala-agent"
 HEADERS = (
     "x-thread-id", *THREAD_HEADERS, "x-autopilot", "x-autopilot-events", "x-max-steps", "x-khala-tools",
-    "x-cancel-on-disconnect", *BUDGETS,
+    AGENT_HEADER, "x-cancel-on-disconnect", *BUDGETS,
 )  # fmt: skip
 """Headers that Khala adds to OpenAI's protocol."""
 MAX_OUTPUT_TOKENS = 1_000_000
@@ -61,6 +70,7 @@ def read_options(request: CompletionBody, headers: Mapping[str, str], context: C
     """Return the options. Raises `InvalidInput`, and `ModelNotFound` for a model that is not offered."""
     autopilot = _flag(headers, "x-autopilot")
     run = RunOptions(
+        agent=_agent(headers),
         model=resolve_model(request.model, context),
         budget=_budget(headers),
         autopilot=autopilot,
@@ -133,6 +143,15 @@ def _patterns(headers: Mapping[str, str], *, autopilot: bool) -> tuple[str, ...]
             f"Send at most {MAX_TOOL_PATTERNS} patterns of at most 200 characters each.", path="x-khala-tools"
         )
     return patterns
+
+
+def _agent(headers: Mapping[str, str]) -> str | None:
+    name = headers.get(AGENT_HEADER, "").strip()
+    if len(name) > MAX_AGENT_NAME_CHARACTERS:
+        raise InvalidInput(
+            f"Send the name of an agent, at most {MAX_AGENT_NAME_CHARACTERS} characters.", path=AGENT_HEADER
+        )
+    return name or None
 
 
 def _functions(tools: list[FunctionTool]) -> tuple[ClientFunction, ...]:

@@ -5,7 +5,12 @@ from functools import lru_cache
 import msgspec
 from litestar import Response, get
 
-from khala.api.openai.completion_options import DEFAULT_MODEL_NAMES, MAX_EPHEMERAL_SECONDS, MIN_EPHEMERAL_SECONDS
+from khala.api.openai.completion_options import (
+    AGENT_HEADER,
+    DEFAULT_MODEL_NAMES,
+    MAX_EPHEMERAL_SECONDS,
+    MIN_EPHEMERAL_SECONDS,
+)
 from khala.api.openai.embeddings import MAX_INPUTS
 from khala.api.openai.request_body import MAX_MESSAGES
 from khala.api.openai.types import (
@@ -17,6 +22,7 @@ from khala.api.openai.types import (
     ListedModel,
     ListedModels,
 )
+from khala.domain.chat import MAX_AGENT_NAME_CHARACTERS
 from khala.domain.idempotency import MAX_KEY_CHARACTERS
 from khala.models.embeddings.embedder import MAX_CHARACTERS
 
@@ -47,6 +53,10 @@ HEADERS: dict[str, tuple[str, JsonObject]] = {
     "x-khala-tools": (
         "Patterns of the server's tools to offer, separated by commas.",
         {"type": "string", "maxLength": 200},
+    ),
+    AGENT_HEADER: (
+        "The name of the agent that answers, or the link of a shared agent.",
+        {"type": "string", "maxLength": MAX_AGENT_NAME_CHARACTERS},
     ),
     "x-cancel-on-disconnect": ("Cancel the run when the client disconnects.", FLAG),
     "x-budget-usd": ("The maximum cost of the run, in US dollars.", DECIMAL),

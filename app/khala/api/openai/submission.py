@@ -5,8 +5,9 @@ from uuid import UUID
 
 import msgspec
 
+from khala.api.agents.catalog import resolve_agent
 from khala.api.context import Context
-from khala.api.openai.completion_options import CompletionOptions
+from khala.api.openai.completion_options import AGENT_HEADER, CompletionOptions
 from khala.api.openai.history import AssistantTurn, AttachedFile, History, HistoryTurn, UserTurn, complete_call
 from khala.api.validation import check_message_text
 from khala.blobs.content_type import ContentSniffer
@@ -114,7 +115,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             message_id=ids.new(),
             text=turn.text,
             attachments=await self._store_files(thread_id, turn.files),
-            options=self.options.run,
+            options=await resolve_agent(self.context, self.caller, self.options.run, path=AGENT_HEADER),
             request=self.options.identity,
         )
 

@@ -32,8 +32,8 @@ MAX_FIRST_BATCHES = 10
 """Batches that the request itself executes: enough for an account of usual size."""
 
 MARK = "INSERT INTO deleted_accounts (user_id, deleted_at) VALUES ($1, clock_timestamp())"
-CREDENTIALS = ("sessions", "api_tokens", "oidc_logins", "passwords", "identities")
-"""Tables with the credentials of users: few rows for each."""
+CREDENTIALS = ("sessions", "api_tokens", "oidc_logins", "passwords", "identities", "agent_links")
+"""Tables with the credentials of users, and with links to their agents: few rows for each."""
 FORGET_USER = "UPDATE users SET name = NULL, email = NULL, tool_rules = NULL WHERE id = $1"
 
 NEXT = "SELECT user_id FROM deleted_accounts ORDER BY deleted_at, user_id LIMIT 1 FOR UPDATE SKIP LOCKED"

@@ -17,13 +17,17 @@ from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
 from khala.store.threads import thread_lists
 
-NEWEST = "SELECT * FROM agents WHERE user_id = $1 AND name = $2 ORDER BY version DESC LIMIT 1"
+COLUMNS = """
+    agents.*, EXISTS (SELECT FROM agent_links AS links
+                      WHERE links.user_id = agents.user_id AND links.name = agents.name) AS is_shared
+"""
+NEWEST = f"SELECT {COLUMNS} FROM agents WHERE user_id = $1 AND name = $2 ORDER BY version DESC LIMIT 1"
 """The newest version. If that has `deleted_at`, the agent was deleted."""
-ALL_NEWEST = "SELECT DISTINCT ON (name) * FROM agents WHERE user_id = $1 ORDER BY name, version DESC"
-INSERT = """
+ALL_NEWEST = f"SELECT DISTINCT ON (name) {COLUMNS} FROM agents WHERE user_id = $1 ORDER BY name, version DESC"
+INSERT = f"""
     INSERT INTO agents (id, user_id, name, version, title, description, instructions, tools, model, fallbacks, examples,
                         budget)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::text::jsonb) RETURNING *
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::text::jsonb) RETURNING {COLUMNS}
 """
 PRUNE = """
     DELETE FROM agents WHERE user_id = $1 AND id IN (
@@ -37,6 +41,7 @@ PRUNE = """
     )
 """
 """Deletes old versions that no active run uses."""
+DELETE_LINK = "DELETE FROM agent_links WHERE user_id = $1 AND name = $2"
 
 
 class StoredAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +59,11 @@ async def create(db: Database, user_id: UUID, name: str, definition: AgentDefini
     """
     async with db.driver() as driver, driver.transaction():
         await thread_lists.lock_user(driver, user_id)
-        current = await _all_newest(driver, user_id)
-        before = next((row for row in current if row["name"] == name), None)
+        newest = await _all_newest(driver, user_id)
+        before = next((row for row in newest if row["name"] == name), None)
         if before is not None and before["deleted_at"] is None:
             raise Conflict(f"There is an agent {name} already.")
-        if sum(row["deleted_at"] is None for row in current) >= MAX_AGENTS:
+        if sum(row["deleted_at"] is None for row in newest) >= MAX_AGENTS:
             raise Conflict(f"An account has at most {MAX_AGENTS} agents. Delete one first.")
         return await _insert(driver, user_id, name, 1 if before is None else before["version"] + 1, definition)
 
@@ -68,7 +73,7 @@ async def change(db: Database, user_id: UUID, name: str, changes: Mapping[str, A
     """Add a version with these fields changed. Without a difference, nothing changes. Raises `NotFound`."""
     async with db.driver() as driver, driver.transaction():
         await thread_lists.lock_user(driver, user_id)
-        before = await _current(driver, user_id, name)
+        before = await current(driver, user_id, name)
         changed = msgspec.structs.replace(before.agent, **changes)
         if changed == before.agent:
             return before.agent
@@ -77,11 +82,12 @@ async def change(db: Database, user_id: UUID, name: str, changes: Mapping[str, A
 
 @retried
 async def remove(db: Database, user_id: UUID, name: str) -> None:
-    """Delete the agent. Its versions stay for runs that use them. Raises `NotFound`."""
+    """Delete the agent and its link. Its versions stay for runs that use them. Raises `NotFound`."""
     async with db.driver() as driver, driver.transaction():
         await thread_lists.lock_user(driver, user_id)
-        current = await _current(driver, user_id, name)
-        await driver.execute("UPDATE agents SET deleted_at = now() WHERE id = $1", current.id)
+        removed = await current(driver, user_id, name)
+        await driver.execute("UPDATE agents SET deleted_at = now() WHERE id = $1", removed.id)
+        await driver.execute(DELETE_LINK, user_id, name)
 
 
 async def of_user(driver: Driver, user_id: UUID) -> list[Agent]:
@@ -97,11 +103,12 @@ async def find(driver: Driver, user_id: UUID, name: str) -> StoredAgent | None:
 
 async def version(driver: Driver, agent_id: UUID) -> Agent | None:
     """The version with this id, whether or not it is the current one."""
-    row = await driver.fetchrow("SELECT * FROM agents WHERE id = $1", agent_id)
+    row = await driver.fetchrow(f"SELECT {COLUMNS} FROM agents WHERE id = $1", agent_id)
     return None if row is None else _stored(row).agent
 
 
-async def _current(driver: Driver, user_id: UUID, name: str) -> StoredAgent:
+async def current(driver: Driver, user_id: UUID, name: str) -> StoredAgent:
+    """The current version of the user's agent of this name. Raises `NotFound`."""
     found = await find(driver, user_id, name)
     if found is None:
         raise NotFound("There is no such agent of yours.")
@@ -128,7 +135,7 @@ def _stored(row: Record) -> StoredAgent:
         name=row["name"],
         version=row["version"],
         owner=row["user_id"],
-        visibility="private",
+        visibility="link" if row["is_shared"] else "private",
         title=row["title"],
         description=row["description"],
         instructions=row["instructions"],

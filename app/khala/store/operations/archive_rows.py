@@ -32,6 +32,7 @@ LEFT_OUT: Mapping[str, str] = {
     "processes": "servers that run now",
     "presences": "people who are here now",
     "budget_stripes": "usage of limits that all users share",
+    "agent_links": "keys of shared agents",
     "deleted_accounts": "accounts that are being deleted, which have no archive",
     "memory_extractions": "jobs of one server, and up to where they have read",
     "memory_proposals": "memories that nobody has accepted yet; they expire",

@@ -60,6 +60,7 @@ GUARDS = {
     "oidc_logins": ("users",),
     "user_tools": ("users",),
     "agents": ("users",),
+    "agent_links": ("users",),
     # Stripes are locked with SKIP LOCKED, or deleted with their window.
     "budget_stripes": ("budgets",),
     # A process writes only its own rows; only a transaction that holds its row cleans up after it.

@@ -1,6 +1,6 @@
-"""The table of agents: a row for each version."""
+"""The tables of agents: a row for each version, and the links of shared agents."""
 
-from sqlalchemy import ARRAY, Column, Integer, Table, Text, UniqueConstraint, Uuid
+from sqlalchemy import ARRAY, Column, Integer, LargeBinary, Table, Text, UniqueConstraint, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.columns import metadata, time_column, user_id_column
@@ -25,4 +25,14 @@ agents = Table(
     # Set in the newest version of a deleted agent.
     time_column("deleted_at", nullable=True),
     UniqueConstraint("user_id", "name", "version"),
+)
+
+# An agent has at most one link. A link belongs to the agent's name, not to a version.
+agent_links = Table(
+    "agent_links",
+    metadata,
+    user_id_column(primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("key_hash", LargeBinary, nullable=False, unique=True),
+    time_column("created_at"),
 )

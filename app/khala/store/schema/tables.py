@@ -10,7 +10,7 @@ from khala.store.schema.account_tables import (
     sessions,
     users,
 )
-from khala.store.schema.agent_tables import agents
+from khala.store.schema.agent_tables import agent_links, agents
 from khala.store.schema.columns import metadata
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.run_tables import (
@@ -38,6 +38,7 @@ from khala.store.schema.thread_tables import (
 from khala.store.schema.workspace_tables import blobs, files, objects, todos, user_tools
 
 __all__ = [
+    "agent_links",
     "agents",
     "api_tokens",
     "approvals",

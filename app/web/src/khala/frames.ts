@@ -1133,7 +1133,12 @@ export interface Agent {
   name: string;
   version: number;
   owner?: string;
-  visibility: "private" | "public";
+  visibility: "private" | "link" | "public";
+}
+
+/** The link that shares an agent. Use it as `agent` in `RunOptions`, or to read the agent. */
+export interface AgentLink {
+  link: string;
 }
 
 /**
