@@ -92,6 +92,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/runs/{run_id}/parts": READERS,
     "GET /api/runs/{run_id}/receipts": READERS,
     "GET /api/runs/{run_id}/context": READERS,
+    "GET /api/runs/{run_id}/memories": READERS,
     "GET /api/runs/{run_id}/approvals": READERS,
     "POST /api/runs/{run_id}/approvals/{call_id}": WRITERS | dict.fromkeys(("right key", *WRITING, "owner"), 404),
     "POST /api/runs/{run_id}/cancel": WRITERS,

@@ -147,3 +147,36 @@ async def until_embedded(database_url: str) -> None:
                 await asyncio.sleep(0.05)
     finally:
         await connection.close()
+
+
+async def test_a_run_says_how_many_memories_it_used_and_what_became_of_them(who: Account) -> None:
+    green, white, iced = await remember(
+        who, "Tassadar likes green tea", "Tassadar likes white tea", "Tassadar likes iced tea"
+    )
+    thread = await own_thread(who)
+    sent = await thread.send("Which tea does Tassadar like?")
+    finish = (await thread.ended(sent["runId"]))["finish"]
+    assert finish["memories"] == 3
+    newer = (await who.http.patch(f"/api/memories/{green}", json={"text": "Tassadar likes black tea"})).json()
+    await who.http.delete(f"/api/memories/{white}")
+    path = f"/api/runs/{sent['runId']}/memories"
+    used = {item["id"]: item for item in (await who.http.get(path)).raise_for_status().json()["items"]}
+    assert (used[green]["text"], used[green]["memory"]["id"]) == ("Tassadar likes green tea", newer["id"])
+    assert used[white].keys() == {"id", "text", "score"}, "it was forgotten"
+    assert used[iced]["memory"]["text"] == "Tassadar likes iced tea"
+    sent = await thread.send("Hello")
+    assert "memories" not in (await thread.ended(sent["runId"]))["finish"]
+    assert (await who.http.get(f"/api/runs/{sent['runId']}/memories")).json() == {"items": []}
+
+
+async def test_others_read_what_an_answer_used_but_no_memory_of_its_owner(
+    who: Account, server: InProcessServer
+) -> None:
+    await remember(who, "Tassadar likes green tea")
+    thread = await own_thread(who)
+    sent = await thread.send("Which tea does Tassadar like?")
+    await thread.ended(sent["runId"])
+    async with account(server) as other:
+        await join_by_link(who, thread, other)
+        (seen,) = (await other.http.get(f"/api/runs/{sent['runId']}/memories")).raise_for_status().json()["items"]
+        assert seen.keys() == {"id", "text", "score"}

@@ -147,6 +147,8 @@ class Finish(PartStruct, frozen=True, kw_only=True):
     provider: str | None = None
     time_to_first_token_ms: int | None = None
     total_ms: int | None = None
+    memories: int | None = None
+    """The number of memories that the model was told, absent for none."""
     witness: str | None = None
     """The hash of the run's last receipt, which covers all of them: see `khala.domain.receipts`."""
 

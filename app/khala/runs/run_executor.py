@@ -139,6 +139,7 @@ class RunExecutor:
         options = claimed.options if agent is None else agents.apply(agent, claimed.options)
         history = await self._history(claimed)
         memories = await self._recall(claimed, buffer, progress, history)
+        meter.tally.memories = len(memories)
         system, history = prompt.system_prompt(self._options.system, history, requested=options.instructions)
         return await Autopilot(
             buffer=buffer,

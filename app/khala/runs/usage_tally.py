@@ -84,6 +84,8 @@ class UsageTally:
         self.usage = usage
         self.cost = cost
         self.model: LanguageModel | None = None
+        self.memories = 0
+        """The number of memories that the model was told."""
 
     def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
         """Count a call that has ended, in any way. Returns its cost in USD, or None if the price is unknown."""
@@ -110,6 +112,7 @@ class UsageTally:
             provider=self.model.provider if self.model else None,
             time_to_first_token_ms=None if self.first is None else milliseconds(self.first - self.began),
             total_ms=milliseconds(time.monotonic() - self.began),
+            memories=self.memories or None,
         )
 
 

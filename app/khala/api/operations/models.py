@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 
+import msgspec
 from litestar import get
 from litestar.di import NamedDependency
 
@@ -25,7 +26,9 @@ from khala.models import prices
 async def list_models(context: NamedDependency[Context]) -> OfferedModels:
     """List the models that a request may name, with list prices per million tokens."""
     # The first call imports the price list, which takes up to a second.
-    return await asyncio.to_thread(offered_models, context.models.listed)
+    offered = await asyncio.to_thread(offered_models, context.models.listed)
+    embedder = context.models.embedder
+    return msgspec.structs.replace(offered, embeddings=None if embedder is None else embedder.name)
 
 
 @lru_cache(maxsize=1)

@@ -37,7 +37,11 @@ class OfferedModel(ApiStruct, frozen=True, kw_only=True):
 
 
 class OfferedModels(ApiStruct, frozen=True, kw_only=True):
-    """The models that a request may name, and the default model."""
+    """The models that a request may name, and the default model.
+
+    `embeddings` is the embedding model. Without one, searches are by words.
+    """
 
     default: str
     items: list[OfferedModel]
+    embeddings: str | None = None

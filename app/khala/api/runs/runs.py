@@ -15,7 +15,8 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import CallId, RunId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
-from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage, RunContext
+from khala.api.runs import used_memories
+from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage, RunContext, UsedMemory
 from khala.api.types import Items
 from khala.api.validation import check_json, check_text
 from khala.domain.access import Caller
@@ -108,6 +109,22 @@ class RunController(Controller):
         async with context.db.snapshot() as driver:
             run = await runs.read_authorized(driver, run_id, caller)
             return RunContext(calls=await receipts.contexts_of_run(driver, run.thread_id, run_id))
+
+    @get(
+        "/memories",
+        operation_id="readMemoriesOfRun",
+        summary="Read the memories that the model was told",
+        response_description="The memories, the best match first.",
+        responses=documented_errors(*DENIED),
+    )
+    async def memories(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], run_id: RunId
+    ) -> Items[UsedMemory]:
+        """Read what the model was told of memories, and those memories as they are now, if they are the caller's."""
+        async with context.db.snapshot() as driver:
+            run = await runs.read_authorized(driver, run_id, caller)
+            first = await parts.of_run(driver, run.thread_id, run_id, limit=1)
+            return Items(items=await used_memories.read(driver, caller, run.thread_id, first))
 
     @get(
         "/approvals",

@@ -1,11 +1,13 @@
 """Request and response bodies of runs."""
 
 from typing import Annotated, Any
+from uuid import UUID
 
 from msgspec import Meta
 
 from khala.api.types import ApiStruct
 from khala.domain.context import ContextCall
+from khala.domain.memories import Memory
 from khala.domain.parts import Part
 
 
@@ -39,6 +41,18 @@ class RunContext(ApiStruct, frozen=True, kw_only=True):
     """The contexts of a run's model calls, in order."""
 
     calls: list[ContextCall]
+
+
+class UsedMemory(ApiStruct, frozen=True, kw_only=True):
+    """A memory that the model was told: the text then, cut if it is long, and the memory now.
+
+    `memory` is absent if it was forgotten, or if it is not the caller's. If it was corrected, it is the newest version.
+    """
+
+    id: UUID
+    text: str
+    score: float
+    memory: Memory | None = None
 
 
 class BlobLink(ApiStruct, frozen=True, kw_only=True):

@@ -39,6 +39,15 @@ DELETE_ALL = """
     RETURNING id
 """
 MOVE = "SELECT id, scope, agent, text, keywords FROM memories WHERE owner_id = $1 AND scope <> 'thread' ORDER BY id"
+CURRENT = f"""
+    WITH RECURSIVE chain AS (
+        SELECT id AS first_id, id, superseded_by FROM memories WHERE id = ANY ($1::uuid[])
+        UNION SELECT first_id, newer.id, newer.superseded_by
+        FROM chain JOIN memories AS newer ON newer.id = chain.superseded_by
+    )
+    SELECT first_id, memories.* FROM chain JOIN memories ON memories.id = chain.id
+    WHERE chain.superseded_by IS NULL AND {IS_ERASED} IS NOT TRUE
+"""
 PAGE = f"""
     SELECT * FROM memories
     WHERE owner_id = $1 AND scope = ANY ($2::text[]) AND id < $3
@@ -151,6 +160,12 @@ async def find(driver: Driver, memory_id: UUID) -> tuple[Memory, MemorySpace]:
     if row is None:
         raise NotFound("There is no such memory.")
     return memory(row), MemorySpace(scope=row["scope"], owner_id=row["owner_id"], agent=row["agent"])
+
+
+async def current_versions(driver: Driver, memory_ids: Sequence[UUID]) -> dict[UUID, tuple[Memory, UUID]]:
+    """The memories in use that these became by corrections, and their owners. Forgotten ones are absent."""
+    rows = await driver.fetch(CURRENT, list(memory_ids))
+    return {row["first_id"]: (memory(row), row["owner_id"]) for row in rows}
 
 
 async def page(

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from operator import itemgetter
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from khala.domain.access import Action, Caller
 from khala.domain.chat import ACTIVE, Run
 from khala.domain.decimals import format_optional
 from khala.domain.errors import RunNotFound
 from khala.domain.fold import cancelled_statuses, fold
-from khala.domain.parts import Finish, PartData, encode
+from khala.domain.parts import Finish, MemoryRecall, PartData, encode
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -140,7 +142,8 @@ async def _write_cancellation(driver: Driver, row: rows.Record, revision: int) -
     lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
     stored = [part.read() for part in await parts.of_active_run(driver, lease.thread_id, lease.run_id)]
     content = fold((), stored)
-    finish = await _canceled_finish(driver, lease)
+    recalled = next((len(part.memories) for part in stored if isinstance(part, MemoryRecall)), None)
+    finish = replace(await _canceled_finish(driver, lease), memories=recalled)
     last_parts: list[PartData] = [*cancelled_statuses(content), finish]
     numbered = [(seq, *encode(part)) for seq, part in enumerate(last_parts, start=len(stored))]
     await parts.insert(driver, lease, numbered, revision)

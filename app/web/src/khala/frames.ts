@@ -77,6 +77,7 @@ export interface Finish {
   provider?: string;
   timeToFirstTokenMs?: number;
   totalMs?: number;
+  memories?: number;
   witness?: string;
 }
 
@@ -854,10 +855,15 @@ export interface Model {
   contextTokens?: number;
 }
 
-/** The models that a request may name, and the default model. */
+/**
+ * The models that a request may name, and the default model.
+ *
+ * `embeddings` is the embedding model. Without one, searches are by words.
+ */
 export interface Models {
   default: string;
   items: Model[];
+  embeddings?: string;
 }
 
 /** The thread, and the key of an anonymous one. The key is returned only once. */
@@ -997,6 +1003,18 @@ export interface UserTool {
   state: "pending" | "approved" | "rejected";
   createdAt: string;
   decidedAt?: string;
+}
+
+/**
+ * A memory that the model was told: the text then, cut if it is long, and the memory now.
+ *
+ * `memory` is absent if it was forgotten, or if it is not the caller's. If it was corrected, it is the newest version.
+ */
+export interface UsedMemory {
+  id: string;
+  text: string;
+  score: number;
+  memory?: Memory;
 }
 
 /** A blob and the URL of its content. */
