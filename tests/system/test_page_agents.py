@@ -4,20 +4,18 @@ import base64
 import json
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Request, Route, expect
 
-from tests.support.server import ROOT
-from tests.system.browser import PATIENCE_MS, Chat
+from khala.domain.agent_seeds import BUILT_IN
+from tests.support.server import Server
+from tests.system.browser import PATIENCE_MS, Chat, another_browser
 
 pytestmark = pytest.mark.timeout(120)
 
 ADA = "ada@example.com"
-TEMPLATES: list[dict[str, Any]] = json.loads(Path(ROOT, "app/web/src/agent/templates.json").read_text())
-REVIEWER = next(template for template in TEMPLATES if template["id"] == "reviewer")
 WRITE = '/call write_file {"path":"a.txt","content":"hi"}'
 DELETE = '/call delete_file {"path":"a.txt"}'
 
@@ -75,19 +73,23 @@ def search_results(chat: Chat, words: str) -> Locator:
     return chat.page.get_by_role("list", name="Results").get_by_role("link")
 
 
+def gallery_of(chat: Chat) -> Locator:
+    """The open gallery of agents."""
+    return chat.page.get_by_role("dialog", name="Agents")
+
+
 def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
     chat.button("Agents").click()
-    gallery = chat.page.get_by_role("dialog", name="Agents")
-    names = gallery.get_by_role("heading", level=3)
-    expect(names).to_have_count(8)
+    gallery = gallery_of(chat)
+    titles = gallery.get_by_role("heading", level=3)
+    expect(titles).to_have_count(len(BUILT_IN))
     search = gallery.get_by_label("Search agents")
     search.fill("TEST run_code")
-    expect(names).to_have_text(["Test writer"])
+    expect(titles).to_have_text(["Test writer"])
     search.fill("zzz")
     expect(gallery).to_contain_text("No matching agents.")
     search.fill("")
-    gallery.get_by_role("button", name="Code", exact=True).click()
-    expect(names).to_have_text([agent["name"] for agent in TEMPLATES if agent["category"] == "Code"])
     gallery.get_by_role("button", name="Use Code reviewer").click()
     expect(gallery.get_by_role("button", name="Stop using Code reviewer")).to_be_visible()
     gallery.get_by_role("button", name="Close").click()
@@ -97,23 +99,125 @@ def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
     assert chat.complaints == []
 
 
-def test_a_run_has_the_instructions_and_tools_of_its_agent(chat: Chat) -> None:
+def test_a_run_names_its_agent_and_has_that_agents_tools(chat: Chat) -> None:
     chat.button("Agents").click()
     chat.button("Use Code reviewer").click()
     chat.page.keyboard.press("Escape")
     options = sent_options(chat, f'/call glob {{"pattern":"*"}} {WRITE}')
-    assert {key: options[key] for key in ("autopilot", "maxSteps", "instructions", "tools")} == {
-        "autopilot": True,
-        "maxSteps": REVIEWER["maxSteps"],
-        "instructions": REVIEWER["instructions"],
-        "tools": REVIEWER["tools"],
-    }
+    assert options == {"agent": "reviewer", "autopilot": True, "maxSteps": 20}
     chat.wait_for_end()
     calls = {block["tool"]: block["state"] for block in chat.stored()["messages"][-1]["content"] if "tool" in block}
     assert calls == {"glob": "completed", "write_file": "failed"}, "a reviewer may not write"
     chat.button("Stop using Code reviewer").click()
     assert sent_options(chat, "/words=1").keys() == {"autopilot", "maxSteps"}
     chat.wait_for_end()
+
+
+def test_a_person_makes_changes_tries_and_deletes_an_agent(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    chat.send("/words=1")
+    chat.wait_for_end()
+    chat.button("Agents").click()
+    chat.button("New agent").click()
+    form = chat.page.get_by_role("dialog", name="New agent")
+    form.get_by_label("Title").fill("Café Poët")
+    expect(form.get_by_label("Name", exact=False).and_(form.locator("[name=name]"))).to_have_value("cafe-poet")
+    form.get_by_label("Instructions").fill("Answer in rhyme.")
+    form.get_by_label("Only these").check()
+    form.get_by_label("Names or patterns of tools").fill("glob, todo_*")
+    form.get_by_role("button", name="Create agent").click()
+    gallery = gallery_of(chat)
+    card = gallery.get_by_role("listitem").filter(has=chat.page.get_by_role("heading", name="Café Poët"))
+    expect(card).to_contain_text("Yours · version 1")
+    expect(card).to_contain_text("glob · todo_*")
+    card.get_by_role("button", name="Edit Café Poët").click()
+    edited = chat.page.get_by_role("dialog", name="Edit Café Poët")
+    edited.get_by_label("Instructions").fill("Answer in haiku.")
+    edited.get_by_role("button", name="Save").click()
+    expect(card).to_contain_text("Yours · version 2")
+    first = chat.url
+    card.get_by_role("button", name="Try Café Poët in a new chat").click()
+    expect(chat.page).not_to_have_url(first)
+    options = sent_options(chat, WRITE)
+    assert options["agent"] == "cafe-poet"
+    chat.wait_for_end()
+    (call,) = [block for block in chat.stored()["messages"][-1]["content"] if "tool" in block]
+    assert call["state"] == "failed", "its runs have no other tools"
+    chat.button("Café Poët").click()
+    card.get_by_role("button", name="Delete Café Poët").click()
+    chat.page.get_by_role("dialog", name="Delete Café Poët?").get_by_role("button", name="Delete agent").click()
+    expect(card).to_have_count(0)
+    gallery.get_by_role("button", name="Close").click()
+    expect(chat.button("Agents")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_somebody_with_the_link_uses_and_copies_an_agent_and_a_revoked_link_says_so(
+    browser: BrowserContext, server: Server, chat: Chat
+) -> None:
+    chat.register(ADA, "Ada")
+    poet = {"name": "poet", "title": "Poet", "instructions": "Answer in rhyme.", "tools": ["glob"]}
+    assert chat.page.request.post(f"{server.url}/api/agents", data=poet).ok
+    chat.button("Agents").click()
+    chat.button("Share Poet").click()
+    dialog = chat.page.get_by_role("dialog", name="Share agent")
+    dialog.get_by_role("button", name="Create link").click()
+    address = dialog.get_by_label("Copy it now").input_value()
+    assert re.fullmatch(r"http://[\w.:]+/#agent=~[\w-]{43}", address)
+    expect(dialog.get_by_role("status")).to_have_text("Shared by a link.")
+
+    guest = Chat(another_browser(browser), address)
+    shared = guest.page.get_by_role("dialog", name="Shared agent")
+    expect(shared.get_by_role("heading", name="Poet")).to_be_visible()
+    assert "#agent" not in guest.url
+    shared.get_by_role("button", name="Use Poet").click()
+    guest.page.keyboard.press("Escape")
+    options = sent_options(guest, "/words=3")
+    assert options["agent"].startswith("~")
+    guest.wait_for_end()
+    guest.page.reload()
+    expect(guest.button("Stop using Poet")).to_be_visible()
+    guest.register("zeratul@example.com", "Zeratul")
+    guest.page.goto(address)
+    shared.get_by_role("button", name="Copy to your agents").click()
+    guest.page.get_by_role("dialog", name="Copy agent").get_by_role("button", name="Create agent").click()
+    expect(gallery_of(guest).get_by_role("button", name="Edit Poet")).to_be_visible()
+
+    dialog.get_by_role("button", name="Stop sharing").click()
+    expect(dialog.get_by_role("status")).to_have_text("Not shared.")
+    guest.page.goto("about:blank")
+    guest.page.goto(address)
+    expect(shared.get_by_role("alert")).to_have_text("This link doesn’t work any more.")
+
+
+def test_the_gallery_shows_the_last_known_agents_offline(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    chat.button("Agents").click()
+    titles = gallery_of(chat).get_by_role("heading", level=3)
+    expect(titles).to_have_count(len(BUILT_IN))
+    chat.page.keyboard.press("Escape")
+    chat.page.reload()
+    expect(chat.welcome).to_be_visible()
+    chat.page.route("**/api/agents", lambda route: route.abort())
+    chat.button("Agents").click()
+    expect(gallery_of(chat).get_by_role("alert")).to_contain_text("These are the agents from your last visit.")
+    expect(titles).to_have_count(len(BUILT_IN))
+    chat.page.unroute("**/api/agents")
+    gallery_of(chat).get_by_role("button", name="Try again").click()
+    expect(gallery_of(chat).get_by_role("alert")).to_have_count(0)
+
+
+def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    assert chat.page.request.post(
+        f"{chat.url.partition('/t/')[0]}/api/agents", data={"name": "poet", "title": "Poet"}
+    ).ok
+    chat.button("Agents").click()
+    chat.button("Use Poet").click()
+    chat.page.keyboard.press("Escape")
+    chat.sign_out()
+    expect(chat.page.get_by_text("The agent poet isn’t available any more.")).to_be_visible()
+    assert "agent" not in sent_options(chat, "/words=1")
 
 
 def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: Chat) -> None:

@@ -19,9 +19,9 @@ vi.mock("svelte", () => ({
 vi.mock("./PreviewRun.svelte", () => ({ default: {} }));
 vi.mock("../agent/client.ts", () => ({ route: world.route, estimate: () => Promise.resolve(OUTLOOK.estimate) }));
 vi.mock("../state/page.svelte.ts", () => {
-  const options = (): RunOptions & { instructions?: string } => ({
+  const options = (): RunOptions => ({
     ...(world.preferences.autopilot && { autopilot: true, maxSteps: world.preferences.maxSteps }),
-    ...(world.preferences.agent && { instructions: `Be a ${world.preferences.agent}.` }),
+    ...(world.preferences.agent && { agent: world.preferences.agent }),
     budget: { tokens: 5 },
   });
   return { page: { preferences: world.preferences, options } };
@@ -45,7 +45,7 @@ async function answered(answer: PreviewAnswer): Promise<RunOptions | null> {
 }
 
 test("what is started is sent on autopilot as the agent that was chosen", async () => {
-  expect(await answered({ kind: "start", agent: "reviewer" })).toMatchObject({ autopilot: true, instructions: "Be a reviewer." });
+  expect(await answered({ kind: "start", agent: "reviewer" })).toMatchObject({ autopilot: true, agent: "reviewer" });
   expect(world.preferences.agent).toBe("reviewer");
   expect(world.shown[0]?.outlook).toEqual(OUTLOOK);
   expect(world.unmounted).toBe(1);

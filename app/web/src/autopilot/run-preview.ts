@@ -25,13 +25,6 @@ export async function previewRun(text: string): Promise<RunOptions | null> {
   if (answer.kind === "cancel") return null;
   if (answer.kind === "send") return withoutAutopilot(page.options());
   page.preferences.agent = answer.agent;
-  return optionsWithAgent(answer.agent);
-}
-
-/** The page's options, once the chosen agent is loaded. */
-async function optionsWithAgent(agent: string | null): Promise<RunOptions> {
-  const until = Date.now() + FORECAST_TIMEOUT_MS;
-  while (agent !== null && !page.options().instructions && Date.now() < until) await new Promise((resolve) => setTimeout(resolve, 10));
   return page.options();
 }
 

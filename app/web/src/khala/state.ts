@@ -12,6 +12,8 @@ export interface MessageState extends Omit<Message, "content"> {
   readonly failure?: RunFailure;
   /** Its newest `step` part. */
   readonly step?: Step;
+  /** The number of memories that the model was told. */
+  readonly memories?: number;
   /** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
   readonly toolStartedAt?: Readonly<Record<string, number>>;
   /** The `seq` of its newest head: the number of parts that the server has. */
@@ -77,13 +79,15 @@ export function withOlderMessages(state: ThreadState, page: OlderMessages<Messag
   return { ...state, messages: [...older.map(toMessageState), ...state.messages], hasMore: page.hasMore };
 }
 
-/** The state with the current step and tool start times of the answer `messageId`, which a snapshot does not contain. */
+/** The state with the current step, tool start times and memories of the answer `messageId`, which a snapshot does not contain. */
 export function withProgress(state: ThreadState, messageId: string, parts: readonly Part[]): ThreadState {
   const newestStep = newestData(parts, "step");
+  const recalled = newestData(parts, "memory")?.memories.length;
   const messages = state.messages.map((message) => {
     if (message.id !== messageId) return message;
     const step = message.step ?? newestStep;
-    return { ...message, ...(step && { step }), toolStartedAt: { ...toolStartTimes(parts), ...message.toolStartedAt } };
+    const memories = message.memories ?? recalled;
+    return { ...message, ...(step && { step }), ...(memories !== undefined && { memories }), toolStartedAt: { ...toolStartTimes(parts), ...message.toolStartedAt } };
   });
   return { ...state, messages };
 }
@@ -174,6 +178,7 @@ function withMessageParts(message: MessageState, parts: readonly Part[]): Messag
   const finish = newestData(fresh, "finish");
   const failure = newestData(fresh, "error");
   const step = newestData(fresh, "step");
+  const recall = newestData(fresh, "memory");
   const started = toolStartTimes(fresh);
   return {
     ...message,
@@ -182,6 +187,7 @@ function withMessageParts(message: MessageState, parts: readonly Part[]): Messag
     ...(finish && { finish }),
     ...(failure && { failure }),
     ...(step && { step }),
+    ...(recall && { memories: recall.memories.length }),
     ...(Object.keys(started).length > 0 && { toolStartedAt: { ...message.toolStartedAt, ...started } }),
   };
 }

@@ -2,6 +2,7 @@
 
 import type { User } from "../khala/frames.ts";
 import { isRequestError } from "../khala/requests.ts";
+import type { AgentCatalog } from "./agents.svelte.ts";
 import type { BrowserAccount } from "./account.svelte.ts";
 import type { OpenChat } from "./chat.svelte.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
@@ -14,6 +15,7 @@ import type { PageModel } from "./page-model.ts";
 /** The parts of the page that depend on the account. */
 export interface AccountOwnedState extends Pick<PageModel, "toast"> {
   readonly account: BrowserAccount;
+  readonly agents: AgentCatalog;
   readonly chats: ChatList;
   readonly keyring: Keyring;
   readonly sendQueue: SendQueue;
@@ -38,6 +40,7 @@ export class AccountTransitions {
   /** The account has changed, here or in another tab. Removes what only the previous account could read. */
   handleUserChanged(before: User | null): void {
     const { account, chat, sendQueue: outgoings, stream } = this.#page;
+    if (before?.id !== account.user?.id) this.#page.agents.changeOwner(before?.id ?? null);
     if (before !== null && before.id !== account.user?.id) {
       stream.post({ type: "clear" });
       outgoings.removeAccount(before.id);

@@ -87,6 +87,10 @@ export class StoredMessage implements MessageView {
     return this.#head.step ?? null;
   }
 
+  get memoryCount(): number {
+    return this.#head.memories ?? this.#head.finish?.memories ?? 0;
+  }
+
   get toolStartedAt(): Readonly<Record<string, number>> {
     return this.#head.toolStartedAt ?? NO_START_TIMES;
   }
@@ -120,6 +124,7 @@ export class OutgoingMessage implements MessageView {
   readonly files: readonly BlobRef[];
   readonly finish = null;
   readonly step = null;
+  readonly memoryCount = 0;
   readonly toolStartedAt = NO_START_TIMES;
   readonly versions = NONE;
   readonly author = null;

@@ -1,6 +1,6 @@
 // The model of the page, as its components see it. Every field is reactive; changes go through methods.
 
-import type { BlobRef, Block, Finish, Invitation, ThreadListEntry, Member, Message, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
+import type { Agent, AgentChanges, BlobRef, Block, Finish, Invitation, ThreadListEntry, Member, Message, NewAgent, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
 import type { ThreadKeys } from "../workers/stream.messages.ts";
 
 export type { Participant, ThreadKeys };
@@ -32,6 +32,8 @@ export interface MessageView {
   readonly finish: Finish | null;
   /** The newest `step` part of its run. */
   readonly step: { step: number; maxSteps: number; usage?: { inputTokens: number; outputTokens: number }; costUsd?: string } | null;
+  /** The number of memories that its model was told. */
+  readonly memoryCount: number;
   /** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
   readonly toolStartedAt: Readonly<Record<string, number>>;
   /** The ids of its alternative versions, itself included, oldest first. */
@@ -164,20 +166,45 @@ export interface Preferences {
   /** The budgets of a run on autopilot, as typed; empty for none. */
   budgetUsd: string;
   budgetTokens: string;
-  /** The id of the loaded agent template, or null. */
+  /** The agent that answers the next messages, by its name or the link of a shared one; null for none. */
   agent: string | null;
   preview: boolean;
 }
 
+/** The agents that the person may use: the account's own, and built-in ones. */
+export interface AgentsModel {
+  /** By name; null until they are known. */
+  readonly items: readonly Agent[] | null;
+  /** Whether the items are as the server had them at the last request; otherwise they are from an earlier visit. */
+  readonly isCurrent: boolean;
+  /** Whether the last request for the list failed. */
+  readonly hasFailed: boolean;
+  load(): Promise<void>;
+  /** A known agent, by name or link. */
+  find(agent: string | null): Agent | null;
+  titleOf(agent: string): string;
+  /** The agent that was shared by this link, or null if it is not shared any more. Errors as those of `request`. */
+  open(link: string): Promise<Agent | null>;
+  create(agent: NewAgent): Promise<Agent>;
+  change(name: string, changes: AgentChanges): Promise<Agent>;
+  remove(name: string): Promise<void>;
+  /** Make a link to an own agent, and return it. A link from before stops working. */
+  share(name: string): Promise<string>;
+  /** Revoke its link. */
+  unshare(name: string): Promise<void>;
+}
+
 export interface PageModel {
   readonly connection: Connection;
+  readonly isOnline: boolean;
   readonly account: Account;
   readonly chats: ChatListModel;
   readonly chat: ChatView | null;
   readonly preferences: Preferences;
+  readonly agents: AgentsModel;
   /** The current time in ms since the epoch, updated once a second while it is shown. */
   readonly now: number;
-  /** The options of the next run: autopilot, steps, budget, and the agent's instructions and tools. */
+  /** The options of the next run: autopilot, steps, budget and agent. */
   options(): RunOptions;
   open(id: string): void;
   wake(): void;
@@ -196,6 +223,8 @@ export interface PageModel {
   answerClaimOffer(yes: boolean): Promise<void>;
   /** The error code of a failed external sign-in, for the sign-in dialog. */
   readonly signInProblem: string | null;
+  /** The link of the shared agent that the address names, until the gallery is closed. */
+  sharedAgent: string | null;
   /** The dialog that is open. */
-  dialog: "signin" | "share" | "account" | "gallery" | "search" | null;
+  dialog: "signin" | "share" | "account" | "gallery" | "memories" | "search" | null;
 }

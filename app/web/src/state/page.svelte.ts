@@ -4,6 +4,7 @@ import type { ThreadListEntry, RunOptions } from "../khala/frames.ts";
 import { ApiError, retryNow } from "../khala/requests.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import { BrowserAccount, ACCOUNT_STORAGE_KEY, saveTitle } from "./account.svelte.ts";
+import { isSharedAgent, parseAgentAddress } from "./agent-address.ts";
 import { chatPath, parseChatAddress } from "./chat-address.ts";
 import { PageRequests } from "./page-requests.ts";
 import { AccountTransitions } from "./account-transitions.ts";
@@ -23,14 +24,14 @@ import { refusalMessage } from "./refusal-message.ts";
 import { BrowserStorage } from "./browser-storage.ts";
 import { StreamClient } from "./stream-client.ts";
 import type { StreamPort } from "./stream-client.ts";
-import { LoadedTemplate } from "./loaded-template.svelte.ts";
+import { AgentCatalog } from "./agents.svelte.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { Connection, PageModel } from "./page-model.ts";
 
 class BrowserPage extends Feedback implements PageModel {
   readonly #storage = new BrowserStorage(() => localStorage);
   readonly keyring = new Keyring(this.#storage, () => this.#keysChanged++);
-  readonly preferences = new StoredPreferences(this.#storage, () => void this.#loadTemplate());
+  readonly preferences = new StoredPreferences(this.#storage);
   readonly account = new BrowserAccount(this.#storage, this.keyring, {
     changeIdentity: (change) => this.stream.changeIdentity(change),
     onUserChanged: (before) => this.#transitions.handleUserChanged(before),
@@ -41,6 +42,11 @@ class BrowserPage extends Feedback implements PageModel {
   readonly sendQueue = new SendQueue(this.keyring, () => {
     this.account.reload(); // another tab's change may not have arrived as an event yet
     return this.account.user?.id;
+  });
+  readonly agents = new AgentCatalog({
+    userId: () => this.account.user?.id ?? null,
+    chosen: () => this.preferences.agent,
+    onChosenGone: (agent) => this.#dropAgent(agent),
   });
   readonly requests = new PageRequests((words) => this.toast(words));
   readonly stream = new StreamClient((batch) => this.#applyBatch(batch));
@@ -60,11 +66,11 @@ class BrowserPage extends Feedback implements PageModel {
   readonly #readMarker = new ReadMarker((id, revision) => void this.requests.quietly("PUT", `/api/threads/${id}/read`, { body: { revision } }));
   #keysChanged = $state(0);
   readonly #connection = new ConnectionMonitor();
-  readonly #template = new LoadedTemplate();
   chat: OpenChat | null = $state.raw(null);
   dialog: PageModel["dialog"] = $state(null);
   signInProblem: string | null = $state(null);
   claimableCount = $state(0);
+  sharedAgent: string | null = $state(null);
 
   // Queries and settings
 
@@ -85,12 +91,12 @@ class BrowserPage extends Feedback implements PageModel {
   }
 
   options(): RunOptions {
-    return runOptions(this.preferences, this.#template.get(this.preferences.agent));
+    return runOptions(this.preferences);
   }
 
-  async #loadTemplate(): Promise<void> {
-    const isLoaded = await this.#template.load(this.preferences.agent);
-    if (!isLoaded) this.toast("Couldn’t load the agent. Messages are sent without it until you reload the page.");
+  #dropAgent(agent: string): void {
+    this.preferences.agent = null;
+    this.toast(`The agent ${isSharedAgent(agent) ? "that was shared with you" : agent} isn’t available any more. Messages are sent without it.`);
   }
 
   open(id: string): void {
@@ -126,10 +132,19 @@ class BrowserPage extends Feedback implements PageModel {
   /** Open the chat of the address; without one, the chat that was open last, or a new one. */
   #openFromAddress(): void {
     const { id, shareKey } = parseChatAddress(location);
+    this.#openSharedAgent();
     if (!id) return this.#openLast();
     if (!shareKey) return this.#open(this.keyring.known(id), false);
     history.replaceState(null, "", chatPath(id));
     this.#open(this.keyring.addShared(id, shareKey), false);
+  }
+
+  /** Show the agent whose link is in the address. Its key leaves the address, so that nobody sees or copies it by accident. */
+  #openSharedAgent(): void {
+    const link = parseAgentAddress(location);
+    if (link === null) return;
+    history.replaceState(null, "", location.pathname);
+    [this.sharedAgent, this.dialog] = [link, "gallery"];
   }
 
   #openLast(): void {
@@ -274,7 +289,7 @@ class BrowserPage extends Feedback implements PageModel {
     if (this.account.user) this.stream.post({ type: "watch", isOn: true });
     if (cameBack) void this.#transitions.offerClaim();
     if (problem !== null) [this.signInProblem, this.dialog] = [problem, "signin"];
-    await Promise.all([this.sendQueue.restore(), this.#loadTemplate()]);
+    await Promise.all([this.sendQueue.restore(), this.preferences.agent === null ? null : this.agents.load()]);
   }
 
   #listen(): void {

@@ -12,30 +12,21 @@ type StoredFields = { on: boolean; steps: number; budgetUsd: string; budgetToken
 
 export class StoredPreferences implements Preferences {
   readonly #storage: BrowserStorage;
-  readonly #onAgentChanged: () => void;
   #chosen: StoredFields;
 
-  /** `onAgentChanged` is called when another agent, or none, is chosen. */
-  constructor(kept: BrowserStorage, turned: () => void = () => undefined) {
-    this.#storage = kept;
-    this.#onAgentChanged = turned;
-    this.#chosen = $state.raw(parsePreferences(kept.read(STORAGE_KEY)));
+  constructor(storage: BrowserStorage) {
+    this.#storage = storage;
+    this.#chosen = $state.raw(parsePreferences(storage.read(STORAGE_KEY)));
   }
 
   /** Read the settings again, which another tab may have changed. */
   reload(): void {
-    this.#setChosen(parsePreferences(this.#storage.read(STORAGE_KEY)));
+    this.#chosen = parsePreferences(this.#storage.read(STORAGE_KEY));
   }
 
   #change(changes: Partial<StoredFields>): void {
-    this.#setChosen({ ...this.#chosen, ...changes });
+    this.#chosen = { ...this.#chosen, ...changes };
     this.#storage.write(STORAGE_KEY, this.#chosen);
-  }
-
-  #setChosen(chosen: StoredFields): void {
-    const before = this.#chosen.agent;
-    this.#chosen = chosen;
-    if (chosen.agent !== before) this.#onAgentChanged();
   }
 
   get autopilot(): boolean {

@@ -22,12 +22,12 @@ it("what is chosen is there in the next visit", () => {
 
 it("the choices of the page of old are read", () => {
   const chosen = new StoredPreferences(kept('{"on":true,"steps":3}').kept);
-  expect(runOptions(chosen, null)).toEqual({ autopilot: true, maxSteps: 3 });
+  expect(runOptions(chosen)).toEqual({ autopilot: true, maxSteps: 3 });
 });
 
 it.each(["", "null", "no json", "[]", '{"on":"yes","steps":"many","agent":5}'])("what makes no sense, as %j, is no choice", (text) => {
   const chosen = new StoredPreferences(kept(text).kept);
-  expect(runOptions(chosen, null)).toEqual({});
+  expect(runOptions(chosen)).toEqual({});
   expect([chosen.maxSteps, chosen.agent]).toEqual([20, null]);
 });
 
@@ -39,18 +39,18 @@ it("a budget is told of a run on autopilot, where it is a number", () => {
   const chosen = new StoredPreferences(kept().kept);
   chosen.budgetUsd = " 0,50 ";
   chosen.budgetTokens = "1000";
-  expect(runOptions(chosen, null)).toEqual({});
+  expect(runOptions(chosen)).toEqual({});
   chosen.autopilot = true;
-  expect(runOptions(chosen, null).budget).toEqual({ usd: "0.50", tokens: 1000 });
+  expect(runOptions(chosen).budget).toEqual({ usd: "0.50", tokens: 1000 });
   chosen.budgetUsd = "much";
   chosen.budgetTokens = "-1";
-  expect(runOptions(chosen, null)).not.toHaveProperty("budget");
+  expect(runOptions(chosen)).not.toHaveProperty("budget");
 });
 
-it("a template brings its instructions and tools, with the autopilot and without", () => {
+it("the chosen agent is named, with the autopilot and without", () => {
   const chosen = new StoredPreferences(kept().kept);
-  const template = { id: "coder", instructions: "Write code.", tools: ["read_*"] };
-  expect(runOptions(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"] });
+  chosen.agent = "coder";
+  expect(runOptions(chosen)).toEqual({ agent: "coder" });
   chosen.autopilot = true;
-  expect(runOptions(chosen, template)).toEqual({ instructions: "Write code.", tools: ["read_*"], autopilot: true, maxSteps: 20 });
+  expect(runOptions(chosen)).toEqual({ agent: "coder", autopilot: true, maxSteps: 20 });
 });

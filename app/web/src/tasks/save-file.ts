@@ -8,7 +8,12 @@ const OBJECT_URL_LIFETIME_MS = 60_000;
 
 /** Save the content of a blob as a download of the browser. */
 export function saveFile(blob: BlobRef, bytes: Blob): void {
+  saveBytes(fileName(blob), bytes);
+}
+
+/** Save bytes under this name as a download of the browser. */
+export function saveBytes(name: string, bytes: Blob): void {
   const url = URL.createObjectURL(bytes);
-  Object.assign(document.createElement("a"), { href: url, download: fileName(blob) }).click();
+  Object.assign(document.createElement("a"), { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), OBJECT_URL_LIFETIME_MS);
 }
