@@ -27,7 +27,20 @@ from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
 from khala.api.tools import types as tools_types
 from khala.blobs import blob_reader, line_views
-from khala.domain import access, accounts, agents, budgets, chat, context, fold, frames, memories, parts
+from khala.domain import (
+    access,
+    accounts,
+    agents,
+    budgets,
+    chat,
+    context,
+    fold,
+    frames,
+    memories,
+    parts,
+    search_matches,
+    search_results,
+)
 from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.tools import approvals, user_tools
@@ -95,7 +108,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
         agents.Agent, agents_types.AgentLink, memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
-        memories.MemoryProposal,
+        memories.MemoryProposal, search_matches.Highlight, search_results.SearchHit,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip

@@ -39,6 +39,8 @@ from khala.identity.oidc import OidcProvider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
+from khala.search.search_indexer import SearchIndexer
+from khala.search.search_service import SearchService
 from khala.settings import INNER_POOL_SIZE, Settings
 from khala.store.operations.retention import RetentionLoop, RetentionPolicy
 from khala.store.operations.verify_loop import VerificationLoop
@@ -196,6 +198,7 @@ async def _open_services(
         "retention": RetentionLoop(db, retention_policy(settings)).run,
         "verification": VerificationLoop(db).run,
         "memories": components.memories.run,
+        "search": SearchIndexer(db, enabled=settings.database.search).run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:
@@ -236,6 +239,7 @@ async def _open_application(
             listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
         ),
         memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
+        search=SearchService(components.db, components.memories, enabled=settings.database.search),
         threads=ThreadContext(
             welcome=settings.server.welcome,
             allow_public=settings.server.public_threads,

@@ -142,6 +142,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "PATCH /api/me/memory": KEYED,
     "GET /api/threads/{thread_id}/memory": READERS,
     "PATCH /api/threads/{thread_id}/memory": dict.fromkeys(set(WHO) - {"owner"}, 403) | NOBODY,
+    "GET /api/search": SHOWN,
+    "GET /api/search of a thread": READERS,
     "GET /api/models": OPEN,
     "GET /api/tools": ANYBODY,
     "POST /api/tools": ACCOUNTS,
@@ -335,6 +337,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         params = {"before": str(self.message_id)} if template.endswith("/messages") else None
         if route.endswith(" of a thread") and method != "POST":
             params = {"threadId": self._thread_id}
+        if template == "/api/search":
+            params = (params or {}) | {"q": "khala"}
         body = self.body(route)
         sending: dict[str, Any] = {} if body is None else {"json": body}
         if route == "POST /api/threads/{thread_id}/blobs":

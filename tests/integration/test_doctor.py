@@ -211,7 +211,7 @@ async def test_an_unreachable_database_is_a_finding_of_each_check_that_queries_i
         await db.close()
     assert {name for name, finding in found.items() if finding.state == "bad"} == {
         "database", "speed", "durability", "pooler", "connections", "clock", "pgvector", "schema", "notify",
-        "transactions", "runs", "writes",
+        "transactions", "runs", "search", "writes",
     }  # fmt: skip
     assert "refused" in found["database"].says or "onnect" in found["database"].says
 

@@ -22,10 +22,13 @@ HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index o
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
+SEARCHED = "one process prepares messages of all threads for searches"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, fairness_key": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
     r"^SELECT EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
+    r"FROM search_queue": ({"search_queue"}, SEARCHED),
+    r"^SELECT id FROM threads WHERE id > \$1 AND deleted_at IS NULL ORDER BY id": ({"threads"}, SEARCHED),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
 }

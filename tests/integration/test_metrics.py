@@ -298,6 +298,7 @@ def exposed_names() -> set[str]:
         *metrics.database_metrics(0, 0, 0, 0, 0),
         *metrics.activity_metrics(0, 0, 0),
         *metrics.storage_metrics(0, 0, 0),
+        *metrics.search_metrics(0),
         *metrics.table_metrics([("any", 0, 0, 0, 0)]),
         *metrics.freeze_metric([("any", 0)]),
         *metrics.database_up_metric(ok=True),

@@ -18,6 +18,7 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "regenerate": {"messageId", "options.agent", "options.model", "options.functions"},
     "decideApproval": {"editedArgs"},
     "listThreads": {"cursor"},
+    "search": {"cursor"},
     "readBlobLines": {"after", "pattern"},
     "readOlderMessages": {"before"},
     "createTool": {"name", "parameters"},

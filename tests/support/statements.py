@@ -14,8 +14,8 @@ from sqlalchemy.engine import Engine
 from khala.store.postgres.database import Driver
 from khala.store.schema.tables import metadata
 
-NOT_OWNED = ("audit", "listings")
-"""Tables with a thread id that do not belong to the thread: the audit trail, and users' lists."""
+NOT_OWNED = ("audit", "listings", "search_walk")
+"""Tables with a thread id that do not belong to the thread: the audit trail, users' lists, the walk of the search."""
 OWNED = {"threads": "id"} | {
     table.name: "thread_id"
     for table in metadata.sorted_tables

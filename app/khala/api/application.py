@@ -47,6 +47,7 @@ from khala.api.operations.health import HealthController, health
 from khala.api.operations.models import list_models as list_offered_models
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
+from khala.api.search.search import SearchController
 from khala.api.sharing.sharing import SharingController, claim_threads
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
@@ -111,7 +112,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
         ToolRuleController, AgentController, load_repository, MemoryController,
-        MemoryProposalController, MemorySettingsController, HealthController,
+        MemoryProposalController, MemorySettingsController, SearchController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
     handlers = openai_errors.wrap_handlers(HANDLERS)

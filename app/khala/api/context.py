@@ -16,6 +16,7 @@ from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
+from khala.search.search_service import SearchService
 from khala.store.postgres.database import Database
 from khala.store.threads.sends import SendLimits
 from khala.tools.mcp import McpConnections, ToolGroup
@@ -102,6 +103,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolContext
     models: ModelContext
     memories: MemoryContext
+    search: SearchService
     threads: ThreadContext
     limits: LimitContext
     sign_in: SignInContext

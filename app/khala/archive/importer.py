@@ -24,6 +24,7 @@ from khala.store.memories import memories
 from khala.store.operations import archive_import as rows
 from khala.store.operations.archive_rows import KINDS, RowKind
 from khala.store.postgres.database import Database, Driver, driver_of
+from khala.store.search import search_queue
 
 MAX_TRIES = 3
 MAX_PUT_SECONDS = 1800.0
@@ -179,6 +180,7 @@ class _Import:
         members = await self._members() if self._options.trusted else []
         await rows.lock_users(driver, {self._user_id, *(member.user_id for member in members)})
         await rows.add_list_entries(driver, self._threads)
+        await search_queue.add_threads(driver, self._threads)
         await self._add_trusted(driver, members)
         await self._add_login(driver)
         for name, noun in (("token", "API tokens"), ("link", "share links")):

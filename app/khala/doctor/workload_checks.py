@@ -21,6 +21,12 @@ TRANSACTIONS = """
     ORDER BY xact_start LIMIT 1
 """
 RECENT_CHANGE = timedelta(days=30)
+MAX_SEARCH_WAITING = 1_000
+"""Answers that may wait to be prepared for searches."""
+SEARCH = f"""
+    SELECT (SELECT count(*) FROM (SELECT FROM search_queue LIMIT {MAX_SEARCH_WAITING}) AS queued) AS waiting,
+           EXISTS (SELECT FROM search_walk WHERE ended_at IS NOT NULL) AS walked
+"""
 PREPARED = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 1"
 
 
@@ -38,6 +44,22 @@ async def runs(db: Database, lease: float, *, late: float = MAX_WAIT_SECONDS) ->
         advice = "no executor takes over the runs of a lost one: start `khala work`"
         return warn("runs", f"{says}; one lease was not renewed for {status.lease_age:.0f} s: {advice}")
     return ok("runs", says)
+
+
+async def search(db: Database, *, enabled: bool) -> Finding:
+    """Check that past messages are prepared for searches."""
+    if await migrations.current(db) is None:
+        return ok("search", "nothing to prepare: there is no schema yet")
+    async with db.driver() as driver:
+        state = await driver.fetchrow(SEARCH)
+    assert state is not None
+    if not enabled:
+        return ok("search", "switched off by KHALA_SEARCH=0")
+    if state["waiting"] >= MAX_SEARCH_WAITING:
+        advice = "check that `khala serve` or `khala work` runs, and search its log for messages_not_indexed"
+        return warn("search", f"{state['waiting']:,} answers or more are not found yet: {advice}")
+    walked = "all threads were read" if state["walked"] else "older threads are still to be read"
+    return ok("search", f"{state['waiting']} answers waiting; {walked}")
 
 
 async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS) -> Finding:

@@ -6,8 +6,10 @@ of it are found.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from uuid import UUID
 
 MAX_TERMS = 256
@@ -20,12 +22,13 @@ SHORT_WORD_WEIGHTS = (0.1, 0.1, 0.3, 0.7)
 """Of words of one to four letters, which are mostly articles, pronouns and prepositions."""
 STEM_WEIGHT = 0.4
 
+_ASCII_WORD = re.compile("[a-z0-9]+")
 _LATIN_MARKS = range(0x300, 0x370)
 _HEBREW_POINTS = range(0x591, 0x5C8)
 _ARABIC_MARKS = (*range(0x64B, 0x660), 0x670)
 _DROPPED = frozenset((*_LATIN_MARKS, *_HEBREW_POINTS, *_ARABIC_MARKS))
 """Marks that a writer may leave out. Those of other scripts, as of Devanagari, belong to the word."""
-_UNSPACED = (
+UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
     (0x1780, 0x17FF),  # Khmer
@@ -35,17 +38,37 @@ _UNSPACED = (
     (0xF900, 0xFAFF),  # Han, for compatibility
     (0x20000, 0x3FFFF),  # Han, further planes
 )
+"""The scripts that are written without spaces, and Hangul: the first and last code points of each."""
 
 
-def terms(text: str) -> dict[str, float]:
-    """The terms of a text in the order of the text, at most `MAX_TERMS`, and the weight of each."""
+def terms(text: str, *, limit: int = MAX_TERMS) -> dict[str, float]:
+    """The terms of a text in the order of the text, at most `limit`, and the weight of each."""
     found: dict[str, float] = {}
     for word in _words(text):
         for term, weight in _word_terms(word):
-            if len(found) == MAX_TERMS:
+            if len(found) == limit:
                 return found
             found.setdefault(term, weight)
     return found
+
+
+def words(text: str) -> list[tuple[str, bool]]:
+    """The words of a text, each with whether its script is written without spaces, in the order of the text."""
+    return [run for word in _words(text) for run in _runs_by_script(word)]
+
+
+def word_weight(word: str) -> float:
+    """The weight of a word by its length."""
+    short = len(word) <= len(SHORT_WORD_WEIGHTS) and word.isalpha()
+    return SHORT_WORD_WEIGHTS[len(word) - 1] if short else WORD_WEIGHT
+
+
+def folded(text: str) -> str:
+    """The text without differences of case, width and accents, in which its words are found."""
+    if text.isascii():
+        return text.lower()
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFC", "".join(mark for mark in plain if ord(mark) not in _DROPPED))
 
 
 def term_keys(space_id: UUID, found: Iterable[str]) -> list[int]:
@@ -61,24 +84,22 @@ def term_keys(space_id: UUID, found: Iterable[str]) -> list[int]:
     ]
 
 
-def _words(text: str) -> Iterator[str]:
-    folded = unicodedata.normalize("NFKD", text.casefold())
-    plain = unicodedata.normalize("NFC", "".join(mark for mark in folded if ord(mark) not in _DROPPED))
-    word: list[str] = []
-    for character in plain:
-        if unicodedata.category(character)[0] in "LMN":
-            word.append(character)
-        elif word:
-            yield "".join(word)
-            word.clear()
-    if word:
-        yield "".join(word)
+def _words(text: str) -> Iterable[str]:
+    plain = folded(text)
+    if plain.isascii():
+        return _ASCII_WORD.findall(plain)
+    return "".join(character if _belongs_to_word(character) else " " for character in plain).split(" ")
+
+
+@lru_cache(maxsize=4096)
+def _belongs_to_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LMN"
 
 
 def _word_terms(word: str) -> Iterator[tuple[str, float]]:
     for run, unspaced in _runs_by_script(word):
         if not unspaced:
-            yield run[:MAX_WORD_CHARACTERS], _word_weight(run)
+            yield run[:MAX_WORD_CHARACTERS], word_weight(run)
             if len(run) > STEM_CHARACTERS:
                 yield f"{run[:STEM_CHARACTERS]}*", STEM_WEIGHT
         elif len(run) == 1:
@@ -88,20 +109,21 @@ def _word_terms(word: str) -> Iterator[tuple[str, float]]:
                 yield run[start : start + 2], WORD_WEIGHT
 
 
-def _word_weight(word: str) -> float:
-    short = len(word) <= len(SHORT_WORD_WEIGHTS) and word.isalpha()
-    return SHORT_WORD_WEIGHTS[len(word) - 1] if short else WORD_WEIGHT
-
-
 def _runs_by_script(word: str) -> Iterator[tuple[str, bool]]:
     """The word in pieces, each of which is in scripts without spaces or not."""
+    if word.isascii():
+        if word:
+            yield word, False
+        return
     start = 0
     for end in range(1, len(word) + 1):
-        if end == len(word) or _is_unspaced(word[end]) != _is_unspaced(word[start]):
-            yield word[start:end], _is_unspaced(word[start])
+        if end == len(word) or is_unspaced(word[end]) != is_unspaced(word[start]):
+            yield word[start:end], is_unspaced(word[start])
             start = end
 
 
-def _is_unspaced(character: str) -> bool:
+@lru_cache(maxsize=4096)
+def is_unspaced(character: str) -> bool:
+    """Whether the character's script is written without spaces."""
     code = ord(character)
-    return any(first <= code <= last for first, last in _UNSPACED)
+    return any(first <= code <= last for first, last in UNSPACED)

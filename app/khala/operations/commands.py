@@ -256,6 +256,39 @@ def upgrade_check(*, old: Path) -> None:
     run(check_upgrade(old))
 
 
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("--server", envvar="KHALA_URL", default="http://127.0.0.1:8000", show_default=True, help="Its address.")
+@click.option("--token", envvar="KHALA_TOKEN", required=True, help="An API token of the account with the scope `read`.")
+@click.option("--thread", type=click.UUID, metavar="ID", help="Search only this thread.")
+@click.option("--kind", type=click.Choice(["message", "file", "memory"]), help="By default all kinds.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Results, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print the server's answer, for programs.")
+def search(
+    *,
+    words: tuple[str, ...],
+    server: str,
+    token: str,
+    thread: UUID | None,
+    kind: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Find messages, files and memories of an account on a running server; exit with 1 if there are none.
+
+    It prints exact matches first. Set the token by the variable KHALA_TOKEN, so that no list of processes shows it.
+    """
+    from khala.operations import search_client
+
+    params = {"q": " ".join(words), "limit": str(limit)}
+    params |= {name: str(value) for name, value in (("threadId", thread), ("kind", kind)) if value is not None}
+    body = run(search_client.request(f"{server.rstrip('/')}/api/search", params, token)) or b'{"items":[]}'
+    found = search_client.hits(body)
+    click.echo(body if as_json else "\n".join(line for item in found for line in search_client.lines(item)))
+    if not found:
+        raise SystemExit(1)
+
+
 COMMANDS: tuple[click.Command, ...] = (
-    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check,
+    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, model_validator
 
 from khala.live import nats_url
 from khala.live.nats_url import NatsServers
-from khala.settings.fields import PostgresUrl, SettingGroup, ValueKind, Whole, setting
+from khala.settings.fields import PostgresUrl, SettingGroup, SwitchValue, ValueKind, Whole, setting
 
 if TYPE_CHECKING:
     from khala.store.blobs.blobs import StorageQuota
@@ -63,6 +63,12 @@ class DatabaseSettings(SettingGroup):
     )
     pool_size: Whole = setting(
         "KHALA_POOL_SIZE", 16, "Connections to the database for requests, per process.", minimum=4, maximum=500
+    )
+    search: SwitchValue = setting(
+        "KHALA_SEARCH",
+        default=True,
+        description="1 to prepare past messages for searches, 0 to prepare none and delete what was prepared. All "
+        "processes of a database need the same value: [search](operations.md#search).",
     )
     wake_url: NatsUrl | None = setting(
         "KHALA_WAKE_URL",

@@ -158,6 +158,12 @@ EXTRACTIONS = _counter(
     "outcome",
 )
 EXTRACTED = _counter("memories_extracted_total", "Memories that extractions stored or proposed.", "kind")
+SEARCH = _histogram("search_seconds", "Duration of a search.", buckets=FAST_BUCKETS_SECONDS)
+SEARCH_INDEXED = _counter("search_indexed_total", "Messages that this process has prepared for searches.")
+SEARCH_INDEXING = _histogram(
+    "search_indexing_seconds", "Duration of a batch of messages that is prepared.", buckets=FAST_BUCKETS_SECONDS
+)
+SEARCH_INDEXING_FAILED = _counter("search_indexing_failed_total", "Batches that failed and are repeated.")
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 
@@ -236,6 +242,12 @@ def storage_metrics(database_bytes: int, backlog: int, oldest_backlog_seconds: f
     yield GaugeMetricFamily("khala_purge_backlog_threads", f"{help_text} The same in all processes.", value=backlog)
     help_text = "Time since the oldest thread in the purge's backlog was deleted or reset. The same in all processes."
     yield GaugeMetricFamily("khala_purge_backlog_seconds", help_text, value=oldest_backlog_seconds)
+
+
+def search_metrics(waiting: int) -> Iterable[Metric]:
+    """Metrics of the search."""
+    help_text = "Answers and imports to prepare for searches, counted up to 10,000. The same in all processes."
+    yield GaugeMetricFamily("khala_search_waiting", help_text, value=waiting)
 
 
 def table_metrics(tables: Iterable[tuple[str, int, int, int, int]]) -> Iterable[Metric]:

@@ -72,6 +72,7 @@ class Gauges(Collector):
             )
         if (storage := self._storage) is not None:
             yield from metrics.storage_metrics(storage.database_bytes, storage.backlog, storage.oldest_backlog_seconds)
+            yield from metrics.search_metrics(storage.search_waiting)
             yield from metrics.table_metrics(
                 (table.name, table.table_bytes, table.index_bytes, table.live_rows, table.dead_rows)
                 for table in storage.tables

@@ -34,6 +34,7 @@ TAGS = [
     Tag("Blobs", "Uploaded files, and content that is too large for a part."),
     Tag("Agents", "Instructions, tools and models for runs, under a name."),
     Tag("Memories", "What is remembered of users and in threads."),
+    Tag("Search", "Find messages, files and memories."),
     Tag("Tools", "Tools that models can call, rules for calls, and MCP servers."),
     Tag("Feed", "Changes of threads, when they are committed."),
     Tag("Accounts", "Sign-in, sessions, API tokens and account data."),

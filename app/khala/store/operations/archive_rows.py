@@ -38,6 +38,7 @@ LEFT_OUT: Mapping[str, str] = {
     "memory_proposals": "memories that nobody has accepted yet; they expire",
     "memory_settings": "choices for one server, with its own defaults",
     "thread_resets": "what resets have deleted, until it is purged",
+    **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }
 """Tables that no archive contains, and why."""
 

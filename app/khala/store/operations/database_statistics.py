@@ -10,7 +10,7 @@ from khala.store.postgres.database import Driver
 from khala.store.schema.tables import metadata
 
 MAX_BACKLOG = 10_000
-"""Threads of the purge's backlog that are counted."""
+"""Rows of a backlog that are counted."""
 
 
 class DatabaseActivity(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +42,14 @@ class TableStatistics(msgspec.Struct, frozen=True, kw_only=True):
 class StorageStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes of the database and its tables, and the purge's backlog.
 
-    `backlog` is the number of deleted threads to purge, at most `MAX_BACKLOG`.
+    `backlog` is the number of deleted threads to purge, and `search_waiting` that of entries in the queue of the
+    search, each at most `MAX_BACKLOG`.
     """
 
     database_bytes: int
     backlog: int
     oldest_backlog_seconds: float
+    search_waiting: int
     tables: list[TableStatistics]
 
 
@@ -64,6 +66,7 @@ ACTIVITY = """
 
 BACKLOG = f"""
     SELECT pg_database_size(current_database()) AS database_bytes, count(*) AS backlog,
+           (SELECT count(*) FROM (SELECT FROM search_queue LIMIT {MAX_BACKLOG}) AS queued) AS search_waiting,
            coalesce(extract(epoch FROM clock_timestamp() - min(since)), 0)::float AS oldest_backlog_seconds
     FROM (
         (SELECT deleted_at AS since FROM threads WHERE {UNPURGED} ORDER BY deleted_at LIMIT {MAX_BACKLOG})

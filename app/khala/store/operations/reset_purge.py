@@ -10,6 +10,7 @@ from uuid import UUID
 
 from khala.store.postgres.database import Driver, affected
 from khala.store.postgres.rows import Record
+from khala.store.search import indexing
 
 MAX_BATCH_RUNS = 100
 """Runs that one transaction deletes, with their receipts and detail tokens."""
@@ -23,6 +24,7 @@ BOUNDS = {
     "messages": ("position", "first_position"),
     "message_parts": ("revision", "revision"),
     "blobs": ("created_at", "reset_at"),
+    "search_segments": ("first_position", "first_position"),
 }
 """By table, the column of its rows and that of the mark: rows below the mark are deleted. Runs are deleted before
 blobs, because a transaction that adds a blob of a run holds the run's row until it commits."""
@@ -68,6 +70,8 @@ async def purge_next(driver: Driver, max_rows: int) -> Mapping[str, int]:
     more = await _delete_runs(driver, mark, deleted, max_rows) if deleted.total() < max_rows else True
     if not more:
         deleted["blobs"] = await _delete_rows(driver, "blobs", mark, max_rows - deleted.total())
+        await indexing.lock(driver)
+        deleted["search_segments"] = await _delete_rows(driver, "search_segments", mark, max_rows - deleted.total())
         if deleted.total() < max_rows:
             await driver.execute(FINISH, mark["thread_id"])
     return deleted

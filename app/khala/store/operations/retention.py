@@ -24,6 +24,7 @@ from khala.store.postgres.database import Database, affected, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
 from khala.store.runs import packed_parts
+from khala.store.search import indexing
 from khala.store.threads import threads
 
 log = structlog.get_logger()
@@ -63,6 +64,7 @@ CONTENTS = {
     "memory_proposals": "thread_id",
     "memory_settings": "subject_id",
     "usage_receipts": "thread_id",
+    "search_segments": "thread_id",
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id."""
 UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
@@ -292,6 +294,8 @@ async def _purge_threads(which: str, connection: AsyncConnection) -> Mapping[str
     deleted: dict[str, int] = {}
     for table, column in CONTENTS.items():
         room = MAX_BATCH_ROWS - sum(deleted.values())
+        if table == "search_segments":
+            await indexing.lock(driver)
         query = DELETE_RUNS if table == "runs" else DELETE_CONTENTS.format(table=table, column=column)
         deleted[table] = affected(await driver.execute(query, thread_ids, room))
     if sum(deleted.values()) < MAX_BATCH_ROWS:

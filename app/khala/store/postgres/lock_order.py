@@ -30,6 +30,7 @@ LOCK_ORDER = (
     "users",
     "owner",  # advisory, of an owner: `owners.lock`
     "processes",
+    "search_walk",
 )
 """Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
 
@@ -53,6 +54,8 @@ GUARDS = {
     "memory_settings": ("owner", "threads", "users"),
     "memory_extractions": ("owner", "threads", "users"),
     "usage_receipts": ("usage_ledger", "threads", "users"),
+    "search_segments": ("search_walk",),
+    "search_queue": ("threads", "search_walk"),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -91,6 +94,8 @@ UNCONTENDED = frozenset(
         "memory_proposals",
         "usage_receipts",
         "agents",
+        "search_segments",
+        "search_queue",
         "audit",
     }
 )

@@ -89,7 +89,11 @@ END = """
             ORDER BY run.id FOR NO KEY UPDATE OF run
         ) AS ending
         WHERE runs.id = ending.id AND runs.thread_id = ending.thread_id
-        RETURNING runs.message_id, runs.thread_id, ending.status, ending.finish, ending.content, ending.seq
+        RETURNING runs.id, runs.message_id, runs.thread_id, runs.position, ending.status, ending.finish,
+                  ending.content, ending.seq
+    ), searched AS (
+        INSERT INTO search_queue (id, thread_id, first_position, last_position)
+        SELECT id, thread_id, position, position + 1 FROM ended
     )
     UPDATE messages SET status = ended.status, finish = ended.finish::jsonb, content = ended.content::jsonb,
            seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
@@ -98,6 +102,7 @@ END = """
     RETURNING messages.run_id
 """
 """A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
+The message and its answer are queued for searches: `khala.store.search.indexing`.
 """
 
 

@@ -25,6 +25,7 @@ from khala.store.schema.run_tables import (
     usage_ledger,
     usage_receipts,
 )
+from khala.store.schema.search_tables import search_queue, search_segments, search_walk
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
 from khala.store.schema.thread_tables import (
     ephemeral_threads,
@@ -69,6 +70,9 @@ __all__ = [
     "processes",
     "receipts",
     "runs",
+    "search_queue",
+    "search_segments",
+    "search_walk",
     "sessions",
     "share_links",
     "thread_resets",

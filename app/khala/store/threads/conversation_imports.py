@@ -23,6 +23,7 @@ from khala.store.postgres.retries import retried
 from khala.store.runs import completion_requests
 from khala.store.schema.tables import messages
 from khala.store.schema.tables import threads as threads_table
+from khala.store.search import search_queue
 from khala.store.sharing import access
 from khala.store.threads import sends, threads
 from khala.store.threads.reset_marks import last_position
@@ -195,6 +196,7 @@ async def _append(
             }
         )
     await connection.execute(insert(messages), stored)
+    await search_queue.add(await driver_of(connection), thread_id, last_position + 1, last_position + len(stored))
     return message_ids[-1]
 
 

@@ -189,11 +189,13 @@ LINKED_THREADS = f"""
       AND {IS_OWNER_PRESENT}
       AND (threads.created_at, threads.id) < ($4, $5)
 """
+LISTED_THREADS = f"""
+    ({OWN_THREADS}) UNION ({JOINED_THREADS}) UNION ({KEY_THREADS}) UNION ({LINKED_THREADS})
+    ORDER BY created_at DESC, id DESC LIMIT $6
+"""
 LIST_PAGE = f"""
-    SELECT threads.* FROM (
-        ({OWN_THREADS}) UNION ({JOINED_THREADS}) UNION ({KEY_THREADS}) UNION ({LINKED_THREADS})
-        ORDER BY created_at DESC, id DESC LIMIT $6
-    ) AS page JOIN threads USING (id) ORDER BY threads.created_at DESC, threads.id DESC
+    SELECT threads.* FROM ({LISTED_THREADS}) AS page JOIN threads USING (id)
+    ORDER BY threads.created_at DESC, threads.id DESC
 """
 """Each credential has a query of its own, so that each reads one page by an index: a condition with OR would have the
 planner scan all threads."""

@@ -1223,6 +1223,30 @@ export interface MemoryProposal {
   expiresAt: string;
 }
 
+/** A part of a text that matches: from `start` to before `end`, in UTF-16 code units. */
+export interface Highlight {
+  start: number;
+  end: number;
+}
+
+/**
+ * A message, file or memory that a search has found: the passage that matches best.
+ *
+ * It has a `messageId`, a `path` or a `memoryId`. `match` is `exact` if the text has each word of the search.
+ * `highlights` are empty for a text that is found by its meaning only. `score` is from 0 to 1.
+ */
+export interface SearchHit {
+  threadId?: string;
+  messageId?: string;
+  memoryId?: string;
+  path?: string;
+  text: string;
+  highlights: Highlight[];
+  match: "exact" | "similar";
+  score: number;
+  createdAt: string;
+}
+
 /** The error of one value in the request. `path` is like `options.model`. */
 export interface FieldError {
   path: string;

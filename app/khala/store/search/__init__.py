@@ -1,0 +1,1 @@
+"""The search of past messages and files."""

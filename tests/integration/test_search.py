@@ -1,0 +1,251 @@
+"""Search over REST: what is found, in which order and on which pages, and that nobody finds what they may not read."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from khala.domain import ids
+from khala.store.postgres.database import Database
+from khala.store.search import indexing
+from tests.support.account_with_data import Account, account, own_thread
+from tests.support.client import Thread
+from tests.support.in_process import InProcessServer, khala
+from tests.support.server import command
+from tests.support.shared_server import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+    async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def who(server: InProcessServer) -> AsyncIterator[Account]:
+    async with account(server) as made:
+        yield made
+
+
+async def say(thread: Thread, *texts: str) -> list[str]:
+    """Send messages, each after the answer to the one before. Returns their ids."""
+    sent = [await thread.send(text, options={"ifBusy": "queue"}) for text in texts]
+    await thread.ended(sent[-1]["runId"])
+    return [str(one["userMessageId"]) for one in sent]
+
+
+async def index(store: Database) -> None:
+    """Wait until all messages are prepared."""
+    async with asyncio.timeout(30), store.driver() as driver:
+        while await driver.fetchval("SELECT EXISTS (SELECT FROM search_queue)"):
+            await indexing.index_next(store)
+
+
+async def search(
+    http: httpx.AsyncClient, q: str, headers: dict[str, str] | None = None, **params: Any
+) -> list[dict[str, Any]]:
+    answer = await http.get("/api/search", params={"q": q} | params, headers=headers or {})
+    items: list[dict[str, Any]] = answer.raise_for_status().json()["items"]
+    return items
+
+
+def marked(item: dict[str, Any]) -> list[str]:
+    """The highlighted parts of the text."""
+    units = item["text"].encode("utf-16-le")
+    return [units[2 * part["start"] : 2 * part["end"]].decode("utf-16-le") for part in item["highlights"]]
+
+
+async def test_exact_matches_come_first_and_are_highlighted(who: Account, store: Database) -> None:
+    thread = await own_thread(who)
+    sent = await say(thread, "Answer 117 /words=1", "The answer is 42. /words=1", "Answer 42 /words=1")
+    await index(store)
+    found = await search(who.http, "Answer 42")
+    exact = [item for item in found if item["match"] == "exact"]
+    assert [item["messageId"] for item in exact] == [sent[2], sent[1]], "the text as it was typed is first"
+    assert [item["messageId"] for item in found if item["match"] == "similar"] in ([], [sent[0]])
+    assert (marked(exact[0]), marked(exact[1])) == (["Answer", "42"], ["answer", "42"])
+    assert {item["threadId"] for item in found} == {thread.id}
+    assert all(0 < item["score"] <= 1 for item in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "highlight"),
+    [
+        ("明日は東京都で会議があります /words=1", "東京都", "東京都"),
+        ("การประชุมที่กรุงเทพ /words=1", "กรุงเทพ", "กรุงเทพ"),
+        ("내일 서울에서 만나요 /words=1", "서울", "서울"),
+        ("Ein Café in Zürich 😀 gefunden /words=1", "ZURICH", "Zürich"),
+        ("Encore une ﬁche technique /words=1", "fiche", "ﬁche"),
+    ],
+)
+async def test_words_are_found_in_any_script(
+    who: Account, store: Database, text: str, query: str, highlight: str
+) -> None:
+    (sent,) = await say(await own_thread(who), text)
+    await index(store)
+    found = await search(who.http, query)
+    assert [(item["messageId"], item["match"], marked(item)) for item in found] == [(sent, "exact", [highlight])]
+
+
+async def test_another_form_of_a_word_is_similar(who: Account, store: Database) -> None:
+    (sent,) = await say(await own_thread(who), "We negotiated the contracts. /words=1")
+    await index(store)
+    (found,) = await search(who.http, "negotiating contract")
+    assert (found["messageId"], found["match"], marked(found)) == (sent, "similar", ["negotiated", "contracts"])
+
+
+async def test_pages_neither_repeat_nor_miss_results_while_messages_arrive(who: Account, store: Database) -> None:
+    thread = await own_thread(who)
+    sent = await say(thread, *(f"probe {number} /words=1" for number in range(7)))
+    await index(store)
+    seen: list[str] = []
+    params: dict[str, Any] = {"q": "probe", "limit": 3, "kind": "message"}
+    while True:
+        page = (await who.http.get("/api/search", params=params)).raise_for_status().json()
+        seen += [item["messageId"] for item in page["items"]]
+        await say(thread, "probe again /words=1")
+        await index(store)
+        if "nextCursor" not in page:
+            break
+        params["cursor"] = page["nextCursor"]
+    assert seen == sent[::-1]
+
+
+async def test_files_and_memories_are_found_by_their_owner_alone(
+    who: Account, server: InProcessServer, store: Database
+) -> None:
+    thread = await own_thread(who)
+    arguments = json.dumps({"path": "notes/shield.md", "content": "The shield battery is in Aiur."})
+    sent = await thread.send(f"/call write_file {arguments}", options={"autopilot": True})
+    await thread.ended(sent["runId"])
+    made = (await who.http.post("/api/memories", json={"text": "My shield is blue"})).raise_for_status().json()
+    by_kind = {kind: await search(who.http, "shield", kind=kind) for kind in ("file", "memory")}
+    assert [(item["path"], item["match"]) for item in by_kind["file"]] == [("notes/shield.md", "exact")]
+    assert [(item["memoryId"], item["match"]) for item in by_kind["memory"]] == [(made["id"], "exact")]
+    await index(store)
+    kinds = {("path" in item, "memoryId" in item) for item in await search(who.http, "shield")}
+    assert kinds == {(True, False), (False, True), (False, False)}
+    async with account(server) as other:
+        assert await search(other.http, "shield") == []
+
+
+async def test_a_removed_member_finds_nothing_any_more(who: Account, server: InProcessServer, store: Database) -> None:
+    thread = await own_thread(who)
+    (sent,) = await say(thread, "The password is swordfish. /words=1")
+    await index(store)
+    async with account(server) as member:
+        assert await search(member.http, "swordfish") == []
+        link = await who.http.post(f"/api/threads/{thread.id}/links", json={"role": "viewer"})
+        key = {"X-Share-Key": link.raise_for_status().json()["shareKey"]}
+        assert [item["messageId"] for item in await search(member.http, "swordfish", key)] == [sent], "by the link"
+        (await member.http.post(f"/api/threads/{thread.id}/join", headers=key)).raise_for_status()
+        assert [item["messageId"] for item in await search(member.http, "swordfish")] == [sent], "as a member"
+        (await who.http.delete(f"/api/threads/{thread.id}/members/{member.id}")).raise_for_status()
+        assert await search(member.http, "swordfish") == []
+        refused = await member.http.get("/api/search", params={"q": "swordfish", "threadId": thread.id})
+        assert refused.status_code == 403
+        (await who.http.patch(f"/api/threads/{thread.id}", json={"visibility": "public"})).raise_for_status()
+        assert await search(member.http, "swordfish") == [], "a public thread is on nobody's list"
+        named = await search(member.http, "swordfish", threadId=thread.id)
+        assert [item["messageId"] for item in named] == [sent]
+
+
+async def test_a_claim_moves_what_is_found(who: Account, server: InProcessServer, store: Database) -> None:
+    guest = await server.thread()
+    (sent,) = await say(guest, "I keep a zerglings diary. /words=1")
+    await index(store)
+    assert [item["messageId"] for item in await search(guest.http, "zerglings", guest.headers)] == [sent]
+    other = {"X-Anon-Key": ids.new_secret()}
+    assert await search(guest.http, "zerglings", other) == []
+    assert await search(who.http, "zerglings") == []
+    body = {"anonKey": guest.headers["X-Anon-Key"]}
+    (await who.http.post(f"/api/threads/{guest.id}/claim", json=body)).raise_for_status()
+    assert [item["messageId"] for item in await search(who.http, "zerglings")] == [sent]
+    assert await search(guest.http, "zerglings", guest.headers) == []
+
+
+async def test_a_reset_or_deleted_thread_is_not_found(who: Account, store: Database) -> None:
+    reset, deleted = await own_thread(who), await own_thread(who)
+    await say(reset, "a pylon here /words=1")
+    await say(deleted, "a pylon there /words=1")
+    await index(store)
+    assert len(await search(who.http, "pylon")) == 2
+    (await who.http.post(f"/api/threads/{reset.id}/reset")).raise_for_status()
+    assert [item["threadId"] for item in await search(who.http, "pylon")] == [deleted.id]
+    (await who.http.delete(f"/api/threads/{deleted.id}")).raise_for_status()
+    assert await search(who.http, "pylon") == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"q": ""},
+        {"q": " \n"},
+        {"q": "a\0b"},
+        {"q": "a" * 1_001},
+        {"q": "a", "kind": "thread"},
+        {"q": "a", "limit": 0},
+        {"q": "a", "limit": 101},
+        {"q": "a", "threadId": "1"},
+        {"q": "a", "cursor": "nonsense"},
+        {"q": "a", "cursor": b'["2026-01-01T00:00:00",1,"a"]'.hex()},
+        {"q": "a", "cursor": b'["2026-01-01T00:00:00Z",-1,"a"]'.hex()},
+    ],
+)
+async def test_bad_searches_are_refused(who: Account, params: dict[str, Any]) -> None:
+    assert (await who.http.get("/api/search", params=params)).status_code == 400
+
+
+async def test_a_search_without_words_finds_nothing(who: Account) -> None:
+    await say(await own_thread(who), "?! /words=1")
+    assert await search(who.http, "?!") == []
+
+
+async def test_a_server_without_search_says_so_and_deletes_what_was_prepared(database_url: str) -> None:
+    db = Database(database_url)
+    async with khala(database_url) as server:
+        thread = await server.thread()
+        await say(thread, "a nexus /words=1")
+        await index(db)
+        assert len(await search(thread.http, "nexus", thread.headers)) == 1
+    async with khala(database_url, KHALA_SEARCH="0") as server, db.driver() as driver, asyncio.timeout(20):
+        answer = await server.http.get("/api/search", params={"q": "nexus"}, headers=thread.headers)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        while await driver.fetchval("SELECT EXISTS (SELECT FROM search_segments)"):
+            await asyncio.sleep(0.05)
+        assert await driver.fetchval("SELECT ended_at FROM search_walk") is None, "a later walk begins anew"
+    await db.close()
+
+
+async def test_the_command_prints_what_it_finds(
+    who: Account, server: InProcessServer, store: Database, tmp_path: Path
+) -> None:
+    thread = await own_thread(who)
+    await say(thread, "The 😀 khaydarin crystal is in Aiur. /words=1")
+    await index(store)
+    token = (await who.http.post("/api/tokens", json={"name": "cli", "scopes": ["read"]})).raise_for_status().json()
+    env = {"KHALA_URL": server.url, "KHALA_TOKEN": token["token"], "KHALA_HOME": str(tmp_path)}
+    done = await asyncio.to_thread(command, env, "search", "crystal", "khaydarin")
+    assert done.returncode == 0, done.stderr
+    assert f"/t/{thread.id}" in done.stdout
+    assert "The 😀 khaydarin crystal is in Aiur." in done.stdout
+    as_json = await asyncio.to_thread(command, env, "search", "--json", "--kind", "message", "crystal")
+    assert len(json.loads(as_json.stdout)["items"]) == 1
+    assert (await asyncio.to_thread(command, env, "search", "nonesuch")).returncode == 1
+    refused = await asyncio.to_thread(command, env | {"KHALA_TOKEN": "wrong"}, "search", "crystal")
+    assert (refused.returncode, "401" in refused.stderr) == (1, True)
