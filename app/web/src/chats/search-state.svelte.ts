@@ -3,8 +3,8 @@
 class SearchState {
   /** The text of the chat filter, which the message search starts with. */
   query = $state("");
-  /** The message to show once its chat is open. */
-  target = $state.raw<{ threadId: string; messageId: string } | null>(null);
+  /** The message to show once its chat is open, and the pages of earlier messages that were loaded to reach it. */
+  target = $state.raw<{ threadId: string; messageId: string; pages: number } | null>(null);
 }
 
 export const searchState = new SearchState();
