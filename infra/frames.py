@@ -38,6 +38,7 @@ from khala.domain import (
     frames,
     memories,
     parts,
+    run_estimates,
     search_matches,
     search_results,
 )
@@ -57,6 +58,7 @@ STATE: dict[str, Struct] = {
     "BlobRef": parts.BlobRef, "Usage": parts.TokenUsage, "Finish": parts.Finish, "Thread": chat.Thread,
     "Message": chat.Message, "ThreadListEntry": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
     "Snapshot": chat.Snapshot, "Delta": chat.Delta, "RecalledMemory": parts.RecalledMemory,
+    "LikelyAgent": parts.LikelyAgent,
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
     "TextBlock": fold.TextBlock, "NoticeBlock": fold.NoticeBlock, "ToolBlock": fold.ToolBlock,
@@ -85,7 +87,7 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
         accounts_types.ProfileChanges, accounts_types.NewToken,
         tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
-        agents_types.NewAgent, agents_types.AgentChanges, memories_types.MemoryChanges,
+        agents_types.NewAgent, agents_types.AgentChanges, agents_types.RouteRequest, memories_types.MemoryChanges,
         memories_types.MemorySettingsBody, memories_types.ThreadMemoryBody,
     )
 }  # fmt: skip
@@ -107,7 +109,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
-        agents.Agent, agents_types.AgentLink, memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
+        agents.Agent, agents_types.AgentLink, run_estimates.RunEstimate, agents_types.RoutePreview,
+        memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
         memories.MemoryProposal, search_matches.Highlight, search_results.SearchHit,
         problem_details.FieldError, problem_details.Problem,
     )

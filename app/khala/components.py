@@ -14,6 +14,7 @@ from khala.blobs import store_url, temporary_folder
 from khala.blobs.blob_service import BlobService
 from khala.domain.parts import TokenUsage
 from khala.lifecycle import background
+from khala.memory.agent_router import AgentRouter
 from khala.memory.extractor import ExtractionOptions, MemoryExtractor
 from khala.memory.memory_service import MemoryService
 from khala.models import prices
@@ -59,6 +60,7 @@ class Components:
     embedder: Embedder | None
     """None if no embedding model is configured."""
     memories: MemoryService
+    router: AgentRouter
     wake_bus: "NatsBus | None"
 
 
@@ -82,6 +84,8 @@ async def open_components(
         embedder = await stack.enter_async_context(_open_embedder(settings))
         memories = MemoryService(db, embedder)
         await memories.prepare()
+        router = AgentRouter(db, embedder, memories)
+        await router.prepare()
         tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections, memories))
         yield Components(
             settings=settings,
@@ -91,6 +95,7 @@ async def open_components(
             tool_registry=tool_registry,
             embedder=embedder,
             memories=memories,
+            router=router,
             wake_bus=wake_bus,
         )
 

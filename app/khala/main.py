@@ -199,6 +199,7 @@ async def _open_services(
         "verification": VerificationLoop(db).run,
         "memories": components.memories.run,
         "search": SearchIndexer(db, enabled=settings.database.search).run,
+        "router": components.router.run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:
@@ -240,6 +241,7 @@ async def _open_application(
         ),
         memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
         search=SearchService(components.db, components.memories, enabled=settings.database.search),
+        router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,
             allow_public=settings.server.public_threads,

@@ -286,7 +286,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/threads/{thread_id}/claim",
         "put /api/threads/{thread_id}/read", "put /api/threads/{thread_id}/members/{user_id}",
         "post /api/threads/{thread_id}/links", "post /api/threads/{thread_id}/blobs",
-        "post /api/agents", "patch /api/agents/{name}",
+        "post /api/agents", "patch /api/agents/{name}", "post /api/route",
         "post /api/memories", "patch /api/memories/{memory_id}",
         "patch /api/me/memory", "patch /api/threads/{thread_id}/memory",
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",

@@ -65,6 +65,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("PUT", "/api/me/tool-rules"): ({"items": [], "item": []}, "item"),
     ("POST", "/api/agents"): ({"name": "poet", "title": "Poet", "tool": []}, "tool"),
     ("PATCH", "/api/agents/x"): ({"title": "Poet", "version": 2}, "version"),
+    ("POST", "/api/route"): ({"text": "x", "thread": ID}, "thread"),
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),

@@ -25,11 +25,13 @@ from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    LikelyAgent,
     MemoryRecall,
     Notice,
     PartData,
     ReasoningDelta,
     RecalledMemory,
+    Route,
     RunFailure,
     Step,
     TextDelta,
@@ -236,6 +238,7 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         Step(step=1, max_steps=2, tool_count=3, usage=TokenUsage()),
         Compaction(summary="s"),
         MemoryRecall(memories=(RecalledMemory(id=UUID(int=1), text="t", score=0.5),)),
+        Route(agent="a", confidence=0.5, alternatives=(LikelyAgent(agent="b", confidence=0.1),), why="w"),
     ]
     for part in examples:
         assert read(*_encoded(part)) == part

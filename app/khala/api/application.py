@@ -21,6 +21,7 @@ from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
 from khala.api.accounts.sign_in import SignInController
 from khala.api.agents.agents import AgentController
+from khala.api.agents.routing import route_task
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
@@ -111,7 +112,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, AgentController, load_repository, MemoryController,
+        ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]

@@ -14,6 +14,7 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.memories import Extraction
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
+from khala.memory.agent_router import AgentRouter
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
 from khala.search.search_service import SearchService
@@ -104,6 +105,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     models: ModelContext
     memories: MemoryContext
     search: SearchService
+    router: AgentRouter
     threads: ThreadContext
     limits: LimitContext
     sign_in: SignInContext

@@ -15,6 +15,7 @@ from khala.domain.chat import (
     StoredRunOptions,
     WireStruct,
 )
+from khala.domain.parts import Route
 
 AgentVisibility: TypeAlias = Literal["private", "link", "public"]
 """Who may use an agent: its owner, also those who have its link, or everybody. A guest must have its tools."""
@@ -75,12 +76,23 @@ class Agent(AgentDefinition, frozen=True, kw_only=True):
     visibility: AgentVisibility
 
 
-def choose(options: RunOptions, agent: Agent, agent_id: UUID | None) -> StoredRunOptions:
-    """The options to store for a run of this agent, with the lower limit of each measure of both budgets."""
-    fields = {name: getattr(options, name) for name in RunOptions.__struct_fields__}
-    fields["agent"] = agent.name  # Not the link with which it was requested, which is a secret.
-    fields["budget"] = lower_budget(options.budget, agent.budget)
-    return StoredRunOptions(**fields, agent_version=agent.version, agent_id=agent_id)
+def choose(options: RunOptions, agent: Agent, agent_id: UUID | None, route: Route | None = None) -> StoredRunOptions:
+    """The options to store for a run of this agent, with the lower limit of each measure of both budgets.
+
+    `route` is the decision, if the server chose the agent.
+    """
+    # The name, and not the link with which it was requested, which is a secret.
+    fields = _fields(options) | {"agent": agent.name, "budget": lower_budget(options.budget, agent.budget)}
+    return StoredRunOptions(**fields, agent_version=agent.version, agent_id=agent_id, route=route)
+
+
+def choose_default(options: RunOptions, route: Route) -> StoredRunOptions:
+    """The options to store for a run of the default agent, because of this decision."""
+    return StoredRunOptions(**_fields(options), route=route)
+
+
+def _fields(options: RunOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in RunOptions.__struct_fields__}
 
 
 def is_link(name: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from khala.domain.access import Role as AccessRole
 from khala.domain.fold import Content
-from khala.domain.parts import Finish, Part
+from khala.domain.parts import Finish, Part, Route
 
 MessageRole: TypeAlias = Literal["user", "assistant", "system"]
 MessageStatus: TypeAlias = Literal["draft", "streaming", "final", "error", "canceled"]
@@ -155,10 +155,14 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
 
 
 class StoredRunOptions(RunOptions, frozen=True, kw_only=True):
-    """The options of a run as stored, with the version of its agent. `agent_id` is absent for a built-in agent."""
+    """The options of a run as stored, with the version of its agent. `agent_id` is absent for a built-in agent.
+
+    `route` is the server's choice of the agent, if that was left to the server.
+    """
 
     agent_version: int | None = None
     agent_id: UUID | None = None
+    route: Route | None = None
 
 
 def _steps(requested: Any) -> int:

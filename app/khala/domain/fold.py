@@ -19,6 +19,7 @@ from khala.domain.parts import (
     Notice,
     PartData,
     ReasoningDelta,
+    Route,
     RunFailure,
     Step,
     TextDelta,
@@ -120,7 +121,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case Compaction():
             block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
             blocks.append(block)
-        case TextDelta() | Step() | MemoryRecall() | RunFailure() | Finish() | ReasoningDelta():
+        case TextDelta() | Step() | MemoryRecall() | Route() | RunFailure() | Finish() | ReasoningDelta():
             pass
         case _:
             assert_never(part)

@@ -130,6 +130,25 @@ class MemoryRecall(PartStruct, frozen=True, kw_only=True):
     memories: tuple[RecalledMemory, ...]
 
 
+class LikelyAgent(PartStruct, frozen=True, kw_only=True):
+    """An agent, and the probability that it is the right one for a task."""
+
+    agent: str
+    confidence: float
+
+
+class Route(PartStruct, frozen=True, kw_only=True):
+    """The agent that the server chose for the run, `default` if it chose none. It is no part of the content.
+
+    `confidence` is the probability that the choice is right. Of the alternatives, a part names only built-in agents.
+    """
+
+    agent: str
+    confidence: float
+    alternatives: tuple[LikelyAgent, ...]
+    why: str
+
+
 class RunFailure(PartStruct, frozen=True, kw_only=True):
     """The error of a failed run. A `finish` with reason `error` follows in the same commit."""
 
@@ -163,6 +182,7 @@ PartData: TypeAlias = (
     | Notice
     | Compaction
     | MemoryRecall
+    | Route
     | RunFailure
     | Finish
 )
@@ -177,6 +197,7 @@ KINDS: dict[str, type[PartData]] = {
     "notice": Notice,
     "compaction": Compaction,
     "memory": MemoryRecall,
+    "route": Route,
     "error": RunFailure,
     "finish": Finish,
 }

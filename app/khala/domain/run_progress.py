@@ -17,6 +17,7 @@ from khala.domain.parts import (
     Notice,
     PartData,
     ReasoningDelta,
+    Route,
     RunFailure,
     Step,
     TextDelta,
@@ -109,7 +110,7 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 self.compaction = part
             case MemoryRecall():
                 self.recall = part
-            case ReasoningDelta() | RunFailure() | Finish():
+            case ReasoningDelta() | Route() | RunFailure() | Finish():
                 pass
             case _:
                 assert_never(part)

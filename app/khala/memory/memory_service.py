@@ -102,22 +102,23 @@ class MemoryService:
 
         With `history`, those that they have superseded follow each of them: see `search.with_history`.
         """
-        query = await self._query(text)
+        query = await self.query(text)
         async with self._db.driver() as driver:
             found = await search.search(driver, spaces, query, limit=limit, match=match)
             return await search.with_history(driver, spaces, found, limit=limit) if history else found
 
-    async def _query(self, text: str) -> MemoryQuery:
+    async def query(self, text: str) -> MemoryQuery:
+        """The text, with its vector if the model answers in time."""
         if self._embedder is None or not self._has_tables:
             return MemoryQuery(text=text)
         for dimensions in list(self._generations):
-            await self._generation(dimensions)
+            await self.generation(dimensions)
         vector = await self._embedder.query(text)
         if vector is None:
             return MemoryQuery(text=text)
-        return MemoryQuery(text=text, vector=vector, generation=await self._generation(len(vector)))
+        return MemoryQuery(text=text, vector=vector, generation=await self.generation(len(vector)))
 
-    async def _generation(self, dimensions: int) -> int:
+    async def generation(self, dimensions: int) -> int:
         """The newest generation of the model. A new one also ends the use of vectors of earlier searches."""
         assert self._embedder is not None
         is_outdated = time.monotonic() > self._generations_read_at + GENERATION_SECONDS
@@ -182,7 +183,7 @@ class MemoryService:
             self._use(len(canary), generation)
             self._canary_checked_at = time.monotonic()
             self._canary_dimensions = len(canary)
-        return await self._generation(self._canary_dimensions)
+        return await self.generation(self._canary_dimensions)
 
     async def _embed(self, batch: Sequence[PendingMemory]) -> dict[UUID, Vector | None]:
         """The vectors of the batch. A text that the model refuses does not hold up the others."""

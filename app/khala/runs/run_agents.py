@@ -12,18 +12,11 @@ AGENT_NOT_FOUND = "The agent of this message does not exist any more."
 
 async def read_agent(db: Database, options: StoredRunOptions) -> Agent | RunOutcome | None:
     """The run's agent, None for the default agent. If it does not exist any more, the outcome of the run."""
-    if options.agent is None:
+    if options.agent is None or options.agent == AUTO:  # A send that chooses an agent stores its name.
         return None
-    if options.agent == AUTO:
-        return await choose_agent(options)
     if options.agent_id is None:
         agent = agent_seeds.BY_NAME.get(options.agent)
     else:
         async with db.driver() as driver:
             agent = await agents.version(driver, options.agent_id)
     return failed_outcome("agent_not_found", AGENT_NOT_FOUND) if agent is None else agent
-
-
-async def choose_agent(_: StoredRunOptions) -> Agent | None:
-    """The agent for a run that leaves the choice to the server. There is no router: it is the default agent, None."""
-    return None

@@ -140,6 +140,8 @@ class RunExecutor:
         history = await self._history(claimed)
         memories = await self._recall(claimed, buffer, progress, history)
         meter.tally.memories = len(memories)
+        if claimed.options.route is not None and not claimed.next_seq:
+            buffer.append(claimed.options.route)
         system, history = prompt.system_prompt(self._options.system, history, requested=options.instructions)
         return await Autopilot(
             buffer=buffer,

@@ -164,6 +164,10 @@ SEARCH_INDEXING = _histogram(
     "search_indexing_seconds", "Duration of a batch of messages that is prepared.", buckets=FAST_BUCKETS_SECONDS
 )
 SEARCH_INDEXING_FAILED = _counter("search_indexing_failed_total", "Batches that failed and are repeated.")
+AGENTS_EMBEDDED = _counter("agents_embedded_total", "Agents of users whose vectors were computed.")
+ROUTES = _counter(
+    "routes_total", "Tasks routed to agents: `routed` or `abstained`, by `words` or `meaning`.", "outcome", "by"
+)
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 

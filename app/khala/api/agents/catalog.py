@@ -1,11 +1,15 @@
 """The agents that a caller may use: their own, shared ones, and built-in ones. A guest must have an agent's tools."""
 
+import msgspec
+
 from khala.api.context import Context
 from khala.domain import agent_seeds, agents
 from khala.domain.access import Caller
-from khala.domain.agents import AUTO, Agent
+from khala.domain.agents import Agent
 from khala.domain.chat import RunOptions
 from khala.domain.errors import InvalidInput
+from khala.domain.routing import DEFAULT_AGENT, RoutableAgent
+from khala.memory.agent_router import BUILT_IN
 from khala.store.agents import agent_links
 from khala.store.agents import agents as agent_store
 from khala.store.agents.agents import StoredAgent
@@ -42,6 +46,29 @@ async def _find_shared(context: Context, caller: Caller, link: str) -> StoredAge
     return found if found is not None and _has_tools(context, caller, found.agent) else None
 
 
+async def choose_agent(context: Context, caller: Caller, options: RunOptions, task: str) -> RunOptions:
+    """The options to store for a run whose agent the server chooses by this task, and the decision."""
+    decision = await context.router.route(task, await list_routable(context, caller, options.model))
+    route = decision.part(agent_seeds.BY_NAME)
+    found = None if decision.abstained else await find_agent(context, caller, decision.agent)
+    if found is None:  # Also if it has just been deleted.
+        return agents.choose_default(options, msgspec.structs.replace(route, agent=DEFAULT_AGENT))
+    agent, agent_id = (found.agent, found.id) if isinstance(found, StoredAgent) else (found, None)
+    return agents.choose(options, agent, agent_id, route)
+
+
+async def list_routable(context: Context, caller: Caller, model: str | None) -> list[RoutableAgent]:
+    """The agents to which a task of this caller may be routed, if its run requests this model.
+
+    Without a requested model, all models of the agent have to be offered.
+    """
+    by_name = {one.name: one for one in BUILT_IN if _has_tools(context, caller, agent_seeds.BY_NAME[one.name])}
+    if caller.user_id is not None:
+        async with context.db.driver() as driver:
+            by_name |= {one.name: one for one in await agent_store.routable(driver, caller.user_id)}
+    return [one for one in by_name.values() if model is not None or all(map(context.models.is_allowed, one.models))]
+
+
 async def resolve_agent(
     context: Context, caller: Caller, options: RunOptions, *, path: str = "options.agent"
 ) -> RunOptions:
@@ -49,7 +76,7 @@ async def resolve_agent(
 
     Raises `InvalidInput` if the caller has no such agent, or if its models are not offered any more.
     """
-    if options.agent is None or options.agent == AUTO:
+    if options.agent is None:
         return options
     found = await find_agent(context, caller, options.agent)
     if found is None:

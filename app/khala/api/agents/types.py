@@ -1,4 +1,7 @@
-"""Request bodies of agents."""
+"""Request and response bodies of agents."""
+
+from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 
@@ -14,6 +17,8 @@ from khala.domain.agents import (
     ToolPatterns,
 )
 from khala.domain.chat import RunBudget
+from khala.domain.parts import LikelyAgent
+from khala.domain.run_estimates import RunEstimate
 
 
 class NewAgent(ApiStruct, frozen=True, kw_only=True):
@@ -47,3 +52,24 @@ class AgentChanges(ApiStruct, frozen=True, kw_only=True):
     fallbacks: FallbackModels | msgspec.UnsetType = msgspec.UNSET
     examples: AgentExamples | msgspec.UnsetType = msgspec.UNSET
     budget: RunBudget | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class RouteRequest(ApiStruct, frozen=True, kw_only=True):
+    """A task, and the thread to which it would be sent."""
+
+    text: str
+    thread_id: UUID | None = None
+
+
+class RoutePreview(ApiStruct, frozen=True, kw_only=True):
+    """The agent for a task, `default` if the router `abstained`, and an estimate of its run.
+
+    `confidence` is the probability that the choice is right. `alternatives` are other agents, the most likely first.
+    """
+
+    agent: str
+    confidence: float
+    abstained: bool
+    why: str
+    alternatives: Sequence[LikelyAgent]
+    estimate: RunEstimate

@@ -21,6 +21,7 @@ from khala.domain.parts import (
     Part,
     PartData,
     ReasoningDelta,
+    Route,
     RunFailure,
     Step,
     TextDelta,
@@ -121,6 +122,7 @@ class ChatCompletionBuilder:
                 | ReasoningDelta()
                 | Compaction()
                 | MemoryRecall()
+                | Route()
             ):
                 pass
             case _:

@@ -16,6 +16,7 @@ from khala.domain.parts import (
     Notice,
     PartData,
     ReasoningDelta,
+    Route,
     RunFailure,
     Step,
     TextDelta,
@@ -186,7 +187,7 @@ class EventEncoder:
                 self._failure = data
             case Finish():
                 yield self._end(data)
-            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction() | MemoryRecall():
+            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction() | MemoryRecall() | Route():
                 pass
             case _:
                 assert_never(data)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.agents.catalog import resolve_agent
+from khala.api.agents.catalog import choose_agent, resolve_agent
 from khala.api.context import Context
 from khala.api.openai.completion_options import AGENT_HEADER, CompletionOptions
 from khala.api.openai.history import AssistantTurn, AttachedFile, History, HistoryTurn, UserTurn, complete_call
@@ -13,7 +13,8 @@ from khala.api.validation import check_message_text
 from khala.blobs.content_type import ContentSniffer
 from khala.domain import ids
 from khala.domain.access import Action, Caller
-from khala.domain.chat import SendResult
+from khala.domain.agents import AUTO
+from khala.domain.chat import RunOptions, SendResult
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.store.runs import completion_requests
@@ -115,9 +116,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             message_id=ids.new(),
             text=turn.text,
             attachments=await self._store_files(thread_id, turn.files),
-            options=await resolve_agent(self.context, self.caller, self.options.run, path=AGENT_HEADER),
+            options=await self._run_options(turn.text),
             request=self.options.identity,
         )
+
+    async def _run_options(self, task: str) -> RunOptions:
+        run = self.options.run
+        if run.agent == AUTO:
+            return await choose_agent(self.context, self.caller, run, task)
+        return await resolve_agent(self.context, self.caller, run, path=AGENT_HEADER)
 
     async def _imported(self, thread_id: UUID, turn: HistoryTurn) -> ImportedMessage:
         if isinstance(turn, AssistantTurn):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from khala.api.accounts.types import NewPassword, NewToken, Registration
-from khala.api.agents.types import AgentChanges, NewAgent
+from khala.api.agents.types import AgentChanges, NewAgent, RouteRequest
 from khala.api.memories.types import MemoryBody, MemoryChanges
 from khala.api.sharing.types import NewLink
 from khala.api.threads.types import NewMessage, ThreadChanges
@@ -83,6 +83,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
         "expiresAt": {"description": "In the future, within ten years."},
     },
     NewAgent: AGENT_LISTS,
+    RouteRequest: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS, "pattern": NOT_BLANK}},
     AgentChanges: AGENT_LISTS,
     MemoryBody: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},
     MemoryChanges: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},

@@ -12,7 +12,7 @@ from litestar.params import BodyKwarg, QueryParameter
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts.authentication import BY_KEY, require_credentials, with_keys
-from khala.api.agents.catalog import resolve_agent
+from khala.api.agents.catalog import choose_agent, resolve_agent
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors, documented_success
@@ -30,10 +30,11 @@ from khala.api.types import Page
 from khala.api.validation import check_json, check_message_text, check_text
 from khala.domain import ids
 from khala.domain.access import Action, Caller, validated_anon_key
+from khala.domain.agents import AUTO
 from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.store.sharing import access
-from khala.store.threads import sends, thread_feed, threads
+from khala.store.threads import messages, sends, thread_feed, threads
 from khala.store.threads.sends import SendRequest
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
@@ -218,11 +219,16 @@ class ThreadController(Controller):
         data: Annotated[NewMessage, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
     ) -> Response[SendResult]:
         """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
+        text = check_message_text(data.text, may_be_empty=bool(data.attachments))
         options = await _check_options(data.options, context, caller)
+        if options.agent == AUTO:
+            async with context.db.driver() as driver:
+                await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
+            options = await choose_agent(context, caller, options, text)
         request = SendRequest(
             thread_id=thread_id,
             message_id=data.message_id or ids.new(),
-            text=check_message_text(data.text, may_be_empty=bool(data.attachments)),
+            text=text,
             attachments=tuple(data.attachments),
             parent_id=data.parent_id,
             options=options,
@@ -250,6 +256,11 @@ class ThreadController(Controller):
     ) -> Response[SendResult]:
         """Queue another answer to a user's message. A repeated request with the same `answerId` adds nothing."""
         options = await _check_options(data.options, context, caller)
+        if options.agent == AUTO:
+            async with context.db.driver() as driver:
+                await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
+                text = await messages.read_text(driver, thread_id, data.message_id)
+            options = await choose_agent(context, caller, options, text)
         request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=options)
         answer_id = data.answer_id or ids.new()
         sent, new = await sends.regenerate(context.db, request, answer_id, caller, context.limits.sends)
@@ -258,12 +269,15 @@ class ThreadController(Controller):
 
 
 async def _check_options(options: RunOptions, context: Context, caller: Caller) -> RunOptions:
-    """The options to store. Raises `InvalidInput` if they cannot be stored, or name a model or an agent in vain."""
+    """The options to store, unless the server chooses the agent.
+
+    Raises `InvalidInput` if they cannot be stored, or name a model or an agent in vain.
+    """
     if options.model is not None and not context.models.is_allowed(options.model):
         raise InvalidInput("This model is not offered by this server.", path="options.model")
     check_json(options, "options")
     await client_functions.check(options.functions, list_path="options.functions", item_path="options.functions.{}")
-    return await resolve_agent(context, caller, options)
+    return options if options.agent == AUTO else await resolve_agent(context, caller, options)
 
 
 def _anon_key(data: NewThread) -> str:

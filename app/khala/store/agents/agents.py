@@ -11,6 +11,7 @@ from khala.domain.agents import MAX_AGENTS, MAX_KEPT_VERSIONS, Agent, AgentDefin
 from khala.domain.chat import RunBudget
 from khala.domain.errors import Conflict, NotFound
 from khala.domain.parts import json_text
+from khala.domain.routing import RoutableAgent, texts_of
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -24,6 +25,10 @@ COLUMNS = """
 NEWEST = f"SELECT {COLUMNS} FROM agents WHERE user_id = $1 AND name = $2 ORDER BY version DESC LIMIT 1"
 """The newest version. If that has `deleted_at`, the agent was deleted."""
 ALL_NEWEST = f"SELECT DISTINCT ON (name) {COLUMNS} FROM agents WHERE user_id = $1 ORDER BY name, version DESC"
+ROUTABLE = """
+    SELECT DISTINCT ON (name) id, name, title, description, examples, model, fallbacks, deleted_at FROM agents
+    WHERE user_id = $1 ORDER BY name, version DESC
+"""
 INSERT = f"""
     INSERT INTO agents (id, user_id, name, version, title, description, instructions, tools, model, fallbacks, examples,
                         budget)
@@ -93,6 +98,20 @@ async def remove(db: Database, user_id: UUID, name: str) -> None:
 async def of_user(driver: Driver, user_id: UUID) -> list[Agent]:
     """The current versions of the user's agents, by name."""
     return [_stored(row).agent for row in await _all_newest(driver, user_id) if row["deleted_at"] is None]
+
+
+async def routable(driver: Driver, user_id: UUID) -> list[RoutableAgent]:
+    """The current versions of the user's agents, as a router needs them."""
+    return [
+        RoutableAgent(
+            id=row["id"],
+            name=row["name"],
+            texts=texts_of(row["title"], row["description"], row["examples"]),
+            models=[name for name in (row["model"], *row["fallbacks"]) if name is not None],
+        )
+        for row in await driver.fetch(ROUTABLE, user_id)
+        if row["deleted_at"] is None
+    ]
 
 
 async def find(driver: Driver, user_id: UUID, name: str) -> StoredAgent | None:

@@ -178,6 +178,12 @@ export interface RecalledMemory {
   score: number;
 }
 
+/** An agent, and the probability that it is the right one for a task. */
+export interface LikelyAgent {
+  agent: string;
+  confidence: number;
+}
+
 // Content
 
 /** Consecutive text. */
@@ -305,6 +311,18 @@ export interface MemoryRecall {
   memories: RecalledMemory[];
 }
 
+/**
+ * The agent that the server chose for the run, `default` if it chose none. It is no part of the content.
+ *
+ * `confidence` is the probability that the choice is right. Of the alternatives, a part names only built-in agents.
+ */
+export interface Route {
+  agent: string;
+  confidence: number;
+  alternatives: LikelyAgent[];
+  why: string;
+}
+
 /** The error of a failed run. A `finish` with reason `error` follows in the same commit. */
 export interface RunFailure {
   code: string;
@@ -331,6 +349,7 @@ export type Part =
   | PartOf<"notice", Notice>
   | PartOf<"compaction", Compaction>
   | PartOf<"memory", MemoryRecall>
+  | PartOf<"route", Route>
   | PartOf<"error", RunFailure>
   | PartOf<"finish", Finish>;
 
@@ -725,6 +744,12 @@ export interface AgentChanges {
   fallbacks?: string[];
   examples?: string[];
   budget?: RunBudget | null;
+}
+
+/** A task, and the thread to which it would be sent. */
+export interface RouteRequest {
+  text: string;
+  threadId?: string;
 }
 
 /** Changes of a memory. Fields that are absent stay as they are. */
@@ -1157,6 +1182,28 @@ export interface Agent {
 /** The link that shares an agent. Use it as `agent` in `RunOptions`, or to read the agent. */
 export interface AgentLink {
   link: string;
+}
+
+/** The medians of `of` earlier runs. Without such runs, and without known costs, figures are absent. */
+export interface RunEstimate {
+  steps?: number;
+  seconds?: number;
+  usd?: string;
+  of: number;
+}
+
+/**
+ * The agent for a task, `default` if the router `abstained`, and an estimate of its run.
+ *
+ * `confidence` is the probability that the choice is right. `alternatives` are other agents, the most likely first.
+ */
+export interface RoutePreview {
+  agent: string;
+  confidence: number;
+  abstained: boolean;
+  why: string;
+  alternatives: LikelyAgent[];
+  estimate: RunEstimate;
 }
 
 /**

@@ -1,0 +1,151 @@
+"""Chooses agents for tasks: by their words, and by meaning where there is an embedding model."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+import structlog
+
+from khala.domain import agent_seeds, routing
+from khala.domain.errors import Unavailable
+from khala.domain.routing import AgentProfile, Background, Meaning, RoutableAgent, RouteDecision
+from khala.domain.vectors import Vector
+from khala.memory.memory_service import FAILURE_SECONDS, MemoryService
+from khala.models.embeddings.embedder import Embedder
+from khala.models.port import ModelFailed
+from khala.signals import metrics
+from khala.store.agents import agent_vectors
+from khala.store.postgres.database import Database
+
+MAX_CACHED_PROFILES = 512
+MAX_PENDING = 256
+"""Agents that wait to be embedded. More are embedded after a later task."""
+
+BUILT_IN: Sequence[RoutableAgent] = tuple(
+    RoutableAgent(
+        name=agent.name,
+        texts=routing.texts_of(agent.title, agent.description, agent.examples),
+        models=[name for name in (agent.model, *agent.fallbacks) if name is not None],
+    )
+    for agent in agent_seeds.BUILT_IN
+)
+
+log = structlog.get_logger()
+
+
+class BuiltInVectors(msgspec.Struct, frozen=True, kw_only=True):
+    """The vectors of the built-in agents' texts, by name, and what follows from them about the model."""
+
+    generation: int
+    vectors: Mapping[str, Sequence[Vector]]
+    background: Background
+
+    def nearest(self, name: str, vector: Vector) -> float:
+        """The similarity of the agent's nearest text."""
+        return max(routing.similarity(vector, other) for other in self.vectors[name])
+
+
+class AgentRouter:
+    """Routes tasks to agents. Unless all agents that may be chosen have vectors, only words count.
+
+    Agents are embedded in the background after a task for which their vectors were missing. Those of users are stored;
+    those of the built-in agents are computed by each process.
+    """
+
+    def __init__(self, db: Database, embedder: Embedder | None, memories: MemoryService) -> None:
+        self._db = db
+        self._embedder = embedder
+        self._memories = memories
+        self._profiles: OrderedDict[tuple[str, UUID | None], AgentProfile] = OrderedDict()
+        self._built_in: BuiltInVectors | None = None
+        self._pending: dict[UUID, RoutableAgent] = {}
+        self._missing = asyncio.Event()
+
+    async def prepare(self) -> None:
+        """Create the table of vectors, if there are vectors at all. Call it once at the start."""
+        if self._memories.by_meaning:
+            await agent_vectors.create_table(self._db)
+
+    async def route(self, task: str, agents: Sequence[RoutableAgent]) -> RouteDecision:
+        """The agent for this task, among these."""
+        meaning = await self._meaning(task, agents)
+        decision = routing.decide(task, [self._profile(agent) for agent in agents], meaning)
+        outcome = "abstained" if decision.abstained else "routed"
+        metrics.ROUTES.labels(outcome, "words" if meaning is None else "meaning").inc()
+        return decision
+
+    def _profile(self, agent: RoutableAgent) -> AgentProfile:
+        """The profile of an agent, whose version never changes."""
+        key = (agent.name, agent.id)
+        found = self._profiles.get(key)
+        if found is None:
+            found = self._profiles[key] = routing.profile(agent.name, agent.texts)
+            if len(self._profiles) > MAX_CACHED_PROFILES:
+                self._profiles.popitem(last=False)
+        self._profiles.move_to_end(key)
+        return found
+
+    async def _meaning(self, task: str, agents: Sequence[RoutableAgent]) -> Meaning | None:
+        """The similarities of all agents, or None if one is not known."""
+        if not self._memories.by_meaning or not agents:
+            return None
+        query = await self._memories.query(task[: routing.MAX_TASK_CHARACTERS])
+        if query.vector is None:
+            return None
+        own = {agent.id: agent for agent in agents if agent.id is not None}
+        async with self._db.driver() as driver:
+            nearest = await agent_vectors.nearest(driver, list(own), query.vector, query.generation) if own else {}
+        built_in = self._built_in
+        if built_in is None or built_in.generation != query.generation:
+            self._built_in = built_in = None
+        if built_in is None or len(nearest) < len(own):
+            self._request([agent for agent_id, agent in own.items() if agent_id not in nearest])
+            return None
+        similarities = {
+            agent.name: built_in.nearest(agent.name, query.vector) if agent.id is None else nearest[agent.id]
+            for agent in agents
+        }
+        return Meaning(similarities=similarities, background=built_in.background)
+
+    def _request(self, agents: Sequence[RoutableAgent]) -> None:
+        """Let the background loop embed these agents, and the built-in ones."""
+        room = MAX_PENDING - len(self._pending)
+        self._pending |= {agent.id: agent for agent in islice(agents, max(0, room)) if agent.id is not None}
+        self._missing.set()
+
+    async def run(self) -> None:
+        """Embed agents whose vectors were missing, for ever."""
+        while self._embedder is not None:
+            await self._missing.wait()
+            self._missing.clear()
+            try:
+                await self.embed_missing()
+            except (ModelFailed, Unavailable) as error:
+                log.warning("agents_not_embedded", reason=str(error), retry_seconds=FAILURE_SECONDS)
+                self._pending.clear()  # They are requested again by the next task.
+                await asyncio.sleep(FAILURE_SECONDS)
+
+    async def embed_missing(self) -> None:
+        """Embed the built-in agents, and users' agents that were missing. Raises `ModelFailed`."""
+        assert self._embedder is not None
+        if self._built_in is None:
+            self._built_in = await self._embed_built_in()
+        while self._pending:
+            agent_id, agent = next(iter(self._pending.items()))
+            result = await self._embedder.documents(agent.texts)
+            generation = await self._memories.generation(len(result.vectors[0]))
+            await agent_vectors.store(self._db, agent_id, generation, result.vectors)
+            metrics.AGENTS_EMBEDDED.inc()
+            self._pending.pop(agent_id, None)
+
+    async def _embed_built_in(self) -> BuiltInVectors:
+        assert self._embedder is not None
+        result = await self._embedder.documents([text for agent in BUILT_IN for text in agent.texts])
+        generation = await self._memories.generation(len(result.vectors[0]))
+        rest = iter(result.vectors)
+        vectors = {agent.name: list(islice(rest, len(agent.texts))) for agent in BUILT_IN}
+        background = routing.background(list(vectors.values()))
+        return BuiltInVectors(generation=generation, vectors=vectors, background=background)
