@@ -21,6 +21,7 @@ from tests.bench import machine
 from tests.eval import eval_sets, indexed
 from tests.eval.eval_sets import Collection, Half
 from tests.eval.khala_memories import khala_memories
+from tests.eval.khala_routing import khala_routers, khala_tools
 from tests.eval.loading import BenchmarkFileError, LoadedBenchmark
 from tests.eval.locomo import load_locomo
 from tests.eval.long_mem_eval import Granularity, load_long_mem_eval
@@ -126,7 +127,7 @@ async def _add_memories(
 
 async def _add_routing(report: EvalReport, args: argparse.Namespace, systems: Systems) -> None:
     agents, utterances = eval_sets.read_agents(), eval_sets.read_utterances()
-    for router in indexed.router_baselines(systems.embedder):
+    for router in [*indexed.router_baselines(systems.embedder), *khala_routers(systems.embedder)]:
         if _is_chosen(router.name, args):
             routed = await route_all(router, agents, utterances)
             report.routing += [route_figures(router.name, routed, half) for half in _halves(args)]
@@ -134,7 +135,7 @@ async def _add_routing(report: EvalReport, args: argparse.Namespace, systems: Sy
 
 async def _add_tools(report: EvalReport, args: argparse.Namespace, systems: Systems) -> None:
     tools, tasks = eval_sets.read_tools(), eval_sets.read_tasks()
-    for chooser in indexed.tool_baselines(systems.embedder):
+    for chooser in [*indexed.tool_baselines(systems.embedder), *khala_tools()]:
         if _is_chosen(chooser.name, args):
             chosen = await choose_all(chooser, tools, tasks)
             report.tools += [tool_figures(chooser.name, chosen, half) for half in _halves(args)]

@@ -13,6 +13,7 @@ from khala.models.provider_registry import ProviderAccess
 from tests.eval import __main__ as command
 from tests.eval.eval_sets import AgentItem, Collection, Half, MemoryItem, Question, ToolItem, ToolTask, Utterance
 from tests.eval.indexed import memory_baselines, router_baselines, tool_baselines
+from tests.eval.khala_routing import khala_routers, khala_tools
 from tests.eval.measure import (
     choose_all,
     memory_figures,
@@ -251,3 +252,32 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_empty_report_has_no_tables() -> None:
     assert table(EvalReport(machine={"cores": "2"})) == "cores: 2"
+
+
+async def test_khala_routes_with_fixed_constants_and_names_an_agent_even_if_it_abstains() -> None:
+    agents = [
+        AgentItem(name="poet", title="Poet", description="Writes poems", examples=("Write a poem about the sea",)),
+        AgentItem(name="chef", title="Chef", description="Cooks", examples=("Find a recipe for dinner",)),
+    ]
+    (router,) = khala_routers()
+    await router.index(agents, [])
+    assert await router.route("A recipe for a dinner of two") == await router.route("A recipe for a dinner of two")
+    assert (await router.route("Find a recipe for my dinner")).agent == "chef"
+    small_talk = await router.route("How are you?")
+    assert small_talk.abstained
+    async with serving_embeddings([("poem", "verse"), ("recipe", "dish"), ("writes",), ("cooks",)]) as server:
+        ref = embedding_names.parse("openai:scripted")
+        assert ref is not None
+        embedder = open_embedder(ref, ProviderAccess(key="secret", url=server.url))
+        by_words, by_meaning = khala_routers(embedder)
+        for one in (by_words, by_meaning):
+            await one.index(agents, [])
+        assert (await by_words.route("A verse, quick")).abstained
+        assert (await by_meaning.route("A verse, quick")).agent == "poet"
+        await embedder.aclose()
+
+
+async def test_khala_chooses_tools_by_their_words() -> None:
+    (chooser,) = khala_tools()
+    await chooser.index([ToolItem(name="mail__send", description="Send"), ToolItem(name="repo__read", description="x")])
+    assert [name for name, _ in await chooser.tools("read the repo", 1)] == ["repo__read"]
