@@ -21,7 +21,10 @@ from khala.archive import exporter
 from khala.archive.reader import ArchiveReader
 from khala.domain import ids
 from khala.domain.archive_format import MANIFEST, ArchiveRefusedError
+from khala.domain.budgets import BudgetPolicy
 from khala.identity import passwords
+from khala.store.budgets import charges
+from khala.store.budgets.charges import Payer
 from khala.store.operations.archive_rows import KINDS, LEFT_OUT
 from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
@@ -200,6 +203,7 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
         invited = await own_thread(friend, "Come along")
         path = f"/api/threads/{invited.id}/members/{who.id}"
         (await friend.http.put(path, json={"role": "viewer"})).raise_for_status()
+        await store_call(database_url, who.id)
         archive = await archive_of(who)
     files = files_of(archive)
     empty = {name for name, content in files.items() if not content}
@@ -217,6 +221,17 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
     for sha256 in blobs:
         assert hashlib.sha256(files[f"blobs/{sha256}"]).hexdigest() == sha256
     assert thread.id in {line["id"] for line in lines_of(archive, "threads")}
+
+
+async def store_call(url: str, user_id: str) -> None:
+    """Store the receipt of a call that was made for the user outside of runs."""
+    database = Database(url)
+    try:
+        payer = Payer(keys={}, user_id=UUID(user_id))
+        charge = await charges.begin(database, BudgetPolicy(), payer, "extraction", {})
+        await charges.end(database, charge, {}, {"model": "test"}, None)
+    finally:
+        await database.close()
 
 
 async def stored_secrets(url: str, column: str, texts: bytes) -> list[str]:
