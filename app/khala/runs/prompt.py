@@ -30,7 +30,7 @@ from khala.runs.prompt_items import (
     Turns,
     fixed_item,
     memory_items,
-    memory_turn,
+    memory_turns,
     message_size,
     step_size,
     summary_items,
@@ -214,7 +214,7 @@ class _PromptAssembly:
             prompt=Prompt(
                 system=self._system,
                 turns=(
-                    *memory_turn(filled["memories"].contents),
+                    *memory_turns(filled["memories"].contents),
                     *(turn for turns in filled["summary"].contents for turn in turns),
                     *(turn for item in (*kept, self._question) for turn in item.turns(forms[id(item)], data)),
                     *(turn for item in steps for turn in forms[id(item)].content),
