@@ -1,6 +1,7 @@
 """Search among memories, in one statement: by words, and by meaning where there is an embedding model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -20,17 +21,29 @@ MAX_FREQUENCY = 100
 """Memories with a word from which the word counts as frequent: it ranks memories, and finds none by itself."""
 MAX_MATCHES = 400
 """Memories with one of the words that are ranked."""
+MAX_SAMPLE = 256
+"""Memories of a space that are read first. If it has no more, the index of words is not used; else it is used only for
+words that fewer than `MAX_FREQUENCY` of them have."""
+COLUMNS = ", ".join(f"memories.{name}" for name in Memory.__struct_fields__ if name != "score")
 
 BY_WORDS = f"""
-    asked AS MATERIALIZED (
-        SELECT key, weight, (
-            SELECT count(*) FROM (
-                SELECT FROM memories WHERE terms @> ARRAY[word.key] AND {IN_USE} LIMIT {MAX_FREQUENCY}
-            ) AS having_it
-        ) AS frequency FROM unnest($2::int[], $3::float8[]) AS word (key, weight)
+    sampled AS MATERIALIZED (
+        SELECT nearby.id, nearby.terms FROM unnest($1::uuid[]) AS space (id) CROSS JOIN LATERAL (
+            SELECT id, terms FROM memories WHERE space_id = space.id AND {IN_USE} LIMIT {MAX_SAMPLE}
+        ) AS nearby
     ), stored AS MATERIALIZED (
-        SELECT count(*) AS memories FROM (
-            SELECT FROM memories WHERE space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_FREQUENCY}) AS counted
+        SELECT least(count(*), {MAX_FREQUENCY}) AS memories, count(*) < {MAX_SAMPLE} AS all_sampled FROM sampled
+    ), sampled_words AS MATERIALIZED (
+        SELECT id, key FROM sampled CROSS JOIN LATERAL unnest(terms) AS term (key) WHERE key = ANY ($2::int[])
+    ), asked AS MATERIALIZED (
+        SELECT key, weight, CASE
+            WHEN seen >= {MAX_FREQUENCY} THEN {MAX_FREQUENCY}
+            WHEN (SELECT all_sampled FROM stored) THEN coalesce(seen, 0)
+            ELSE (SELECT count(*) FROM (
+                SELECT FROM memories WHERE terms @> ARRAY[word.key] AND {IN_USE} LIMIT {MAX_FREQUENCY}) AS having_it)
+        END AS frequency
+        FROM unnest($2::int[], $3::float8[]) AS word (key, weight)
+        LEFT JOIN (SELECT key, count(*) AS seen FROM sampled_words GROUP BY key) AS seen USING (key)
     ), finding AS MATERIALIZED (
         SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
         FROM asked WHERE frequency > 0
@@ -41,12 +54,17 @@ BY_WORDS = f"""
     ), whole AS MATERIALIZED (
         SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM worths
     ), matched AS MATERIALIZED (
-        SELECT id, terms FROM memories
-        WHERE terms && (SELECT keys FROM finding) AND space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_MATCHES}
+        SELECT id, key FROM sampled_words WHERE (SELECT all_sampled FROM stored)
+        UNION ALL
+        SELECT id, key FROM (
+            SELECT id, terms FROM memories
+            WHERE NOT (SELECT all_sampled FROM stored)
+              AND terms && (SELECT keys FROM finding) AND space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_MATCHES}
+        ) AS found CROSS JOIN LATERAL unnest(terms) AS term (key)
     ), words AS (
-        SELECT id, sum(worth) / (SELECT worth FROM whole) AS share
-        FROM matched CROSS JOIN LATERAL unnest(terms) AS term (key) JOIN worths USING (key)
-        GROUP BY id HAVING sum(worth) >= $4::float8 * (SELECT worth FROM whole)
+        SELECT id, sum(worth) / (SELECT worth FROM whole) AS share FROM matched JOIN worths USING (key)
+        GROUP BY id HAVING bool_or(key = ANY ((SELECT keys FROM finding)::int[]))
+            AND sum(worth) >= $4::float8 * (SELECT worth FROM whole)
         ORDER BY share DESC, id DESC LIMIT {MAX_CANDIDATES}
     )
 """
@@ -76,11 +94,11 @@ ROWS = f"""
 """
 LEXICAL = f"""
     WITH {BY_WORDS}, found AS (SELECT id, share, NULL::float8 AS similarity FROM words)
-    SELECT memories.*, share, similarity {ROWS}
+    SELECT {COLUMNS}, share, similarity {ROWS}
 """
 HYBRID = f"""
     WITH {BY_WORDS}, {BY_MEANING}, found AS (SELECT id, share, similarity FROM words FULL JOIN near USING (id))
-    SELECT memories.*, share, similarity {ROWS}
+    SELECT {COLUMNS}, share, similarity {ROWS}
 """
 MAX_VERSIONS = 10
 """Earlier versions of a memory that a search with history returns."""
@@ -142,8 +160,8 @@ async def search(
     else:
         rows = await driver.fetch(HYBRID, *words, vectors.as_text(asked.vector), asked.generation)
     by_id = {row["id"]: row for row in rows}
-    scores = fuse(_rankings(rows, by_meaning=asked.vector is not None))
-    return [memory(by_id[found], score) for found, score in scores.items()][:limit]
+    scores = _shares(rows) if asked.vector is None else fuse(_rankings(rows))
+    return [memory(by_id[found], score) for found, score in islice(scores.items(), limit)]
 
 
 async def with_history(
@@ -165,15 +183,21 @@ async def with_history(
     return listed[:limit]
 
 
-def _rankings(rows: Sequence[Record], *, by_meaning: bool) -> list[tuple[Sequence[UUID], float]]:
-    """The found memories in each order, with the weight of the order."""
-    lexical = _ranking(rows, "share")
-    return [(_ranking(rows, "similarity"), 1.0), (lexical, LEXICAL_WEIGHT)] if by_meaning else [(lexical, 1.0)]
+def _shares(rows: Sequence[Record]) -> Mapping[UUID, float]:
+    """Without a model, a score is the share of the query's words that the memory has, by their worth."""
+    return {found: min(1.0, share) for found, share in _ranked(rows, "share")}
 
 
-def _ranking(rows: Sequence[Record], measure: str) -> list[UUID]:
-    ranked = sorted((row for row in rows if row[measure] is not None), key=lambda row: (-row[measure], row["id"]))
-    return [row["id"] for row in ranked]
+def _rankings(rows: Sequence[Record]) -> list[tuple[Sequence[UUID], float]]:
+    """The found memories by meaning and by words, with the weight of each order."""
+    measures = (("similarity", 1.0), ("share", LEXICAL_WEIGHT))
+    return [([found for found, _ in _ranked(rows, measure)], weight) for measure, weight in measures]
+
+
+def _ranked(rows: Sequence[Record], measure: str) -> list[tuple[UUID, float]]:
+    """The ids of the rows that have this measure, the highest first."""
+    found = [(row["id"], row[measure]) for row in rows if row[measure] is not None]
+    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 async def mark_used(driver: Driver, memory_ids: Sequence[UUID]) -> None:
