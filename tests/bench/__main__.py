@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tests.bench import report, soak, targets
+from tests.bench import memory, report, soak, targets
 from tests.bench.bench import bench, open_environment, template
 from tests.bench.fixtures import BenchEnvironment
 from tests.bench.growth import SWEEPS, grown
@@ -55,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
         "--sweep", choices=SWEEPS, action="append", default=[], help="measure how costs grow with these"
     )
     parser.add_argument("--targets", action="store_true", help="compare Khala with its targets")
+    parser.add_argument("--memory", action="store_true", help="measure searches of memories (tests.bench.memory)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="start runs again and again")
     parser.add_argument("--runs", type=int, default=50, help="concurrent runs, with --soak (%(default)s)")
     parser.add_argument(
@@ -129,6 +130,10 @@ async def _run_workloads(args: argparse.Namespace, options: Options, environment
 
 def _measure(args: argparse.Namespace, options: Options) -> tuple[HasProblems, str, bool]:
     """Run the chosen measurement; returns the figures, their table, and whether they pass."""
+    if args.memory:
+        costs = memory.measure_costs(memory.SIZES)
+        text, met = memory.report(costs)
+        return costs, text, met or not args.targets
     if args.soak:
         soaked = run_measurement(
             options.together, lambda environment: soak.soak(args.soak, args.runs, options, environment)

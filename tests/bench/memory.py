@@ -1,8 +1,9 @@
-"""Costs of memories: `python -m tests.bench.memory`. Searches of owners of several sizes, beside a bare exact scan.
+"""Costs of memories: `make bench ARGS="--memory"`. Searches of owners of several sizes, beside a bare exact scan.
 
 The memories are made by SQL: texts of words with a realistic frequency, and random vectors of 384 dimensions. A search
-is `MemoryService.search` with a vector that is cached, so the embedding model takes no part in it. The bare scan is one
-statement that orders the vectors of the owner. Both are measured in turn, in the same process.
+is `MemoryService.search` with a vector that is cached, so the embedding model takes no part in it. A recall is what a
+run does before its first model call. The bare scan is one statement that orders the vectors of the owner. All are
+measured in turn, in the same process.
 """
 
 import argparse
@@ -23,10 +24,12 @@ from khala.domain.vectors import Vector, unit_vector
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.port import EmbeddingResult, Purpose
+from khala.runs.recall import recall
 from khala.store.memories import vectors
 from khala.store.postgres.database import Database
 from tests.bench import machine
 from tests.support import postgres
+from tests.support.callers import owned_thread, person
 
 SIZES = (100, 1_000, 10_000, 50_000)
 DIMENSIONS = 384
@@ -39,15 +42,24 @@ SCAN = """
     ORDER BY vector <#> (SELECT vector FROM asked) LIMIT $4
 """
 MAX_BYTES = 1_200
+MAX_RECALL_MS = 15.0
+"""What a recall adds to the time until the first token, for an owner of `RECALL_SIZE` memories."""
+RECALL_SIZE = 1_000
 
 
 class SearchCost(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians for an owner of so many memories: milliseconds of a search, of a bare scan, and their ratio."""
+    """Medians for an owner of so many memories, in milliseconds.
+
+    Of a search, of one by words only, of a bare scan, and of a recall. `loop_ms` is the CPU time of a recall in Khala's
+    process, which is the time that it blocks the event loop.
+    """
 
     memories: int
     search_ms: float
     words_ms: float
     scan_ms: float
+    recall_ms: float
+    loop_ms: float
 
     @property
     def ratio(self) -> float:
@@ -61,6 +73,7 @@ class MemoryCosts(msgspec.Struct, frozen=True, kw_only=True):
     machine: dict[str, str]
     searches: list[SearchCost]
     bytes_a_memory: float
+    problems: list[str] = []
 
 
 class FixedModel:
@@ -129,7 +142,9 @@ async def median_ms(work: Callable[[str], Awaitable[object]], texts: list[str]) 
 
 async def measure(db: Database, service: MemoryService, generation: int, size: int) -> SearchCost:
     """Fill an owner with so many memories and measure searches of them."""
-    space = MemorySpace(scope="user", owner_id=ids.new())
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    space = MemorySpace(scope="user", owner_id=owner.id)
     await fill(db, space, size, generation)
     async with db.driver() as driver:
         await driver.execute("ANALYZE memories, memory_vectors")
@@ -147,13 +162,21 @@ async def measure(db: Database, service: MemoryService, generation: int, size: i
         async with db.driver() as driver:
             await driver.fetch(SCAN, space.id, vectors.as_text(random_vector(text)), generation, 50)
 
+    async def recalled(text: str) -> None:
+        await recall(db, service, user_id=owner.id, thread_id=thread_id, question=text)
+
     for text in texts:  # the vectors of the searches are cached from here on
         await search(text)
+    search_ms, words_ms, scan_ms = [await median_ms(work, texts) for work in (search, by_words, scan)]
+    cpu = time.process_time()
+    recall_ms = await median_ms(recalled, texts)
     return SearchCost(
         memories=size,
-        search_ms=await median_ms(search, texts),
-        words_ms=await median_ms(by_words, texts),
-        scan_ms=await median_ms(scan, texts),
+        search_ms=search_ms,
+        words_ms=words_ms,
+        scan_ms=scan_ms,
+        recall_ms=recall_ms,
+        loop_ms=(time.process_time() - cpu) / len(texts) * 1000,
     )
 
 
@@ -168,7 +191,7 @@ async def bytes_a_memory(db: Database) -> float:
         return float(await driver.fetchval(query))
 
 
-async def run(url: str, sizes: list[int]) -> MemoryCosts:
+async def run(url: str, sizes: Sequence[int]) -> MemoryCosts:
     """Measure everything on a new database of this server."""
     name = await postgres.make_template(url)
     db = Database(postgres.named(url, name), timeout=None)
@@ -183,18 +206,25 @@ async def run(url: str, sizes: list[int]) -> MemoryCosts:
         await postgres.execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
+def measure_costs(sizes: Sequence[int]) -> MemoryCosts:
+    """Measure everything on a new Postgres."""
+    with postgres.server() as url:
+        return asyncio.run(run(url, sizes))
+
+
 def report(costs: MemoryCosts) -> tuple[str, bool]:
     """The table, and whether all targets are met."""
-    lines = ["memories  search ms  target  bare scan ms  ratio (≤ 1.3)  by words only ms"]
+    lines = ["memories  search ms  target  bare scan ms  ratio (≤ 1.3)  by words only ms  recall ms  on the loop ms"]
     met = costs.bytes_a_memory <= MAX_BYTES
     for cost in costs.searches:
         target = TARGETS_MS.get(cost.memories, float("inf"))
-        met = met and cost.search_ms <= target
+        met = met and cost.search_ms <= target and (cost.memories != RECALL_SIZE or cost.recall_ms <= MAX_RECALL_MS)
         lines.append(
             f"{cost.memories:8,}  {cost.search_ms:9.2f}  {target:6.0f}  {cost.scan_ms:12.2f}"
-            f"  {cost.ratio:13.2f}  {cost.words_ms:16.2f}"
+            f"  {cost.ratio:13.2f}  {cost.words_ms:16.2f}  {cost.recall_ms:9.2f}  {cost.loop_ms:14.2f}"
         )
     lines.append(f"{costs.bytes_a_memory:,.0f} bytes a memory (target {MAX_BYTES:,})")
+    lines.append(f"a recall among {RECALL_SIZE:,} memories: at most {MAX_RECALL_MS:g} ms")
     return "\n".join(lines), met
 
 
@@ -205,8 +235,7 @@ def main() -> None:
     parser.add_argument("--targets", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
     arguments = parser.parse_args()
-    with postgres.server() as url:
-        costs = asyncio.run(run(url, arguments.sizes))
+    costs = measure_costs(arguments.sizes)
     text, met = report(costs)
     print(text)
     if arguments.json:
