@@ -28,7 +28,7 @@ class KhalaMemories:
     """
 
     floor: float | None = 0.0
-    """Khala abstains by itself, with an empty answer. Its scores are ranks, and differ little between questions."""
+    """Khala abstains by itself, with an empty answer. With a model, its scores are ranks."""
 
     def __init__(
         self,

@@ -1,13 +1,16 @@
 """Memories in the store: stored once, superseded, found by words and by meaning, and erased."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from khala.doctor import workload_checks
 from khala.domain import ids
+from khala.domain.backoff import Backoff
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
 from khala.domain.memories import Memory, MemorySpace, NewMemory, fingerprint
 from khala.memory import memory_service
@@ -15,10 +18,11 @@ from khala.memory.memory_service import MemoryService
 from khala.models.embeddings import embedding_names
 from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import open_embedder
+from khala.models.port import ModelFailed
 from khala.models.provider_registry import ProviderAccess
 from khala.store.accounts import accounts, claims
 from khala.store.memories import memories, search
-from khala.store.operations import retention
+from khala.store.operations import archive_rows, retention
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
 from tests.support.callers import owned_thread, person
@@ -295,17 +299,20 @@ async def test_one_process_at_a_time_embeds(db: Database, service: MemoryService
     assert await other.embed_some()
 
 
-async def test_a_text_that_the_model_refuses_does_not_hold_up_the_others(
-    db: Database, service: MemoryService, server: EmbeddingServer
+@pytest.mark.parametrize(
+    "bad", [EmbeddingReply(status=400), EmbeddingReply(change=lambda vectors: [[math.nan] * 5 for _ in vectors])]
+)
+async def test_a_text_that_the_model_cannot_embed_does_not_hold_up_the_others(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, bad: EmbeddingReply
 ) -> None:
+    monkeypatch.setattr("khala.models.retry_policy.BACKOFF", Backoff(first_seconds=0.01))
     space = await user_space(db)
     await add(service, space, "A dog", "poison", "A car")
     correct = server.answer
-    server.default = EmbeddingReply()
 
     async def refuse_poison(request: object) -> object:
         body = await request.json()  # type: ignore[attr-defined]
-        server.default = EmbeddingReply(status=400 if "poison" in body["input"] else 200)
+        server.default = bad if "poison" in body["input"] else EmbeddingReply()
         return await correct(request)  # type: ignore[arg-type]
 
     server.answer = refuse_poison  # type: ignore[assignment,method-assign]
@@ -326,6 +333,99 @@ async def test_without_the_model_words_find_memories_and_vectors_follow_later(
     server.default = EmbeddingReply()
     await embed_all(service)
     assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+
+
+async def test_the_loop_goes_on_after_a_day_without_the_server(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("khala.models.retry_policy.BACKOFF", Backoff(first_seconds=0.001))
+    monkeypatch.setattr(memory_service, "FAILURE_SECONDS", 0.001)
+    space = await user_space(db)
+    await add(service, space, "A dog")
+    server.default = EmbeddingReply(status=503)
+    loop = asyncio.create_task(service.run())
+    async with asyncio.timeout(20):
+        while len(server.requests) < 30:
+            await asyncio.sleep(0.01)
+        assert texts_of(await service.search([space], "dog", limit=1)) == ["A dog"]
+        server.default = EmbeddingReply()
+        while not await rows(db, "SELECT count(*) FROM memory_vectors"):
+            await asyncio.sleep(0.01)
+    loop.cancel()
+    await asyncio.wait({loop})
+    assert loop.cancelled()
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        lambda vectors: [[math.nan] * 5 for _ in vectors],
+        lambda vectors: [vector[1:] for vector in vectors],
+        lambda vectors: vectors[1:],
+    ],
+)
+async def test_a_server_that_lies_stores_no_vector_and_marks_no_memory(
+    db: Database,
+    service: MemoryService,
+    server: EmbeddingServer,
+    monkeypatch: pytest.MonkeyPatch,
+    vectors: Callable[[list[list[float]]], list[list[float]]],
+) -> None:
+    monkeypatch.setattr("khala.models.retry_policy.BACKOFF", Backoff(first_seconds=0.001))
+    space = await user_space(db)
+    await add(service, space, "A dog")
+    await embed_all(service)
+    server.default = EmbeddingReply(change=vectors)
+    await add(service, space, "A car")
+    with pytest.raises(ModelFailed, match="invalid response"):
+        await service.embed_some()
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+    server.default = EmbeddingReply()
+    await embed_all(service)
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 2
+
+
+async def test_a_score_by_words_is_the_share_of_the_words_that_match(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    await add(service, space, "Tassadar drinks green tea", "The printer is broken")
+    scores = [
+        found[0].score or 0
+        for asked in ("Tassadar drinks green tea", "Tassadar drinks tea", "Tassadar eats chocolate pancakes")
+        if (found := await service.search([space], asked, limit=1))
+    ]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] == pytest.approx(1)
+    assert 0 < scores[-1] < 0.6
+
+
+async def test_a_search_is_planned_once_for_a_connection(db: Database) -> None:
+    one_connection = Database(db.url, pool_size=2)
+    service, space = MemoryService(one_connection, None), await user_space(db)
+    await add(service, space, "A dog")
+    for asked in ("a dog", "a car", "tea", "dogs and cars", "a dog that drinks tea", "nothing", "dog"):
+        await service.search([space], asked, limit=1)
+    query = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1"
+    async with one_connection.driver() as driver:
+        assert tuple(await driver.fetchrow(query, search.LEXICAL)) == (7, 0)
+    await one_connection.close()
+
+
+async def test_a_search_is_the_same_with_and_without_the_index_of_words(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    await add(service, space, *(f"I like number {number % 7} and {number % 31}" for number in range(110)))
+    await add(service, space, *(f"Common {number}" for number in range(105)), "A rare poodle that I like")
+    questions = ("do I like a poodle", "number 3", "common 7", "nothing of this")
+
+    async def ranked() -> list[list[tuple[UUID, float]]]:
+        found = [await service.search([space], asked, limit=50) for asked in questions]
+        return [[(memory.id, round(memory.score or 0, 9)) for memory in memories] for memories in found]
+
+    sampled = await ranked()
+    assert [len(found) > 0 for found in sampled] == [True, True, True, False]
+    monkeypatch.setattr(search, "LEXICAL", search.LEXICAL.replace(f" {search.MAX_SAMPLE}", " 150"))
+    assert await ranked() == sampled
 
 
 async def test_a_claim_moves_the_guests_memories_and_merges_equal_ones(db: Database, service: MemoryService) -> None:
@@ -361,6 +461,38 @@ async def test_deleting_a_thread_takes_the_memories_that_came_from_it(db: Databa
     assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
 
 
+async def test_a_text_of_a_deleted_thread_is_stored_anew_and_outlives_the_purge(db: Database) -> None:
+    who, service = await person(db), MemoryService(db, None)
+    mine = MemorySpace(scope="user", owner_id=who.id)
+    deleted = await owned_thread(db, who)
+    gone, _ = await service.add(mine, NewMemory(text="I live in Aiur", thread_id=deleted))
+    await service.add(mine, NewMemory(text="I drink tea", thread_id=deleted))
+    (other,) = await add(service, mine, "I drink coffee")
+    await threads.remove(db, deleted, who.caller)
+    again, is_new = await service.add(mine, NewMemory(text="I live in Aiur"))
+    assert is_new
+    assert again.id != gone.id
+    await service.supersede(mine, other.id, NewMemory(text="I drink tea"))
+    await retention.purge(db, retention.RetentionPolicy(idle=timedelta(days=30)))
+    async with db.driver() as driver:
+        listed = await memories.page(driver, mine.owner_id, ["user"], before=None, limit=10)
+    assert sorted(texts_of(listed)) == ["I drink tea", "I live in Aiur"]
+
+
+async def test_a_correction_is_erased_with_what_it_has_corrected(db: Database) -> None:
+    who, service = await person(db), MemoryService(db, None)
+    mine = MemorySpace(scope="user", owner_id=who.id)
+    first, second = await owned_thread(db, who), await owned_thread(db, who)
+    old, _ = await service.add(mine, NewMemory(text="I live in Aiur", thread_id=first))
+    await service.supersede(mine, old.id, NewMemory(text="I live in Shakuras", thread_id=second))
+    await threads.remove(db, second, who.caller)
+    exported = next(kind.query for kind in archive_rows.KINDS if kind.name == "memory")
+    async with db.driver() as driver:
+        assert await driver.fetch(exported, who.id) == [], "an export has nothing that waits for the purge"
+    await retention.purge(db, retention.RetentionPolicy(idle=timedelta(days=30)))
+    assert await rows(db) == 0, "nobody would see the old one, or could forget it"
+
+
 async def test_deleting_the_account_deletes_its_memories_and_vectors(db: Database, service: MemoryService) -> None:
     who, other = await person(db), await user_space(db)
     await add(service, MemorySpace(scope="user", owner_id=who.id), "A dog", "A car")
@@ -380,7 +512,7 @@ async def test_forgetting_all_is_done_in_bounded_transactions(
     space, other = await user_space(db), await user_space(db)
     await add(service, space, *(f"Number {number}" for number in range(7)))
     await add(service, other, "Kept")
-    await memories.forget_all(db, space.owner_id)
+    await memories.forget_all(db, space.owner_id, ("user",))
     assert await rows(db) == 1
 
 

@@ -171,6 +171,12 @@ async def test_a_guests_memories_belong_to_the_key_and_come_along_with_a_claim(
     assert await texts(server.http, holder, threadId=thread.id, q="tea guest") == ["This chat is about tea"]
     refused = await server.http.get("/api/memories", params={"threadId": thread.id, "scope": "user"}, headers=holder)
     assert refused.status_code == 403
+    forgotten = await server.http.delete("/api/memories", params={"threadId": thread.id}, headers=holder)
+    assert forgotten.status_code == 204
+    assert await texts(server.http, thread.headers, threadId=thread.id, scope="user") == ["I am a guest"], (
+        "an editor forgets the memories of the thread only"
+    )
+    await store(server.http, "This chat is about tea", thread.headers, threadId=thread.id)
     body = {"anonKey": thread.key}
     (await who.http.post(f"/api/threads/{thread.id}/claim", json=body)).raise_for_status()
     assert await texts(who.http) == ["I am a guest"]

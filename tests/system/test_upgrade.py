@@ -28,6 +28,9 @@ ALLOWED: dict[tuple[str, str, str], str] = {
     ("0004", "drops an index", "runs_user_message_id_key"): "before the first release; the version before names it"
     " nowhere, and of several runs of one message finds the first",
     ("0004", "locks while it indexes", "runs_user_message_id_idx.runs"): "before the first release",
+    ("0020", "adds a constraint", "memories"): "validated with a weaker lock; the version before stores both rows of a"
+    " correction in one transaction",
+    ("0020", "changes rows", "memories"): "memories are new in this version; once, and only those that nobody can see",
 }
 """What past migrations do against the rules, and why it was no harm. A new one has to say so here, too."""
 

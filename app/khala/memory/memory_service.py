@@ -33,6 +33,8 @@ GENERATION_SECONDS = 60.0
 """Time for which a process may use a generation that another process has succeeded."""
 FAILURE_SECONDS = 30.0
 """Time after a failure of the embedding model. Until then, searches use words."""
+TEXT_FAILURES = ("refused", "context_exceeded", "invalid_response")
+"""Failures that one text may cause. For some texts, some servers send vectors that are not numbers."""
 
 log = structlog.get_logger()
 
@@ -191,8 +193,8 @@ class MemoryService:
         try:
             result = await self._embedder.documents([pending.text for pending in batch])
         except ModelFailed as failure:
-            if failure.code not in ("refused", "context_exceeded") or len(batch) == 1:
-                if failure.code in ("refused", "context_exceeded") and await self._is_available():
+            if failure.code not in TEXT_FAILURES or len(batch) == 1:
+                if failure.code in TEXT_FAILURES and await self._is_available():
                     metrics.MEMORIES_WITHOUT_VECTOR.inc()
                     log.warning("memory_not_embedded", memory_id=str(batch[0].id), reason=failure.message)
                     return {batch[0].id: None}

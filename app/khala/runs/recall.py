@@ -17,11 +17,20 @@ ELLIPSIS = "…"
 
 
 async def recall(
-    db: Database, service: MemoryService, *, user_id: UUID | None, thread_id: UUID, question: str
+    db: Database,
+    service: MemoryService,
+    *,
+    user_id: UUID | None,
+    thread_id: UUID,
+    question: str,
+    agent: str | None = None,
 ) -> MemoryRecall | None:
-    """The memories that this user (None for a guest) may be told in this thread, or None if none fits."""
+    """The memories that this user (None for a guest) may be told in this thread, or None if none fits.
+
+    `agent` is the name of the agent that answers: its memories for this user are among them.
+    """
     async with db.driver() as driver:
-        usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id)
+        usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id, agent=agent)
         if not question.strip() or not await spaces.any_memory(driver, usable):
             return None
     found = await service.search(usable, question, limit=MAX_RECALLED, match=search.STRICT)

@@ -138,7 +138,7 @@ class RunExecutor:
             return agent
         options = claimed.options if agent is None else agents.apply(agent, claimed.options)
         history = await self._history(claimed)
-        memories = await self._recall(claimed, buffer, progress, history)
+        memories = await self._recall(claimed, agent, buffer, progress, history)
         meter.tally.memories = len(memories)
         if claimed.options.route is not None and not claimed.next_seq:
             buffer.append(claimed.options.route)
@@ -184,7 +184,12 @@ class RunExecutor:
         return history
 
     async def _recall(
-        self, claimed: ClaimedRun, buffer: RunBuffer, progress: RunProgress, history: Sequence[Message]
+        self,
+        claimed: ClaimedRun,
+        agent: Agent | None,
+        buffer: RunBuffer,
+        progress: RunProgress,
+        history: Sequence[Message],
     ) -> Sequence[RecalledMemory]:
         """The memories that fit the question. They are found once, and are the run's first part."""
         if progress.recall is not None or claimed.next_seq:
@@ -195,7 +200,12 @@ class RunExecutor:
             return ()
         question = text_of(history[-1].content or ())
         recalled = await recall.recall(
-            self._db, self._memories, user_id=requester.user_id, thread_id=claimed.lease.thread_id, question=question
+            self._db,
+            self._memories,
+            user_id=requester.user_id,
+            thread_id=claimed.lease.thread_id,
+            question=question,
+            agent=None if agent is None else agent.name,
         )
         if recalled is None:
             return ()

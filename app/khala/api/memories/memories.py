@@ -1,6 +1,6 @@
 """Memories over REST: store, list, search, correct and forget them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 from uuid import UUID
 
 import msgspec
@@ -26,6 +26,7 @@ DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavail
 IN_THREAD = (*DENIED, "thread_not_found")
 BODY = ("payload_too_large", "unsupported_media_type")
 MAX_QUERY_CHARACTERS = 2_000
+SCOPES = get_args(MemoryScope)
 
 MemoryId = Annotated[UUID, PathParameter(description="The memory's id.")]
 OfScope = Annotated[
@@ -174,10 +175,11 @@ class MemoryController(Controller):
     async def forget_all(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: OfThread = None
     ) -> None:
-        """Delete all memories of the account, or of a thread."""
+        """Delete all memories of the account, or of a thread. A guest's own memories are deleted only by their key."""
         async with context.db.driver() as driver:
             space = await _space(driver, caller, None, thread_id, Action.EDIT_MEMORIES)
-        await memories.forget_all(context.db, space.owner_id)
+            is_owner = thread_id is None or await _owns(driver, caller, thread_id)
+        await memories.forget_all(context.db, space.owner_id, SCOPES if is_owner else ("thread",))
 
 
 async def _space(
@@ -213,6 +215,15 @@ async def _authorize_guest(driver: Driver, caller: Caller, thread_id: UUID) -> N
     await access.authorize(driver, thread_id, caller, Action.OWN_MEMORIES)
     if await driver.fetchval("SELECT owner_id FROM threads WHERE id = $1", thread_id) is not None:
         raise Forbidden("The memories of this thread's owner are theirs alone.")
+
+
+async def _owns(driver: Driver, caller: Caller, thread_id: UUID) -> bool:
+    """Whether memories that belong to the thread, and are not the thread's own, are the caller's."""
+    try:
+        await access.authorize(driver, thread_id, caller, Action.OWN_MEMORIES)
+    except Forbidden:
+        return False
+    return True
 
 
 async def _owned(driver: Driver, caller: Caller, memory_id: UUID, action: Action) -> tuple[Memory, MemorySpace]:

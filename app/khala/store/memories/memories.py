@@ -6,7 +6,7 @@ from uuid import UUID
 
 from khala.domain import ids, search_terms
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
-from khala.domain.memories import MAX_MEMORIES, Memory, MemorySpace, NewMemory, fingerprint
+from khala.domain.memories import MAX_MEMORIES, Memory, MemoryScope, MemorySpace, NewMemory, fingerprint
 from khala.store.memories import vectors
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -27,16 +27,22 @@ INSERT = """
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
     RETURNING *
 """
-REPEAT = """
+REPEAT = f"""
     UPDATE memories SET uses = uses + 1, expires_at = $3
-    WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL RETURNING *
+    WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL AND {IS_ERASED} IS NOT TRUE RETURNING *
 """
 SUPERSEDE = """
     UPDATE memories SET superseded_by = $3 WHERE id = $1 AND space_id = $2 AND superseded_by IS NULL RETURNING id
 """
+DELETE_UNUSED_TWIN = f"""
+    DELETE FROM memories WHERE space_id = $1 AND fingerprint = $2 AND ({IS_ERASED} OR expires_at <= now())
+      AND superseded_by IS NULL
+"""
+"""The purge deletes it later, but its text may be stored again before."""
 DELETE_ALL = """
-    DELETE FROM memories WHERE id = ANY (ARRAY(SELECT id FROM memories WHERE owner_id = $1 ORDER BY id LIMIT $2))
-    RETURNING id
+    DELETE FROM memories WHERE id = ANY (ARRAY(
+        SELECT id FROM memories WHERE owner_id = $1 AND scope = ANY ($3::text[]) ORDER BY id LIMIT $2
+    )) RETURNING id
 """
 MOVE = "SELECT id, scope, agent, text, keywords FROM memories WHERE owner_id = $1 AND scope <> 'thread' ORDER BY id"
 CURRENT = f"""
@@ -64,6 +70,17 @@ PAGE_OF_SPACES = f"""
     ) AS newest
     ORDER BY id DESC LIMIT $4
 """
+EXPORT = f"""
+    WITH RECURSIVE mine AS (
+        SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread'
+            AND owner_id IN (SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)
+    ), erased AS (
+        SELECT id FROM mine AS memories WHERE {IS_ERASED}
+        UNION SELECT mine.id FROM mine JOIN erased ON mine.superseded_by = erased.id
+    )
+    SELECT * FROM mine WHERE id NOT IN (SELECT id FROM erased) ORDER BY id
+"""
+"""All memories of a user and of their threads, without those that the purge is about to delete."""
 
 
 @retried
@@ -78,7 +95,7 @@ async def add(db: Database, space: MemorySpace, new: NewMemory, *, key: str | No
         )
         if known:
             return memory(known), False
-        repeated = await driver.fetchrow(REPEAT, space.id, fingerprint(new.text), new.expires_at)
+        repeated = await _repeat(driver, space, new)
         if repeated is not None:
             return memory(repeated), False
         await _check_room(driver, space.owner_id)
@@ -98,7 +115,7 @@ async def store(driver: Driver, space: MemorySpace, new: NewMemory, *, supersede
     The same text again is counted as a use of the first. `supersedes` is left out if it is not a current memory of
     this space. Raises `PayloadTooLarge` at the limit.
     """
-    repeated = await driver.fetchrow(REPEAT, space.id, fingerprint(new.text), new.expires_at)
+    repeated = await _repeat(driver, space, new)
     if repeated is not None:
         return memory(repeated)
     await _check_room(driver, space.owner_id)
@@ -118,6 +135,8 @@ async def supersede(db: Database, space: MemorySpace, memory_id: UUID, new: NewM
         if old["superseded_by"] is not None:
             raise Conflict("This memory was corrected meanwhile.")
         same = fingerprint(new.text)
+        if old["fingerprint"] != same:
+            await driver.execute(DELETE_UNUSED_TWIN, old["space_id"], same)
         twin = "SELECT id FROM memories WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL AND id <> $3"
         if await driver.fetchval(twin, old["space_id"], same, memory_id) is not None:
             raise Conflict("There is a memory with this text already.")
@@ -132,26 +151,19 @@ async def forget(db: Database, owner_id: UUID, memory_id: UUID) -> None:
     """Delete a memory and those that it has superseded. Raises `NotFound`."""
     async with workspace_owners.changing(db, owner_id) as driver:
         await _locked(driver, owner_id, memory_id)
-        query = """
-            WITH RECURSIVE chain AS (
-                SELECT id, supersedes FROM memories WHERE id = $1 AND owner_id = $2
-                UNION SELECT older.id, older.supersedes FROM memories AS older JOIN chain ON older.id = chain.supersedes
-            )
-            DELETE FROM memories WHERE id IN (SELECT id FROM chain) AND owner_id = $2
-        """
-        await driver.execute(query, memory_id, owner_id)
+        await driver.execute("DELETE FROM memories WHERE id = $1 AND owner_id = $2", memory_id, owner_id)
 
 
-async def forget_all(db: Database, owner_id: UUID) -> None:
-    """Delete all memories of an owner, in bounded transactions."""
-    while await _forget_some(db, owner_id) == MAX_DELETED_ROWS:
+async def forget_all(db: Database, owner_id: UUID, scopes: Sequence[MemoryScope]) -> None:
+    """Delete all memories of an owner that have these scopes, in bounded transactions."""
+    while await _forget_some(db, owner_id, scopes) == MAX_DELETED_ROWS:
         continue
 
 
 @retried
-async def _forget_some(db: Database, owner_id: UUID) -> int:
+async def _forget_some(db: Database, owner_id: UUID, scopes: Sequence[MemoryScope]) -> int:
     async with workspace_owners.changing(db, owner_id) as driver:
-        return len(await driver.fetch(DELETE_ALL, owner_id, MAX_DELETED_ROWS))
+        return len(await driver.fetch(DELETE_ALL, owner_id, MAX_DELETED_ROWS, list(scopes)))
 
 
 async def find(driver: Driver, memory_id: UUID) -> tuple[Memory, MemorySpace]:
@@ -200,8 +212,10 @@ async def move_all(driver: Driver, before: UUID, after: UUID) -> None:
     await vectors.delete(driver, [row["id"] for row in rows])
     for row in rows:
         space = MemorySpace(scope=row["scope"], owner_id=after, agent=row["agent"])
+        same = fingerprint(row["text"])
+        await driver.execute(DELETE_UNUSED_TWIN, space.id, same)
         taken = "SELECT true FROM memories WHERE space_id = $1 AND fingerprint = $2 AND superseded_by IS NULL"
-        if await driver.fetchval(taken, space.id, fingerprint(row["text"])):
+        if await driver.fetchval(taken, space.id, same):
             await driver.execute("DELETE FROM memories WHERE id = $1", row["id"])
             continue
         keys = _term_keys(space, row["text"], row["keywords"])
@@ -225,6 +239,15 @@ def implied_columns(line: Any, user_id: UUID) -> dict[str, Any]:
         "fingerprint": fingerprint(line.text),
         "terms": _term_keys(space, line.text, line.keywords),
     }
+
+
+async def _repeat(driver: Driver, space: MemorySpace, new: NewMemory) -> Record | None:
+    """Count a use of the memory with the same text, and return it. If there is none, the text can be inserted."""
+    same = fingerprint(new.text)
+    repeated: Record | None = await driver.fetchrow(REPEAT, space.id, same, new.expires_at)
+    if repeated is None:
+        await driver.execute(DELETE_UNUSED_TWIN, space.id, same)
+    return repeated
 
 
 async def _insert(

@@ -114,6 +114,8 @@ EARLIER = f"""
     SELECT memories.*, versions.newest FROM versions JOIN memories ON memories.id = versions.id
     WHERE space_id = ANY ($2::uuid[]) AND {IS_ERASED} IS NOT TRUE ORDER BY versions.newest, versions.age
 """
+PLAN_ONCE = "SET LOCAL plan_cache_mode = force_generic_plan"
+"""Planning takes longer than a search of a small space, and no plan depends on the parameters."""
 USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
 
 
@@ -155,10 +157,10 @@ async def search(
     terms = search_terms.terms(asked.text)
     keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
     words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight)
-    if asked.vector is None:
-        rows = await driver.fetch(LEXICAL, *words)
-    else:
-        rows = await driver.fetch(HYBRID, *words, vectors.as_text(asked.vector), asked.generation)
+    by_meaning = () if asked.vector is None else (vectors.as_text(asked.vector), asked.generation)
+    async with driver.transaction():
+        await driver.execute(PLAN_ONCE)
+        rows = await driver.fetch(HYBRID if by_meaning else LEXICAL, *words, *by_meaning)
     by_id = {row["id"]: row for row in rows}
     scores = _shares(rows) if asked.vector is None else fuse(_rankings(rows))
     return [memory(by_id[found], score) for found, score in islice(scores.items(), limit)]

@@ -14,6 +14,7 @@ from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric,
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.domain.decimals import format_decimal
+from khala.store.memories import memories
 from khala.store.postgres.rows import Record
 from khala.store.schema import tables
 from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_RUN
@@ -269,7 +270,7 @@ KINDS: tuple[RowKind, ...] = (
         name="memory",
         file="memories.jsonl",
         table=tables.memories,
-        query=f"SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread' AND owner_id IN {MINE} ORDER BY id",
+        query=memories.EXPORT,
         left_out={
             "owner_id": "the user, or the thread for its own memories",
             "space_id": "follows from the owner",

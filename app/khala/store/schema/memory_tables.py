@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -42,7 +43,8 @@ memories = Table(
     Column("key", Text),
     Column("uses", Integer, nullable=False, server_default="0"),
     Column("supersedes", Uuid),
-    Column("superseded_by", Uuid),
+    # Checked at the end of a transaction, because the newer memory is stored after the mark.
+    Column("superseded_by", Uuid, ForeignKey("memories.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")),
     # The generation of its vector; 0 while it has none.
     Column("generation", SmallInteger, nullable=False, server_default="0"),
     time_column("created_at"),
@@ -58,9 +60,17 @@ memories = Table(
         unique=True,
         postgresql_where=text("superseded_by IS NULL"),
     ),
-    Index("memories_terms_idx", "terms", postgresql_using="gin", postgresql_where=text("superseded_by IS NULL")),
+    # Without a list of pending entries, which each search would read from its beginning to its end.
+    Index(
+        "memories_terms_idx",
+        "terms",
+        postgresql_using="gin",
+        postgresql_where=text("superseded_by IS NULL"),
+        postgresql_with={"fastupdate": "off"},
+    ),
     Index("memories_generation_idx", "generation", "id", postgresql_where=text("superseded_by IS NULL")),
     Index("memories_thread_id_idx", "thread_id", postgresql_where=text("thread_id IS NOT NULL")),
+    Index("memories_superseded_by_idx", "superseded_by", postgresql_where=text("superseded_by IS NOT NULL")),
     Index("memories_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
 )
 
