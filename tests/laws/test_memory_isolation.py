@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from khala.domain.errors import Conflict
 from khala.domain.memories import MemorySpace, NewMemory
@@ -171,6 +171,15 @@ class Isolation(RuleBasedStateMachine):
         else:
             assert answer["id"] not in self.erased
             self.memories.append(Remembered(id=answer["id"], text=text, space=space, origin=origin, past={}))
+
+    @initialize()
+    def begin(self) -> None:
+        """Everybody has a thread and a memory, so that every step may go wrong."""
+        for who in range(PEOPLE):
+            self.open_thread(who, guest=False)
+            self.remember(who, 0, WORDS[who], None)
+        self.open_thread(0, guest=True)
+        self.remember_as_a_guest(0, WORDS[0], embedded=True)
 
     # Accounts and threads
 
