@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from khala.domain.access import Caller
-from khala.domain.errors import Unavailable
+from khala.domain.errors import InvalidInput, Unavailable
+from khala.domain.search_results import Cursor
 from khala.memory.memory_service import MemoryService
 from khala.search import search_service
 from khala.search.search_service import MAX_SEARCHES, SearchService
@@ -40,3 +41,17 @@ async def test_a_few_searches_run_some_wait_and_further_ones_are_refused(monkeyp
     assert [task.result() for task in tasks] == [([], None)] * (MAX_SEARCHES + 2)
     assert await search() == ([], None)
     await db.close()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        '["0001-01-01T00:00:00+14:00", 0, ""]',
+        '["9999-12-31T23:59:59-14:00", 0, ""]',
+        f'["2026-01-01T00:00:00Z", 0, "", {"[" * 1_900}',
+    ],
+    ids=["before all times", "after all times", "nested"],
+)
+def test_a_forged_cursor_is_refused(forged: str) -> None:
+    with pytest.raises(InvalidInput):
+        Cursor.read(forged.encode().hex())

@@ -1,7 +1,7 @@
 """Results of a search: their order, and the cursor of its next page. Pure."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
@@ -66,8 +66,9 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     def read(cls, value: str) -> "Cursor":
         """The cursor that a client sent. Raises `InvalidInput`."""
         try:
-            return msgspec.json.decode(bytes.fromhex(value), type=cls)
-        except (ValueError, msgspec.DecodeError) as error:
+            cursor = msgspec.json.decode(bytes.fromhex(value), type=cls)
+            return msgspec.structs.replace(cursor, until=cursor.until.astimezone(UTC))
+        except (ValueError, msgspec.DecodeError, OverflowError, RecursionError) as error:
             raise InvalidInput("This cursor is not one of this search.", path="cursor") from error
 
     def __str__(self) -> str:
