@@ -1,6 +1,7 @@
 """Extraction of memories: what is read of a message, and which of a model's answers are used."""
 
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -13,6 +14,7 @@ from khala.domain.memories import Memory, NewMemory
 
 SAID = [SpokenMessage(id=uuid4(), position=number, text="I moved to Shakuras.") for number in range(2)]
 HOME = Memory(id=uuid4(), scope="user", kind="fact", text="Lives in Aiur", created_at=datetime.now(UTC), uses=0)
+DEEP = f'{{"memories": [{"[" * 5_000}{"]" * 5_000}]}}'
 SOURCE = NewMemory(text="", thread_id=uuid4(), run_id=uuid4())
 
 
@@ -38,6 +40,15 @@ def read(*entries: Any) -> list[ExtractedMemory]:
 )
 def test_quotations_and_code_are_left_out(text: str, left: str) -> None:
     assert extraction.spoken(text) == left
+
+
+def test_a_long_fence_without_end_takes_linear_time() -> None:
+    took = []
+    for characters in (10_000, 100_000):
+        began = time.process_time()
+        extraction.spoken("`" * characters)
+        took.append(time.process_time() - began)
+    assert took[1] < 30 * max(took[0], 0.001), "quadratic time is 100 times as long"
 
 
 def test_a_long_message_is_cut_and_messages_that_do_not_fit_wait() -> None:
@@ -101,7 +112,9 @@ def test_repeated_and_too_many_memories_are_left_out() -> None:
     assert len(read(*(entry(text=f"Fact {number}") for number in range(30)))) == extraction.MAX_EXTRACTED
 
 
-@pytest.mark.parametrize("answer", ["", "I remember nothing.", "{}", '{"memories": 1}', '{"memories": [}', "}{", "[]"])
+@pytest.mark.parametrize(
+    "answer", ["", "I remember nothing.", "{}", '{"memories": 1}', '{"memories": [}', "}{", "[]", DEEP]
+)
 def test_an_answer_without_the_object_is_unusable(answer: str) -> None:
     with pytest.raises(UnusableAnswerError):
         extraction.read_answer(answer, SAID, [], SOURCE)

@@ -44,7 +44,7 @@ conversations). supersedes: the id of the known memory that is no longer true be
 repeat known memories. If there is nothing to remember, answer {"memories": []}. At most 8 memories.\
 """
 
-_FENCE = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[^\n]*\n.*?(^[ ]{0,3}\1[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^[ ]{0,3}(`{3,}+|~{3,}+)[^\n]*+\n.*?(^[ ]{0,3}\1[`~]*[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _QUOTE = re.compile(r"(^[ ]{0,3}>[^\n]*\n?)+", re.MULTILINE)
 
@@ -139,7 +139,7 @@ def _candidates(answer: str) -> list[_Candidate]:
     start, end = answer.find("{"), answer.rfind("}")
     try:
         entries = msgspec.json.decode(answer[start : end + 1], type=_Answer).memories
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UnusableAnswerError(str(error)) from error
     found = []
     for entry in entries[: 4 * MAX_EXTRACTED]:
