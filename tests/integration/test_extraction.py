@@ -201,6 +201,22 @@ async def test_with_ask_memories_are_proposed(store: Database, model: Model, who
     assert await texts(who) == ["Lives in Aiur"]
 
 
+async def test_who_may_no_longer_write_in_a_thread_accepts_nothing_into_its_memories(
+    server: InProcessServer, store: Database, model: Model, who: Account
+) -> None:
+    thread = await own_thread(who)
+    async with account(server, "Zeratul") as member:
+        await join_by_link(who, thread, member)
+        await choose(member, "ask")
+        model.say({"text": "The team meets on Monday"}, {"text": "The team meets at noon"})
+        await say(store, Thread(member.http, thread.id, ""), "We meet on Monday at noon.")
+        first, second = [f"/api/memories/proposals/{proposal['id']}/accept" for proposal in await proposals(member)]
+        (await member.http.post(first)).raise_for_status()
+        (await who.http.delete(f"/api/threads/{thread.id}/members/{member.id}")).raise_for_status()
+        assert (await member.http.post(second)).status_code == 404
+        assert await texts(who, threadId=thread.id) == ["The team meets at noon"]
+
+
 async def test_in_a_thread_that_others_read_only_the_thread_remembers_and_only_for_those_who_want_it(
     server: InProcessServer, store: Database, model: Model, who: Account
 ) -> None:

@@ -226,18 +226,25 @@ async def _owns(driver: Driver, caller: Caller, thread_id: UUID) -> bool:
     return True
 
 
-async def _owned(driver: Driver, caller: Caller, memory_id: UUID, action: Action) -> tuple[Memory, MemorySpace]:
-    """A memory that the caller may change, and its space. All others raise `NotFound`, as if they did not exist."""
-    memory, space = await memories.find(driver, memory_id)
+async def may_change(driver: Driver, caller: Caller, space: MemorySpace, action: Action) -> bool:
+    """Whether the caller may do this with these memories; with personal ones, only the person may."""
+    if space.scope != "thread" and caller.user_id is not None:
+        return caller.user_id == space.owner_id
     try:
         if space.scope == "thread":
             await access.authorize(driver, space.owner_id, caller, action)
-        elif caller.user_id is None:
+        else:
             await _authorize_guest(driver, caller, space.owner_id)
-        elif caller.user_id != space.owner_id:
-            raise NotFound("There is no such memory.")
-    except (Forbidden, ThreadNotFound) as error:
-        raise NotFound("There is no such memory.") from error
+    except (Forbidden, ThreadNotFound):
+        return False
+    return True
+
+
+async def _owned(driver: Driver, caller: Caller, memory_id: UUID, action: Action) -> tuple[Memory, MemorySpace]:
+    """A memory that the caller may change, and its space. All others raise `NotFound`, as if they did not exist."""
+    memory, space = await memories.find(driver, memory_id)
+    if not await may_change(driver, caller, space, action):
+        raise NotFound("There is no such memory.")
     return memory, space
 
 

@@ -10,9 +10,10 @@ from litestar.params import PathParameter
 from khala.api.accounts.authentication import BY_ACCOUNT_OR_ANON_KEY
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
-from khala.api.memories.memories import DENIED
+from khala.api.memories.memories import DENIED, may_change
 from khala.api.types import Items
-from khala.domain.access import Caller
+from khala.domain.access import Action, Caller
+from khala.domain.errors import NotFound
 from khala.domain.memories import Memory, MemoryProposal
 from khala.store.memories import memory_proposals, memory_settings
 
@@ -49,8 +50,16 @@ class MemoryProposalController(Controller):
     async def accept(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], proposal_id: ProposalId
     ) -> Memory:
-        """Store the memory. If it corrects another one, that one is superseded."""
-        return await context.memories.service.accept(memory_settings.subject_of(caller), proposal_id)
+        """Store the memory. If it corrects another one, that one is superseded.
+
+        A memory of a thread takes the right to change the thread's memories, as it is now.
+        """
+        subject_id = memory_settings.subject_of(caller)
+        async with context.db.driver() as driver:
+            space = await memory_proposals.space_of(driver, subject_id, proposal_id)
+            if not await may_change(driver, caller, space, Action.EDIT_MEMORIES):
+                raise NotFound("There is no such proposal.")
+        return await context.memories.service.accept(subject_id, proposal_id)
 
     @delete(
         "/{proposal_id:uuid}",

@@ -79,12 +79,17 @@ async def add(
         return added is not None
 
 
+async def space_of(driver: Driver, subject_id: UUID, proposal_id: UUID) -> MemorySpace:
+    """The memories to which the proposed one would belong. Raises `NotFound`."""
+    return _space(await _find(driver, subject_id, proposal_id))
+
+
 @retried
 async def accept(db: Database, subject_id: UUID, proposal_id: UUID) -> Memory:
     """Store the proposed memory, and return it. Raises `NotFound`, also if it was decided before."""
     async with db.driver() as driver:
         found = await _find(driver, subject_id, proposal_id)
-    space = MemorySpace(scope=found["scope"], owner_id=found["owner_id"])
+    space = _space(found)
     new = NewMemory(
         text=found["text"],
         kind=found["kind"],
@@ -118,6 +123,10 @@ async def _find(driver: Driver, subject_id: UUID, proposal_id: UUID) -> Record:
     if row is None:
         raise NotFound("There is no such proposal.")
     return row
+
+
+def _space(row: Record) -> MemorySpace:
+    return MemorySpace(scope=row["scope"], owner_id=row["owner_id"])
 
 
 def _proposal(row: Record) -> MemoryProposal:
