@@ -284,3 +284,12 @@ def test_relevant_tools_are_at_most_the_limit_and_have_all_pinned_ones_first(
     expected = [name for name in matching if name not in pinned]
     if not pinned:
         assert best[: len(expected)] == expected[: len(best)]
+
+
+@given(st.one_of(st.none(), st.just("text"), st.just([1]), st.just({"limit": True, "path": {"description": 3}})))
+def test_a_tool_is_found_by_a_parameter_and_malformed_parameters_do_not_count(malformed: object) -> None:
+    described = {"properties": {"accountId": {"description": "The customer whose invoices are listed"}}}
+    first = ToolSpec(name="ledger", description="Lists entries", parameters={"properties": malformed})
+    second = ToolSpec(name="entries", description="Lists entries", parameters=described)
+    for query in ("one customer", "the account"):
+        assert matching_tools(query, [first, second], 2) == [second]

@@ -85,7 +85,7 @@ def test_a_word_of_one_agent_decides_and_is_the_reason() -> None:
         routing.profile("poet", ["Poet\nWrites short poems", "Write a poem about the sea"]),
     ]
     decision = decide("Please review my module under src", profiles)
-    assert (decision.agent, decision.why) == ("reviewer", "Matching words: “review”, “under”.")
+    assert (decision.agent, decision.why) == ("reviewer", "Matching words: “review”, “under”, “src”.")
     assert decide("How is the weather in Oslo?", profiles).agent == DEFAULT_AGENT
 
 
@@ -102,7 +102,7 @@ def test_only_public_agents_are_alternatives_in_a_part() -> None:
         routing.profile("private", ["Mine\nReview parsers"]),
         routing.profile("tester", ["Tester\nTest the parser"]),
     ]
-    decision = decide("Review the parser and its code", profiles)
+    decision = decide("Review and test the parser and its code", profiles)
     assert {other.agent for other in decision.alternatives} == {"private", "tester"}
     assert [other.agent for other in decision.part({"reviewer", "tester"}).alternatives] == ["tester"]
 

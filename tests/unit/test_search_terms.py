@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.search_terms import MAX_TERMS, term_keys, terms
+from khala.domain.search_terms import MAX_TERMS, stems, term_keys, terms
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
 
@@ -55,3 +55,20 @@ def test_keys_fit_into_32_bits_and_belong_to_one_space(found: list[str]) -> None
     assert keys == term_keys(ONE, found)
     assert all(-(1 << 31) <= key < 1 << 31 for key in keys)
     assert not found or keys != term_keys(OTHER, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Review the tests, please", [("revie", "review"), ("test", "tests")]),
+        ("process_reviews", [("proce", "process"), ("revie", "reviews")]),
+        ("Où est la Prüfung über ES?", [("prufu", "prufung")]),
+        ("a b 7 gas", [("gas", "gas")]),
+        ("日本語", [("日本", "日本"), ("本語", "本語")]),
+        ("", []),
+    ],
+)
+def test_stems_are_of_words_that_say_something(text: str, found: list[tuple[str, str]]) -> None:
+    assert stems(text) == found
+    assert stems(f"{text} {text}") == [*found, *found]
+    assert stems(text, limit=1) == found[:1]

@@ -1,42 +1,39 @@
 """Routing: chooses the agent for a task, with the probability that it is the right one. Pure.
 
-An agent is known by its title, description and examples. Of each agent there are up to two measures: how many of the
-task's words it has, where a word counts more, the fewer agents have it; and how close its nearest text is in meaning.
-A multinomial logistic model with the further choice "no agent" makes probabilities of them.
+An agent is known by its title, description and examples. Of each agent there are up to two measures: its BM25 score for
+the words of the task, and how close its nearest text is in meaning. A multinomial logistic model with the further
+choice "no agent" makes probabilities of them.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from operator import mul
 from statistics import fmean, pstdev
 from uuid import UUID
 
 import msgspec
 
-from khala.domain import search_terms
+from khala.domain import bm25, search_terms
 from khala.domain.parts import LikelyAgent, Route
 from khala.domain.vectors import Vector
 
 DEFAULT_AGENT = "default"
 """The name of the default agent in a decision, which therefore no agent can have."""
-FLOOR = 0.3
-"""The confidence below which no agent is chosen. Above it, half of the answers on the tune half are right."""
+FLOOR = 0.19
+"""The confidence below which no agent is chosen by words: on the tune half, it abstains with the highest F1."""
+MEANING_FLOOR = 0.3
+"""The confidence below which no agent is chosen where there are vectors. Chosen, not fitted."""
 MIN_ALTERNATIVE_CONFIDENCE = 0.05
 MAX_ALTERNATIVES = 3
 MAX_TASK_CHARACTERS = 2_000
 """Characters of a task that count. A longer one is known by its beginning."""
-MAX_AGENT_TERMS = 1_024
 MAX_NAMED_WORDS = 4
 """Words that a reason names."""
-MIN_NAMED_WORTH = 0.4
 
 # Fitted by maximum likelihood on the tune half of the evaluation's utterances (12 agents): docs/evaluation.md.
-BIAS = -1.6
-WORDS_WEIGHT, HALF_WORDS = 10.2, 4.0
-ABOUT_WEIGHT, HALF_ABOUT = 1.4, 2.0
-"""Weights of an agent's words, and of those in its title and description; and the matched worth that counts half."""
+BIAS = -1.44
+WORDS_WEIGHT, HALF_SCORE = 7.12, 2.0
+"""The weight of an agent's score for the words, and the score that counts half."""
 FITTED_AGENTS = 12
 """Among more agents, each is less likely from the start."""
 
@@ -61,11 +58,10 @@ class RoutableAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as the router knows it: the terms of all its texts, and those of its title and description."""
+    """An agent as the router knows it: all its texts as one document."""
 
     name: str
-    terms: AbstractSet[str]
-    about: AbstractSet[str]
+    document: bm25.Document
 
 
 class Background(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,12 +107,8 @@ def texts_of(title: str, description: str, examples: Sequence[str]) -> list[str]
 
 
 def profile(name: str, agent_texts: Sequence[str]) -> AgentProfile:
-    """The terms of an agent with these texts."""
-    about, *examples = (search_terms.terms(text) for text in agent_texts)
-    found = dict.fromkeys(about)
-    for example in examples:
-        found |= dict.fromkeys(example)
-    return AgentProfile(name=name, terms=frozenset(list(found)[:MAX_AGENT_TERMS]), about=frozenset(about))
+    """An agent with these texts."""
+    return AgentProfile(name=name, document=bm25.document((text, 1.0) for text in agent_texts))
 
 
 def background(agents: Sequence[Sequence[Vector]]) -> Background:
@@ -141,16 +133,19 @@ def decide(task: str, agents: Sequence[AgentProfile], meaning: Meaning | None = 
 
     The order of the agents does not matter, and all confidences together are at most 1. The names are unique.
     """
-    found = search_terms.terms(task[:MAX_TASK_CHARACTERS])
-    weights = _worths(found, agents)
-    logits = {agent.name: _logit(agent, weights, len(agents), meaning) for agent in agents}
+    words = dict(search_terms.stems(task[:MAX_TASK_CHARACTERS]))
+    documents = [agent.document for agent in agents]
+    rarities = bm25.rarities(words, documents)
+    scores = {agent.name: score for agent, score in zip(agents, bm25.scores(rarities, documents), strict=True)}
+    logits = {name: _logit(name, score, len(agents), meaning) for name, score in scores.items()}
     confidences, of_none = _probabilities(logits)
-    related = {agent.name for agent in agents if meaning is not None or any(term in agent.terms for term in weights)}
+    related = (name for name, score in scores.items() if meaning is not None or score)
     ranked = sorted((LikelyAgent(agent=name, confidence=confidences[name]) for name in related), key=_rank)
-    if not ranked or ranked[0].confidence < FLOOR:
+    if not ranked or ranked[0].confidence < (FLOOR if meaning is None else MEANING_FLOOR):
         return _decision(DEFAULT_AGENT, of_none, NONE_FITS, ranked)
     best = next(agent for agent in agents if agent.name == ranked[0].agent)
-    return _decision(best.name, ranked[0].confidence, _reason(best, weights), ranked[1:])
+    matching = {words[stem]: rarity for stem, rarity in rarities.items() if stem in best.document.counts}
+    return _decision(best.name, ranked[0].confidence, _reason(matching), ranked[1:])
 
 
 def _decision(agent: str, confidence: float, why: str, others: Iterable[LikelyAgent]) -> RouteDecision:
@@ -166,26 +161,13 @@ def _decision(agent: str, confidence: float, why: str, others: Iterable[LikelyAg
     )
 
 
-def _worths(found: Mapping[str, float], agents: Sequence[AgentProfile]) -> dict[str, float]:
-    """The worth of each term that an agent has, from 0 to 1: 1 for a whole word that one agent has."""
-    having = Counter(term for agent in agents for term in found if term in agent.terms)
-    unique = math.log1p(len(agents) / 1.5)
-    return {
-        term: weight * math.log1p(len(agents) / (having[term] + 0.5)) / unique
-        for term, weight in found.items()
-        if having[term]
-    }
-
-
-def _logit(agent: AgentProfile, worths: Mapping[str, float], count: int, meaning: Meaning | None) -> float:
+def _logit(name: str, score: float, count: int, meaning: Meaning | None) -> float:
     """The log-odds of an agent against none."""
-    words = math.fsum(worth for term, worth in worths.items() if term in agent.terms)
-    about = math.fsum(worth for term, worth in worths.items() if term in agent.about)
-    lexical = WORDS_WEIGHT * words / (words + HALF_WORDS) + ABOUT_WEIGHT * about / (about + HALF_ABOUT)
+    lexical = WORDS_WEIGHT * score / (score + HALF_SCORE)
     prior = BIAS - math.log(max(count, FITTED_AGENTS) / FITTED_AGENTS)
     if meaning is None:
         return prior + lexical
-    standardized = meaning.background.standardized(meaning.similarities[agent.name])
+    standardized = meaning.background.standardized(meaning.similarities[name])
     return prior + LEXICAL_WEIGHT * lexical + MEANING_WEIGHT * (standardized - NEUTRAL_MEANING)
 
 
@@ -202,13 +184,8 @@ def _rank(ranked: LikelyAgent) -> tuple[float, str]:
     return -ranked.confidence, ranked.agent
 
 
-def _reason(agent: AgentProfile, worths: Mapping[str, float]) -> str:
-    """The words that speak most for the agent, in the order of the task."""
-    words = [
-        term
-        for term, worth in worths.items()
-        if worth >= MIN_NAMED_WORTH and term in agent.terms and not term.endswith("*")
-    ]
-    best = sorted(words, key=lambda term: -worths[term])[:MAX_NAMED_WORDS]
-    named = ", ".join(f"“{term}”" for term in words if term in best)
+def _reason(matching: Mapping[str, float]) -> str:
+    """The rarest words of the task that the agent has, in the order of the task."""
+    best = sorted(matching, key=lambda word: -matching[word])[:MAX_NAMED_WORDS]
+    named = ", ".join(f"“{word}”" for word in matching if word in best)
     return f"Matching words: {named}." if named else BY_MEANING

@@ -10,7 +10,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from uuid import UUID
+
+from khala.domain.function_words import FUNCTION_WORDS
 
 MAX_TERMS = 256
 """Terms of one text. The words at its beginning count."""
@@ -50,6 +53,14 @@ def terms(text: str, *, limit: int = MAX_TERMS) -> dict[str, float]:
                 return found
             found.setdefault(term, weight)
     return found
+
+
+def stems(text: str, *, limit: int = MAX_TERMS) -> list[tuple[str, str]]:
+    """The stems of a text's words, each with its word, in the order of the text and as often as there: at most `limit`.
+
+    A stem is the beginning of a word without the plural's "s". Function words and single letters have none.
+    """
+    return list(islice((found for word in _words(text) for found in _word_stems(word)), limit))
 
 
 def words(text: str) -> list[tuple[str, bool]]:
@@ -102,11 +113,22 @@ def _word_terms(word: str) -> Iterator[tuple[str, float]]:
             yield run[:MAX_WORD_CHARACTERS], word_weight(run)
             if len(run) > STEM_CHARACTERS:
                 yield f"{run[:STEM_CHARACTERS]}*", STEM_WEIGHT
-        elif len(run) == 1:
-            yield run, WORD_WEIGHT
         else:
-            for start in range(len(run) - 1):
-                yield run[start : start + 2], WORD_WEIGHT
+            yield from ((pair, WORD_WEIGHT) for pair in _pairs(run))
+
+
+def _word_stems(word: str) -> Iterator[tuple[str, str]]:
+    for run, unspaced in _runs_by_script(word):
+        if unspaced:
+            yield from ((pair, pair) for pair in _pairs(run))
+        elif len(run) > 1 and run not in _FUNCTION_WORDS:
+            singular = run[:-1] if len(run) > 3 and run.endswith("s") and not run.endswith("ss") else run
+            yield singular[:STEM_CHARACTERS], run[:MAX_WORD_CHARACTERS]
+
+
+def _pairs(run: str) -> Iterable[str]:
+    """The pairs of adjacent characters, or the only character."""
+    return (run[start : start + 2] for start in range(max(1, len(run) - 1)))
 
 
 def _runs_by_script(word: str) -> Iterator[tuple[str, bool]]:
@@ -127,3 +149,6 @@ def is_unspaced(character: str) -> bool:
     """Whether the character's script is written without spaces."""
     code = ord(character)
     return any(first <= code <= last for first, last in UNSPACED)
+
+
+_FUNCTION_WORDS = frozenset(map(folded, FUNCTION_WORDS))
