@@ -136,7 +136,7 @@ def test_a_person_makes_changes_tries_and_deletes_an_agent(chat: Chat) -> None:
     edited.get_by_role("button", name="Save").click()
     expect(card).to_contain_text("Yours · version 2")
     first = chat.url
-    card.get_by_role("button", name="Try Café Poët in a new chat").click()
+    card.get_by_role("button", name="Try in a new chat: Café Poët").click()
     expect(chat.page).not_to_have_url(first)
     options = sent_options(chat, WRITE)
     assert options["agent"] == "cafe-poet"
