@@ -198,6 +198,7 @@ async def _open_services(
         "retention": RetentionLoop(db, retention_policy(settings)).run,
         "verification": VerificationLoop(db).run,
         "memories": components.memories.run,
+        "embedding usage": components.memories.record_usage,
         "search": SearchIndexer(db, enabled=settings.database.search).run,
         "router": components.router.run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,

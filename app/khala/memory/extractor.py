@@ -147,7 +147,9 @@ class MemoryExtractor:
         self, job: ExtractionJob, source: ExtractionSource, space: MemorySpace, said: Sequence[SpokenMessage]
     ) -> ExtractionOutcome:
         words = "\n".join(message.text for message in said)[:MAX_SEARCH_CHARACTERS]
-        near = await self._service.search([space], words, limit=extraction.MAX_NEAR)
+        near = await self._service.search(
+            [space], words, limit=extraction.MAX_NEAR, payer_id=job.user_id or job.thread_id
+        )
         found = await self._ask(job, source, said, near)
         if found is None:
             return "invalid"

@@ -4,15 +4,18 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 import structlog
 
 from khala.domain import ids
+from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import Unavailable
 from khala.domain.extraction import ExtractedMemory
 from khala.domain.memories import Memory, MemorySpace, NewMemory
 from khala.domain.vectors import Vector
+from khala.memory.embedding_meter import EmbeddingMeter
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
 from khala.signals import metrics
@@ -36,15 +39,18 @@ FAILURE_SECONDS = 30.0
 TEXT_FAILURES = ("refused", "context_exceeded", "invalid_response")
 """Failures that one text may cause. For some texts, some servers send vectors that are not numbers."""
 
+NO_BUDGETS = BudgetPolicy()
+
 log = structlog.get_logger()
 
 
 class MemoryService:
     """Memories, and the model by which they are found. Without a model or without pgvector, words find them."""
 
-    def __init__(self, db: Database, embedder: Embedder | None) -> None:
+    def __init__(self, db: Database, embedder: Embedder | None, budgets: BudgetPolicy = NO_BUDGETS) -> None:
         self._db = db
         self._embedder = embedder
+        self._meter = None if embedder is None else EmbeddingMeter(db, embedder, budgets)
         self._worker_id = ids.new()
         self._generations: dict[int, int] = {}
         """The generations of the model by their number of dimensions."""
@@ -58,6 +64,12 @@ class MemoryService:
     def by_meaning(self) -> bool:
         """Whether memories are found by their meaning, and not only by their words."""
         return self._embedder is not None and self._has_tables
+
+    @property
+    def meter(self) -> EmbeddingMeter:
+        """The counter of embeddings. Only with a model."""
+        assert self._meter is not None
+        return self._meter
 
     async def prepare(self) -> None:
         """Create the tables of vectors, if there is a model. Call it once at the start."""
@@ -99,26 +111,37 @@ class MemoryService:
         limit: int,
         match: WordMatch = LENIENT,
         history: bool = False,
+        payer_id: UUID | None = None,
     ) -> list[Memory]:
         """The memories of these spaces that fit the text, the best first: see `search.search`.
 
         With `history`, those that they have superseded follow each of them: see `search.with_history`.
+
+        The vector of the text counts for the user or thread `payer_id`, by default for the owner of the first space.
         """
-        query = await self.query(text)
+        query = await self.query(text, payer_id or (spaces[0].owner_id if spaces else None))
         async with self._db.driver() as driver:
             found = await search.search(driver, spaces, query, limit=limit, match=match)
             return await search.with_history(driver, spaces, found, limit=limit) if history else found
 
-    async def query(self, text: str) -> MemoryQuery:
-        """The text, with its vector if the model answers in time."""
+    async def query(self, text: str, payer_id: UUID | None = None) -> MemoryQuery:
+        """The text, with its vector if the model answers in time, and if the budgets of the payer allow the call."""
         if self._embedder is None or not self._has_tables:
             return MemoryQuery(text=text)
         for dimensions in list(self._generations):
             await self.generation(dimensions)
-        vector = await self._embedder.query(text)
+        vector = await self._query_vector(text, payer_id)
         if vector is None:
             return MemoryQuery(text=text)
         return MemoryQuery(text=text, vector=vector, generation=await self.generation(len(vector)))
+
+    async def _query_vector(self, text: str, payer_id: UUID | None) -> Vector | None:
+        assert self._embedder is not None
+        if payer_id is None:
+            return await self._embedder.query(text)
+        if not self._embedder.has_query(text) and not await self.meter.allows(payer_id, text):
+            return None
+        return await self._embedder.query(text, partial(self.meter.count, payer_id))
 
     async def generation(self, dimensions: int) -> int:
         """The newest generation of the model. A new one also ends the use of vectors of earlier searches."""
@@ -134,6 +157,16 @@ class MemoryService:
         if self._generations.get(dimensions, generation) != generation:
             self._embedder.forget_queries()
         self._generations[dimensions] = generation
+
+    async def record_usage(self) -> None:
+        """Count embeddings against budgets, for ever."""
+        if self._meter is not None:
+            await self._meter.run()
+
+    async def aclose(self) -> None:
+        """Count the embeddings that are not counted yet."""
+        if self._meter is not None:
+            await self._meter.aclose()
 
     async def run(self) -> None:
         """Embed memories that have no vector of the current model, for ever. One process at a time does so."""
@@ -160,17 +193,19 @@ class MemoryService:
     async def embed_some(self) -> bool:
         """Embed one batch. Returns False if there was nothing to do, or another process does it.
 
+        The memories of an owner whose budget is used up wait, and no others.
+
         Raises `ModelFailed` if the model is unavailable.
         """
         generation = await self._current_generation()
         async with self._db.driver() as driver:
             if not await vectors.lease(driver, generation, self._worker_id):
                 return False
-            batch = await vectors.pending(driver, generation, BATCH)
-        if not batch:
-            return False
-        await vectors.store(self._db, generation, await self._embed(batch))
-        return True
+            batch = await vectors.pending(driver, generation, BATCH, without=self.meter.paused())
+        affordable = await self.meter.affordable(batch)
+        if affordable:
+            await vectors.store(self._db, generation, await self._embed(affordable))
+        return bool(affordable) or (bool(batch) and self.meter.may_pause)
 
     async def _current_generation(self) -> int:
         """The generation of the model, by the vector of the canary, which is compared from time to time."""
@@ -200,6 +235,7 @@ class MemoryService:
                     return {batch[0].id: None}
                 raise
             return {key: vector for one in batch for key, vector in (await self._embed([one])).items()}
+        self.meter.count_batch(batch, result.tokens)
         metrics.MEMORIES_EMBEDDED.inc(len(batch))
         return {pending.id: vector for pending, vector in zip(batch, result.vectors, strict=True)}
 

@@ -33,7 +33,8 @@ async def recall(
         usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id, agent=agent)
         if not question.strip() or not await spaces.any_memory(driver, usable):
             return None
-    found = await service.search(usable, question, limit=MAX_RECALLED, match=search.STRICT)
+    payer_id = user_id or thread_id
+    found = await service.search(usable, question, limit=MAX_RECALLED, match=search.STRICT, payer_id=payer_id)
     if not found:
         return None
     recalled = _fitting(found)

@@ -90,11 +90,13 @@ class SearchService:
             if kind in (None, "file") and workspace is not None:
                 found += map(_of_file, await files.read(driver, workspace, until=until))
         if kind in (None, "memory") and spaces:
-            found += await self._memories_of(spaces, text, until)
+            found += await self._memories_of(spaces, text, until, caller.user_id or thread_id)
         return found, worths
 
-    async def _memories_of(self, spaces: list[MemorySpace], text: str, until: datetime) -> list[Found]:
-        found = await self._memories.search(spaces, text, limit=MAX_MEMORIES)
+    async def _memories_of(
+        self, spaces: list[MemorySpace], text: str, until: datetime, payer_id: UUID | None
+    ) -> list[Found]:
+        found = await self._memories.search(spaces, text, limit=MAX_MEMORIES, payer_id=payer_id)
         return [
             Found(
                 memory_id=memory.id,

@@ -113,6 +113,7 @@ class MemorySearch:
             args["query"],
             limit=args.get("limit", DEFAULT_RESULTS),
             history=args.get("superseded") == "include",
+            payer_id=call.actor.user_id or call.actor.thread_id,
         )
         if found:
             async with self._db.driver() as driver:

@@ -118,7 +118,9 @@ class MemoryController(Controller):
         spaces = [MemorySpace(scope="agent", owner_id=space.owner_id, agent=agent) for agent in agents]
         if of_scope != "agent":
             spaces.append(space)
-        found = await context.memories.service.search(spaces, check_text(q, "q"), limit=limit, history=history)
+        found = await context.memories.service.search(
+            spaces, check_text(q, "q"), limit=limit, history=history, payer_id=caller.user_id or thread_id
+        )
         return Page(items=[memory for memory in found if memory.scope in scopes])
 
     @patch(

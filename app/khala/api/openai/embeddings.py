@@ -19,6 +19,7 @@ from khala.domain.errors import InvalidInput
 from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import MAX_CHARACTERS, Embedder
 from khala.models.port import ModelFailed
+from khala.store.budgets import payers
 
 MAX_INPUTS = 2048
 """Texts of one request; OpenAI's limit."""
@@ -39,13 +40,13 @@ decoder = msgspec.json.Decoder(EmbeddingBody)
 async def embed(
     request: Request[Any, Any, Any], context: NamedDependency[Context], caller: NamedDependency[Caller]
 ) -> Response[EmbeddingList]:
-    """Return one vector for each text."""
-    require_user(caller)
+    """Return one vector for each text. The call counts against the caller's budgets."""
+    payer = payers.of_user(require_user(caller))
     body = _parse(await request.body())
     embedder = _embedder(body.model, context)
     texts = _texts(body)
     try:
-        result = await embedder.documents(texts)
+        result = await context.memories.service.meter.documents(payer, texts)
     except ModelFailed as failure:
         raise RunFailed(failure.code, failure.message) from failure
     if body.dimensions is not None and body.dimensions != len(result.vectors[0]):

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -49,6 +49,11 @@ class Embedder:
         """The configured name of the model, and the provider's name of it."""
         return self._model.name, self._model.model
 
+    @property
+    def provider(self) -> str:
+        """The name of the provider, for prices."""
+        return self._model.provider
+
     async def documents(self, texts: Sequence[str]) -> EmbeddingResult:
         """The vectors of texts that will be searched. A failed call is repeated as a model's call is.
 
@@ -64,10 +69,15 @@ class Embedder:
             estimated=any(result.estimated for result in results),
         )
 
-    async def query(self, text: str) -> Vector | None:
+    def has_query(self, text: str) -> bool:
+        """Whether the vector of this search is known without a call."""
+        return text.strip()[:MAX_CHARACTERS] in self._queries
+
+    async def query(self, text: str, count: Callable[[int], None] | None = None) -> Vector | None:
         """The vector of a search, or None: for a blank text, or if the model does not answer within two seconds.
 
-        After a failure, the model is not called for some time, so that not every search waits for it.
+        `count` receives the tokens of the call, if it succeeds. After a failure, the model is not called for some time,
+        so that not every search waits for it.
         """
         text = text.strip()[:MAX_CHARACTERS]
         cached = self._queries.get(text)
@@ -86,6 +96,8 @@ class Embedder:
             log.warning("embedding_query_failed", model=self.name, pause_seconds=pause, reason=str(error) or "timeout")
             return None
         self._failures = 0
+        if count is not None:
+            count(result.tokens)
         self._queries[text] = result.vectors[0]
         if len(self._queries) > CACHED_QUERIES:
             self._queries.popitem(last=False)

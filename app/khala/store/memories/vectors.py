@@ -94,8 +94,9 @@ LEASE = """
     WHERE id = $1 AND (worker_id = $2 OR leased_until IS NULL OR leased_until < now()) RETURNING true
 """
 PENDING = """
-    SELECT id, space_id, text, keywords FROM memories
-    WHERE generation < $1 AND superseded_by IS NULL ORDER BY generation, id LIMIT $2
+    SELECT id, owner_id, text FROM memories
+    WHERE generation < $1 AND superseded_by IS NULL AND owner_id <> ALL ($3::uuid[])
+    ORDER BY generation, id LIMIT $2
 """
 STORE = """
     WITH made AS (
@@ -130,6 +131,7 @@ class PendingMemory(msgspec.Struct, frozen=True, kw_only=True):
     """A memory without a vector of the current generation."""
 
     id: UUID
+    owner_id: UUID
     text: str
 
 
@@ -199,9 +201,12 @@ async def lease(driver: Driver, generation: int, worker_id: UUID) -> bool:
     return bool(await driver.fetchval(LEASE, generation, worker_id, LEASE_SECONDS))
 
 
-async def pending(driver: Driver, generation: int, limit: int) -> list[PendingMemory]:
-    """Memories without a vector of this generation; those that have none at all come first."""
-    return [PendingMemory(id=row["id"], text=row["text"]) for row in await driver.fetch(PENDING, generation, limit)]
+async def pending(driver: Driver, generation: int, limit: int, *, without: Sequence[UUID] = ()) -> list[PendingMemory]:
+    """Memories without a vector of this generation; those that have none at all come first.
+
+    `without`: owners whose memories are left out.
+    """
+    return [PendingMemory(**row) for row in await driver.fetch(PENDING, generation, limit, without)]
 
 
 @retried
