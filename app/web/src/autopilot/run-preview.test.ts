@@ -5,6 +5,9 @@ import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
 
 const OUTLOOK: RunForecast = { agents: [{ id: "reviewer", confidence: 0.9 }], estimate: { steps: 2, seconds: 10, tokens: 900, basis: "rough", runs: 0 } };
 
+/** A chat whose server is not reached. */
+const CHAT = { id: "thread", call: () => Promise.reject(new Error("offline")) };
+
 const world = vi.hoisted(() => ({
   preferences: { autopilot: true, preview: true, agent: null as string | null, maxSteps: 20 },
   route: vi.fn(),
@@ -30,6 +33,7 @@ vi.mock("../state/page.svelte.ts", () => {
 const { previewRun } = await import("./run-preview.ts");
 
 beforeEach(() => {
+  vi.spyOn(console, "info").mockReturnValue(undefined);
   vi.stubGlobal("document", { body: {} });
   Object.assign(world.preferences, { autopilot: true, preview: true, agent: null });
   Object.assign(world, { shown: [], unmounted: 0 });
@@ -38,7 +42,7 @@ beforeEach(() => {
 afterEach(() => vi.unstubAllGlobals());
 
 async function answered(answer: PreviewAnswer): Promise<RunOptions | null> {
-  const options = previewRun("Review it");
+  const options = previewRun("Review it", CHAT);
   await vi.waitUntil(() => world.shown.length === 1);
   world.shown[0]?.onanswer(answer);
   return options;
@@ -63,9 +67,9 @@ test("what is called off is not sent", async () => {
 
 test("nothing is asked without autopilot, or of whoever wants no preview", async () => {
   world.preferences.preview = false;
-  expect(await previewRun("Review it")).toMatchObject({ autopilot: true });
+  expect(await previewRun("Review it", CHAT)).toMatchObject({ autopilot: true });
   Object.assign(world.preferences, { preview: true, autopilot: false });
-  expect(await previewRun("Review it")).not.toHaveProperty("autopilot");
+  expect(await previewRun("Review it", CHAT)).not.toHaveProperty("autopilot");
   expect(world.shown).toEqual([]);
   expect(world.route).not.toHaveBeenCalled();
 });
@@ -73,13 +77,13 @@ test("nothing is asked without autopilot, or of whoever wants no preview", async
 test("a worker that is late or fails keeps no message back", async () => {
   vi.useFakeTimers();
   world.route.mockReturnValue(new Promise(() => undefined));
-  const late = previewRun("Review it");
+  const late = previewRun("Review it", CHAT);
   await vi.advanceTimersByTimeAsync(800);
   expect(await late).toMatchObject({ autopilot: true });
   vi.useRealTimers();
   const warn = vi.spyOn(console, "warn").mockReturnValue(undefined);
   world.route.mockRejectedValue(new Error("no worker"));
-  expect(await previewRun("Review it")).toMatchObject({ autopilot: true });
+  expect(await previewRun("Review it", CHAT)).toMatchObject({ autopilot: true });
   expect(warn).toHaveBeenCalledOnce();
   expect(world.shown).toEqual([]);
 });
