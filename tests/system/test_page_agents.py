@@ -221,6 +221,7 @@ def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> 
 
 
 def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
     chat.with_autopilot()
     chat.button("Options").click()
     chat.page.get_by_label("Preview before each run").check()

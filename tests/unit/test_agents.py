@@ -12,16 +12,21 @@ from khala.domain.agent_seeds import BUILT_IN
 from khala.domain.agents import RESERVED_NAMES, AgentDefinition, AgentName
 from khala.domain.chat import RunBudget, RunOptions
 
-TEMPLATES = Path(__file__).parents[2] / "app" / "web" / "src" / "agent" / "templates.json"
+ROUTER_FIXTURE = Path(__file__).parents[2] / "app" / "web" / "src" / "agent" / "testing" / "built-in-agents.json"
 
 
-def test_the_built_in_agents_are_the_templates_of_the_page() -> None:
-    fields = ("id", "name", "description", "instructions", "tools", "prompts")
-    templates = [tuple(template[field] for field in fields) for template in json.loads(TEMPLATES.read_text())]
-    assert [
-        (agent.name, agent.title, agent.description, agent.instructions, list(agent.tools), list(agent.examples))
+def test_the_browsers_router_is_tested_with_the_built_in_agents() -> None:
+    assert json.loads(ROUTER_FIXTURE.read_text()) == [
+        {
+            "id": agent.name,
+            "name": agent.title,
+            "description": agent.description,
+            "instructions": agent.instructions,
+            "tools": list(agent.tools),
+            "prompts": list(agent.examples),
+        }
         for agent in BUILT_IN
-    ] == templates
+    ]
     assert len(BUILT_IN) == 8
 
 

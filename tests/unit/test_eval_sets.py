@@ -124,7 +124,8 @@ def test_there_are_enough_utterances_for_each_agent_and_for_none() -> None:
 def test_no_utterance_is_an_example_of_an_agent_or_of_the_page() -> None:
     examples = {plain(example) for agent in read_agents() for example in agent.examples}
     page = ROOT / "app" / "web" / "src" / "agent"
-    page_texts = " ".join(plain_words((page / name).read_text()) for name in ("routing-examples.ts", "templates.json"))
+    files = ("routing-examples.ts", "testing/built-in-agents.json")
+    page_texts = " ".join(plain_words((page / name).read_text()) for name in files)
     for utterance in read_utterances():
         assert plain(utterance.text) not in examples, utterance.id
         if len(plain(utterance.text)) > 3:

@@ -3,7 +3,7 @@
 import type { Message } from "../khala/frames.ts";
 import type { RecordedRun } from "./run-history.ts";
 
-/** The record of an answer, written as template `agent` or none; null unless the model has finished and its duration is known. */
+/** The record of an answer, written by `agent` or none; null unless the model has finished and its duration is known. */
 export function recordedRunOf({ id, runId, content = [], finish, updatedAt }: Message, agent: string | null): RecordedRun | null {
   if (finish?.reason !== "stop" || finish.totalMs === undefined) return null;
   const calls = content.filter((block) => block.type === "tool");

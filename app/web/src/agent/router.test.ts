@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import templates from "./templates.json";
+import builtInAgents from "./testing/built-in-agents.json";
 import { random } from "../khala/testing/random.ts";
 import { ROUTING_EXAMPLES } from "./routing-examples.ts";
 import { confidenceOf, route, type RoutableAgent } from "./router.ts";
@@ -10,7 +10,7 @@ const TRANSLATOR = agent("translator", { name: "Translator", description: "Trans
 const COOK = agent("cook", { name: "Cook", description: "Finds recipes for what is in the fridge.", prompts: ["What can I cook with eggs and leeks?"] });
 
 describe("routing", () => {
-  test("prefers the agent whose template speaks of the task", () => {
+  test("prefers the agent whose description speaks of the task", () => {
     expect(route("please translate my letters", [COOK, TRANSLATOR]).map(({ id }) => id)).toEqual(["translator", "cook"]);
     expect(route("a recipe with leeks", [COOK, TRANSLATOR]).map(({ id }) => id)).toEqual(["cook", "translator"]);
   });
@@ -23,7 +23,7 @@ describe("routing", () => {
   test("doesn't depend on the order of the agents", () => {
     const tasks = Object.values(ROUTING_EXAMPLES).flat();
     for (const task of tasks.slice(0, 10)) {
-      expect(route(task, templates.toReversed()).map(({ confidence }) => confidence)).toEqual(route(task, templates).map(({ confidence }) => confidence));
+      expect(route(task, builtInAgents.toReversed()).map(({ confidence }) => confidence)).toEqual(route(task, builtInAgents).map(({ confidence }) => confidence));
     }
   });
 
@@ -43,7 +43,7 @@ describe("routing", () => {
 
 describe("on tasks that it was not fitted to", () => {
   const checked = Object.entries(ROUTING_EXAMPLES).flatMap(([meant, tasks]) =>
-    tasks.filter((_, index) => index % 2 === 1).map((task) => ({ meant, ranked: route(task, templates) })),
+    tasks.filter((_, index) => index % 2 === 1).map((task) => ({ meant, ranked: route(task, builtInAgents) })),
   );
 
   test("the first agent is mostly the one that is meant", () => {

@@ -1,9 +1,9 @@
-// Chooses the agent for a task by the words, and parts of words, that its template shares with the task.
+// Chooses the agent for a task by the words, and parts of words, that its description shares with the task.
 
 import { cosine, embed } from "./embed.ts";
 import { segmentsOf } from "./word-segments.ts";
 
-/** The fields of an agent's template that are considered. */
+/** The fields of an agent that are considered. `prompts` are examples of its tasks. */
 export type RoutableAgent = {
   readonly id: string;
   readonly name: string;
@@ -24,7 +24,7 @@ const STEM_CHARACTERS = 5;
 /** The features of an agent, each from 0 to 1. */
 export type Features = { about: number; instructions: number; prompts: number; keywords: number };
 
-// By logistic regression (L2 0.0008, no negative weight) on the tasks at even indices of `routing-examples.ts` and the templates.
+// By logistic regression (L2 0.0008, no negative weight) on the tasks at even indices of `routing-examples.ts` and the built-in agents.
 const WEIGHTS: Features = { about: 4.8, instructions: 1.1, prompts: 5.2, keywords: 5.5 };
 const BIAS = -5.4;
 

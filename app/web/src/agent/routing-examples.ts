@@ -1,4 +1,4 @@
-// Example tasks for each template. Those at even indices train the router, the others test it.
+// Example tasks for each built-in agent. Those at even indices train the router, the others test it.
 
 export const ROUTING_EXAMPLES: Record<string, readonly string[]> = {
   researcher: [

@@ -1,26 +1,30 @@
-// The preview before a run on autopilot: requests a forecast from the agent worker, shows it, and waits for the person's answer.
+// The preview before a run on autopilot: requests a forecast from the server and the agent worker, shows it, and waits for the
+// person's answer.
 
 import { mount, unmount } from "svelte";
 
-import { estimate, route } from "../agent/client.ts";
-import type { RunOptions } from "../khala/frames.ts";
+import { estimate, route, type RankedAgent, type RoutableAgent } from "../agent/client.ts";
+import type { Agent, RoutePreview, RunOptions } from "../khala/frames.ts";
 import { page } from "../state/page.svelte.ts";
 import type { ChatView } from "../state/page-model.ts";
-import { agentTemplates } from "../agent/templates.ts";
 import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
 import PreviewRun from "./PreviewRun.svelte";
-import { askServer, combine, type Call } from "./server-forecast.ts";
+import { askServer, combine } from "./server-forecast.ts";
 
 /** A message waits no longer than this for its forecast. */
 const FORECAST_TIMEOUT_MS = 800;
 /** A server that is slower, or is not reached, leaves the forecast to this browser. */
 const SERVER_TIMEOUT_MS = 500;
+/** The browser's router suggests an agent from this confidence on. */
+const MIN_CONFIDENCE = 0.5;
+
+type PreviewedChat = Pick<ChatView, "id" | "keys" | "thread">;
 
 /**
  * The options to send this text with, or null if the person cancels. There is no preview if it is switched off, autopilot is
  * off, or the worker does not answer in time.
  */
-export async function previewRun(text: string, chat: Pick<ChatView, "id" | "call">): Promise<RunOptions | null> {
+export async function previewRun(text: string, chat: PreviewedChat): Promise<RunOptions | null> {
   const options = page.options();
   if (!page.preferences.preview || !options.autopilot) return options;
   const outlook = await withTimeout(forecast(text, chat, options.model));
@@ -32,11 +36,24 @@ export async function previewRun(text: string, chat: Pick<ChatView, "id" | "call
   return page.options();
 }
 
-async function forecast(text: string, chat: Pick<ChatView, "id" | "call">, model: string | undefined): Promise<RunForecast> {
-  const call = chat.call.bind(chat) as Call;
-  const asked = askServer(call, text, chat.id, SERVER_TIMEOUT_MS);
-  const [agents, found] = await Promise.all([route(text, agentTemplates), estimate(text, model)]);
-  return combine({ agents, estimate: found }, await asked);
+async function forecast(text: string, chat: PreviewedChat, model: string | undefined): Promise<RunForecast> {
+  const [preview, agents, found] = await Promise.all([askAs(chat, text), rankAgents(text), estimate(text, model)]);
+  const suggested = agents.find(({ confidence }) => confidence >= MIN_CONFIDENCE)?.id ?? null;
+  return combine({ agents, suggested, estimate: found }, preview);
+}
+
+/** The preview for the account, or for a guest in this chat: before its first message the server does not know it. */
+async function askAs({ id, keys, thread }: PreviewedChat, text: string): Promise<RoutePreview | null> {
+  if (page.account.user !== null) return askServer({ text }, {}, SERVER_TIMEOUT_MS);
+  return thread === null ? null : askServer({ text, threadId: id }, keys, SERVER_TIMEOUT_MS);
+}
+
+async function rankAgents(text: string): Promise<readonly RankedAgent[]> {
+  return route(text, (await page.agents.lastKnown()).map(routable));
+}
+
+function routable({ name, title, description, instructions, tools, examples }: Agent): RoutableAgent {
+  return { id: name, name: title, description, instructions, tools, prompts: examples };
 }
 
 /** The forecast, or null if it fails or does not arrive in time. */

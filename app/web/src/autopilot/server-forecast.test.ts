@@ -5,7 +5,8 @@ import type { RunForecast } from "./run-forecast.ts";
 import { askServer, combine } from "./server-forecast.ts";
 
 const LOCAL: RunForecast = {
-  agents: [{ id: "tester", confidence: 0.4 }],
+  agents: [{ id: "tester", confidence: 0.4 }, { id: "writer", confidence: 0.2 }],
+  suggested: null,
   estimate: { steps: 2, seconds: 10, tokens: 900, costUsd: "0.01", basis: "rough", runs: 0 },
 };
 const PREVIEW: RoutePreview = {
@@ -17,18 +18,29 @@ const PREVIEW: RoutePreview = {
   estimate: { steps: 4, seconds: 30, usd: "0.05", of: 5 },
 };
 
-afterEach(() => vi.restoreAllMocks());
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllGlobals();
+});
+
+function serverThat(answers: (init: RequestInit) => Promise<Response>): void {
+  vi.stubGlobal("fetch", (_: string, init: RequestInit) => answers(init));
+}
+
+const ask = (timeoutMs = 1_000): ReturnType<typeof askServer> => askServer({ text: "Review it", threadId: "t" }, { anonKey: "key" }, timeoutMs);
 
 test("the server's agents, reason and similar runs replace the rough guess of the browser", () => {
   expect(combine(LOCAL, PREVIEW)).toEqual({
-    agents: [{ id: "reviewer", confidence: 0.82 }, { id: "tester", confidence: 0.1 }],
+    agents: [{ id: "reviewer", confidence: 0.82 }, { id: "tester", confidence: 0.1 }, { id: "writer" }],
+    suggested: "reviewer",
     estimate: { steps: 4, seconds: 30, tokens: 900, costUsd: "0.05", basis: "history", runs: 5 },
     why: "Matching words: “review”.",
   });
 });
 
 test("an abstention names no agent but the alternatives", () => {
-  expect(combine(LOCAL, { ...PREVIEW, agent: "default", abstained: true }).agents).toEqual([{ id: "tester", confidence: 0.1 }]);
+  const { agents, suggested } = combine(LOCAL, { ...PREVIEW, agent: "default", abstained: true });
+  expect({ agents, suggested }).toEqual({ agents: [{ id: "tester", confidence: 0.1 }, { id: "writer" }], suggested: null });
 });
 
 test("similar runs of this browser come before those of the server, and nothing before a guess", () => {
@@ -37,12 +49,20 @@ test("similar runs of this browser come before those of the server, and nothing 
   expect(combine(LOCAL, { ...PREVIEW, estimate: { of: 0 } }).estimate).toBe(LOCAL.estimate);
 });
 
+test("the server is asked with the keys of the chat", async () => {
+  const asked = vi.fn().mockResolvedValue(Response.json(PREVIEW));
+  serverThat(asked);
+  expect(await ask()).toEqual(PREVIEW);
+  expect(asked.mock.lastCall?.[0]).toMatchObject({ method: "POST", body: '{"text":"Review it","threadId":"t"}', headers: { "X-Anon-Key": "key" } });
+});
+
 test("without the server everything comes from the browser", async () => {
   vi.spyOn(console, "info").mockReturnValue(undefined);
-  expect(await askServer(() => Promise.reject(new Error("offline")), "Review it", "t", 50)).toBeNull();
-  expect(await askServer(() => new Promise(() => undefined), "Review it", "t", 5)).toBeNull();
+  serverThat(() => Promise.reject(new TypeError("offline")));
+  expect(await ask()).toBeNull();
+  serverThat(() => Promise.resolve(Response.json({ code: "thread_not_found" }, { status: 404 })));
+  expect(await ask()).toBeNull();
+  serverThat(({ signal }) => new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason as Error))));
+  expect(await ask(5)).toBeNull();
   expect(combine(LOCAL, null)).toBe(LOCAL);
-  const call = vi.fn().mockResolvedValue(PREVIEW);
-  expect(await askServer(call, "Review it", "t", 50)).toBe(PREVIEW);
-  expect(call).toHaveBeenCalledWith("POST", "/api/route", { text: "Review it", threadId: "t" });
 });

@@ -63,6 +63,12 @@ export class AgentCatalog implements AgentsModel {
     }
   }
 
+  async lastKnown(): Promise<readonly Agent[]> {
+    if (this.items === null) await this.#restore(this.#owner());
+    if (this.items === null) await this.load();
+    return this.items ?? [];
+  }
+
   async open(link: string): Promise<Agent | null> {
     try {
       const agent = await withRetry(() => request<Agent>("GET", `/api/agents/${link}`), { maxAttempts: MAX_ATTEMPTS });

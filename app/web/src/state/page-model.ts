@@ -180,6 +180,8 @@ export interface AgentsModel {
   /** Whether the last request for the list failed. */
   readonly hasFailed: boolean;
   load(): Promise<void>;
+  /** The items at hand, or those of an earlier visit; only without either it asks the server. Empty if that fails. */
+  lastKnown(): Promise<readonly Agent[]>;
   /** A known agent, by name or link. */
   find(agent: string | null): Agent | null;
   titleOf(agent: string): string;
