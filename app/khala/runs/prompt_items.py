@@ -148,6 +148,8 @@ class PromptItems:
 
 def memory_items(memories: Sequence[RecalledMemory], counter: ModelTokenCounter) -> list[ContextItem[Turns]]:
     """The memories, each as a line of the turn that `memory_turns` makes of them."""
+    if not memories:
+        return []
     heading = counter.turns((_MEMORY_RULE_TURN,)) + counter.text(MEMORY_HEADING)
 
     def measure(index: int, text: str) -> list[ContextForm[Turns]]:
