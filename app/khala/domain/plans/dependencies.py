@@ -1,6 +1,7 @@
 """The order of steps: what depends on what, and what may start next."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from khala.domain.errors import InvalidInput
@@ -51,15 +52,7 @@ def ready_steps(plan: Plan) -> list[PlanStep]:
 def count_steps(plan: Plan) -> Counts:
     """The number of steps of each status."""
     blocked = blocked_steps(plan)
-    statuses = _count("blocked" if step_id in blocked else step.status for step_id, step in plan.steps.items())
-    return Counts(**statuses)
-
-
-def _count(statuses: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for status in statuses:
-        counts[status] = counts.get(status, 0) + 1
-    return counts
+    return Counts(**Counter("blocked" if step_id in blocked else step.status for step_id, step in plan.steps.items()))
 
 
 def _dependencies_are_done(plan: Plan, step: PlanStep) -> bool:

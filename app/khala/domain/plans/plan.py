@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 PlanMode: TypeAlias = Literal["all", "step", "autopilot"]
 """How a plan goes on after a step.
@@ -14,9 +15,7 @@ result. `autopilot` retries, skips and changes agents by itself.
 """
 PlanStatus: TypeAlias = Literal["idle", "running", "pausing", "paused", "stopping", "stopped"]
 StepStatus: TypeAlias = Literal["open", "running", "completed", "failed", "skipped", "cancelled"]
-PauseReason: TypeAlias = Literal[
-    "requested", "review", "step_failed", "no_progress", "all_limited", "budget", "interrupted"
-]
+PauseReason: TypeAlias = Literal["requested", "review", "step_failed", "no_progress", "all_limited", "budget"]
 PlanEnd: TypeAlias = Literal["completed", "max_iterations", "no_tasks", "error", "interrupted"]
 """Why a plan stopped. `no_tasks`: steps are left, and none of them can run. `interrupted`: a person stopped it."""
 FailureStrategy: TypeAlias = Literal["retry", "skip", "abort"]
@@ -44,14 +43,14 @@ class PlanConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     step with the same agent after a rate limit, before the next agent is tried.
     """
 
-    agents: tuple[str, ...]
+    agents: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_AGENTS)]
     strategy: FailureStrategy = "retry"
     max_retries: int = 2
     retry_base_ms: int = 2_000
     rate_limit_retries: int = 3
     step_delay_ms: int = 500
     step_timeout_seconds: int = 3_600
-    parallel: int = 1
+    parallel: Annotated[int, Meta(ge=1, le=MAX_PARALLEL)] = 1
     no_progress: int = 3
     recover_primary: bool = True
     budget: PlanBudget = PlanBudget()
