@@ -155,5 +155,5 @@ def downgrade() -> None:
     op.drop_table("messages")
     op.drop_index("threads_anon_key_hash_idx", table_name="threads")
     op.drop_table("threads")
-    op.drop_index("message_parts_thread_id_revision_idx", table_name="message_parts")
+    op.drop_index("message_parts_thread_id_revision_idx", table_name="message_parts", if_exists=True)
     op.drop_table("message_parts")

@@ -1,4 +1,4 @@
--- Splits message_parts into 16 tables by a hash of the thread's id, for vacuum, reindexing and backups in smaller pieces.
+-- Splits message_parts into 16 tables by a hash of the run's id, for vacuum, reindexing and backups in smaller pieces.
 --
 --   khala partition-parts hash
 --
@@ -10,7 +10,7 @@ LOCK TABLE message_parts IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE message_parts RENAME TO message_parts_whole;
 
 CREATE TABLE message_parts (LIKE message_parts_whole INCLUDING DEFAULTS INCLUDING STORAGE INCLUDING COMPRESSION)
-    PARTITION BY HASH (thread_id);
+    PARTITION BY HASH (run_id);
 
 DO $$
 BEGIN
@@ -29,9 +29,7 @@ INSERT INTO message_parts SELECT * FROM message_parts_whole;
 DROP TABLE message_parts_whole;
 
 -- After the copy: an index is smaller and sooner made of rows that are there.
--- A key must contain what the table is split by. A run belongs to one thread, so it is as unique as (run_id, seq).
-ALTER TABLE message_parts ADD CONSTRAINT message_parts_pkey PRIMARY KEY (run_id, seq, thread_id);
-CREATE INDEX message_parts_thread_id_revision_idx ON message_parts (thread_id, revision);
+ALTER TABLE message_parts ADD CONSTRAINT message_parts_pkey PRIMARY KEY (run_id, seq);
 
 COMMIT;
 

@@ -46,7 +46,6 @@ INSERT INTO message_parts SELECT * FROM message_parts_whole;
 DROP TABLE message_parts_whole;
 
 ALTER TABLE message_parts ADD CONSTRAINT message_parts_pkey PRIMARY KEY (run_id, seq);
-CREATE INDEX message_parts_thread_id_revision_idx ON message_parts (thread_id, revision);
 
 COMMIT;
 

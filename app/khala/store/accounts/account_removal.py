@@ -18,6 +18,7 @@ from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.notifications import CREDENTIALS_CHANNEL, notify, notify_threads
 from khala.store.postgres.retries import retried
 from khala.store.runs import requesters
+from khala.store.streams import removal
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import workspace_owners
@@ -86,6 +87,7 @@ DELETE_OWNED = [
     for table, column in OWNED.items()
 ]
 ANY_OWNED = [f"SELECT EXISTS (SELECT FROM {table} WHERE {column} = $1)" for table, column in OWNED.items()]
+HAS_STREAMS = "SELECT EXISTS (SELECT FROM streams WHERE user_id = $1)"
 LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR UPDATE"
 WORKSPACE = ("files", "todos", "memories")
 
@@ -194,6 +196,14 @@ async def _remove_name(connection: AsyncConnection, user_id: UUID) -> int:
     return len(written)
 
 
+async def _delete_streams(connection: AsyncConnection, user_id: UUID) -> int:
+    driver = await driver_of(connection)
+    if not await driver.fetchval(HAS_STREAMS, user_id):
+        return 0
+    await driver.fetchval(LOCK_USER, user_id)
+    return await removal.delete_some(driver, user_id, MAX_BATCH_ROWS)
+
+
 async def _delete_owned(connection: AsyncConnection, user_id: UUID) -> int:
     """Delete the entries of the user's thread list, their invitations, tools and memories."""
     driver = await driver_of(connection)
@@ -220,10 +230,14 @@ BATCHES: tuple[tuple[str, Batch], ...] = (
     ("account threads", _close_own),
     ("memberships", _leave),
     ("author names", _remove_name),
+    ("streams", _delete_streams),
     ("listings", _delete_owned),
 )
 """The batches, in the order in which they are done."""
-KINDS = ("accounts", *dict.fromkeys(kind for kind, _ in BATCHES if kind not in ("listings", "completion_requests")))
+KINDS = (
+    "accounts",
+    *dict.fromkeys(kind for kind, _ in BATCHES if kind not in ("listings", "completion_requests", "streams")),
+)
 """What a batch counts, beside rows of tables that other purges count, too."""
 
 

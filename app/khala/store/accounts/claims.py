@@ -12,6 +12,7 @@ from khala.domain.errors import Forbidden
 from khala.store.accounts import accounts, audit
 from khala.store.budgets import ledger
 from khala.store.memories import memories, memory_proposals
+from khala.store.plans import plan_leases
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.retries import retried
@@ -27,9 +28,9 @@ from khala.store.tools import todos, workspace_files
 async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) -> Thread:
     """Make the caller the thread's owner. Its key no longer gives access. Returns the thread.
 
-    Runs continue, and links and members stay. Subscriptions with only the key end. Runs requested with the key act for
-    the new owner from now on; runs requested through links continue with a guest's rights. Repeating a claim changes
-    nothing.
+    Runs and plans continue, and links and members stay. Subscriptions with only the key end. Runs and plans requested
+    with the key act for the new owner from now on; those requested through links continue with a guest's rights.
+    Repeating a claim changes nothing.
     """
     user_id = accounts.require_account(caller)
     async with db.transaction() as connection:
@@ -44,6 +45,7 @@ async def claim(db: Database, thread_id: UUID, key_hash: bytes, caller: Caller) 
 
 async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: bytes, user_id: UUID) -> None:
     driver = await driver_of(connection)
+    await plan_leases.transfer(driver, thread_id, author_id_of_key(key_hash), user_id)
     active = select(runs.c.id).where(runs.c.thread_id == thread_id, runs.c.status.in_(ACTIVE))
     # Locked in the order of ids, as heartbeats do.
     ordered = active.order_by(runs.c.id).with_for_update(key_share=True)

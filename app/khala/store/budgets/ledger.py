@@ -34,6 +34,7 @@ from khala.store.budgets.stripes import PUT_BACK, STRIPED, StripeShortage, refil
 from khala.store.budgets.windows import Window, lock_windows
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
+from khala.store.postgres.rows import Record
 from khala.store.runs.leases import ActiveRunRow
 
 UNBOUNDED = Decimal(9_999_999_999)
@@ -74,7 +75,8 @@ CHARGE = f"""
 """
 
 ENTRIES = """
-    SELECT * FROM usage_ledger WHERE run_id = $1 AND settled IS NULL ORDER BY run_id, scope, measure
+    SELECT run_id, scope, measure, key, starts_at, reserved, most FROM usage_ledger
+    WHERE run_id = ANY ($1::uuid[]) AND settled IS NULL ORDER BY run_id, scope, measure
 """
 
 EXTEND = f"""
@@ -214,9 +216,12 @@ async def charge(driver: Driver, call_id: UUID, requests: Sequence[ReservationRe
     await driver.execute(CHARGE, call_id, *zip(*rows, strict=True))
 
 
-async def read_first_account(driver: Driver, run_id: UUID) -> RunAccount:
-    """The reservations of a run that has made no call."""
-    return RunAccount(entries=await _entries(driver, run_id))
+async def read_first_accounts(driver: Driver, run_ids: Sequence[UUID]) -> dict[UUID, RunAccount]:
+    """The reservations of runs that have made no call."""
+    entries: dict[UUID, list[LedgerEntry]] = {run_id: [] for run_id in run_ids}
+    for row in await driver.fetch(ENTRIES, run_ids):
+        entries[row["run_id"]].append(_entry(row))
+    return {run_id: RunAccount(entries=tuple(found)) for run_id, found in entries.items()}
 
 
 async def read_account(driver: Driver, thread_id: UUID, run_id: UUID) -> RunAccount:
@@ -358,8 +363,12 @@ def _has_row(request: ReservationRequest) -> bool:
 
 
 async def _entries(driver: Driver, run_id: UUID, *, locked: bool = False) -> tuple[LedgerEntry, ...]:
-    rows = await driver.fetch(ENTRIES + (" FOR NO KEY UPDATE" if locked else ""), run_id)
-    return tuple(LedgerEntry(**{name: row[name] for name in LedgerEntry.__struct_fields__}) for row in rows)
+    rows = await driver.fetch(ENTRIES + (" FOR NO KEY UPDATE" if locked else ""), [run_id])
+    return tuple(map(_entry, rows))
+
+
+def _entry(row: Record) -> LedgerEntry:
+    return LedgerEntry(**{name: row[name] for name in LedgerEntry.__struct_fields__})
 
 
 def _window(request: ReservationRequest) -> Window:

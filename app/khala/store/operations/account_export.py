@@ -8,10 +8,13 @@ import msgspec
 
 from khala.domain.accounts import User
 from khala.domain.chat import WireStruct
+from khala.domain.errors import PlanDamaged
+from khala.store.plans import plan_feed
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database
 from khala.store.runs import parts, receipts
-from khala.store.threads.reset_marks import first_position
+from khala.store.streams import stream_export
+from khala.store.threads.reset_marks import IS_PLAN, first_position
 from khala.store.tools import todos, user_tools, workspace_files
 
 PAGE_ROWS = 500
@@ -33,6 +36,10 @@ RUNS = """
     FROM runs LEFT JOIN messages ON messages.id = runs.message_id AND messages.thread_id = runs.thread_id
     WHERE runs.id = ANY($1::uuid[]) AND runs.thread_id IS NOT DISTINCT FROM $2 ORDER BY runs.position, runs.id
 """
+NEXT_PLAN = f"""
+    SELECT * FROM plans WHERE thread_id = $1 AND {IS_PLAN} AND (created_at, id) > ($2, $3)
+    ORDER BY created_at, id LIMIT 1
+"""
 FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 
 
@@ -43,11 +50,20 @@ class ExportedFile(WireStruct, frozen=True, kw_only=True):
     content: bytes
 
 
+class DamagedPlan(WireStruct, frozen=True, kw_only=True):
+    """A plan that can't be read whole. `khala verify` finds it, too."""
+
+    plan_id: UUID
+    error: str
+
+
 async def export_lines(db: Database, user: User) -> AsyncIterator[bytes]:
-    """The export: the user and their workspace, then each thread with its messages, runs, parts and receipts."""
+    """The export: the user, their workspace and their streams, then each thread with its messages, runs and plans."""
     yield _line("user", user)
     async for line in _workspace(db, user.id):
         yield line
+    async for entry in stream_export.entries(db, user.id):
+        yield _line("stream" if isinstance(entry, stream_export.ExportedStream) else "chunk", entry)
     last: tuple[datetime, UUID] = (FIRST_MOMENT, UUID(int=0))
     while thread := await _first(db, NEXT_THREAD, user.id, *last):
         last = thread["created_at"], thread["id"]
@@ -58,6 +74,8 @@ async def export_lines(db: Database, user: User) -> AsyncIterator[bytes]:
             yield _line("run", rows.run(run, run["message_finish"]))
             async for line in _of_run(db, thread["id"], run["id"]):
                 yield line
+        async for line in _plans(db, thread["id"]):
+            yield line
 
 
 async def _workspace(db: Database, user_id: UUID) -> AsyncIterator[bytes]:
@@ -88,6 +106,33 @@ async def _of_run(db: Database, thread_id: UUID, run_id: UUID) -> AsyncIterator[
         entries = await receipts.of_run(driver, thread_id, run_id)
     for receipt in entries:
         yield _line("receipt", receipt)
+
+
+async def _plans(db: Database, thread_id: UUID) -> AsyncIterator[bytes]:
+    """The plans of a thread: each one, its steps and its events, as over REST."""
+    last: tuple[datetime, UUID] = (FIRST_MOMENT, UUID(int=0))
+    while plan := await _first(db, NEXT_PLAN, thread_id, *last):
+        last = plan["created_at"], plan["id"]
+        try:
+            yield _line("plan", plan_feed.detail(plan))
+            async with db.driver() as driver:
+                steps = await plan_feed.steps(driver, plan)
+            for step in steps:
+                yield _line("step", step)
+            async for line in _plan_events(db, plan):
+                yield line
+        except PlanDamaged as error:
+            yield _line("damaged", DamagedPlan(plan_id=plan["id"], error=error.message))
+
+
+async def _plan_events(db: Database, plan: rows.Record) -> AsyncIterator[bytes]:
+    after, more = 0, True
+    while more:
+        async with db.driver() as driver:
+            page = await plan_feed.events(driver, plan, after=after, limit=PAGE_ROWS)
+        for event in page:
+            yield _line("event", event)
+        more, after = len(page) == PAGE_ROWS, page[-1].seq if page else after
 
 
 async def _first(db: Database, query: str, *values: object) -> rows.Record | None:

@@ -19,7 +19,7 @@ from khala.store.threads.reset_marks import IS_MESSAGE
 ANSWERS = f"""
     SELECT messages.id, messages.thread_id, messages.status, messages.seq, messages.content, messages.finish,
            messages.run_id, messages.id AS message_id, runs.status AS run_status, runs.finish AS run_finish,
-           stored.*, receipts.*, runs.parts_layout, runs.parts_digest
+           runs.plan_id, stored.*, receipts.*, runs.parts_layout, runs.parts_digest
     FROM unnest($1::uuid[]) AS chosen (id)
     JOIN messages ON messages.id = chosen.id AND {IS_MESSAGE}
     JOIN threads ON threads.id = messages.thread_id AND threads.deleted_at IS NULL

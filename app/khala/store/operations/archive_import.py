@@ -41,11 +41,16 @@ CHECKS: Mapping[str, str] = {
         SELECT threads.id FROM threads
         LEFT JOIN messages ON messages.id = threads.active_leaf AND messages.thread_id = threads.id
         WHERE threads.id = ANY($1::uuid[]) AND threads.active_leaf IS NOT NULL AND messages.id IS NULL LIMIT 1""",
-    "a part whose run or message is not in its thread": """
-        SELECT part.run_id FROM message_parts AS part
-        LEFT JOIN runs ON runs.id = part.run_id AND runs.thread_id = part.thread_id
-            AND runs.message_id = part.message_id
-        WHERE part.thread_id = ANY($1::uuid[]) AND runs.id IS NULL LIMIT 1""",
+    "a run of a plan of another thread": """
+        SELECT runs.id FROM runs JOIN plans ON plans.id = runs.plan_id AND plans.thread_id <> runs.thread_id
+        WHERE runs.thread_id = ANY($1::uuid[]) LIMIT 1""",
+    **{
+        f"a row of {table} whose plan is not in its thread": f"""
+        SELECT {table}.plan_id FROM {table}
+        LEFT JOIN plans ON plans.id = {table}.plan_id AND plans.thread_id = {table}.thread_id
+        WHERE {table}.thread_id = ANY($1::uuid[]) AND plans.id IS NULL LIMIT 1"""
+        for table in ("plan_steps", "plan_events")
+    },
     "a run that has not ended, with packed parts": """
         SELECT id FROM runs WHERE thread_id = ANY($1::uuid[]) AND parts_layout IS NOT NULL
           AND status NOT IN ('final', 'error', 'canceled') LIMIT 1""",
@@ -58,11 +63,20 @@ CHECKS: Mapping[str, str] = {
     },
 }
 """Inconsistencies, and the queries that find them."""
+COUNT_PARTS = """
+    SELECT count(*) FROM runs
+    JOIN message_parts AS part ON part.run_id = runs.id AND part.thread_id IS NOT DISTINCT FROM runs.thread_id
+        AND part.message_id = runs.message_id
+    WHERE runs.thread_id = ANY($1::uuid[])
+"""
+"""The parts whose run and message are in their thread."""
 
 OTHERS = (
     "UPDATE messages SET author_id = NULL WHERE thread_id = ANY($1::uuid[]) AND author_id <> $2"
     " AND author_id IN (SELECT id FROM users)",
     "UPDATE runs SET user_id = NULL WHERE thread_id = ANY($1::uuid[]) AND user_id <> $2"
+    " AND user_id IN (SELECT id FROM users)",
+    "UPDATE plans SET user_id = NULL WHERE thread_id = ANY($1::uuid[]) AND user_id <> $2"
     " AND user_id IN (SELECT id FROM users)",
     "UPDATE approvals SET decided_by = NULL WHERE thread_id = ANY($1::uuid[]) AND decided_by <> $2"
     " AND decided_by IN (SELECT id FROM users)",
@@ -128,8 +142,9 @@ async def copy(
 
 
 async def lock_threads(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Lock the threads and their active runs, which come first in the lock order."""
+    """Lock the threads, their plans and their active runs, which come first in the lock order."""
     await driver.execute("SELECT FROM threads WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
+    await driver.execute("SELECT FROM plans WHERE thread_id = ANY($1::uuid[]) ORDER BY id FOR UPDATE", thread_ids)
     await leases.lock_active_runs(driver, thread_ids)
 
 
@@ -153,8 +168,14 @@ async def mark_stored(driver: Driver, sha256: bytes) -> None:
     await driver.execute(query, sha256)
 
 
-async def check_references(driver: Driver, thread_ids: Sequence[UUID]) -> None:
-    """Raise `ArchiveRefusedError` if a row of these threads refers to anything outside of its thread."""
+async def check_references(driver: Driver, thread_ids: Sequence[UUID], part_count: int) -> None:
+    """Raise `ArchiveRefusedError` if a row of these threads refers to anything outside of its thread.
+
+    `part_count` is the number of parts that were imported. No index finds a part that no run of the threads leads to.
+    """
+    strays = part_count - await driver.fetchval(COUNT_PARTS, thread_ids)
+    if strays:
+        raise ArchiveRefusedError(f"There are parts whose run or message is not in their thread: {strays}.")
     for problem, query in CHECKS.items():
         row_id = await driver.fetchval(query, thread_ids)
         if row_id is not None:

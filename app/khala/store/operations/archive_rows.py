@@ -5,24 +5,20 @@ Each kind of row is one query over one table. A column is exported unless `left_
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from sqlalchemy import ARRAY, BigInteger, Column, Integer, LargeBinary, Numeric, SmallInteger, Table
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Column, Table
 
-from khala.domain.decimals import format_decimal
 from khala.store.memories import memories
-from khala.store.postgres.rows import Record
 from khala.store.schema import tables
-from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_RUN
+from khala.store.threads.reset_marks import IS_BLOB, IS_MESSAGE, IS_PLAN, IS_RUN
 
 MINE = "(SELECT id FROM threads WHERE owner_id = $1 AND deleted_at IS NULL)"
 MY_RUNS = f"(SELECT id FROM runs WHERE thread_id IN {MINE} AND {IS_RUN})"
+MY_PLANS = f"(SELECT id FROM plans WHERE thread_id IN {MINE} AND {IS_PLAN})"
 IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
-BASE64 = frozenset({"files.content"})
+BASE64 = frozenset({"files.content", "stream_chunks.data"})
 """Columns whose bytes are written in base64; all others are hashes, and are written as hex digits."""
 LEFT_OUT: Mapping[str, str] = {
     "detail_tokens": "keys that expire within the hour",
@@ -39,6 +35,7 @@ LEFT_OUT: Mapping[str, str] = {
     "memory_proposals": "memories that nobody has accepted yet; they expire",
     "memory_settings": "choices for one server, with its own defaults",
     "thread_resets": "what resets have deleted, until it is purged",
+    "stream_producers": "what the writers of streams have sent last, to one server",
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }
 """Tables that no archive contains, and why."""
@@ -48,8 +45,8 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of row: `query` reads the rows for the user `$1`, and `file` contains them as lines.
 
     `left_out` are the columns that are not exported, with the reasons. `added` are text columns of the query that the
-    table does not have. `imported` says whether an import inserts the lines. `page` is the number of rows in memory at
-    once.
+    table does not have. `imported` says whether an import inserts the lines. `added_later`: older archives lack
+    the file. `page` is the number of rows in memory at once.
     """
 
     name: str
@@ -59,6 +56,7 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
     added: tuple[str, ...] = ()
     imported: bool = True
+    added_later: bool = False
     page: int = 500
 
     @property
@@ -139,6 +137,37 @@ KINDS: tuple[RowKind, ...] = (
         },
     ),
     RowKind(
+        name="plan",
+        file="plans.jsonl",
+        table=tables.plans,
+        query=f"SELECT * FROM plans WHERE thread_id IN {MINE} AND {IS_PLAN} ORDER BY id",
+        left_out={
+            "requester_key_id": "stands for a key of one server",
+            "network": "of one server's budgets; plans that go on are paused by an import",
+            "epoch": "of one server's drivers",
+            "lease_owner": "of one server's drivers",
+            "lease_expires_at": "of one server's drivers",
+        },
+        added_later=True,
+        page=20,
+    ),
+    RowKind(
+        name="step",
+        file="steps.jsonl",
+        table=tables.plan_steps,
+        query=f"SELECT * FROM plan_steps WHERE plan_id IN {MY_PLANS} ORDER BY plan_id, position",
+        added_later=True,
+        page=100,
+    ),
+    RowKind(
+        name="event",
+        file="events.jsonl",
+        table=tables.plan_events,
+        query=f"SELECT * FROM plan_events WHERE plan_id IN {MY_PLANS} ORDER BY plan_id, seq",
+        added_later=True,
+        page=100,
+    ),
+    RowKind(
         name="message",
         file="messages.jsonl",
         table=tables.messages,
@@ -204,6 +233,7 @@ KINDS: tuple[RowKind, ...] = (
         file="blobs.jsonl",
         table=tables.blobs,
         query=f"SELECT * FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB} ORDER BY id",
+        left_out={"signature": "follows from the bytes", "message_id": "follows from the messages and runs"},
     ),
     RowKind(
         name="member",
@@ -297,6 +327,30 @@ KINDS: tuple[RowKind, ...] = (
         page=20,
     ),
     RowKind(
+        name="stream",
+        file="streams.jsonl",
+        table=tables.streams,
+        query="SELECT * FROM streams WHERE user_id = $1 AND name IS NOT NULL ORDER BY id",
+        left_out={
+            "user_id": "the user",
+            "space_id": "the user",
+            "inherited_ids": "follow from the source",
+            "inherited_ends": "follow from the source",
+        },
+        imported=False,
+        added_later=True,
+    ),
+    RowKind(
+        name="chunk",
+        file="stream_chunks.jsonl",
+        table=tables.stream_chunks,
+        query="SELECT stream_chunks.* FROM streams JOIN stream_chunks ON stream_chunks.stream_id = streams.id"
+        " WHERE user_id = $1 AND name IS NOT NULL ORDER BY stream_id, position",
+        imported=False,
+        added_later=True,
+        page=4,
+    ),
+    RowKind(
         name="call",
         file="calls.jsonl",
         table=tables.usage_receipts,
@@ -317,82 +371,3 @@ OBJECTS = f"""
     SELECT sha256, max(size) AS size FROM blobs WHERE thread_id IN {MINE} AND {IS_VALID} AND {IS_BLOB}
     GROUP BY 1 ORDER BY 1
 """
-
-ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
-HexText = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{2})*$(?!\n)")]
-
-
-def line_type(kind: RowKind) -> type[msgspec.Struct]:
-    """The struct of a line of this kind: `{type, data}`. The data has a field for each exported column."""
-    fields: list[Any] = [_field(kind, column) for column in kind.columns]
-    fields += [(name, str | None, None) for name in kind.added]
-    data = msgspec.defstruct(
-        f"Archived{kind.name.title()}",
-        fields,
-        rename="camel",
-        kw_only=True,
-        frozen=True,
-        omit_defaults=True,
-        forbid_unknown_fields=True,
-    )
-    tag = Annotated[str, msgspec.Meta(pattern=rf"^{kind.name}$(?!\n)")]
-    return msgspec.defstruct(
-        f"Archived{kind.name.title()}Line", [("type", tag), ("data", data)], frozen=True, forbid_unknown_fields=True
-    )
-
-
-def _field(kind: RowKind, column: "Column[Any]") -> Any:
-    name, kept = str(column.name), _type(column, base64=f"{kind.table.name}.{column.name}" in BASE64)
-    if not column.nullable:
-        return name, kept
-    # A JSON null is a value, unlike the database's NULL.
-    return name, kept if kept is msgspec.Raw else kept | None, None
-
-
-def _type(column: "Column[Any]", *, base64: bool) -> Any:
-    match column.type:
-        case JSONB():
-            return msgspec.Raw
-        case ARRAY():
-            return list[str]
-        case LargeBinary():
-            return bytes if base64 else HexText
-        case Numeric():
-            return Decimal
-        case SmallInteger():
-            return _whole(16)
-        case BigInteger():
-            return _whole(64)
-        case Integer():
-            return _whole(32)
-    python = column.type.python_type
-    return ZonedTime if python is datetime else python
-
-
-def _whole(bits: int) -> Any:
-    most = 1 << (bits - 1)
-    return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
-
-
-class RowEncoder:
-    """Encodes rows of one kind as lines."""
-
-    def __init__(self, kind: RowKind) -> None:
-        self._line = line_type(kind)
-        self._data = self._line.__annotations__["data"]
-        self._kind = kind
-        self._names = [column.name for column in kind.columns] + list(kind.added)
-        self._json = {column.name for column in kind.columns if isinstance(column.type, JSONB)}
-        self._encoder = msgspec.json.Encoder()
-
-    def line(self, row: Record) -> bytes:
-        """The row as a line, with its line break."""
-        values = {name: self._value(name, row[name]) for name in self._names}
-        return self._encoder.encode(self._line(self._kind.name, self._data(**values))) + b"\n"
-
-    def _value(self, name: str, value: Any) -> Any:
-        if isinstance(value, bytes) and f"{self._kind.table.name}.{name}" not in BASE64:
-            return value.hex()
-        if isinstance(value, Decimal):
-            return format_decimal(value)
-        return msgspec.Raw(value.encode()) if name in self._json and value is not None else value

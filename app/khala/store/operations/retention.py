@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -17,15 +18,16 @@ from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
 from khala.signals import metrics
 from khala.store.accounts import account_removal
-from khala.store.operations import reset_purge
+from khala.store.operations import reset_purge, run_purge
 from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
 from khala.store.operations.part_partitions import maintain_partitions
-from khala.store.postgres.database import Database, affected, driver_of
+from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
 from khala.store.runs import packed_parts
-from khala.store.search import indexing
-from khala.store.threads import threads
+from khala.store.search import index_lock, passage_vectors
+from khala.store.streams import removal
+from khala.store.threads import thread_lists, threads
 
 log = structlog.get_logger()
 
@@ -52,10 +54,13 @@ EXPIRED = """
 """
 """Expired threads, except those whose answer is being written."""
 CONTENTS = {
-    "message_parts": "thread_id",
-    "messages": "thread_id",
-    "receipts": "thread_id",
+    # Before the plans: the deletion of a plan would delete all of its events and steps at once.
+    "plan_events": "thread_id",
+    "plan_steps": "thread_id",
+    "plans": "thread_id",
+    # With their parts and receipts.
     "runs": "thread_id",
+    "messages": "thread_id",
     "blobs": "thread_id",
     # The workspaces of guests, which belong to a thread.
     "files": "owner_id",
@@ -65,8 +70,10 @@ CONTENTS = {
     "memory_settings": "subject_id",
     "usage_receipts": "thread_id",
     "search_segments": "thread_id",
+    "passage_vectors": "thread_id",
 }
-"""The tables that hold a deleted thread's contents, and their column with the thread's id."""
+"""The tables that hold a deleted thread's contents, and their column with the thread's id. That of vectors may not
+exist: `khala.store.search.passage_vectors`."""
 UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
 """The deleted threads that may still have contents."""
 OUTDATED = "deleted_at < now() - interval '1 day'"
@@ -81,27 +88,37 @@ DELETE_CONTENTS = """
 """
 """Reads no more rows than it deletes. In a partitioned table, rows of other partitions have the same `ctid`: the last
 condition spares those of other threads."""
-DELETE_RUNS = """
-    WITH chosen AS MATERIALIZED (
+LOCK_IN_ORDER = """
+    SELECT id FROM {table} WHERE id = ANY (ARRAY(
         SELECT entry.id FROM unnest($1::uuid[]) AS deleted (thread_id) CROSS JOIN LATERAL (
-            SELECT id FROM runs WHERE runs.thread_id = deleted.thread_id LIMIT $2
+            SELECT id FROM {table} WHERE {table}.thread_id = deleted.thread_id LIMIT $2
         ) AS entry LIMIT $2
-    ), due AS MATERIALIZED (
-        SELECT id FROM runs WHERE id IN (SELECT id FROM chosen) ORDER BY id FOR UPDATE
-    )
-    DELETE FROM runs WHERE id IN (SELECT id FROM due)
+    )) ORDER BY id FOR UPDATE
 """
-"""Runs are locked in the order of their ids."""
+"""Plans and runs are locked in the order of their ids."""
+MESSAGES = """
+    SELECT entry.id, entry.run_id FROM unnest($1::uuid[]) AS deleted (thread_id) CROSS JOIN LATERAL (
+        SELECT id, run_id FROM messages WHERE messages.thread_id = deleted.thread_id LIMIT $2
+    ) AS entry LIMIT $2
+"""
+DELETE_MESSAGES = "DELETE FROM messages WHERE id = ANY ($1::uuid[])"
+DELETE_PLANS = "DELETE FROM plans WHERE id = ANY ($1::uuid[])"
 COUNT_CONTENTS = """
     SELECT coalesce(sum(contents.entries), 0)::bigint FROM threads CROSS JOIN LATERAL (
         SELECT count(*) AS entries FROM {table} WHERE {column} = threads.id
     ) AS contents WHERE {unpurged}
 """
+COUNT_WRITTEN = """
+    SELECT count(*) FROM threads CROSS JOIN LATERAL (
+        SELECT id FROM runs WHERE runs.thread_id = threads.id
+        UNION SELECT run_id FROM messages WHERE messages.thread_id = threads.id
+    ) AS run JOIN {table} ON {table}.run_id = run.id WHERE {unpurged}
+"""
 MARK_PURGED = "UPDATE threads SET purged_at = clock_timestamp() WHERE id = ANY ($1::uuid[])"
 DELETE_THREADS = "DELETE FROM threads WHERE id = ANY ($1::uuid[])"
 SWEEPS = {
     "blobs": "expires_at < now()",
-    "listings": "gone AND changed_at < now() - interval '7 days'",
+    "listings": thread_lists.IS_FORGOTTEN,
     "invitations": f"declined_at < now() - interval '{DECLINE_DURATION.days} days'",
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
@@ -136,29 +153,16 @@ SWEPT_BY = {
 """The column with the time at which rows of these tables expire; of the others, `expires_at`. A search in the order of
 this column uses its index, whatever the planner expects to find: statistics are older than the previous purge."""
 
+WRITTEN = ("message_parts", "receipts")
+"""The tables that hold what runs have written."""
+
 KINDS = (
-    *("idle threads", "expired threads", *account_removal.KINDS, *CONTENTS, "threads"),
+    *("idle threads", "expired threads", *account_removal.KINDS, *CONTENTS, *WRITTEN, "threads"),
     *(table for table in SWEEPS if table not in CONTENTS),
+    *removal.KINDS,
     PACKED_RUNS,
 )
 """What a purge counts: closed threads, deleted rows by table, and runs whose parts were packed."""
-
-DELETE_GONE_ENTRIES = f"""
-    WITH chosen AS MATERIALIZED (
-        SELECT ctid AS place, user_id FROM listings WHERE {SWEEPS["listings"]}
-        ORDER BY changed_at LIMIT $1
-    ), held AS MATERIALIZED (
-        SELECT id FROM users WHERE id IN (SELECT user_id FROM chosen) ORDER BY id FOR NO KEY UPDATE
-    ), forgotten AS (
-        DELETE FROM listings WHERE ctid IN (SELECT place FROM chosen) AND user_id IN (SELECT id FROM held)
-        RETURNING user_id, revision
-    ), floors AS (
-        SELECT user_id, max(revision) AS floor FROM forgotten GROUP BY user_id
-    ), raised AS (
-        UPDATE users SET floor_revision = greatest(floor_revision, floor) FROM floors WHERE users.id = floors.user_id
-    )
-    SELECT count(*) FROM forgotten
-"""
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,15 +183,18 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
         due["expired threads"] = await driver.fetchval(f"SELECT count(*) FROM ({EXPIRED}) AS expired")
         if policy.idle:
             due["idle threads"] = await driver.fetchval(f"SELECT count(*) FROM ({IDLE}) AS idle", policy.idle)
-        for table, column in CONTENTS.items():
-            query = COUNT_CONTENTS.format(table=table, column=column, unpurged=UNPURGED)
+        for table in await passage_vectors.existing(driver, CONTENTS):
+            query = COUNT_CONTENTS.format(table=table, column=CONTENTS[table], unpurged=UNPURGED)
             due[table] += await driver.fetchval(query)
-        for table, query in reset_purge.COUNTS.items():
-            due[table] += await driver.fetchval(query)
+        for table in WRITTEN:
+            due[table] += await driver.fetchval(COUNT_WRITTEN.format(table=table, unpurged=UNPURGED))
+        for table in await passage_vectors.existing(driver, reset_purge.COUNTS):
+            due[table] += await driver.fetchval(reset_purge.COUNTS[table])
         due["accounts"] = await driver.fetchval("SELECT count(*) FROM deleted_accounts")
         due["threads"] = await driver.fetchval(f"SELECT count(*) FROM threads WHERE {OUTDATED}")
         for table, condition in SWEEPS.items():
             due[table] += await driver.fetchval(f"SELECT count(*) FROM {table} WHERE {condition}")
+        due |= await removal.count_due(driver)
         if policy.parts:
             due[PACKED_RUNS] = await packed_parts.count_due(driver, policy.parts)
     return due
@@ -221,6 +228,7 @@ ANY_DUE = " OR ".join(
             f"SELECT true FROM {table} WHERE {condition} ORDER BY {SWEPT_BY.get(table, 'expires_at')}"
             for table, condition in SWEEPS.items()
         ),
+        *removal.ANY_DUE,
     )
 )
 """No EXISTS, because it ignores an order."""
@@ -249,6 +257,7 @@ def _deletions(policy: RetentionPolicy) -> Iterator[Step]:
     yield partial(_purge_threads, OUTDATED)
     for table in SWEEPS:
         yield partial(_sweep, table)
+    yield removal.purge_next
 
 
 @retried
@@ -291,24 +300,59 @@ async def _purge_threads(which: str, connection: AsyncConnection) -> Mapping[str
     thread_ids = [row["id"] for row in await driver.fetch(query, MAX_BATCH_THREADS)]
     if not thread_ids:
         return {}
-    deleted: dict[str, int] = {}
-    for table, column in CONTENTS.items():
-        room = MAX_BATCH_ROWS - sum(deleted.values())
-        if table == "search_segments":
-            await indexing.lock(driver)
-        query = DELETE_RUNS if table == "runs" else DELETE_CONTENTS.format(table=table, column=column)
-        deleted[table] = affected(await driver.execute(query, thread_ids, room))
-    if sum(deleted.values()) < MAX_BATCH_ROWS:
+    deleted: Counter[str] = Counter()
+    for table in await passage_vectors.existing(driver, CONTENTS):
+        room = max(0, MAX_BATCH_ROWS - deleted.total())
+        deleted += await _delete_contents(driver, table, thread_ids, room)
+    if deleted.total() < MAX_BATCH_ROWS:
         status = await driver.execute(MARK_PURGED if which == UNPURGED else DELETE_THREADS, thread_ids)
         deleted["threads"] = affected(status) if which == OUTDATED else 0
     return deleted
+
+
+async def _delete_contents(driver: Driver, table: str, thread_ids: Sequence[UUID], room: int) -> Mapping[str, int]:
+    """Delete up to `room` rows of this table, and rows that only they lead to. Returns their number by table."""
+    if table == "runs":
+        return await _delete_runs(driver, thread_ids, room)
+    if table == "messages":
+        return await _delete_messages(driver, thread_ids, room)
+    if table == "plans":
+        plan_ids = await _lock_in_order(driver, table, thread_ids, room)
+        return {table: affected(await driver.execute(DELETE_PLANS, plan_ids))}
+    if table == "search_segments":
+        await index_lock.lock(driver)
+    query = DELETE_CONTENTS.format(table=table, column=CONTENTS[table])
+    return {table: affected(await driver.execute(query, thread_ids, room))}
+
+
+async def _delete_runs(driver: Driver, thread_ids: Sequence[UUID], room: int) -> Mapping[str, int]:
+    deleted: Counter[str] = Counter()
+    while deleted.total() < room:
+        run_ids = await _lock_in_order(driver, "runs", thread_ids, run_purge.MAX_BATCH_RUNS)
+        if not run_ids:
+            break
+        deleted += await run_purge.delete_runs(driver, run_ids, room - deleted.total())
+    return deleted
+
+
+async def _delete_messages(driver: Driver, thread_ids: Sequence[UUID], room: int) -> Mapping[str, int]:
+    """Delete messages, and before them what their runs have written: version 0.1 deletes the runs with the thread."""
+    found = await driver.fetch(MESSAGES, thread_ids, room)
+    deleted = await run_purge.delete_written(driver, [row["run_id"] for row in found if row["run_id"]], room)
+    rest = [row["id"] for row in found][: max(0, room - deleted.total())]
+    deleted["messages"] = affected(await driver.execute(DELETE_MESSAGES, rest))
+    return deleted
+
+
+async def _lock_in_order(driver: Driver, table: str, thread_ids: Sequence[UUID], most: int) -> list[UUID]:
+    return [row["id"] for row in await driver.fetch(LOCK_IN_ORDER.format(table=table), thread_ids, most)]
 
 
 async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
     """Delete expired rows. Locked rows are left for the next purge, which never waits."""
     driver = await driver_of(connection)
     if table == "listings":
-        count = int(await driver.fetchval(DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
+        count = int(await driver.fetchval(thread_lists.DELETE_GONE_ENTRIES, MAX_BATCH_ROWS))
     else:
         due = f"{SWEEPS[table]} ORDER BY {SWEPT_BY.get(table, 'expires_at')}"
         chosen = f"SELECT ctid FROM {table} WHERE {due} LIMIT $1 FOR UPDATE SKIP LOCKED"

@@ -1,7 +1,7 @@
-"""Verification: a finished answer must equal the fold of its parts, and its receipts must be unchanged.
+"""Verification: a finished answer must equal the fold of its parts, and a plan that of its events.
 
-It has three stages: answers, the revisions of threads, and parts whose run is missing. Each goes through its table in
-order of id, a page at a time, so that it can be continued at any page.
+It has four stages: answers with their receipts, the revisions of threads, parts whose run is missing, and plans. Each
+goes through its table in order of id, a page at a time, so that it can be continued at any page.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import msgspec
 
 from khala.store.operations import verify_pages
 from khala.store.operations.answer_checks import StoredDifference, answer_differences, read_answers
+from khala.store.operations.plan_checks import plan_differences
 from khala.store.operations.verify_pages import STAGES, VerifyPosition, VerifySelection, VerifyStage
 from khala.store.postgres.database import Database
 
@@ -19,13 +20,14 @@ EVERYTHING = VerifySelection()
 
 
 class VerifyProgress(msgspec.Struct):
-    """The number of checked answers and threads, of read messages, and the position up to which all is checked.
+    """The number of checked answers, threads and plans, of read messages, and the position up to which all is checked.
 
     A verification begins after `position`, so a progress with the position of an earlier one continues it.
     """
 
     answers: int = 0
     threads: int = 0
+    plans: int = 0
     messages: int = 0
     position: VerifyPosition = VerifyPosition()
 
@@ -70,6 +72,7 @@ class _Verification:
             "answers": self._check_answers,
             "threads": self._check_threads,
             "runs": self._check_runs,
+            "plans": self._check_plans,
         }
 
     async def check_page(self, stage: VerifyStage, after: UUID) -> _Page:
@@ -111,3 +114,17 @@ class _Verification:
             if row["thread_id"] is not None
         ]
         return _Page(page[-1]["id"] if page else after, len(page) == verify_pages.MAX_PAGE_ROWS, differences)
+
+    async def _check_plans(self, after: UUID) -> _Page:
+        async with self._db.driver() as driver:
+            page = await verify_pages.read_plans(driver, self._selection, after)
+        selected = [row["id"] for row in page if row["selected"]]
+        found = await asyncio.gather(*(self._check_plan(plan_id) for plan_id in selected))
+        differences = [difference for plan in found for difference in plan]
+        return _Page(page[-1]["id"] if page else after, len(page) == verify_pages.MAX_PAGE_ROWS, differences)
+
+    async def _check_plan(self, plan_id: UUID) -> list[StoredDifference]:
+        async with self._places:
+            self._progress.plans += 1
+            async with self._db.snapshot() as driver:
+                return await plan_differences(driver, plan_id)

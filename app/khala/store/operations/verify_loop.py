@@ -1,4 +1,4 @@
-"""Background verification: compares recent answers with their parts, a few at a time, by one process at a time."""
+"""Background verification of recent answers, and of plans whose steps they are: a few at a time, by one process."""
 
 import asyncio
 import random
@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import structlog
+from prometheus_client import Counter
 
 from khala.domain import ids
 from khala.domain.errors import Unavailable
 from khala.signals import metrics
 from khala.store.operations import verify_pages
 from khala.store.operations.answer_checks import StoredDifference, answer_differences, read_answers
+from khala.store.operations.plan_checks import plan_differences
 from khala.store.operations.verify_pages import VerifySelection
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database
@@ -34,8 +36,8 @@ VERIFY_LOCK_KEY = 0x6B68616C63
 class VerificationLoop:
     """The loop that verifies. Any number of processes may run it, but only one of them reads at a time.
 
-    A round is one page of messages and one chunk of answers (`verify_pages`), so its cost does not depend on the load.
-    The result is in the metrics; each difference is also logged.
+    A round is one page of messages, one chunk of answers (`verify_pages`) and one plan, so its cost does not depend on
+    the load. The result is in the metrics; each difference is also logged.
     """
 
     def __init__(self, db: Database) -> None:
@@ -53,7 +55,10 @@ class VerificationLoop:
                 log.warning("verification_failed", error=str(error.__cause__))
 
     async def check_recent(self, now: datetime) -> list[StoredDifference]:
-        """One round: check the next answers. Returns the differences; none while another process verifies."""
+        """One round: check the next answers, and a plan of which some are steps.
+
+        Returns the differences; none while another process verifies.
+        """
         answers = await self._read_next(now)
         if answers is None:
             return []
@@ -62,8 +67,13 @@ class VerificationLoop:
         self._unfinished = unfinished[-MAX_UNFINISHED:]
         found: list[StoredDifference] = []
         for answer in ended:
-            found += _count(answer_differences(answer))
+            found += _count(answer_differences(answer), metrics.VERIFIED_ANSWERS)
             await asyncio.sleep(0)  # One long answer may take milliseconds, many of them must not stop the event loop.
+        plan_ids = {answer["plan_id"] for answer in answers} - {None}
+        if plan_ids:
+            async with self._db.snapshot() as driver:
+                differences = await plan_differences(driver, random.choice(list(plan_ids)))
+            found += _count(differences, metrics.VERIFIED_PLANS)
         return found
 
     async def _read_next(self, now: datetime) -> Sequence[rows.Record] | None:
@@ -82,9 +92,9 @@ class VerificationLoop:
         return answers
 
 
-def _count(differences: list[StoredDifference]) -> list[StoredDifference]:
-    """Count and log the differences of one answer."""
-    metrics.VERIFIED_ANSWERS.inc()
+def _count(differences: list[StoredDifference], verified: Counter) -> list[StoredDifference]:
+    """Count and log the differences of one answer or plan, and count it as verified."""
+    verified.inc()
     metrics.VERIFY_DIFFERENCES.inc(len(differences))
     for difference in differences:
         log.error("verification_found_difference", place=difference.place, problem=difference.problem)

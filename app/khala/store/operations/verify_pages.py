@@ -12,7 +12,7 @@ from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 
 MAX_PAGE_ROWS = 1000
-"""Rows of `messages` or `threads`, or runs, that one statement reads."""
+"""Rows of `messages`, `threads` or `plans`, or runs, that one statement reads."""
 MAX_CHUNK_ANSWERS = 100
 """Answers that one statement reads with their parts and receipts."""
 MAX_CHUNK_PARTS = 5000
@@ -33,7 +33,10 @@ CANDIDATES = f"""
 REVISIONS = f"""
     SELECT id, revision, selected, CASE WHEN selected THEN greatest(packed_revision,
         (SELECT max(revision) FROM messages WHERE thread_id = page.id),
-        (SELECT max(revision) FROM message_parts WHERE thread_id = page.id)) END AS newest
+        (SELECT max(revision) FROM plans WHERE thread_id = page.id),
+        (SELECT max(part.revision) FROM runs CROSS JOIN LATERAL (
+            SELECT revision FROM message_parts WHERE run_id = runs.id ORDER BY run_id DESC, seq DESC LIMIT 1
+        ) AS part WHERE runs.thread_id = page.id)) END AS newest
     FROM (
         SELECT id, revision, packed_revision,
                {IS_SELECTED} AND ($4::timestamptz IS NULL OR updated_at >= $4) AS selected
@@ -52,9 +55,12 @@ RUNS = """
 """The runs that have parts. Each step is one search in the index, so it does not matter how many parts they have."""
 RUNS_OF_THREAD = """
     WITH run AS (
-        SELECT DISTINCT run_id AS id FROM message_parts WHERE thread_id = $4 AND run_id > $1 ORDER BY run_id LIMIT $2
+        SELECT run_id AS id FROM messages
+        WHERE thread_id = $4 AND run_id > $1 AND EXISTS (SELECT FROM message_parts WHERE run_id = messages.run_id)
+        ORDER BY run_id LIMIT $2
     )
 """
+"""The runs that have parts and wrote a message of the thread. No index finds parts by their thread."""
 STRAYS = f"""
     SELECT page.id, stray.thread_id FROM (
         SELECT id, {IS_SELECTED} AND NOT EXISTS (SELECT FROM runs WHERE runs.id = run.id) AS missing FROM run
@@ -65,7 +71,12 @@ STRAYS = f"""
 """
 """Runs that have parts, with the thread of those that are not in `runs`, although their thread was not deleted."""
 
-VerifyStage: TypeAlias = Literal["answers", "threads", "runs"]
+PLANS = f"""
+    SELECT id, {IS_SELECTED} AND ($4::timestamptz IS NULL OR updated_at >= $4) AS selected
+    FROM {{plans}} WHERE id > $1 ORDER BY id LIMIT $2
+"""
+
+VerifyStage: TypeAlias = Literal["answers", "threads", "runs", "plans"]
 STAGES: tuple[VerifyStage, ...] = get_args(VerifyStage)
 
 
@@ -91,9 +102,9 @@ class VerifyPosition(msgspec.Struct, frozen=True):
 class VerifySelection(msgspec.Struct, frozen=True, kw_only=True):
     """The part of the database to check; everything by default.
 
-    `since`: only answers that began at that time or later, by their id and time, and threads that changed since.
-    `sample_percent`: a part of the answers, threads and runs, chosen by a hash of their id, so that it is always the
-    same part. `thread_id`: one thread.
+    `since`: only answers that began at that time or later, by their id and time, and threads and plans that changed
+    since. `sample_percent`: a part of the answers, threads, runs and plans, chosen by a hash of their id, so that it is
+    always the same part. `thread_id`: one thread.
     """
 
     since: datetime | None = None
@@ -107,7 +118,7 @@ class VerifySelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def start(self, stage: VerifyStage) -> UUID:
         """The id after which the stage begins. Ids of messages and runs begin with their time."""
-        return UUID(int=0) if self.since is None or stage == "threads" else ids.before(self.since)
+        return UUID(int=0) if self.since is None or stage in ("threads", "plans") else ids.before(self.since)
 
 
 class AnswerCandidate(msgspec.Struct, frozen=True):
@@ -136,6 +147,12 @@ async def read_strays(driver: Driver, selection: VerifySelection, after: UUID) -
     """The next runs that have parts, with a thread if the run is missing; fewer than `MAX_PAGE_ROWS` at the end."""
     page = RUNS if selection.thread_id is None else RUNS_OF_THREAD
     return await _read(driver, page + STRAYS, after, selection)
+
+
+async def read_plans(driver: Driver, selection: VerifySelection, after: UUID) -> Sequence[rows.Record]:
+    """The next plans, and whether each is selected; fewer than `MAX_PAGE_ROWS` at the end."""
+    query = PLANS.format(plans=_source("plans", "thread_id", selection))
+    return await _read(driver, query, after, selection, selection.since)
 
 
 def chunks(candidates: Iterable[AnswerCandidate]) -> Iterator[list[UUID]]:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from khala.domain.errors import Unauthorized, Unavailable
 from khala.signals import metrics
 from khala.store.postgres import session_settings
+from khala.store.postgres.driver_pool import DriverPool
 
 Driver: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -103,7 +104,7 @@ class Database:
         """The maximum number of connections."""
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=lambda **_: asyncpg.connect(driver_url(url), **known),
+            async_creator=lambda **_: self._connect_driver(),
             connect_args=session_settings.dialect_options(pooled=self.pooled),
             pool_size=pool_size - pool_size // 2,
             max_overflow=0,
@@ -114,7 +115,7 @@ class Database:
             # Messages of users must not appear in the log of an error.
             hide_parameters=True,
         )
-        self._drivers: asyncpg.Pool[asyncpg.Record] | None = None
+        self._drivers: DriverPool | None = None
         self._most_drivers = max(1, pool_size // 2)
         self._known = known
 
@@ -126,9 +127,9 @@ class Database:
     @property
     def in_use(self) -> int:
         """Connections that are in use now."""
-        drivers, engine = self._drivers, self._engine.pool
+        engine = self._engine.pool
         checked_out = engine.checkedout() if isinstance(engine, AsyncAdaptedQueuePool) else 0
-        return checked_out + (0 if drivers is None else drivers.get_size() - drivers.get_idle_size())
+        return checked_out + (0 if self._drivers is None else self._drivers.in_use)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -148,9 +149,10 @@ class Database:
     async def driver(self) -> AsyncIterator[Driver]:
         """A connection of the driver itself, for the hot path. The caller begins the transaction."""
         async with _translated():
-            drivers = self._drivers or await self._open_pool()
+            # The pool belongs to the event loop that uses it first.
+            drivers = self._drivers = self._drivers or DriverPool(self._connect_driver, self._most_drivers)
             began = time.monotonic()
-            connection = await drivers.acquire(timeout=POOL_TIMEOUT_SECONDS)
+            connection = await drivers.acquire(POOL_TIMEOUT_SECONDS)
             metrics.DATABASE_WAIT.observe(time.monotonic() - began)
             try:
                 yield connection
@@ -159,31 +161,16 @@ class Database:
                 connection.terminate()
                 raise
             finally:
-                await drivers.release(connection)
+                drivers.release(connection)
 
     async def close(self) -> None:
         """Close all connections."""
         if self._drivers is not None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._drivers.close(), CLOSE_TIMEOUT_SECONDS)
+            await self._drivers.close(CLOSE_TIMEOUT_SECONDS)
         await self._engine.dispose()
 
-    async def _open_pool(self) -> "asyncpg.Pool[asyncpg.Record]":
-        """Create the driver's pool, which belongs to the event loop that uses it first. It opens no connection yet."""
-        pool: asyncpg.Pool[asyncpg.Record] = asyncpg.create_pool(
-            driver_url(self.url),
-            min_size=0,
-            max_size=self._most_drivers,
-            # No code here changes a session, so it needs no reset.
-            reset=_no_reset,
-            **self._known,
-        )
-        self._drivers = pool
-        return await pool
-
-
-async def _no_reset(_: Driver) -> None:
-    """Do nothing."""
+    async def _connect_driver(self) -> Driver:
+        return await asyncpg.connect(driver_url(self.url), **self._known)
 
 
 @asynccontextmanager

@@ -45,32 +45,63 @@ PARTITIONS = """
 """The partitions of a table in which a partitioned index has no index yet."""
 IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = $1::text::regclass"
 MAX_NAME_BYTES = 63
+DROP_TIMEOUT_SECONDS = 10
+"""The time that the drop of a partitioned index may wait for the table, while all others wait behind it."""
 
 REPLACED = ("listings_user_id_revision_idx",)
 """Indexes that a declared index of the same first columns replaces, for the previous version, too."""
+RETIRED = {"message_parts_thread_id_revision_idx": "message_parts"}
+"""Indexes that only the previous version reads, with their table."""
 EXISTING = """
     SELECT relname FROM pg_class WHERE relname = ANY ($1::text[]) AND relnamespace = current_schema()::regnamespace
 """
 
 
 async def build_missing(db: Database) -> None:
-    """Create all missing indexes, and drop those that they replace.
+    """Create all missing indexes, and drop those that they replace, and retired ones of tables without rows.
 
     Returns when that is done, also if another process does it.
     """
     async with db.driver() as driver:
-        while await find_missing(driver) or await _find_replaced(driver):
+        while await find_missing(driver) or await _find_unused(driver):
             if not await driver.fetchval("SELECT pg_try_advisory_lock($1)", INDEX_LOCK_KEY):
                 await asyncio.sleep(POLL_INTERVAL_SECONDS)
                 continue
             try:
                 for index in await find_missing(driver):
                     await _build(driver, index)
-                for name in await _find_replaced(driver):
+                for name in await _find_unused(driver):
                     await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
                     log.info("index_dropped", index=name)
             finally:
                 await driver.execute("SELECT pg_advisory_unlock($1)", INDEX_LOCK_KEY)
+
+
+async def find_retired(driver: Driver) -> list[str]:
+    """The existing indexes that only the previous version reads."""
+    return [row["relname"] for row in await driver.fetch(EXISTING, list(RETIRED))]
+
+
+async def drop_retired(db: Database) -> list[str]:
+    """Drop the indexes that only the previous version reads, which is slow from now on. Returns their names.
+
+    Raises `Unavailable` if a partitioned table can't be locked in time: its indexes can't be dropped while it is used.
+    """
+    dropped = []
+    async with db.driver() as driver:
+        for name in await find_retired(driver):
+            if await driver.fetchval(IS_PARTITIONED, RETIRED[name]):
+                await _drop_partitioned(driver, name)
+            else:
+                await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+            dropped.append(name)
+    return dropped
+
+
+async def _drop_partitioned(driver: Driver, name: str) -> None:
+    async with driver.transaction():
+        await driver.execute(f"SET LOCAL lock_timeout = '{DROP_TIMEOUT_SECONDS}s'")
+        await driver.execute(f"DROP INDEX {name}")
 
 
 async def find_missing(driver: Driver) -> list[Index]:
@@ -79,8 +110,16 @@ async def find_missing(driver: Driver) -> list[Index]:
     return [index for name, index in DECLARED.items() if name not in valid]
 
 
-async def _find_replaced(driver: Driver) -> list[str]:
-    return [row["relname"] for row in await driver.fetch(EXISTING, list(REPLACED))]
+async def _find_unused(driver: Driver) -> list[str]:
+    """The existing indexes that are not needed any more: a new deployment never had a previous version."""
+    existing = [row["relname"] for row in await driver.fetch(EXISTING, [*REPLACED, *RETIRED])]
+    return [name for name in existing if name in REPLACED or await _is_empty(driver, RETIRED[name])]
+
+
+async def _is_empty(driver: Driver, table: str) -> bool:
+    if await driver.fetchval(IS_PARTITIONED, table):
+        return False
+    return not await driver.fetchval(f"SELECT EXISTS (SELECT FROM {table})")
 
 
 async def _build(driver: Driver, index: Index) -> None:

@@ -12,6 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.store.postgres.database import Driver
 
+PLANS_CHANNEL = "khala_plans"
+"""NOTIFY channel: these plans have changed, or a run of a step has ended."""
 THREADS_CHANNEL = "khala_threads"
 """NOTIFY channel: these threads have changed."""
 RUNS_CHANNEL = "khala_runs"
@@ -22,6 +24,8 @@ CREDENTIALS_CHANNEL = "khala_credentials"
 """NOTIFY channel: sessions or tokens of these users have ended, so their subscriptions must be rechecked."""
 PRESENCE_CHANNEL = "khala_presence"
 """NOTIFY channel: presence in these threads has changed."""
+STREAMS_CHANNEL = "khala_streams"
+"""NOTIFY channel: these durable streams have changed."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200
@@ -47,3 +51,13 @@ async def notify_threads(driver: Driver, thread_ids: Collection[UUID], *, execut
 async def notify_executors(driver: Driver) -> None:
     """Notify executors that a run is queued or has ended, when the transaction commits."""
     await driver.execute("SELECT pg_notify($1, '')", RUNS_CHANNEL)
+
+
+async def notify_drivers(driver: Driver, plan_ids: Collection[UUID]) -> None:
+    """Notify the drivers of these plans, when the transaction commits."""
+    await driver.execute("SELECT pg_notify($1, $2)", PLANS_CHANNEL, payload_of(plan_ids))
+
+
+async def notify_streams(driver: Driver, stream_ids: Collection[UUID]) -> None:
+    """Notify the readers of these durable streams, when the transaction commits."""
+    await driver.execute("SELECT pg_notify($1, $2)", STREAMS_CHANNEL, payload_of(stream_ids))

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from khala.domain.chat import Message, Receipt, Run, Thread
+from khala.domain.chat import Message, Receipt, Run, StepRef, Thread
 from khala.domain.decimals import format_optional
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Part
@@ -52,6 +52,7 @@ def message(row: Record) -> Message:
         author_name=row["author_name"],
         content=content(row["content"]),
         finish=decoded(row["finish"], Finish),
+        step=decoded(row["step"], StepRef),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
     )

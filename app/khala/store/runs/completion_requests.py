@@ -61,10 +61,14 @@ RUN = f"SELECT thread_id, message_id, user_message_id, revision FROM runs WHERE 
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that answers a request. `attempt` distinguishes this request from later ones that joined the same run."""
+    """The run that answers a request. `attempt` distinguishes this request from later ones that joined the same run.
+
+    `joined`: an earlier request has queued the run.
+    """
 
     sent: SendResult
     attempt: int = 0
+    joined: bool = False
 
 
 async def record(driver: Driver, request: RequestIdentity) -> None:
@@ -102,7 +106,7 @@ async def join(db: Database, request: RequestIdentity) -> AcceptedRequest | None
             raise IdempotencyKeyReused("This Idempotency-Key was used for another request before. Use a new one.")
         # With a key, each request that joins is another attempt; without one, the client numbers the attempts.
         attempt = request.attempt if request.key_hash is None else joined["attempts"]
-        return AcceptedRequest(sent=await _sent(driver, joined["run_id"]), attempt=attempt)
+        return AcceptedRequest(sent=await _sent(driver, joined["run_id"]), attempt=attempt, joined=True)
 
 
 async def release(db: Database, accepted: AcceptedRequest) -> bool:

@@ -19,7 +19,7 @@ from khala.store.budgets.stripes import STRIPED
 from khala.store.postgres.database import (
     Driver,
 )
-from khala.store.postgres.notifications import notify_executors
+from khala.store.postgres.notifications import notify_drivers, notify_executors
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.threads import thread_lists
 
@@ -89,17 +89,21 @@ END = """
             ORDER BY run.id FOR NO KEY UPDATE OF run
         ) AS ending
         WHERE runs.id = ending.id AND runs.thread_id = ending.thread_id
-        RETURNING runs.id, runs.message_id, runs.thread_id, runs.position, ending.status, ending.finish,
+        RETURNING runs.id, runs.message_id, runs.thread_id, runs.position, runs.plan_id, ending.status, ending.finish,
                   ending.content, ending.seq
     ), searched AS (
         INSERT INTO search_queue (id, thread_id, first_position, last_position)
-        SELECT id, thread_id, position, position + 1 FROM ended
+        SELECT id, thread_id, position, coalesce(
+            (SELECT messages.position FROM messages
+             WHERE messages.id = ended.message_id AND messages.thread_id IS NOT DISTINCT FROM ended.thread_id),
+            position + 1
+        ) FROM ended
     )
     UPDATE messages SET status = ended.status, finish = ended.finish::jsonb, content = ended.content::jsonb,
            seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
     FROM ended JOIN threads ON threads.id = ended.thread_id
     WHERE messages.id = ended.message_id AND messages.thread_id = ended.thread_id
-    RETURNING messages.run_id
+    RETURNING messages.run_id, ended.plan_id
 """
 """A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
 The message and its answer are queued for searches: `khala.store.search.indexing`.
@@ -132,7 +136,7 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
         )
         for lease, ending in endings
     ]
-    ended = {row["run_id"] for row in await driver.fetch(END, *zip(*columns, strict=True))}
+    ended = {row["run_id"]: row["plan_id"] for row in await driver.fetch(END, *zip(*columns, strict=True))}
     settled = [
         Settlement(run_id=lease.run_id, thread_id=lease.thread_id, interrupted=ending.unheld_status == "running")
         for lease, ending in endings
@@ -140,5 +144,8 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
     ]
     await ledger.settle(driver, settled)
     await thread_lists.mark_changed(driver, [run.thread_id for run in settled], unread=True)
+    plan_ids = {plan_id for plan_id in ended.values() if plan_id is not None}
+    if plan_ids:
+        await notify_drivers(driver, plan_ids)
     if notify:
         await notify_executors(driver)

@@ -13,7 +13,12 @@ from sqlalchemy import case, literal, update
 from khala.domain.chat import StoredRunOptions
 from khala.domain.errors import ThreadNotFound
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
+from khala.domain.program_level import PROGRAM_LEVEL
 from khala.domain.receipts import FIRST_HASH
+from khala.store.budgets import ledger
+from khala.store.budgets.ledger import RunAccount
+from khala.store.memories import memory_settings
+from khala.store.memories.memory_settings import RunRequester
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
     Database,
@@ -51,6 +56,10 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
     """Executors that were lost while they executed the run."""
     taken_over: bool
     """Whether the last executor was lost."""
+    requester: RunRequester = RunRequester()
+    """As of the claim. A guest becomes a user by claiming the thread."""
+    first_account: RunAccount | None = None
+    """The run's reservations, if no executor has claimed it before."""
     traceparent: str | None = None
     """The trace of the request that queued the run."""
 
@@ -60,15 +69,18 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease.epoch == 1
 
 
-CLAIM = """
+TURN = "rank() OVER (PARTITION BY thread_id, CASE WHEN plan_id IS NOT NULL THEN id END ORDER BY position)"
+"""SQL: the place of an active run in the queue of its thread. The run of a plan's step waits for no other run."""
+
+CLAIM = f"""
     WITH active AS MATERIALIZED (
-        SELECT id, thread_id, position, fairness_key, user_id IS NULL AS guest,
+        SELECT id, thread_id, position, plan_id, fairness_key, user_id IS NULL AS guest,
                status = 'queued' OR coalesce(lease_expires_at < now(), false) AS waiting,
                status = 'running' AND lease_expires_at > now() AS leased,
                lost + (status = 'running')::int >= $6 AS isolated
         FROM runs WHERE status IN ('queued', 'running', 'blocked')
     ), placed AS (
-        SELECT *, rank() OVER (PARTITION BY thread_id ORDER BY position) AS turn,
+        SELECT *, {TURN} AS turn,
                count(*) FILTER (WHERE leased) OVER (PARTITION BY fairness_key) AS leases
         FROM active
     ), ranked AS (
@@ -85,6 +97,7 @@ CLAIM = """
             SELECT runs.id, runs.status AS was FROM runs JOIN threads ON threads.id = runs.thread_id
             WHERE runs.id = next.id AND CASE runs.status
                 WHEN 'queued' THEN true WHEN 'running' THEN runs.lease_expires_at < now() ELSE false END
+                AND coalesce((runs.options ->> 'needs')::int, 0) <= $8
             FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
         ) AS locked LIMIT $1
     )
@@ -126,11 +139,14 @@ async def claim(
     held: Sequence[UUID] = (),
     max_guests: int | None = None,
     max_isolated: int | None = None,
+    level: int = PROGRAM_LEVEL,
 ) -> list[ClaimedRun]:
     """Claim up to `most` runs that are queued or whose lease has lapsed: fairly between owners, in order in a thread.
 
     At most `max_guests` of them are of requesters without an account. At most `max_isolated` are to be executed in
     processes of their own. These don't count towards `max_guests`, so that they delay no other guest's run.
+
+    Runs that need a higher `level` than that of the caller's program are left to others.
 
     `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
     caller's next heartbeat renews it or reports that it is lost.
@@ -138,11 +154,24 @@ async def claim(
     guests = most if max_guests is None else max_guests
     isolated = most if max_isolated is None else max_isolated
     async with driver.transaction():
-        claimed = await driver.fetch(CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated)
+        claimed = await driver.fetch(
+            CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated, level
+        )
         again = [(row["id"], row["thread_id"]) for row in claimed if row["epoch"] > 1]
         positions = await driver.fetch(NEXT_SEQS, *zip(*again, strict=True)) if again else []
-    next_seqs = {row["id"]: row for row in positions}
-    return [_claimed(row, next_seqs.get(row["id"], FIRST_SEQS)) for row in claimed]
+        next_seqs = {row["id"]: row for row in positions}
+        accounts = await _first_accounts(driver, claimed)
+        requesters = await memory_settings.read_requesters(driver, claimed)
+    return [
+        _claimed(row, next_seqs.get(row["id"], FIRST_SEQS), requesters[row["id"]], accounts.get(row["id"]))
+        for row in claimed
+    ]
+
+
+async def _first_accounts(driver: Driver, claimed: Sequence[rows.Record]) -> dict[UUID, RunAccount]:
+    """The reservations of those of these runs that were never claimed before. One statement for all of them."""
+    run_ids = [row["id"] for row in claimed if row["epoch"] == 1]
+    return await ledger.read_first_accounts(driver, run_ids) if run_ids else {}
 
 
 RECLAIM = """
@@ -165,10 +194,12 @@ async def reclaim(driver: Driver, claimed: ClaimedRun, *, lease_seconds: float) 
         if row is None:
             return None
         (next_seqs,) = await driver.fetch(NEXT_SEQS, [lease.run_id], [lease.thread_id])
-    return _claimed(row, next_seqs)
+    return _claimed(row, next_seqs, claimed.requester)
 
 
-def _claimed(row: rows.Record, next_seqs: rows.Record) -> ClaimedRun:
+def _claimed(
+    row: rows.Record, next_seqs: rows.Record, requester: RunRequester, first_account: RunAccount | None = None
+) -> ClaimedRun:
     lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
     return ClaimedRun(
         lease=lease,
@@ -182,6 +213,8 @@ def _claimed(row: rows.Record, next_seqs: rows.Record) -> ClaimedRun:
         guest=row["user_id"] is None,
         lost=row["lost"],
         taken_over=row["was"] == "running",
+        requester=requester,
+        first_account=first_account,
         traceparent=row["traceparent"],
     )
 
@@ -273,7 +306,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     lease_age: float
 
 
-QUEUE_STATUS = """
+QUEUE_STATUS = f"""
     SELECT count(*) FILTER (WHERE status = 'queued') AS queued,
            count(*) FILTER (WHERE status = 'running') AS running,
            count(*) FILTER (WHERE status = 'blocked') AS blocked,
@@ -284,7 +317,7 @@ QUEUE_STATUS = """
                     + $1, 0)::float AS lease_age
     FROM (
         SELECT status, epoch, created_at, lease_expires_at,
-               rank() OVER (PARTITION BY thread_id ORDER BY position) AS turn
+               {TURN} AS turn
         FROM runs WHERE status IN ('queued', 'running', 'blocked')
     ) AS active
 """

@@ -29,7 +29,8 @@ runs = Table(
     thread_id_column(),
     Column("message_id", Uuid, nullable=False),
     Column("user_message_id", Uuid, nullable=False),
-    # The position of the message before its answer: the runs of a thread are executed in this order.
+    # The position of the message before its answer: the runs of a thread are executed in this order. Runs at the same
+    # position are executed at once: those of further choices have the position of the first one's run.
     Column("position", Integer, nullable=False),
     # The thread's revision in which the run was queued.
     Column("revision", BigInteger, nullable=False, server_default="0"),
@@ -56,6 +57,8 @@ runs = Table(
     # The parts, once they are packed, and the hash chain over them: `khala.domain.packed_parts`.
     Column("parts_layout", LargeBinary),
     Column("parts_digest", LargeBinary),
+    # The plan of which the run executes a step. Such runs go beside the others of the thread.
+    Column("plan_id", Uuid),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
     Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),
@@ -86,7 +89,7 @@ message_parts = Table(
     Column("revision", BigInteger, nullable=False),
     time_column("created_at"),
     # No foreign keys: they would cost a lookup and a row lock for each part. Deleting a thread deletes its parts.
-    Index("message_parts_thread_id_revision_idx", "thread_id", "revision"),
+    # No other index: its entries would be a fifth of the WAL of a part. Runs lead to the parts of a thread.
     postgresql_with=INSERT_ONLY,
 )
 

@@ -13,6 +13,7 @@ from khala.store.schema.account_tables import (
 from khala.store.schema.agent_tables import agent_links, agents
 from khala.store.schema.columns import metadata
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
+from khala.store.schema.plan_tables import plan_events, plan_steps, plans
 from khala.store.schema.run_tables import (
     approvals,
     budget_stripes,
@@ -27,6 +28,7 @@ from khala.store.schema.run_tables import (
 )
 from khala.store.schema.search_tables import search_queue, search_segments, search_walk
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
+from khala.store.schema.stream_tables import stream_chunks, stream_producers, streams
 from khala.store.schema.thread_tables import (
     ephemeral_threads,
     listings,
@@ -66,6 +68,9 @@ __all__ = [
     "objects",
     "oidc_logins",
     "passwords",
+    "plan_events",
+    "plan_steps",
+    "plans",
     "presences",
     "processes",
     "receipts",
@@ -75,6 +80,9 @@ __all__ = [
     "search_walk",
     "sessions",
     "share_links",
+    "stream_chunks",
+    "stream_producers",
+    "streams",
     "thread_resets",
     "threads",
     "todos",

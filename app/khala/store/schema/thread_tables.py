@@ -31,7 +31,8 @@ threads = Table(
     Column("revision", BigInteger, nullable=False, server_default="0"),
     Column("meta_revision", BigInteger, nullable=False, server_default="0"),
     Column("reset_revision", BigInteger, nullable=False, server_default="0"),
-    # The newest revision of parts that were packed. An earlier cursor gets a snapshot, since their revisions are gone.
+    # The newest revision of parts that were packed, and of a plan that was deleted. An earlier cursor gets a snapshot,
+    # because these revisions are gone.
     Column("packed_revision", BigInteger),
     # Changes at every change of access. Subscriptions that were authorised at an earlier value are rechecked.
     Column("access_id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
@@ -45,6 +46,8 @@ threads = Table(
     # A deleted thread is closed at once; its contents are purged later (`purged_at`), and the row last.
     time_column("deleted_at", nullable=True),
     time_column("purged_at", nullable=True),
+    # The newest revision with a change of a plan; null if the thread has had none.
+    Column("plans_revision", BigInteger),
     CheckConstraint("visibility IN ('private', 'link', 'public')", name="visibility"),
     Index("threads_anon_key_hash_idx", "anon_key_hash", "created_at", "id"),
     Index("threads_owner_id_idx", "owner_id"),
@@ -85,6 +88,8 @@ messages = Table(
     Column("revision", BigInteger, nullable=False),
     time_column("created_at"),
     time_column("updated_at"),
+    # The step of a plan, if the message is its task or its answer.
+    Column("step", JSONB(none_as_null=True)),
     CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
     CheckConstraint("status IN ('draft', 'streaming', 'final', 'error', 'canceled')", name="status"),
     Index("messages_thread_id_position_key", "thread_id", "position", unique=True),

@@ -49,10 +49,15 @@ blobs = Table(
     Column("attached", Boolean, nullable=False, server_default="true"),
     time_column("created_at"),
     time_column("expires_at", nullable=True),
+    # For searches: the words of a text, empty for other blobs, and the message that the blob belongs to. Null: not yet.
+    Column("signature", LargeBinary),
+    Column("message_id", Uuid),
     Index("blobs_thread_id_idx", "thread_id"),
     Index("blobs_sha256_idx", "sha256"),
     Index("blobs_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
     Index("blobs_waiting_idx", "author_id", postgresql_where=text("NOT attached")),
+    Index("blobs_unsigned_idx", "id", postgresql_where=text("attached AND signature IS NULL")),
+    Index("blobs_searched_idx", "thread_id", "id", postgresql_where=text("message_id IS NOT NULL")),
 )
 
 # The files of a workspace: a user's, or that of a guest's thread. Paths are only names, not those of a file system.

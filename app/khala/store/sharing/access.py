@@ -21,13 +21,15 @@ _FACTS = f"""
                OR EXISTS (SELECT FROM api_tokens WHERE api_tokens.id = request.credential
                           AND coalesce(api_tokens.expires_at > clock_timestamp(), true))) AS credential_valid
     FROM {{requests}} AS request (place, thread_id, user_id, share_key_hash, credential)
-    JOIN threads ON threads.id = request.thread_id AND threads.deleted_at IS NULL AND {IS_OWNER_PRESENT}
+    JOIN threads ON threads.id = request.thread_id AND (threads.deleted_at IS NULL) IS TRUE AND {IS_OWNER_PRESENT}
     LEFT JOIN memberships ON memberships.thread_id = threads.id AND memberships.user_id = request.user_id
     LEFT JOIN invitations ON invitations.thread_id = threads.id AND invitations.user_id = request.user_id
          AND invitations.declined_at IS NULL
     LEFT JOIN share_links ON share_links.thread_id = threads.id AND share_links.key_hash = request.share_key_hash
          AND coalesce(share_links.expires_at > clock_timestamp(), true)
 """
+"""Without `IS TRUE`, Postgres reads all threads by a partial index where the table has no statistics yet: it assumes
+that few rows have a null."""
 
 FACTS = _FACTS.format(requests="unnest($1::int[], $2::uuid[], $3::uuid[], $4::bytea[], $5::uuid[])")
 """The facts about many callers and threads."""

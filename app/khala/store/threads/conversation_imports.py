@@ -38,8 +38,12 @@ WAITING = """
 
 
 class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to store. `attachments` are blobs that were uploaded to the thread and belong to no message yet."""
+    """A message to store. `attachments` are blobs that were uploaded to the thread and belong to no message yet.
 
+    `id` is the message's id, if the caller chooses it.
+    """
+
+    id: UUID | None = None
     role: MessageRole
     content: tuple[Block, ...]
     attachments: tuple[UUID, ...] = ()
@@ -109,6 +113,13 @@ async def find_waiting(
     return WaitingAnswer(leaf=row["id"], content=content, parent_id=row["parent_id"])
 
 
+async def find_handed_over(driver: Driver, thread_id: UUID) -> set[str]:
+    """The ids of the calls that the answer at the thread's active leaf has handed to the client."""
+    row = await driver.fetchrow(WAITING, thread_id)
+    content = None if row is None else rows.content(row["content"])
+    return set() if row is None or content is None else _handed_over(content, row["options"])
+
+
 def _handed_over(content: Content, options: str | None) -> set[str]:
     """The ids of the calls of client-side tools; of an imported answer, the ids of all calls."""
     calls = [block for block in content if isinstance(block, ToolBlock)]
@@ -148,6 +159,46 @@ async def continue_answer(
         return await sends.queue_answer(driver, thread, request, caller, limits, stored=True)
 
 
+class Continuation(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that continue a thread after the message `leaf`, on any branch; None in a thread without messages.
+
+    With `completed`, this copy of `leaf`, which has the results of its calls, comes first and replaces it. Without
+    `has_question`, the last stored message is answered instead of the question.
+    """
+
+    leaf: UUID | None
+    parent_id: UUID | None = None
+    completed: ImportedMessage | None = None
+    history: Sequence[ImportedMessage] = ()
+    has_question: bool = True
+
+
+@retried
+@refilled
+async def continue_after(
+    db: Database, continuation: Continuation, question: SendRequest, caller: Caller, limits: SendLimits
+) -> SendResult:
+    """Store the messages and queue the answer, in one transaction.
+
+    Messages that others are said to have written need the right to import. Raises the errors of sending.
+    """
+    thread_id, completed = question.thread_id, continuation.completed
+    action = Action.IMPORT_MESSAGES if continuation.history else Action.SEND_MESSAGE
+    async with db.transaction() as connection:
+        await connection.execute(select(1))
+        driver = await driver_of(connection)
+        if question.request is not None:
+            await completion_requests.record(driver, question.request)
+        await sends.open_thread(driver, question, caller, action, limits)
+        new = [*([completed] if completed is not None else []), *continuation.history]
+        parent_id = continuation.leaf if completed is None else continuation.parent_id
+        leaf = await _append(connection, thread_id, caller, new, parent_id=parent_id) or continuation.leaf
+        given = {"parent_id": leaf} if continuation.has_question else {"message_id": leaf}
+        request = msgspec.structs.replace(question, **given)
+        thread = await sends.open_thread(driver, request, caller, action, limits)
+        return await sends.queue_answer(driver, thread, request, caller, limits, stored=not continuation.has_question)
+
+
 async def _create(connection: AsyncConnection, caller: Caller, conversation: ConversationImport) -> bool:
     """Create and lock the thread. Returns whether it is new."""
     thread_id = conversation.question.thread_id
@@ -175,7 +226,7 @@ async def _append(
     """Store these messages, each as the child of the previous one. Returns the id of the last one; None without any."""
     if not history:
         return None
-    message_ids = [ids.new() for _ in history]
+    message_ids = [message.id or ids.new() for message in history]
     last_position = await _last_position(connection, thread_id)
     revision = await threads.continue_from(connection, thread_id, message_ids[-1])
     stored: list[dict[str, Any]] = []

@@ -1,5 +1,6 @@
-"""Messages for runs: the text of one, and the path from the first message to the one that is answered."""
+"""Reads messages by their ids: the text of one, several, and the path from the first message to another."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from khala.domain.chat import Message
@@ -22,6 +23,23 @@ PATH = f"""
 """
 
 
+THESE = f"SELECT * FROM messages WHERE id = ANY($1::uuid[]) AND thread_id = $2 AND {IS_MESSAGE}"
+EARLIER_ANSWERS = f"""
+    SELECT answer.* FROM messages AS answer JOIN messages ON messages.thread_id = answer.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2 AND {IS_MESSAGE}
+      AND answer.thread_id = $2 AND answer.role = 'assistant'
+      AND answer.position BETWEEN messages.position - 50 AND messages.position - 1
+      AND answer.parent_id IS NOT DISTINCT FROM messages.parent_id
+    ORDER BY answer.position DESC
+"""
+LATER_ANSWERS = f"""
+    SELECT answer.* FROM messages AS answer JOIN messages ON messages.thread_id = answer.thread_id
+    WHERE messages.id = $1 AND messages.thread_id = $2 AND {IS_MESSAGE}
+      AND answer.thread_id = $2 AND answer.role = 'assistant'
+      AND answer.position BETWEEN messages.position + 1 AND messages.position + 50
+      AND answer.parent_id IS NOT DISTINCT FROM messages.parent_id
+    ORDER BY answer.position
+"""
 TEXT = f"SELECT content FROM messages WHERE id = $1 AND thread_id = $2 AND role = 'user' AND {IS_MESSAGE}"
 
 
@@ -36,3 +54,21 @@ async def read_path(driver: Driver, thread_id: UUID, leaf: UUID, *, max_messages
     System messages don't count towards `max_bytes`.
     """
     return [rows.message(row) for row in await driver.fetch(PATH, leaf, max_messages, max_bytes, thread_id)]
+
+
+async def read_messages(driver: Driver, thread_id: UUID, message_ids: Sequence[UUID]) -> dict[UUID, Message]:
+    """Those of these messages that the thread has, by id."""
+    found = await driver.fetch(THESE, list(message_ids), thread_id)
+    return {row["id"]: rows.message(row) for row in found}
+
+
+async def read_earlier_answers(driver: Driver, message: Message) -> list[Message]:
+    """The answers with the same parent among the 50 messages before this one, the newest first."""
+    found = await driver.fetch(EARLIER_ANSWERS, message.id, message.thread_id)
+    return [rows.message(row) for row in found]
+
+
+async def read_later_answers(driver: Driver, message: Message) -> list[Message]:
+    """The answers with the same parent among the 50 messages after this one, the oldest first."""
+    found = await driver.fetch(LATER_ANSWERS, message.id, message.thread_id)
+    return [rows.message(row) for row in found]

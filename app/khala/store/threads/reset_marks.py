@@ -9,6 +9,7 @@ rows:
   later.
 - receipts, approvals and detail tokens of marked runs.
 - blobs that were added before `reset_at`. Uploads and resets wait for each other, so no blob is added meanwhile.
+- plans with a revision below that of the reset, with their steps and events. Nothing changes them any more.
 
 The purge deletes the rows in this order, so that no message lacks its parts and no part lacks its run.
 """
@@ -49,6 +50,13 @@ IS_BLOB = """NOT EXISTS (
     SELECT FROM thread_resets WHERE thread_resets.thread_id = blobs.thread_id AND blobs.created_at < reset_at
 )"""
 """A condition on a row of `blobs`: no reset has deleted it."""
+IS_PLAN = """(
+    EXISTS (SELECT FROM threads WHERE threads.id = plans.thread_id AND threads.deleted_at IS NULL)
+    AND NOT EXISTS (
+        SELECT FROM thread_resets AS reset WHERE reset.thread_id = plans.thread_id AND plans.revision < reset.revision
+    )
+)"""
+"""A condition on a row of `plans`: neither a reset nor the deletion of its thread has deleted it."""
 
 
 async def mark(driver: Driver, thread_id: UUID, revision: int) -> int:

@@ -15,7 +15,7 @@ from khala.domain import budgets, ids
 from khala.domain.access import Action, Caller, presented_key_id
 from khala.domain.budgets import BudgetPolicy, ReservationRequest
 from khala.domain.chat import RunOptions, SendResult
-from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive, ThreadNotFound
+from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive, RunNotFound, ThreadNotFound
 from khala.domain.fold import Content, FileBlock, TextBlock, text_of
 from khala.domain.idempotency import RequestIdentity
 from khala.domain.parts import json_text
@@ -25,89 +25,16 @@ from khala.store.budgets import ledger
 from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
-from khala.store.postgres.notifications import (
-    RUNS_CHANNEL,
-    THREADS_CHANNEL,
-)
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import content
 from khala.store.runs import completion_requests, runs
 from khala.store.sharing import access
-from khala.store.threads import thread_lists
-from khala.store.threads.reset_marks import IS_MESSAGE, last_position
+from khala.store.threads import send_statements, thread_lists
+from khala.store.threads.reset_marks import IS_MESSAGE
 
 ANSWER_TAKEN = "This answerId is taken."
 QUEUE_FULL_RETRY_SECONDS = 5
 """The `retry_after` of a send when the queue is full."""
-
-ANSWERED_BEFORE = f"""
-    SELECT messages.parent_id, runs.id AS run_id, runs.revision, {IS_MESSAGE} AS present
-    FROM messages LEFT JOIN runs ON runs.message_id = messages.id AND runs.thread_id = messages.thread_id
-     AND runs.position >= messages.position - 1
-    WHERE messages.id = $1 AND messages.thread_id = $2
-"""
-
-OPEN = f"""
-    WITH thread AS MATERIALIZED (
-        SELECT id, owner_id, anon_key_hash, active_leaf, xmin AS version FROM threads
-        WHERE id = $1 AND deleted_at IS NULL FOR UPDATE
-    ), facts AS ({access.FACTS_OF_ONE}), before AS (
-        SELECT messages.content, messages.revision, runs.id AS run_id, runs.message_id, {IS_MESSAGE} AS present
-        FROM messages LEFT JOIN runs
-          ON runs.user_message_id = messages.id AND runs.thread_id IS NOT DISTINCT FROM messages.thread_id
-         AND runs.position >= messages.position
-        WHERE messages.id = $5 AND messages.thread_id = $1 ORDER BY runs.position LIMIT 1
-    )
-    SELECT facts.*, thread.id, thread.active_leaf,
-           thread.version = (SELECT xmin FROM threads WHERE id = $1) AS is_current,
-           (SELECT count(*) FROM runs WHERE fairness_key = (SELECT coalesce(owner_id, id) FROM thread)
-            AND status IN ('queued', 'running', 'blocked')) AS own,
-           (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $6) AS queued) AS waiting,
-           (SELECT count(*) FROM runs
-            WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread,
-           {last_position("$1")} AS last,
-           before.present, before.content, before.revision, before.run_id, before.message_id
-    FROM thread CROSS JOIN facts LEFT JOIN before ON true
-"""
-"""Locks the thread, and reads all that decides on a send: the caller's access, the message's first answer if it is
-stored, the active runs of this owner, the queued runs of all owners (at most $6), the active runs of the thread, and
-the position of the thread's last message. Each count has an index, so it reads no other active runs.
-
-`present` is false if a reset has deleted the message, and left its row to the purge; null if it is not stored. Runs at
-lower positions answered a message that had the same id before a reset.
-
-Except for the locked row, the statement reads the state before it began. If it had to wait for a lock, and the thread's
-row has changed meanwhile, `is_current` is false, and the statement has to be repeated: each change of what it reads of
-the thread also updates the row. With `=`, the planner could choose the index of all runs of the thread for the answer.
-"""
-
-QUEUE = f"""
-    WITH thread AS (
-        UPDATE threads SET revision = revision + 1, meta_revision = revision + 1, active_leaf = $3,
-               updated_at = clock_timestamp()
-        WHERE id = $1 RETURNING revision
-    ), answer AS (
-        INSERT INTO messages (id, thread_id, parent_id, position, role, status, run_id, revision)
-        SELECT $3, $1, $4, $5, 'assistant', 'streaming', $2, revision FROM thread
-    ), run AS (
-        INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
-                          user_id, asker_key_id, traceparent)
-        SELECT $2, $1, $3, $4, $5 - 1, revision, $6, 'queued', $7::text::jsonb, $8, $9, $10 FROM thread
-    ){{question}}
-    SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
-"""
-"""Gives the thread its next revision, as `threads.continue_from` does, and stores the rows of that revision."""
-
-QUEUE_STORED = QUEUE.format(question="")
-
-STORE_AND_QUEUE = QUEUE.format(
-    question=""", question AS (
-        INSERT INTO messages (id, thread_id, parent_id, position, role, status, content, author_id, author_name,
-                              revision)
-        SELECT $4, $1, $11::uuid, $5 - 1, 'user', 'final', $12::text::jsonb, $13, $14, revision FROM thread
-    )"""
-)
-"""As `QUEUE_STORED`, and stores the message that is answered."""
 
 
 class SendLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +59,8 @@ class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: RunOptions
     request: RequestIdentity | None = None
     """The identity of a completion request, which the client may send again."""
+    answer_id: UUID | None = None
+    """The id of the answer, if the caller chooses it."""
 
 
 class OpenThread(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,9 +110,19 @@ async def send(db: Database, question: SendRequest, caller: Caller, limits: Send
 @retried
 @refilled
 async def regenerate(
-    db: Database, question: SendRequest, answer_id: UUID, caller: Caller, limits: SendLimits
+    db: Database,
+    question: SendRequest,
+    answer_id: UUID,
+    caller: Caller,
+    limits: SendLimits,
+    *,
+    beside: UUID | None = None,
 ) -> tuple[SendResult, bool]:
-    """Queue another answer to a stored message. Returns whether it is new: the same answer id again changes nothing."""
+    """Queue another answer to a stored message. Returns whether it is new: the same answer id again changes nothing.
+
+    The run has the place of the run `beside` in the thread's queue, so both may be executed at once; by default the
+    last place. Raises `RunNotFound` if there is no such run.
+    """
     try:
         async with db.driver() as driver, driver.transaction():
             thread = await open_thread(driver, question, caller, Action.SEND_MESSAGE, limits)
@@ -191,7 +130,13 @@ async def regenerate(
             before = await _answered_before(driver, question, answer_id)
             if before is not None:
                 return before, False
-            return await queue_answer(driver, thread, question, caller, limits, stored=True, answer_id=answer_id), True
+            position = None if beside is None else await _position(driver, question, beside)
+            return (
+                await queue_answer(
+                    driver, thread, question, caller, limits, stored=True, answer_id=answer_id, position=position
+                ),
+                True,
+            )
     except asyncpg.UniqueViolationError as error:
         raise Conflict(ANSWER_TAKEN) from error
 
@@ -206,9 +151,9 @@ async def open_thread(
         # More than are allowed, because runs that the send interrupts are subtracted.
         limits.waiting + limits.per_owner,
     )
-    row = await driver.fetchrow(OPEN, *arguments)
+    row = await driver.fetchrow(send_statements.OPEN, *arguments)
     if row is not None and not row["is_current"]:
-        row = await driver.fetchrow(OPEN, *arguments)
+        row = await driver.fetchrow(send_statements.OPEN, *arguments)
     if row is None:
         raise ThreadNotFound("There is no such thread.")
     access.authorization(row, caller).require(action)
@@ -235,18 +180,21 @@ async def queue_answer(
     *,
     stored: bool = False,
     answer_id: UUID | None = None,
+    position: int | None = None,
 ) -> SendResult:
     """Queue an answer to the message, in a transaction that holds the thread's lock.
 
     By default the message is new, and is stored, too. With `stored`, the message is stored already: it is answered once
     more, or it is an answer whose tool calls have returned, which continues. The question's text is ignored then.
-    `answer_id` is the id of the answer, if the caller chooses it.
+    `answer_id` is the id of the answer, if the caller chooses it, and `position` the run's place in the thread's queue.
     """
     now = datetime.now(UTC)
     reservations = _reservation_requests(thread, question, caller, limits.budgets, now)
     to_cancel = await _check_limits(driver, thread, question, limits)
     if stored:
-        sent = await _queue(driver, thread, question, caller, answer_id or ids.new())
+        sent = await _queue(
+            driver, thread, question, caller, answer_id or question.answer_id or ids.new(), position=position
+        )
     else:
         sent = await _store(driver, thread, question, caller)
     # As late as possible: budget windows are shared, and stay locked until the commit. Users' rows are locked last.
@@ -280,7 +228,7 @@ async def _sent_before(driver: Driver, thread: OpenThread, question: SendRequest
 
 
 async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUID) -> SendResult | None:
-    row = await driver.fetchrow(ANSWERED_BEFORE, answer_id, question.thread_id)
+    row = await driver.fetchrow(send_statements.ANSWERED_BEFORE, answer_id, question.thread_id)
     if row is None:
         return None
     if not row["present"]:
@@ -289,6 +237,13 @@ async def _answered_before(driver: Driver, question: SendRequest, answer_id: UUI
     if row["parent_id"] != question.message_id or row["run_id"] is None:
         raise Conflict(ANSWER_TAKEN)
     return _sent(question, answer_id, row["run_id"], row["revision"])
+
+
+async def _position(driver: Driver, question: SendRequest, run_id: UUID) -> int:
+    position: int | None = await driver.fetchval(send_statements.POSITION, run_id, question.thread_id)
+    if position is None:
+        raise RunNotFound("There is no such run.")
+    return position
 
 
 async def _free_id(driver: Driver, message_id: UUID) -> None:
@@ -309,7 +264,8 @@ async def _check_limits(
     if thread.in_thread and question.options.if_busy == "reject":
         raise RunActive("An answer is being written. Wait for it, cancel it, or send with ifBusy.")
     interrupts = thread.in_thread and question.options.if_busy == "interrupt"
-    to_cancel = await runs.lock_active(driver, thread.id) if interrupts else []
+    active = await runs.lock_active(driver, thread.id) if interrupts else []
+    to_cancel = [run for run in active if run["plan_id"] is None]
     unheld = [run for run in to_cancel if not runs.is_held(run)]
     own = thread.own - sum(run["fairness_key"] == thread.fairness_key for run in unheld)
     waiting = thread.waiting - sum(run["status"] == "queued" for run in unheld)
@@ -336,7 +292,7 @@ async def _store(driver: Driver, thread: OpenThread, question: SendRequest, call
     parent_id = await _parent_id(driver, thread, question)
     encoded = json_text(await _content(driver, question))
     message = parent_id, encoded, caller.author_id, caller.name
-    return await _queue(driver, thread, question, caller, ids.new(), message)
+    return await _queue(driver, thread, question, caller, question.answer_id or ids.new(), message)
 
 
 async def _queue(
@@ -346,21 +302,25 @@ async def _queue(
     caller: Caller,
     answer_id: UUID,
     message: tuple[object, ...] = (),
+    *,
+    position: int | None = None,
 ) -> SendResult:
     """Store the answer's placeholder, and queue the run that writes it. Before it, store the message, if it is new."""
     run_id = ids.new() if question.request is None else question.request.run_id
+    answer_position = thread.last + (2 if message else 1)
     revision = await driver.fetchval(
-        STORE_AND_QUEUE if message else QUEUE_STORED,
+        send_statements.STORE_AND_QUEUE if message else send_statements.QUEUE_STORED,
         question.thread_id,
         run_id,
         answer_id,
         question.message_id,
-        thread.last + (2 if message else 1),
+        answer_position,
         thread.fairness_key,
         json_text(question.options),
         caller.user_id,
         presented_key_id(caller, thread.anon_key_hash),
         traces.traceparent(),
+        answer_position - 1 if position is None else position,
         *message,
     )
     return _sent(question, answer_id, run_id, revision)

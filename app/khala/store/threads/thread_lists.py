@@ -20,6 +20,25 @@ from khala.store.postgres.notifications import (
 )
 from khala.store.postgres.retries import retried
 
+IS_FORGOTTEN = "gone AND changed_at < now() - interval '7 days'"
+"""The entries of threads that left a list, once no client needs to hear of that any more."""
+DELETE_GONE_ENTRIES = f"""
+    WITH chosen AS MATERIALIZED (
+        SELECT ctid AS place, user_id FROM listings WHERE {IS_FORGOTTEN}
+        ORDER BY changed_at LIMIT $1
+    ), held AS MATERIALIZED (
+        SELECT id FROM users WHERE id IN (SELECT user_id FROM chosen) ORDER BY id FOR NO KEY UPDATE
+    ), forgotten AS (
+        DELETE FROM listings WHERE ctid IN (SELECT place FROM chosen) AND user_id IN (SELECT id FROM held)
+        RETURNING user_id, revision
+    ), floors AS (
+        SELECT user_id, max(revision) AS floor FROM forgotten GROUP BY user_id
+    ), raised AS (
+        UPDATE users SET floor_revision = greatest(floor_revision, floor) FROM floors WHERE users.id = floors.user_id
+    )
+    SELECT count(*) FROM forgotten
+"""
+"""Deletes some of them, and says to their users' feeds how far back these go now."""
 LOCK_LISTED_USERS = """
     SELECT id FROM users
     WHERE id IN (SELECT user_id FROM listings WHERE thread_id = ANY($1::uuid[]) AND NOT gone)

@@ -30,6 +30,7 @@ from khala.domain.fold import TextBlock
 from khala.store.accounts import audit
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT, USER_IS_PRESENT
 from khala.store.budgets import ledger
+from khala.store.plans import plan_leases
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
     Database,
@@ -47,6 +48,8 @@ from khala.store.schema.tables import (
     files,
     memberships,
     memories,
+    memory_extractions,
+    memory_proposals,
     messages,
     share_links,
     threads,
@@ -276,6 +279,7 @@ async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
 async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None:
     """Close these threads for all users, permanently. The caller holds their locks."""
     driver = await driver_of(connection)
+    await plan_leases.revoke(driver, thread_ids)
     active = await leases.lock_active_runs(driver, thread_ids)
     await leases.revoke(driver, active)
     await ledger.settle_deleted(driver, active)
@@ -304,6 +308,7 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         driver = await driver_of(connection)
         revision = row.revision + 1
         position = await reset_marks.mark(driver, thread_id, revision)
+        await plan_leases.revoke(driver, [thread_id])
         active = await leases.lock_active_runs(driver, [thread_id])
         await leases.revoke(driver, active)
         changes = {"reset_revision": revision, "active_leaf": None}
@@ -312,7 +317,9 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         # The workspace of a guest, which has a maximum size.
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
-        await connection.execute(delete(memories).where(memories.c.thread_id == thread_id))
+        # Proposals first: one that is being accepted is a memory then.
+        for table in (memory_extractions, memory_proposals, memories):
+            await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await thread_lists.mark_changed(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")
         return rows.thread((await lock(connection, thread_id))._mapping)

@@ -23,14 +23,16 @@ RULES = """
            ($1::uuid IS NOT NULL AND (threads.owner_id IS DISTINCT FROM $1
                 OR (threads.tool_rules IS NOT NULL AND coalesce(threads.tool_rules_by, CASE WHEN NOT EXISTS (
                     SELECT FROM memberships WHERE memberships.thread_id = threads.id AND memberships.role = 'owner'
-                ) THEN threads.owner_id END) IS DISTINCT FROM $1))) AS foreign_thread
+                ) THEN threads.owner_id END) IS DISTINCT FROM $1))) AS foreign_thread,
+           threads.plans_revision IS NOT NULL AS has_plans
     FROM (SELECT $2::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """
 """Rules without a recorded author count as the owner's, unless the thread has other owners."""
 
 RULES_OF_THREAD = """
-    SELECT NULL::jsonb AS of_user, threads.tool_rules AS of_thread, false AS foreign_thread
+    SELECT NULL::jsonb AS of_user, threads.tool_rules AS of_thread, false AS foreign_thread,
+           threads.plans_revision IS NOT NULL AS has_plans
     FROM (SELECT $1::uuid AS id) AS asked
     LEFT JOIN threads ON threads.id = asked.id AND threads.deleted_at IS NULL
 """
@@ -42,12 +44,13 @@ class StoredToolRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules for a user in a thread.
 
     With `foreign`, the thread or its rules belong to another user, so they can't allow calls that the user's own rules
-    don't allow.
+    don't allow. `has_plans`: the thread has a plan, or had one.
     """
 
     user: tuple[ToolRule, ...] = ()
     thread: tuple[ToolRule, ...] = ()
     foreign: bool = False
+    has_plans: bool = False
 
 
 async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) -> StoredToolRules:
@@ -57,7 +60,9 @@ async def read(driver: Driver, *, thread_id: UUID | None, user_id: UUID | None) 
     row = await driver.fetchrow(*((RULES_OF_THREAD, thread_id) if user_id is None else (RULES, user_id, thread_id)))
     assert row is not None
     foreign = thread_id is not None and row["foreign_thread"]
-    return StoredToolRules(user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign)
+    return StoredToolRules(
+        user=_rules(row["of_user"]), thread=_rules(row["of_thread"]), foreign=foreign, has_plans=row["has_plans"]
+    )
 
 
 async def of(

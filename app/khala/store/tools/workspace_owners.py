@@ -16,23 +16,22 @@ from khala.domain.errors import NotFound
 from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.postgres.database import Database, Driver
 
-SHARED = (
-    "SELECT id FROM users WHERE id = $1 FOR KEY SHARE",
-    "SELECT id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE",
-)
+LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
+LOCK_THREAD = "SELECT id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 
 
 @asynccontextmanager
-async def changing(db: Database, owner_id: UUID) -> AsyncIterator[Driver]:
-    """A transaction with exclusive access to the owner's workspace. Raises `NotFound` if the owner was deleted."""
+async def changing(db: Database, owner_id: UUID, *, thread_id: UUID | None = None) -> AsyncIterator[Driver]:
+    """A transaction with exclusive access to the owner's workspace. Raises `NotFound` if the owner was deleted.
+
+    With `thread_id`, the access to this thread cannot change meanwhile, and it can be neither reset nor deleted.
+    """
     async with db.driver() as driver, driver.transaction():
         await driver.execute("SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))", _gate(owner_id))
-        for query in SHARED:
-            if await driver.fetchval(query, owner_id) is not None:
-                break
-        else:
-            raise NotFound("The owner of this workspace was deleted.")
-        if not await driver.fetchval(USER_IS_PRESENT, owner_id):
+        if thread_id is not None and await driver.fetchval(LOCK_THREAD, thread_id) is None:
+            raise NotFound("The thread was deleted.")
+        is_locked = await driver.fetchval(LOCK_USER, owner_id) or await driver.fetchval(LOCK_THREAD, owner_id)
+        if not is_locked or not await driver.fetchval(USER_IS_PRESENT, owner_id):
             raise NotFound("The owner of this workspace was deleted.")
         await lock(driver, owner_id)
         yield driver
