@@ -213,7 +213,7 @@ async def test_a_provider_gets_the_history_and_the_outcomes_unchanged(database_u
     assert json.loads(call.function.arguments) == {"city": "Shakuras"}
 
 
-async def test_instructions_are_kept_when_a_long_history_is_shortened(database_url: str) -> None:
+async def test_instructions_are_kept_when_a_long_history_is_shortened_on_request(database_url: str) -> None:
     earlier = [{"role": role, "content": f"{role} {'word ' * 900}"} for _ in range(6) for role in ("user", "assistant")]
     messages = [{"role": "system", "content": "Answer in Khalani."}, *earlier, *user("And now?")]
     async with serving() as provider:
@@ -221,7 +221,11 @@ async def test_instructions_are_kept_when_a_long_history_is_shortened(database_u
         env |= {"OPENAI_API_KEY": "k", "KHALA_CONTEXT_TOKENS": "2000"}
         async with khala(database_url, **env) as inside:
             db = Database(database_url)
-            await (await Requester.new(inside, db)).ask("", messages=messages)
+            requester = await Requester.new(inside, db)
+            with pytest.raises(openai.BadRequestError, match="longer than the limit") as refused:
+                await requester.ask("", messages=messages)
+            assert (refused.value.code, provider.calls) == ("context_exceeded", [])
+            await requester.ask("", messages=messages, headers={"x-khala-context": "shorten"})
             await db.close()
         prompt = provider.calls[-1].body["messages"]
     assert "Answer in Khalani." in prompt[0]["content"]
@@ -299,7 +303,7 @@ async def test_the_allowed_models_are_listed_and_found(requester: Requester) -> 
     assert refused.value.code == "model_not_found"
 
 
-REMOTE = [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
+REMOTE = [{"type": "image_url", "image_url": {"url": "https://127.0.0.1/a.png"}}]
 BROKEN = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,???"}}]
 NO_IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAECAw=="}}]
 SOUND = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
@@ -323,13 +327,24 @@ BAD: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "a call without an outcome": ({"messages": [*user("x"), CALLED, *user("y")]}, "messages"),
     "a NUL": ({"messages": user("a\0b")}, "messages[0].content"),
-    "an image elsewhere": ({"messages": [{"role": "user", "content": REMOTE}]}, "messages[0].content[0]"),
+    "an image of this machine": ({"messages": [{"role": "user", "content": REMOTE}]}, "messages[0].content[0]"),
     "an image that is none": ({"messages": [{"role": "user", "content": NO_IMAGE}]}, "messages[0].content[0]"),
     "broken base64": ({"messages": [{"role": "user", "content": BROKEN}]}, "messages[0].content[0]"),
     "sound": ({"messages": [{"role": "user", "content": SOUND}]}, "messages[0].content[0]"),
-    "two choices": ({"n": 2}, "n"),
-    "a form": ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
-    "a stop": ({"stop": ["x"]}, "stop"),
+    "no choice": ({"n": 0}, "n"),
+    "too many choices": ({"n": 9}, "n"),
+    "a form": ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema"),
+    "too many stops": ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+    "an empty stop": ({"stop": ""}, "stop"),
+    "a NUL in a stop": ({"stop": "\0"}, "stop"),
+    "a high temperature": ({"temperature": 2.1}, "temperature"),
+    "a text as temperature": ({"temperature": "hot"}, "temperature"),
+    "a share over one": ({"top_p": 1.5}, "top_p"),
+    "a low penalty": ({"presence_penalty": -3}, "presence_penalty"),
+    "an unknown effort": ({"reasoning_effort": "extreme"}, "reasoning_effort"),
+    "top log probabilities alone": ({"top_logprobs": 2}, "top_logprobs"),
+    "log probabilities of a model without": ({"logprobs": True}, "logprobs"),
+    "a number in metadata": ({"metadata": {"a": 1}}, "metadata[...]"),
     "a choice of tool": ({"tool_choice": "required"}, "tool_choice"),
     "a name that is none": ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     "the same name twice": ({"tools": [WEATHER, WEATHER]}, "tools"),
@@ -365,6 +380,9 @@ async def test_an_unsupported_request_is_refused_and_leaves_no_thread(requester:
         ({"x-autopilot": "perhaps"}, "x-autopilot"),
         ({"x-budget-usd": "-1"}, "x-budget-usd"),
         ({"x-budget-tokens": "many"}, "x-budget-tokens"),
+        ({"x-budget-tokens": "9" * 15}, "x-budget-tokens"),
+        ({"x-budget-seconds": "nan"}, "x-budget-seconds"),
+        ({"x-budget-tool-calls": "-1"}, "x-budget-tool-calls"),
     ],
 )
 async def test_invalid_headers_are_refused(requester: Requester, headers: dict[str, str], param: str) -> None:
@@ -382,20 +400,24 @@ async def test_unsupported_options_without_effect_on_the_result_are_ignored(requ
         "n": 1,
         "stop": None,
     }
-    assert content(await requester.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)) == "yes"
+    answer = await requester.ask("/echo yes", **odd, response_format={"type": "text"}, store=True)
+    assert (content(answer), answer.usage.prompt_tokens_details.cached_tokens) == ("yes", 0)
+    assert content(await requester.ask("/echo yes or no", stop=[" or"])) == "yes"
+    empty = (await requester.ask("/echo or not", stop=["or"])).choices[0]
+    assert (empty.message.content, empty.finish_reason) == ("", "stop"), "the stop text was the first"
 
 
 ODD: dict[str, Any] = {
     "temperature": 0, "parallel_tool_calls": False, "seed": 1, "metadata": {"a": "b"}, "logit_bias": {}, "user": None,
     "n": 1, "stop": None, "store": True,
     "stream_options": {"include_usage": False, "include_obfuscation": False},
-    "tools": [{"type": "function", "function": {"name": "f", "strict": True}}],
+    "tools": [{"type": "function", "function": {"name": "f", "cached": True}}],
     "messages": [{"role": "user", "name": "Vorazun", "content": "/echo yes"}],
     "max_tokens": 50, "max_completion_tokens": 60,
 }  # fmt: skip
 IGNORED = [
-    "messages[0].name", "stream_options.include_obfuscation", "tools[0].function.strict", "temperature",
-    "parallel_tool_calls", "seed", "metadata", "store", "max_tokens",
+    "messages[0].name", "stream_options.include_obfuscation", "tools[0].function.cached", "temperature",
+    "seed", "store", "max_tokens",
 ]  # fmt: skip
 """What of it changes nothing; what is null or empty asks for nothing."""
 

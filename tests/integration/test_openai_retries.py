@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -217,11 +218,10 @@ async def test_eight_requests_at_once_with_one_key_and_a_file_make_one_run_and_o
 
 
 async def test_a_retry_joins_the_run_when_the_server_that_started_it_is_gone(postgres_url: str, template: str) -> None:
-    name = f"khala_test_{ids.new().hex}"
-    await postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-    url = postgres.named(postgres_url, name)
-    db = Database(url)
-    try:
+    async with contextlib.AsyncExitStack() as after:
+        url = await after.enter_async_context(postgres.database(postgres_url, template))
+        db = Database(url)
+        after.push_async_callback(db.close)
         who = await person(db)
         async with khala(url, with_executor=False) as first:
             requester = Requester(first, who)
@@ -240,9 +240,6 @@ async def test_a_retry_joins_the_run_when_the_server_that_started_it_is_gone(pos
             by_client = await post(requester, "/words=7 /pace=0", x_stainless_retry_count="1")
         assert [by_key.run_id, by_client.run_id] == begun == await runs_of(db, requester)
         assert by_key.text == by_client.text == " ".join(f"word{number}" for number in range(1, 8))
-    finally:
-        await db.close()
-        await postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 async def test_equal_requests_that_are_no_retries_make_separate_runs_which_their_retries_join(

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.api.openai.chat_completion import ChatCompletionBuilder, without_failure_text
+from khala.api.openai.chat_completion import ChatCompletionBuilder
 from khala.api.openai.run_events import (
     EventEncoder,
     GroupEndEvent,
@@ -20,9 +20,11 @@ from khala.api.openai.run_events import (
 )
 from khala.domain import ids
 from khala.domain.chat import SendResult
+from khala.domain.generation import FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
     BlobRef,
     Finish,
+    Notice,
     Part,
     PartData,
     RunFailure,
@@ -33,6 +35,7 @@ from khala.domain.parts import (
     ToolResult,
     ToolStatus,
     encode,
+    without_failure_text,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -72,8 +75,10 @@ async def unread(_: BlobRef) -> str:
     raise AssertionError("no part has a blob")
 
 
-def answered(parts: list[list[Part]], *functions: str) -> tuple[ChatCompletionBuilder, list[dict[str, Any]]]:
-    answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=functions)
+def answered(
+    parts: list[list[Part]], *functions: str, **options: bool
+) -> tuple[ChatCompletionBuilder, list[dict[str, Any]]]:
+    answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=functions, **options)
 
     async def deltas() -> list[dict[str, Any]]:
         return [delta for batch in parts for delta in await answer.add(batch, unread)]
@@ -89,11 +94,27 @@ def test_however_text_comes_the_chunks_and_the_whole_say_it(texts: list[str], cu
     assert answer.completion()["choices"][0]["message"]["content"] == "".join(texts)
 
 
+@given(st.lists(words, max_size=5), st.lists(words, max_size=5), st.lists(st.integers(0, 100)), st.booleans())
+def test_an_answer_that_failed_is_never_in_a_checked_stream(
+    failed: list[str], good: list[str], cuts: list[int], with_step: bool
+) -> None:
+    before: list[PartData] = [TextDelta(text="before"), Step(step=1, max_steps=9, tool_count=0)] if with_step else []
+    texts = [TextDelta(text=text) for text in good]
+    repair = Notice(code=FORMAT_REPAIR_NOTICE, message="answer: not JSON")
+    parts = stored(*before, *[TextDelta(text=text) for text in failed], repair, *texts, FINISH)
+    answer, deltas = answered(batches(parts, cuts), streams=True, holds=True)
+    whole = "".join(good)
+    separated = "before\n\n" + whole if with_step and whole else "before" if with_step else whole
+    assert "".join(delta["content"] for delta in deltas) == separated
+    if whole:
+        assert answer.completion()["choices"][0]["message"]["content"] == whole
+
+
 @given(words, words, st.booleans())
 def test_a_failure_is_told_once_and_nothing_else_is_lost(said: str, why: str, joined: bool) -> None:
     deltas = [TextDelta(text=f"{said}\n\n{why}")] if joined else [TextDelta(text=said), TextDelta(text=f"\n\n{why}")]
     parts = stored(*deltas, RunFailure(code="internal", message=why), FINISH)
-    texts = [data.text for data, _ in without_failure_text(parts) if isinstance(data, TextDelta)]
+    texts = [data.text for _, data in without_failure_text(parts) if isinstance(data, TextDelta)]
     assert "".join(texts) == said
 
 
@@ -134,8 +155,8 @@ def encoded_events(parts: list[list[Part]]) -> list[RunEvent]:
     encoder = EventEncoder(SENT)
     events: list[RunEvent] = []
     for batch in parts:
-        for data, at in without_failure_text(batch):
-            events += encoder.encode(data, at)
+        for part, data in without_failure_text(batch):
+            events += encoder.encode(data, part.created_at)
             if encoder.unannounced_calls:
                 events.append(encoder.announce_group({call: f"token of {call}" for call in encoder.unannounced_calls}))
     return events

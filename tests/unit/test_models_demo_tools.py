@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from khala.domain.plans.dependencies import check_steps
+from khala.domain.plans.plan import PlannedStep
+from khala.domain.plans.planner import PLANNER_INSTRUCTIONS
 from khala.domain.tools import ToolSpec
 from khala.models.demo import directives as demo_directives
 from khala.models.demo.model import DemoModel
@@ -26,6 +29,8 @@ from khala.models.port import (
     ToolUse,
 )
 
+PLANNER = (ToolSpec(name="plan_create", description="Plans.", parameters={"type": "object"}),)
+IN_STEP = (ToolSpec(name="complete_step", description="Ends.", parameters={"type": "object"}),)
 TOOLS = (ToolSpec(name="echo", description="Says it again.", parameters={"type": "object"}),)
 
 
@@ -329,3 +334,23 @@ def test_every_message_is_parsed(text: str, words: list[str]) -> None:
     directives = demo_directives.parse(" ".join([*words, text]))
     for number in range(1, len(directives.steps) + 2):
         assert not directives.steps or list(demo_directives.calls(directives, number))
+
+
+async def test_a_goal_without_directives_becomes_a_plan_and_a_step_without_directives_is_completed() -> None:
+    goal = user("Fly to Aiur. /nothing")
+    first = await ask(prompt_of(goal, tools=PLANNER, system=f"Hello.\n\n{PLANNER_INSTRUCTIONS}"))
+    assert isinstance(first[-1], Completed)
+    [(name, args)] = calls_of(first[-1])
+    assert (name, args["title"], args["goal"]) == ("plan_create", "Fly to Aiur. nothing", goal.text)
+    made = [msgspec.convert(step, PlannedStep) for step in msgspec.convert(args["steps"], list[dict[str, object]])]
+    check_steps(made)
+    assert len(made) == 3
+    for ok, said in ((True, "The plan is made."), (False, "`plan_create`: failed")):
+        turns = goal, *step_turns("", first[-1], ok=ok)
+        after = await ask(prompt_of(*turns, tools=PLANNER, system=f"Hello.\n\n{PLANNER_INSTRUCTIONS}"))
+        assert said in "".join(event.text for event in after if isinstance(event, TextChunk))
+    for task, tools in ((goal, PLANNER), (user("Explain /words=2"), IN_STEP), (goal, IN_STEP)):
+        assert not (await reply(task, tools=tools))[1].uses, "no goal to plan, a directive, and no step"
+    text, end = await reply(user("# Plan: Trip\n\nFly\n\n# Your step: Pack\n\nQuickly."), tools=IN_STEP)
+    assert "“Pack”" in text
+    assert [name for name, _ in calls_of(end)] == ["complete_step"]

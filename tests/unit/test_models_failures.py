@@ -86,3 +86,18 @@ def test_only_a_refusal_without_a_cause_is_attributed_to_the_request() -> None:
     key = failures.from_exception(ProviderRefusalError("no", status=401), "openai", midstream=False, abilities=features)
     assert plain.message == "OpenAI refused the request. This model may not be able to use tools."
     assert key.message == "OpenAI rejected the API key."
+
+
+def test_a_refused_option_is_named_in_the_providers_words() -> None:
+    error = {"message": "Unsupported value {2}: 'temperature'.", "param": "temperature", "code": "unsupported_value"}
+    kind = ProviderRefusalError.parse(error, status=400).kind
+    failure = failures.from_kind(kind, "openai", midstream=False)
+    assert failure.code == "option_refused"
+    assert failure.message.endswith("refused an option of the request: Unsupported value {2}: 'temperature'.")
+    assert not failure.retryable
+
+
+@pytest.mark.parametrize(("param", "status"), [("messages[0]", 400), ("temperature", 401), (7, 400), (None, 400)])
+def test_another_refusal_keeps_the_providers_words_to_itself(param: Any, status: int) -> None:
+    kind = ProviderRefusalError.parse({"message": "sk-secret", "param": param}, status=status).kind
+    assert "sk-secret" not in kind.message

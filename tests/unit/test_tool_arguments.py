@@ -330,6 +330,18 @@ def test_keywords_that_change_the_meaning_of_a_schema_are_refused(schema: dict[s
     assert why in message
 
 
+@pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{2,1}", "(" * 999])
+def test_the_schema_of_an_answer_has_no_invalid_pattern(pattern: str) -> None:
+    schema = object_schema({"items": {"type": "string", "pattern": pattern}, "const": {"pattern": "("}})
+    found = schema_problem(schema, of_arguments=False) or ""
+    assert found.startswith("The schema is invalid: properties.x.items.pattern: ")
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "a{100000}", "[^]", "a{,3}", "(" * 1001, r"^\w+$"])
+def test_patterns_of_answers_that_are_valid_but_not_asserted_are_accepted(pattern: str) -> None:
+    assert schema_problem(object_schema({"pattern": pattern}), of_arguments=False) is None
+
+
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "a{1000}{1000}", "(", "(?<=x)y"])
 def test_patterns_without_linear_time_are_not_asserted(pattern: str) -> None:
     assert schema_problem(object_schema({"pattern": pattern})) is None

@@ -62,6 +62,13 @@ _BY_CODE_IN_STREAM = {
     **dict.fromkeys(("service_unavailable", "service_unavailable_error", "server_error"), UNAVAILABLE),
 }
 """Codes and types of errors inside a stream, which arrive after a status of success."""
+OPTION = re.compile(
+    r"(response_format|tools|tool_choice|parallel_tool_calls|temperature|top_p|seed|presence_penalty|frequency_penalty"
+    r"|stop|reasoning_effort|logprobs|top_logprobs|user|max_tokens|max_completion_tokens)\b"
+)
+"""Parameters of OpenAI's protocol that callers set, and parts of them. The message about one is for the caller."""
+MAX_SHOWN_CHARACTERS = 500
+"""Characters of a provider's message about an option."""
 _OVERFLOWS = (
     "maximum context length",
     "reduce the length of the messages",
@@ -80,7 +87,13 @@ class ProviderRefusalError(Exception):
     """A provider sent an error, as a response or inside a stream."""
 
     def __init__(
-        self, message: str, *, codes: Sequence[str] = (), status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        codes: Sequence[str] = (),
+        status: int | None = None,
+        retry_after: float | None = None,
+        option: str | None = None,
     ) -> None:
         super().__init__(f"{status or 'in the stream'}: {', '.join(codes)}: {message}")
         self.message = message
@@ -88,6 +101,8 @@ class ProviderRefusalError(Exception):
         """The error's code and type, as far as the server sent them."""
         self.status = status
         self.retry_after = retry_after
+        self.option = option
+        """The option of the request that the server refuses, in the server's words."""
 
     @classmethod
     def parse(
@@ -99,7 +114,9 @@ class ProviderRefusalError(Exception):
         codes = [str(value) for value in values if isinstance(value, str | int)]
         status_code = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
         message = str(fields.get("message") or "")
-        return cls(message, codes=codes, status=status or status_code, retry_after=retry_after)
+        param = fields.get("param")
+        option = param if isinstance(param, str) and OPTION.match(param) else None
+        return cls(message, codes=codes, status=status or status_code, retry_after=retry_after, option=option)
 
     @property
     def kind(self) -> FailureKind:
@@ -116,9 +133,16 @@ class ProviderRefusalError(Exception):
             return QUOTA
         if any(phrase in code.lower() for code in self.codes for phrase in _OVERLOADS):
             return OVERLOADED
+        if self.status in (400, 422) and self.option is not None:
+            return _option_refused(self.message or self.option)
         if self.status is None:
             return next((_BY_CODE_IN_STREAM[code] for code in self.codes if code in _BY_CODE_IN_STREAM), UNAVAILABLE)
         return _kind_of_status(self.status, message)
+
+
+def _option_refused(message: str) -> FailureKind:
+    shown = message[:MAX_SHOWN_CHARACTERS].replace("{", "{{").replace("}", "}}")
+    return FailureKind("option_refused", f"{{provider}} refused an option of the request: {shown}")
 
 
 def _kind_of_status(status: int, message: str) -> FailureKind:

@@ -6,7 +6,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from khala.domain.parts import TokenUsage
+from khala.domain.generation import DEFAULT_GENERATION, GenerationOptions, ResponseFormat
+from khala.domain.parts import TokenLogprob, TokenUsage
 from khala.domain.tools import ToolSpec
 
 SUMMARISE = "Summarise the conversation"
@@ -56,7 +57,8 @@ class PromptTurn(msgspec.Struct, frozen=True, kw_only=True):
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a model: instructions, then the conversation, oldest first. The last turn is a user's or of tools.
 
-    `partial_answer` is the text of the answer before its executor was lost. The model continues after it.
+    `partial_answer` is the text of the answer before its executor was lost. The model continues after it. `generation`
+    is how the model writes the answer, as far as its provider can do so.
     """
 
     system: str
@@ -64,6 +66,17 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     partial_answer: str = ""
     max_output_tokens: int | None = None
+    generation: GenerationOptions = DEFAULT_GENERATION
+
+    @property
+    def requires_tool(self) -> bool:
+        """Whether the reply has to call a tool."""
+        return bool(self.tools) and self.generation.tool_mode == "required"
+
+    @property
+    def native_format(self) -> ResponseFormat | None:
+        """The format of JSON for the provider to enforce. None for the rest of an answer, which alone does not fit."""
+        return None if self.partial_answer.strip() or self.requires_tool else self.generation.json_format
 
 
 class TextChunk(msgspec.Struct, frozen=True):
@@ -82,13 +95,18 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is complete. This is the last event of each successful call.
 
     `estimated`: the provider reported no usage, so the tokens are an estimate. `uses`: the tool calls, in the model's
-    order; they are not empty if and only if the finish reason is `tool_calls`.
+    order; they are not empty if and only if the finish reason is `tool_calls`. `cached_tokens` of the input were read
+    from the provider's cache, and `reasoning_tokens` of the output are reasoning, as far as the provider reports it.
+    `logprobs` are those of the text's tokens, if they were requested and the provider has them.
     """
 
     usage: TokenUsage
     finish_reason: Literal["stop", "length", "tool_calls"]
     estimated: bool = False
     uses: tuple[ToolUse, ...] = ()
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 ModelEvent: TypeAlias = TextChunk | ReasoningChunk | Completed
@@ -112,6 +130,10 @@ class LanguageModel(Protocol):
     reads_tools: bool
     """Whether the definitions of a prompt's tools count as input tokens."""
 
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether the provider makes an answer fit this JSON Schema, so that the prompt need not describe it."""
+        ...
+
     def stream(
         self, prompt: Prompt, hold: HoldText | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
@@ -126,10 +148,10 @@ class ModelFailed(Exception):
     """A model call failed.
 
     `code`: `rate_limited`, `overloaded`, `unavailable` (5xx), `connection_lost`, `timeout`, `invalid_response`,
-    `refused` (any other 4xx: bad request, wrong key, unknown model) or `context_exceeded` (the prompt is too long for
-    the model). `retryable`: the same call may succeed later. `retry_after`: seconds that the provider asked to wait.
-    `midstream`: events arrived before the failure. The message is for the person in the chat; `__cause__` has the
-    provider's error.
+    `option_refused` (an option of the request), `refused` (any other 4xx: bad request, wrong key, unknown model) or
+    `context_exceeded` (the prompt is too long for the model). `retryable`: the same call may succeed later.
+    `retry_after`: seconds that the provider asked to wait. `midstream`: events arrived before the failure. The message
+    is for the person in the chat; `__cause__` has the provider's error.
     """
 
     def __init__(

@@ -84,7 +84,10 @@ def connect_openai(connection: ProviderConnection) -> ProviderClient:
 
     access = connection.access
     http = _http_client(connection, headers(connection.key, access.organization, access.project))
-    return ProviderClient(lambda ref: ChatModel(http, ref, connection.quirks), http.aclose)
+    quirks = connection.quirks
+    if access.url is not None:  # The server may be any that speaks the protocol.
+        quirks = msgspec.structs.replace(quirks, enforces_schemas=False)
+    return ProviderClient(lambda ref: ChatModel(http, ref, quirks), http.aclose)
 
 
 def connect_anthropic(connection: ProviderConnection) -> ProviderClient:

@@ -3,8 +3,7 @@
 Its only I/O is loading the arguments of tool calls from blobs.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -12,10 +11,12 @@ import msgspec
 from khala.api.openai.errors import RunFailed
 from khala.api.openai.types import JsonObject
 from khala.domain.chat import SendResult
+from khala.domain.generation import FORMAT_MISMATCH, FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    Logprobs,
     MemoryRecall,
     Notice,
     Part,
@@ -25,10 +26,12 @@ from khala.domain.parts import (
     RunFailure,
     Step,
     TextDelta,
+    TokenLogprob,
     TokenUsage,
     ToolCall,
     ToolResult,
     ToolStatus,
+    without_failure_text,
 )
 from khala.domain.run_progress import REPROMPTED_NOTICE
 
@@ -42,11 +45,31 @@ LoadArguments: TypeAlias = Callable[[BlobRef], Awaitable[str]]
 
 
 class ChatCompletionBuilder:
-    """The completion of one run, as far as its parts have been added."""
+    """The completion of one run, as far as its parts have been added.
 
-    def __init__(self, sent: SendResult, *, model: str, created: int, functions: Sequence[str]) -> None:
+    `streams`: the client reads the deltas, and text that does not fit the requested format cannot be taken back.
+    `holds`: deltas of text are returned only when the text is known to fit. `index` is the number of the choice.
+    """
+
+    def __init__(
+        self,
+        sent: SendResult,
+        *,
+        model: str,
+        created: int,
+        functions: Sequence[str],
+        streams: bool = False,
+        holds: bool = False,
+        index: int = 0,
+    ) -> None:
         self._header: JsonObject = {"id": f"chatcmpl-{sent.run_id.hex}", "created": created, "model": model}
+        self._index = index
         self._functions = frozenset(functions)
+        self._streams = streams
+        self._holds = holds
+        self._held: list[JsonObject] = []
+        self._has_sent_text = False
+        self._logprobs: list[JsonObject] = []
         self._text = ""
         self._step_text = ""
         self._new_step = False
@@ -56,26 +79,56 @@ class ChatCompletionBuilder:
         self.finish: Finish | None = None
 
     async def add(self, parts: Sequence[Part], load: LoadArguments) -> list[JsonObject]:
-        """Add parts and return the deltas that they produce."""
-        return [delta for data, _ in without_failure_text(parts) for delta in await self._add_part(data, load)]
+        """Add parts and return the deltas that they produce.
+
+        Raises `RunFailed` if text of an earlier delta does not fit the requested format, while the run goes on.
+        """
+        deltas: list[JsonObject] = []
+        for _, data in without_failure_text(parts):
+            if isinstance(data, TextDelta) and data.text:
+                self._held.append({"content": self._append_text(data.text)})
+                continue
+            if isinstance(data, Logprobs):
+                tokens = list(map(_logprob, data.tokens))
+                self._logprobs += tokens
+                self._held.append({"logprobs": tokens})
+                continue
+            if isinstance(data, Notice) and data.code == FORMAT_REPAIR_NOTICE:
+                self._discard_text(data)
+            if isinstance(data, Step | Finish):
+                deltas += self._take_held()
+                self._has_sent_text = False
+            deltas += await self._add_part(data, load)
+        return deltas if self._holds else [*deltas, *self._take_held()]
 
     def chunk(self, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
         """Return a chunk of a stream."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        logprobs = _logprobs(delta["logprobs"]) if "logprobs" in delta else None
+        delta = {} if logprobs is not None else delta
+        choice = {"index": self._index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         return {**self._header, "object": "chat.completion.chunk", "choices": [choice]}
 
-    def usage_chunk(self) -> JsonObject:
+    def usage_chunk(self, usage: JsonObject) -> JsonObject:
         """Return the last chunk of a stream whose request asked for the usage."""
-        return {**self._header, "object": "chat.completion.chunk", "choices": [], "usage": self.usage}
+        return {**self._header, "object": "chat.completion.chunk", "choices": [], "usage": usage}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run has ended without an answer."""
+        return self.finish is not None and (self._failure is not None or self.finish.reason == "canceled")
+
+    def raise_failure(self) -> None:
+        """Raise `RunFailed` if the run has failed or was canceled."""
+        if self._failure is not None:
+            raise RunFailed(self._failure.code, self._failure.message)
+        if self.has_failed:
+            raise RunFailed("canceled", "This answer was canceled.")
 
     @property
     def finish_reason(self) -> str:
         """OpenAI's finish reason. Raises `RunFailed` if the run has failed or was canceled."""
         assert self.finish is not None
-        if self._failure is not None:
-            raise RunFailed(self._failure.code, self._failure.message)
-        if self.finish.reason == "canceled":
-            raise RunFailed("canceled", "This answer was canceled.")
+        self.raise_failure()
         return REASONS.get(self.finish.reason, "stop")
 
     @property
@@ -86,6 +139,8 @@ class ChatCompletionBuilder:
             "prompt_tokens": used.input_tokens,
             "completion_tokens": used.output_tokens,
             "total_tokens": used.input_tokens + used.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": (self.finish and self.finish.cached_tokens) or 0},
+            "completion_tokens_details": {"reasoning_tokens": (self.finish and self.finish.reasoning_tokens) or 0},
         }
 
     def completion(self) -> JsonObject:
@@ -96,13 +151,12 @@ class ChatCompletionBuilder:
             message["tool_calls"] = self.calls
         elif not self._step_text:
             message["content"] = ""
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        logprobs = _logprobs(self._logprobs) if self._logprobs else None
+        choice = {"index": self._index, "message": message, "logprobs": logprobs, "finish_reason": reason}
         return {**self._header, "object": "chat.completion", "choices": [choice], "usage": self.usage}
 
     async def _add_part(self, part: PartData, load: LoadArguments) -> list[JsonObject]:
         match part:
-            case TextDelta(text=text) if text:
-                return [{"content": self._append_text(text)}]
             case Step():
                 self.steps, self._new_step = part.step, True
             case Notice(code=code) if code == REPROMPTED_NOTICE:
@@ -120,6 +174,7 @@ class ChatCompletionBuilder:
                 | ToolStatus()
                 | ToolResult()
                 | ReasoningDelta()
+                | Logprobs()
                 | Compaction()
                 | MemoryRecall()
                 | Route()
@@ -129,11 +184,30 @@ class ChatCompletionBuilder:
                 assert_never(part)
         return []
 
+    def _take_held(self) -> list[JsonObject]:
+        held, self._held = self._held, []
+        self._has_sent_text = self._has_sent_text or bool(held)
+        return held
+
+    def _discard_text(self, notice: Notice) -> None:
+        """Discard the text of an answer that does not fit the requested format; the model writes it again."""
+        self._held.clear()
+        if self._streams and self._has_sent_text:
+            raise RunFailed(
+                FORMAT_MISMATCH,
+                f"The answer so far does not fit the requested format: {notice.message}. The model is writing it "
+                f"again: read the run, send the request again with its Idempotency-Key, or stream with "
+                f"x-khala-stream: checked.",
+            )
+        if not self._new_step:
+            self._text = self._text.removesuffix(self._step_text)
+            self._step_text, self._new_step = "", True
+
     def _append_text(self, text: str) -> str:
         """Return the text as the delta contains it: the text of a further step begins a paragraph."""
         separator = STEP_SEPARATOR if self._new_step and self._text else ""
         if self._new_step:
-            self._step_text, self._new_step = "", False
+            self._step_text, self._new_step, self._logprobs = "", False, []
         self._text += text
         self._step_text += text
         return separator + text
@@ -148,16 +222,33 @@ class ChatCompletionBuilder:
         return {"tool_calls": [{"index": len(self.calls) - 1, **call}]}
 
 
-def without_failure_text(parts: Sequence[Part]) -> Iterator[tuple[PartData, datetime]]:
-    """Yield the data and the time of each part, without text that repeats the failure after it.
+def _logprob(token: TokenLogprob) -> JsonObject:
+    top = [{"token": one.token, "logprob": one.logprob, "bytes": list(one.token.encode())} for one in token.top]
+    encoded = list(token.token.encode() if token.bytes is None else token.bytes)
+    return {"token": token.token, "logprob": token.logprob, "bytes": encoded, "top_logprobs": top}
 
-    A failure is also stored as text for people. Clients of this protocol get it once, as an error.
-    """
-    known = [(data, part.created_at) for part in parts if (data := part.read()) is not None]
-    for index, (data, at) in enumerate(known):
-        following = known[index + 1][0] if index + 1 < len(known) else None
-        if isinstance(data, TextDelta) and isinstance(following, RunFailure) and data.text.endswith(following.message):
-            rest = data.text.removesuffix(following.message).removesuffix("\n\n")
-            yield TextDelta(text=rest), at
-        else:
-            yield data, at
+
+def _logprobs(tokens: list[JsonObject]) -> JsonObject:
+    return {"content": tokens, "refusal": None}
+
+
+def join(builders: Sequence[ChatCompletionBuilder]) -> JsonObject:
+    """Return the completion with the choices of all builders. Raises `RunFailed` if a run has failed."""
+    completions = [builder.completion() for builder in builders]
+    choices = [choice for completion in completions for choice in completion["choices"]]
+    return {**completions[0], "choices": choices, "usage": total_usage(builders)}
+
+
+def total_usage(builders: Sequence[ChatCompletionBuilder]) -> JsonObject:
+    """Return the tokens that all runs used."""
+    total = builders[0].usage
+    for builder in builders[1:]:
+        total = _sum(total, builder.usage)
+    return total
+
+
+def _sum(one: JsonObject, other: JsonObject) -> JsonObject:
+    return {
+        name: _sum(count, other[name]) if isinstance(count, dict) else count + other[name]
+        for name, count in one.items()
+    }

@@ -7,13 +7,17 @@ from litestar import Response, get
 
 from khala.api.openai.completion_options import (
     AGENT_HEADER,
+    CONTEXT_HEADER,
     DEFAULT_MODEL_NAMES,
+    INSTRUCTIONS_HEADER,
     MAX_EPHEMERAL_SECONDS,
     MIN_EPHEMERAL_SECONDS,
+    STREAM_HEADER,
 )
 from khala.api.openai.embeddings import MAX_INPUTS
 from khala.api.openai.request_body import MAX_MESSAGES
 from khala.api.openai.types import (
+    MAX_CHOICES,
     CompletionBody,
     EmbeddingBody,
     EmbeddingList,
@@ -58,6 +62,18 @@ HEADERS: dict[str, tuple[str, JsonObject]] = {
         "The name of the agent that answers, or the link of a shared agent.",
         {"type": "string", "maxLength": MAX_AGENT_NAME_CHARACTERS},
     ),
+    STREAM_HEADER: (
+        "Whether a stream of JSON has its text at once, or when it has been checked.",
+        {"type": "string", "enum": ["live", "checked"]},
+    ),
+    INSTRUCTIONS_HEADER: (
+        "Whether the server's own instructions come before those of the request: by default on autopilot only.",
+        {"type": "string", "enum": ["prepend", "omit"]},
+    ),
+    CONTEXT_HEADER: (
+        "Whether a conversation that is too long is shortened or refused. By default only autopilot shortens it.",
+        {"type": "string", "enum": ["shorten", "error"]},
+    ),
     "x-cancel-on-disconnect": ("Cancel the run when the client disconnects.", FLAG),
     "x-budget-usd": ("The maximum cost of the run, in US dollars.", DECIMAL),
     "x-budget-tokens": ("The maximum number of tokens of the run.", COUNT),
@@ -84,6 +100,11 @@ KHALA: JsonObject = {
             "items": {"type": "string"},
             "description": "Paths of the request that had no effect.",
         },
+        "runIds": {
+            "type": "array",
+            "items": {"type": "string", "format": "uuid"},
+            "description": "The runs of all choices, if there are several.",
+        },
         "steps": {"type": "integer"},
         "reason": {"type": "string"},
     },
@@ -99,7 +120,7 @@ COMPLETION: JsonObject = {
         "choices": {
             "type": "array",
             "minItems": 1,
-            "maxItems": 1,
+            "maxItems": MAX_CHOICES,
             "items": {
                 "type": "object",
                 "required": ["index", "message", "finish_reason"],

@@ -11,6 +11,8 @@ from khala.domain.errors import KhalaError
 
 PREFIX = "/v1"
 """Errors below this path have this format."""
+OTHER_PROTOCOLS = (f"{PREFIX}/stream/",)
+"""Paths below it whose errors are problems, because they belong to other protocols."""
 TYPES: dict[int, str] = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
     405: "invalid_request_error", 408: "timeout_error", 409: "conflict_error", 413: "invalid_request_error",
@@ -20,7 +22,8 @@ TYPES: dict[int, str] = {
 RUN_STATUS: dict[str, int] = {
     "rate_limited": 429, "budget_exhausted": 429, "context_exceeded": 400, "overloaded": 503, "unavailable": 503,
     "connection_lost": 502, "timeout": 504, "invalid_response": 502, "refused": 502, "no_response": 502,
-    "interrupted": 500, "internal": 500, "canceled": 409,
+    "interrupted": 500, "internal": 500, "canceled": 409, "format_mismatch": 502,
+    "tool_not_called": 502, "option_refused": 400,
 }  # fmt: skip
 """The status of a response whose run has failed with this code."""
 NO_RETRY = {"x-should-retry": "false"}
@@ -59,7 +62,7 @@ def wrap_handlers(handlers: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def body_at(path: str, problem: Problem) -> tuple[Problem | ErrorResponse, str]:
     """Return the body and the media type of an error at this path."""
-    if path == PREFIX or path.startswith(f"{PREFIX}/"):
+    if (path == PREFIX or path.startswith(f"{PREFIX}/")) and not path.startswith(OTHER_PROTOCOLS):
         return _of_problem(problem), "application/json"
     return problem, MEDIA_TYPE
 

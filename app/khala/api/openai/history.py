@@ -1,13 +1,12 @@
 """Converts the messages of a completion request to the turns of a conversation."""
 
-import base64
-import binascii
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
+from khala.api.blobs.attached_files import MAX_FILES, AttachedFile, decode_data_url
+from khala.api.blobs.remote_files import RemoteFile
 from khala.api.openai.request_body import file_of, text_of
 from khala.api.openai.types import (
     AssistantMessage,
@@ -26,28 +25,16 @@ from khala.domain.errors import InvalidInput
 from khala.domain.fold import Block, TextBlock, ToolBlock
 from khala.models import tool_arguments
 
-DATA_URL = re.compile(r"data:([A-Za-z0-9][\w.+-]*/[A-Za-z0-9][\w.+-]*)?((?:;[\w-]+=[^;,]*)*);base64,", re.ASCII)
 MAX_SUMMARY_CHARACTERS = 120
 MAX_TITLE_CHARACTERS = 80
 MAX_ID_CHARACTERS = 100
-MAX_FILES = 10
-"""Per message."""
-
-
-class AttachedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a message. `claimed_type` is the media type that the client states."""
-
-    data: bytes
-    claimed_type: str
-    name: str | None
-    path: str
 
 
 class UserTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A message of the user."""
 
     text: str
-    files: tuple[AttachedFile, ...] = ()
+    files: tuple[AttachedFile | RemoteFile, ...] = ()
 
 
 class AssistantTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +63,15 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         return shorten(first, MAX_TITLE_CHARACTERS) or None
 
 
-def read_history(messages: Sequence[RequestMessage]) -> History:
-    """Return the history. Raises `InvalidInput` with the path of the message that does not fit."""
+def read_history(messages: Sequence[RequestMessage], paths: Sequence[str] = ()) -> History:
+    """Return the history. Raises `InvalidInput` with the path of the message that does not fit.
+
+    `paths` are the paths of the messages in the request, by default those of `messages`.
+    """
+    paths = paths or [f"messages[{index}]" for index in range(len(messages))]
+    list_path = paths[0].partition("[")[0] if paths else "messages"
     system = [
-        text_of(message.content, f"messages[{index}].content")
+        text_of(message.content, f"{paths[index]}.content")
         for index, message in enumerate(messages)
         if isinstance(message, SystemMessage | DeveloperMessage)
     ]
@@ -89,10 +81,10 @@ def read_history(messages: Sequence[RequestMessage]) -> History:
         if not isinstance(message, SystemMessage | DeveloperMessage)
     ]
     if not dialog or isinstance(dialog[-1][1], AssistantMessage):
-        raise InvalidInput("The last message must be a user's, or the result of a tool.", path="messages")
-    builder = _TurnBuilder()
+        raise InvalidInput("The last message must be a user's, or the result of a tool.", path=list_path)
+    builder = _TurnBuilder(list_path)
     for index, message in dialog:
-        builder.add(f"messages[{index}]", message)
+        builder.add(paths[index], message)
     builder.close()
     return History(system="\n\n".join(filter(None, system)), turns=builder.turns, results=_trailing_results(dialog))
 
@@ -113,9 +105,10 @@ def _trailing_results(dialog: Sequence[tuple[int, RequestMessage]]) -> dict[str,
 
 
 class _TurnBuilder:
-    """Groups messages into turns."""
+    """Groups messages into turns. `path` is that of the list of messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self._path = path
         self.turns: list[HistoryTurn] = []
         self._blocks: list[Block] = []
         self._open_calls: dict[str, int] = {}
@@ -146,7 +139,7 @@ class _TurnBuilder:
     def _require_results(self) -> None:
         if self._open_calls:
             missing = next(iter(self._open_calls))
-            raise InvalidInput(f"The call {shorten(missing, 60)} has no tool message after it.", path="messages")
+            raise InvalidInput(f"The call {shorten(missing, 60)} has no tool message after it.", path=self._path)
 
     def _add_answer(self, path: str, message: AssistantMessage) -> None:
         if text := text_of(message.content, f"{path}.content"):
@@ -220,19 +213,8 @@ def _user_turn(path: str, message: UserMessage) -> UserTurn:
     return UserTurn(text="\n".join(texts), files=tuple(files))
 
 
-def _file(path: str, part: ImagePart | FilePart) -> AttachedFile:
+def _file(path: str, part: ImagePart | FilePart) -> AttachedFile | RemoteFile:
     url, name = file_of(part)
-    if not url.startswith("data:"):
-        raise InvalidInput(
-            "Files are not fetched from URLs. Send the file itself, as data:image/png;base64,….", path=path
-        )
-    head = DATA_URL.match(url)
-    if head is None:
-        raise InvalidInput("Write a file as data:MEDIA-TYPE;base64,….", path=path)
-    try:
-        data = base64.b64decode(url[head.end() :], validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidInput(f"This is not valid base64: {error}.", path=path) from error
-    if not data:
-        raise InvalidInput("The file is empty.", path=path)
-    return AttachedFile(data=data, claimed_type=head[1] or "text/plain", name=name, path=path)
+    if isinstance(part, ImagePart) and url.startswith(("https://", "http://")):
+        return RemoteFile(url=check_text(url, path), path=path)
+    return decode_data_url(url, name=name, path=path)

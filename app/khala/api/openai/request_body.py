@@ -47,7 +47,7 @@ def parse(body: bytes) -> CompletionBody:
         message, _, place = str(error).partition(" - at `$")
         raise InvalidInput(f"{message}.", path=place.rstrip("`").removeprefix(".")) from error
     _refuse_unsupported(request)
-    if len(body) - sum(map(_file_characters, request.messages)) > MAX_TEXT_BYTES:
+    if len(body) - sum(map(file_characters, request.messages)) > MAX_TEXT_BYTES:
         raise PayloadTooLarge(f"A request has at most {MAX_TEXT_BYTES:,} bytes besides its files.")
     return request
 
@@ -70,16 +70,11 @@ def text_of(content: MessageContent, path: str) -> str:
 
 def _refuse_unsupported(request: CompletionBody) -> None:
     """Raise `InvalidInput` for options that would change the answer's meaning if they were ignored."""
-    kind = request.response_format.get("type") if isinstance(request.response_format, dict) else request.response_format
     refused = {
-        "n": (request.n not in (None, 1), "Only one choice is supported: n must be 1."),
-        "response_format": (kind not in (None, "text"), "Only response_format text is supported."),
-        "stop": (bool(request.stop), "Stop sequences are not supported."),
-        "logprobs": (bool(request.logprobs), "Log probabilities are not supported."),
+        "top_logprobs": (bool(request.top_logprobs) and not request.logprobs, "Send logprobs: true with it."),
         "modalities": (request.modalities not in (None, [], ["text"]), "Only text is supported."),
         "functions": (bool(request.functions), "Send functions as tools."),
         "function_call": (request.function_call not in (None, "auto"), "Send functions as tools."),
-        "tool_choice": (request.tool_choice not in (None, "auto", "none"), "tool_choice may be auto or none."),
         "max_tokens": (
             request.max_output_tokens is not None and request.max_output_tokens < 1,
             "max_tokens must be at least 1.",
@@ -91,7 +86,7 @@ def _refuse_unsupported(request: CompletionBody) -> None:
             raise InvalidInput(message, path=name)
 
 
-def _file_characters(message: RequestMessage) -> int:
+def file_characters(message: RequestMessage) -> int:
     """Return how many characters of the message are its files."""
     if not isinstance(message, UserMessage) or not isinstance(message.content, list):
         return 0

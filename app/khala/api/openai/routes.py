@@ -18,6 +18,7 @@ from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.openai.responses import CompletionRequest
 from khala.api.openai.submission import Submission
 from khala.api.openai.types import ListedModel, ListedModels
+from khala.api.runs import option_checks
 from khala.api.tools import client_functions
 from khala.domain import idempotency, ids
 from khala.domain.access import Caller
@@ -42,19 +43,24 @@ async def complete(
     parsed = request_body.parse(body)
     options = completion_options.read_options(parsed, request.headers, context)
     await client_functions.check(options.run.functions, list_path="tools", item_path="tools[{}].function")
+    await option_checks.check(options.run, context, completion_options.path_of)
     options = msgspec.structs.replace(
         options,
         identity=_identity(request, body, caller),
-        ignored=request_body.ignored_paths(await request.json(), parsed, options.thread_id),
+        ignored=(
+            *request_body.ignored_paths(await request.json(), parsed, options.thread_id),
+            *option_checks.without_effect(options.run, context),
+        ),
     )
     submission = Submission(context=context, caller=caller, history=read_history(parsed.messages), options=options)
     accepted = await submission.submit()
     sent = accepted.sent
     bind_contextvars(thread_id=str(sent.thread_id), run_id=str(sent.run_id))
-    completion = CompletionRequest(context=context, caller=caller, options=options, accepted=accepted)
+    further = await submission.add_choices(accepted)
+    completion = CompletionRequest(context=context, caller=caller, options=options, accepted=accepted, further=further)
     headers = {"x-thread-id": str(sent.thread_id), "x-run-id": str(sent.run_id)}
     if not options.stream:
-        result = await responses.complete(completion, partial(_disconnected, request))
+        result = await responses.complete(completion, partial(wait_for_disconnect, request))
         return Response(result, headers=headers, media_type="application/json")
     stream = responses.stream_events if options.events else responses.stream_chunks
     return stream_response(stream(completion), headers)
@@ -96,7 +102,7 @@ def _identity(request: Request[Any, Any, Any], body: bytes, caller: Caller) -> R
     )
 
 
-async def _disconnected(request: Request[Any, Any, Any]) -> None:
+async def wait_for_disconnect(request: Request[Any, Any, Any]) -> None:
     """Return when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         continue

@@ -9,9 +9,11 @@ import msgspec
 
 from khala.api.openai.history import shorten
 from khala.domain.chat import SendResult
+from khala.domain.generation import FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
     Compaction,
     Finish,
+    Logprobs,
     MemoryRecall,
     Notice,
     PartData,
@@ -88,6 +90,12 @@ class TextEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_text"):
     """More text. The texts of all events together are the answer."""
 
     text: str
+
+
+class RepairEvent(RunEvent, frozen=True, kw_only=True, tag="autopilot_repair"):
+    """The text since the last step does not fit the requested format, and is no part of the answer. Another follows."""
+
+    message: str
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -183,11 +191,22 @@ class EventEncoder:
             case ToolResult():
                 state = "completed" if data.ok else "failed"
                 yield from self._update(data.tool_call_id, state, at, data.summary, data.duration_ms)
+            case Notice(code=code) if code == FORMAT_REPAIR_NOTICE:
+                yield RepairEvent(message=data.message)
             case RunFailure():
                 self._failure = data
             case Finish():
                 yield self._end(data)
-            case TextDelta() | ToolCall() | Notice() | ReasoningDelta() | Compaction() | MemoryRecall() | Route():
+            case (
+                TextDelta()
+                | ToolCall()
+                | Notice()
+                | ReasoningDelta()
+                | Logprobs()
+                | Compaction()
+                | MemoryRecall()
+                | Route()
+            ):
                 pass
             case _:
                 assert_never(data)

@@ -1,10 +1,26 @@
 """Request and response bodies of OpenAI's protocol."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from khala.domain.generation import (
+    MAX_CHOSEN_TOOLS,
+    MAX_STOPS,
+    EndUser,
+    Metadata,
+    Penalty,
+    ReasoningEffort,
+    Seed,
+    StopText,
+    Temperature,
+    TopLogprobs,
+    TopP,
+)
+
 JsonObject: TypeAlias = dict[str, Any]
+MAX_CHOICES = 8
+"""Answers of one request."""
 
 
 class TextPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
@@ -20,7 +36,7 @@ class RefusalPart(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
 
 class ImageUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """The URL of an image. Only data URLs are accepted."""
+    """The URL of an image: a data URL, or a public web address."""
 
     url: str
 
@@ -108,6 +124,7 @@ class FunctionDefinition(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +132,60 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
 
     function: FunctionDefinition
     type: Literal["function"] = "function"
+
+
+class FunctionName(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of a function."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="function"):
+    """The function that the model must call, or may call as one of several."""
+
+    function: FunctionName
+
+
+class ToolSubset(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the offered functions, and whether the model must call one of them."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], msgspec.Meta(min_length=1, max_length=MAX_CHOSEN_TOOLS)]
+
+
+class AllowedTools(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="allowed_tools"):
+    """The functions that the model may or must call."""
+
+    allowed_tools: ToolSubset
+
+
+ToolChoiceOption: TypeAlias = Literal["none", "auto", "required"] | NamedTool | AllowedTools
+
+
+class TextFormat(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """An answer in any form."""
+
+
+class JsonObjectFormat(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="json_object"):
+    """An answer that is a JSON object."""
+
+
+class JsonSchemaDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """The JSON Schema that an answer fits, and its name."""
+
+    name: str
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="json_schema"):
+    """An answer that fits a JSON Schema."""
+
+    json_schema: JsonSchemaDefinition
+
+
+AnswerFormat: TypeAlias = TextFormat | JsonObjectFormat | JsonSchemaFormat
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,14 +202,24 @@ class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[FunctionTool] | None = None
-    tool_choice: Any = None
+    tool_choice: ToolChoiceOption | None = None
+    parallel_tool_calls: bool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     max_steps: Any = None
-    n: int | None = None
-    stop: Any = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] | None = None
+    stop: StopText | Annotated[list[StopText], msgspec.Meta(max_length=MAX_STOPS)] | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    reasoning_effort: ReasoningEffort | None = None
     logprobs: bool | None = None
-    response_format: Any = None
+    top_logprobs: TopLogprobs | None = None
+    user: EndUser | None = None
+    metadata: Metadata | None = None
+    response_format: AnswerFormat | None = None
     modalities: list[str] | None = None
     functions: Any = None
     function_call: Any = None

@@ -51,6 +51,11 @@ class MessageReader(AnswerAssembly):
         cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
         return (usage.input_tokens or 0) + cached, usage.output_tokens or 0
 
+    @property
+    def token_details(self) -> tuple[int, int]:
+        """Cached tokens of the input. Anthropic does not count reasoning."""
+        return self._usage.cache_read_input_tokens or 0, 0
+
     def _read_event(self, event: bytes) -> Iterable[TextChunk | ReasoningChunk]:
         decoded = events.decode(event)
         match decoded.type:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from khala.models.anthropic import message_reader, request_body
+from khala.models.anthropic import abilities, message_reader, request_body, schemas
 from khala.models.anthropic.message_reader import MessageReader
 from khala.models.failures import ProviderRefusalError
 from khala.models.port import Prompt
@@ -15,6 +15,10 @@ API_VERSION = "2026-10-21"
 
 class MessagesModel(StreamingModel):
     """One model, called over the Messages API."""
+
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether Anthropic makes an answer of this model fit the schema."""
+        return abilities.has_structured_outputs(self.name) and schemas.enforceable(schema) is not None
 
     def _target(self) -> str:
         return "v1/messages"

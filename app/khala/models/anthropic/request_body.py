@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from khala.domain.tools import ToolSpec
 from khala.models import prompt_files, prompt_order
+from khala.models.anthropic import abilities, schemas
 from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 DEFAULT_MAX_TOKENS = 16_384
@@ -43,11 +45,54 @@ def encode(prompt: Prompt, model: str) -> bytes:
     if system := "\n\n".join(turn.text for turns in prompt_order.alternate(prompt) for turn in _system(turns)):
         body["system"] = system
     if tools := prompt_order.offered_tools(prompt):
-        body["tools"] = [
-            {"name": spec.name, "description": spec.description, "input_schema": spec.parameters} for spec in tools
-        ]
-        body["tool_choice"] = {"type": "auto" if prompt.tools else "none"}
-    return msgspec.json.encode(body)
+        body["tools"] = [_tool(spec, model) for spec in tools]
+        body["tool_choice"] = _tool_choice(prompt)
+    if output := _output_config(prompt, model):
+        body["output_config"] = output
+    return msgspec.json.encode(body | _generation(prompt, model))
+
+
+def _tool(spec: ToolSpec, model: str) -> dict[str, Any]:
+    """A tool, in strict mode if that is requested and can be."""
+    tool = {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
+    if not spec.strict or not abilities.has_structured_outputs(model):
+        return tool
+    schema = schemas.enforceable(spec.parameters)
+    return tool if schema is None else {**tool, "input_schema": schema, "strict": True}
+
+
+def _tool_choice(prompt: Prompt) -> dict[str, Any]:
+    if not prompt.tools:
+        return {"type": "none"}
+    kind = {"type": "any" if prompt.requires_tool else "auto"}
+    return kind if prompt.generation.parallel_tool_calls else {**kind, "disable_parallel_tool_use": True}
+
+
+def _output_config(prompt: Prompt, model: str) -> dict[str, Any]:
+    effort = prompt.generation.reasoning_effort
+    config = {"effort": abilities.effort(model, effort)} if effort and abilities.has_effort(model) else {}
+    requested = prompt.native_format
+    if requested is None or requested.schema is None or not abilities.has_structured_outputs(model):
+        return config
+    schema = schemas.enforceable(requested.schema)
+    return config if schema is None else {**config, "format": {"type": "json_schema", "schema": schema}}
+
+
+def _generation(prompt: Prompt, model: str) -> dict[str, Any]:
+    """The options that the model has. A fallback model may lack some of those that were requested.
+
+    This version of the API has no `temperature` and no `top_p`, and refuses to think if a tool is required.
+    """
+    options = prompt.generation
+    body: dict[str, Any] = {}
+    if stop := [text for text in options.stop if text.strip()]:
+        body["stop_sequences"] = stop
+    if options.user:
+        body["metadata"] = {"user_id": options.user}
+    thinks = options.reasoning_effort not in (None, "none") and abilities.thinks_adaptively(model)
+    if thinks and not prompt.requires_tool:
+        body["thinking"] = {"type": "adaptive"}
+    return body
 
 
 def max_tokens(model: str, requested: int | None) -> int:

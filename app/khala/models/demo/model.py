@@ -33,9 +33,14 @@ A TEXT ends with its line or at the next directive. The model derives its progre
 any process can continue a plan. If no tools are offered while rounds are due, the model sends "Stopped after N rounds."
 and answers.
 
+Without a directive, a goal that it is to plan becomes a plan of three steps, and a step of a plan is completed.
+
 A summary of the conversation has the number of messages, the number of rounds since the last answer, and the last
 words. If a summary comes before the question, the plan continues after those rounds. The answer lists the files of the
 question.
+
+If the answer has a format of JSON, the answer without a directive is an example of a value that fits it.
+If a tool has to be called, a message without a directive calls the first one, with an example of its arguments.
 
 An invalid directive is treated as text. An interrupted answer continues where it ended, and tokens are counted from
 the start of the whole answer.
@@ -45,11 +50,13 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import msgspec
 
 from khala.domain.parts import TokenUsage
 from khala.models import token_counter
+from khala.models.demo import script as demo_script
 from khala.models.demo.script import Script, delays
 from khala.models.demo.tools import direct
 from khala.models.port import Completed, HoldText, ModelEvent, ModelFailed, Prompt, TextChunk
@@ -66,6 +73,10 @@ class DemoModel:
 
     reads_tools = False
 
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether an answer fits the schema: the demo model reads schemas, but directives come first."""
+        return True
+
     def __init__(self) -> None:
         self._failures: Counter[str] = Counter()
 
@@ -76,6 +87,7 @@ class DemoModel:
         self._raise_rate_limited(message, script)
         if script.fail_after is not None and self._has_failed_enough(f"failround {message}", script.failures):
             script = msgspec.structs.replace(script, fail_after=None)
+        script = demo_script.stopped(script, prompt.generation.stop)
         async with aclosing(_play(script, prompt)) as events:
             yield events
 

@@ -149,6 +149,19 @@ def script_of(whole: tuple[str, ...], message: str, *, partial_answer: str = "",
     )
 
 
+def stopped(script: Script, stops: Sequence[str]) -> Script:
+    """The script up to the first of these texts, without tool calls after it."""
+    text = "".join(script.tokens)
+    ends = [index for stop in stops if (index := text.find(stop)) >= 0]
+    if not ends:
+        return script
+    left, tokens = min(ends), []
+    for token in script.tokens:
+        tokens.append(token[:left])
+        left -= len(tokens[-1])
+    return msgspec.structs.replace(script, tokens=tuple(filter(None, tokens)), finish="stop", uses=())
+
+
 def has_directive(message: str) -> bool:
     """Whether the message has a directive."""
     directives, echo = _parse(message)

@@ -8,8 +8,10 @@ import msgspec
 from khala.models.demo import directives as demo_directives
 from khala.models.demo import script as demo_script
 from khala.models.demo.directives import Directives
+from khala.models.demo.examples import example_arguments, example_text
+from khala.models.demo.plan_roles import directives_for
 from khala.models.demo.script import Script, shorten, split
-from khala.models.port import SUMMARISE, Prompt, PromptTurn, ToolOutcome
+from khala.models.port import SUMMARISE, Prompt, PromptTurn, ToolOutcome, ToolUse
 
 MAX_LISTED_OUTCOMES = 20
 """Outcomes in an answer's list."""
@@ -50,10 +52,16 @@ def direct(prompt: Prompt) -> tuple[str, Script]:
     question = _last_user(prompt.turns)
     if SUMMARISE in question.text:
         return question.text, _summary(prompt)
-    progress = _progress(prompt)
+    progress = _progress(prompt) or _role(question, prompt)
     if progress is None or progress.directives.empty:
-        return question.text, _write(question, prompt)
+        return question.text, _required_call(prompt) if prompt.requires_tool else _write(question, prompt)
     return progress.question.text, _continue(progress, prompt)
+
+
+def _required_call(prompt: Prompt) -> Script:
+    """A call of the first tool, with an example of its arguments."""
+    tool = prompt.tools[0]
+    return Script(tokens=(), uses=(ToolUse(id="demo-1-1", name=tool.name, args=example_arguments(tool.parameters)),))
 
 
 def _continue(progress: Progress, prompt: Prompt) -> Script:
@@ -88,8 +96,12 @@ def _step(progress: Progress, prompt: Prompt) -> Script:
 
 def _answer(progress: Progress, prompt: Prompt, before: str = "") -> Script:
     directives = progress.directives
-    text = directives.answer if directives.answer is not None else _report(progress.outcomes)
-    whole = before + text + demo_script.list_files(progress.question.files)
+    requested = prompt.generation.json_format
+    if requested is not None:
+        whole = example_text(requested) if directives.answer is None else directives.answer
+    else:
+        text = directives.answer if directives.answer is not None else _report(progress.outcomes)
+        whole = before + text + demo_script.list_files(progress.question.files)
     return demo_script.write(
         directives.rest, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, otherwise=whole
     )
@@ -108,8 +120,13 @@ def _report(outcomes: Sequence[ToolOutcome]) -> str:
 
 
 def _write(question: PromptTurn, prompt: Prompt) -> Script:
+    requested = prompt.generation.json_format
     return demo_script.write(
-        question.text, partial_answer=prompt.partial_answer, limit=prompt.max_output_tokens, files=question.files
+        question.text,
+        partial_answer=prompt.partial_answer,
+        limit=prompt.max_output_tokens,
+        otherwise=None if requested is None else example_text(requested),
+        files=question.files,
     )
 
 
@@ -162,6 +179,16 @@ def _progress(prompt: Prompt) -> Progress | None:
         is_last = all(later.role != "user" for later in turns[index + 1 :])
         return progress if is_last or _is_in_progress(progress) else None
     return None
+
+
+def _role(question: PromptTurn, prompt: Prompt) -> Progress | None:
+    """The progress of the demo model's role in a plan, if the last question has no directive and gives it one."""
+    if demo_script.has_directive(question.text) or (text := directives_for(question.text, prompt)) is None:
+        return None
+    progress = _since(question, demo_directives.parse(text), prompt, _last_user_index(prompt.turns))
+    if all(outcome.ok for outcome in progress.outcomes):
+        return progress
+    return msgspec.structs.replace(progress, directives=msgspec.structs.replace(progress.directives, answer=None))
 
 
 def _is_in_progress(progress: Progress) -> bool:

@@ -31,11 +31,32 @@ class GeminiContent(_Fields):
     parts: list[GeminiPart] | None = None
 
 
+class GeminiToken(_Fields):
+    """A token and the logarithm of its probability."""
+
+    token: str = ""
+    log_probability: float = 0.0
+
+
+class TopCandidates(_Fields):
+    """The most likely tokens at one place."""
+
+    candidates: list[GeminiToken] | None = None
+
+
+class LogprobsResult(_Fields):
+    """The tokens of the text, and the most likely ones at their places."""
+
+    chosen_candidates: list[GeminiToken] | None = None
+    top_candidates: list[TopCandidates] | None = None
+
+
 class GeminiCandidate(_Fields):
     """One of the requested answers; Khala requests one."""
 
     content: GeminiContent | None = None
     finish_reason: str | None = None
+    logprobs_result: LogprobsResult | None = None
 
 
 class PromptFeedback(_Fields):
@@ -51,6 +72,7 @@ class UsageMetadata(_Fields):
     tool_use_prompt_token_count: int | None = None
     candidates_token_count: int | None = None
     thoughts_token_count: int | None = None
+    cached_content_token_count: int | None = None
 
 
 class GeminiChunk(_Fields):

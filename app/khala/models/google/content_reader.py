@@ -3,10 +3,12 @@
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
+from khala.domain.parts import LikelyToken, TokenLogprob
 from khala.models.google import chunks, errors
-from khala.models.google.chunks import FunctionCall, GeminiCandidate, GeminiPart, UsageMetadata
+from khala.models.google.chunks import FunctionCall, GeminiCandidate, GeminiPart, LogprobsResult, UsageMetadata
 from khala.models.port import ReasoningChunk, TextChunk
 from khala.models.streaming.answer_assembly import AnswerAssembly
 from khala.models.streaming.tool_call_assembly import FunctionDelta, ToolCallDelta
@@ -44,6 +46,11 @@ class ContentReader(AnswerAssembly):
             (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
         )
 
+    @property
+    def token_details(self) -> tuple[int, int]:
+        """Cached tokens of the input, and tokens of reasoning."""
+        return self._usage.cached_content_token_count or 0, self._usage.thoughts_token_count or 0
+
     def _read_event(self, event: bytes) -> Iterable[TextChunk | ReasoningChunk]:
         chunk = chunks.decode(event)
         if chunk.error:
@@ -60,6 +67,8 @@ class ContentReader(AnswerAssembly):
     def _read_candidate(self, candidate: GeminiCandidate) -> Iterable[TextChunk | ReasoningChunk]:
         if candidate.finish_reason and self.finish_reason != BLOCKED:
             self.finish_reason = candidate.finish_reason
+        if candidate.logprobs_result is not None:
+            self._add_logprobs(_logprobs(candidate.logprobs_result))
         parts = candidate.content.parts if candidate.content is not None else None
         if parts is None:
             return ()
@@ -78,3 +87,13 @@ class ContentReader(AnswerAssembly):
         function = FunctionDelta(name=call.name, arguments=call.args)
         self.tool_calls.add([ToolCallDelta(index=self._calls, id=call.id, function=function)])
         self._calls += 1
+
+
+def _logprobs(result: LogprobsResult) -> Iterator[TokenLogprob]:
+    for chosen, top in zip_longest(result.chosen_candidates or (), result.top_candidates or ()):
+        if chosen is None:
+            return
+        likely = tuple(
+            LikelyToken(token=one.token, logprob=one.log_probability) for one in (top and top.candidates) or ()
+        )
+        yield TokenLogprob(token=chosen.token, logprob=chosen.log_probability, top=likely)

@@ -17,12 +17,16 @@ SERVER_TIMEOUT_SECONDS = "1200"
 class GeminiModel(StreamingModel):
     """One model, called over the Gemini API."""
 
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether Google makes an answer fit the schema, also if the prompt has tools."""
+        return request_body.combines_tools(self.name)
+
     def _target(self) -> str:
         name = self.name if self.name.startswith(("models/", "tunedModels/")) else f"models/{self.name}"
         return f"{API_VERSION}/{name}:streamGenerateContent?alt=sse"
 
     def _encode(self, prompt: Prompt) -> bytes:
-        return request_body.encode(prompt)
+        return request_body.encode(prompt, self.name)
 
     def _open_answer(self) -> ContentReader:
         return ContentReader()

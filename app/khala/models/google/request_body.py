@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from khala.domain.generation import GenerationOptions, ReasoningEffort
 from khala.models import prompt_files, prompt_order
+from khala.models.google import abilities, schemas
 from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
 
 NO_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
@@ -16,10 +18,29 @@ https://ai.google.dev/gemini-api/docs/thought-signatures
 """
 
 
-def encode(prompt: Prompt) -> bytes:
+SAMPLING = {
+    "temperature": "temperature", "top_p": "topP",
+    "presence_penalty": "presencePenalty", "frequency_penalty": "frequencyPenalty",
+}  # fmt: skip
+MAX_SEED = 2**31 - 1
+LEVELS: dict[ReasoningEffort, str] = {
+    "none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM",
+    "high": "HIGH", "xhigh": "HIGH", "max": "HIGH",
+}  # fmt: skip
+BUDGETS: dict[ReasoningEffort, int] = {
+    "none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 24_576,
+}  # fmt: skip
+"""Tokens of reasoning, for models of Gemini 2, which have no levels."""
+MIN_PRO_BUDGET = 128
+"""Tokens of reasoning that the larger models of Gemini 2.5 use at least."""
+NO_COMBINATION = ("gemini-1", "gemini-2")
+"""Beginnings of the names of models that refuse a prompt with both tools and a format."""
+
+
+def encode(prompt: Prompt, model: str) -> bytes:
     """The JSON of a request. The system's turns within the conversation become instructions."""
     groups = list(prompt_order.alternate(prompt))
-    config: dict[str, Any] = {"responseModalities": ["TEXT"]}
+    config: dict[str, Any] = {"responseModalities": ["TEXT"], **_sampling(prompt.generation, model)}
     if prompt.max_output_tokens:
         config["maxOutputTokens"] = prompt.max_output_tokens
     body: dict[str, Any] = {
@@ -34,8 +55,45 @@ def encode(prompt: Prompt) -> bytes:
             for spec in tools
         ]
         body["tools"] = [{"functionDeclarations": declared}]
-        body["toolConfig"] = {"functionCallingConfig": {"mode": "AUTO" if prompt.tools else "NONE"}}
+        body["toolConfig"] = {"functionCallingConfig": {"mode": _tool_mode(prompt, model)}}
+    if (requested := prompt.native_format) is not None and ("tools" not in body or combines_tools(model)):
+        config["responseMimeType"] = "application/json"
+        if requested.schema is not None:
+            config["responseJsonSchema"] = schemas.known(requested.schema)
     return msgspec.json.encode(body)
+
+
+def _sampling(options: GenerationOptions, model: str) -> dict[str, Any]:
+    body = {key: value for name, key in SAMPLING.items() if (value := getattr(options, name)) is not None}
+    if options.seed is not None:
+        body["seed"] = options.seed & MAX_SEED
+    if options.stop:
+        body["stopSequences"] = options.stop
+    if options.logprobs:
+        body |= {"responseLogprobs": True, "logprobs": options.top_logprobs}
+    if options.reasoning_effort is not None and abilities.thinks(model):
+        body["thinkingConfig"] = _thinking(options.reasoning_effort, model)
+    return body
+
+
+def _thinking(effort: ReasoningEffort, model: str) -> dict[str, Any]:
+    if combines_tools(model):
+        return {"thinkingLevel": LEVELS[effort]}
+    least = MIN_PRO_BUDGET if "pro" in model else 0
+    return {"thinkingBudget": max(BUDGETS[effort], least)}
+
+
+def _tool_mode(prompt: Prompt, model: str) -> str:
+    if not prompt.tools:
+        return "NONE"
+    if prompt.requires_tool:
+        return "ANY"
+    return "VALIDATED" if combines_tools(model) and any(spec.strict for spec in prompt.tools) else "AUTO"
+
+
+def combines_tools(model: str) -> bool:
+    """Whether a prompt for the model may have both tools and a format."""
+    return not model.removeprefix("models/").startswith(NO_COMBINATION)
 
 
 def _contents(turns: Sequence[PromptTurn]) -> Iterator[dict[str, Any]]:

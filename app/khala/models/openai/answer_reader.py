@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
+from khala.domain.parts import LikelyToken, TokenLogprob
 from khala.models.failures import ProviderRefusalError
 from khala.models.openai import chunks
-from khala.models.openai.chunks import Choice, ChunkUsage, ContentPart
+from khala.models.openai.chunks import Choice, ChunkLogprob, ChunkUsage, ContentPart
 from khala.models.port import ReasoningChunk, TextChunk
 from khala.models.streaming.answer_assembly import AnswerAssembly
 
@@ -37,6 +38,13 @@ class AnswerReader(AnswerAssembly):
         return (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0)
 
     @property
+    def token_details(self) -> tuple[int, int]:
+        """Cached tokens of the input, and tokens of reasoning."""
+        prompt = self.usage.prompt_tokens_details if self.usage else None
+        completion = self.usage.completion_tokens_details if self.usage else None
+        return (prompt and prompt.cached_tokens) or 0, (completion and completion.reasoning_tokens) or 0
+
+    @property
     def expects_text(self) -> bool:
         """Whether more text will probably follow."""
         return super().expects_text and not (self._is_thinking or self.usage)
@@ -60,6 +68,8 @@ class AnswerReader(AnswerAssembly):
     def _read_choice(self, choice: Choice) -> Iterable[TextChunk | ReasoningChunk]:
         if choice.finish_reason and self.finish_reason != "content_filter":
             self.finish_reason = choice.finish_reason
+        if choice.logprobs is not None and choice.logprobs.content:
+            self._add_logprobs(map(_logprob, choice.logprobs.content))
         delta = choice.delta
         if delta is None:
             return ()
@@ -81,6 +91,11 @@ class AnswerReader(AnswerAssembly):
             self._is_thinking = not self._is_thinking
             return ()
         return self._append(ReasoningChunk if self._is_thinking else TextChunk, content) if content else ()
+
+
+def _logprob(given: ChunkLogprob) -> TokenLogprob:
+    top = tuple(LikelyToken(token=one.token, logprob=one.logprob) for one in given.top_logprobs or ())
+    return TokenLogprob(token=given.token, logprob=given.logprob, bytes=given.bytes, top=top)
 
 
 def _text(parts: list[ContentPart]) -> str:

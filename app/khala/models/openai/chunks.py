@@ -23,11 +23,39 @@ class ChunkDelta(msgspec.Struct):
     tool_calls: list[ToolCallDelta] | None = None
 
 
+class ChunkToken(msgspec.Struct):
+    """A token and the logarithm of its probability."""
+
+    token: str
+    logprob: float
+
+
+class ChunkLogprob(ChunkToken):
+    """A token of the text, and the most likely ones at its place."""
+
+    bytes: tuple[int, ...] | None = None
+    top_logprobs: list[ChunkToken] | None = None
+
+
+class ChunkLogprobs(msgspec.Struct):
+    """The probabilities of a chunk's tokens."""
+
+    content: list[ChunkLogprob] | None = None
+
+
 class Choice(msgspec.Struct):
     """One of the requested answers; Khala requests one."""
 
     delta: ChunkDelta | None = None
     finish_reason: str | None = None
+    logprobs: ChunkLogprobs | None = None
+
+
+class TokenDetails(msgspec.Struct):
+    """Parts of a token count: cached tokens of the input, or reasoning of the output."""
+
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class ChunkUsage(msgspec.Struct):
@@ -35,6 +63,8 @@ class ChunkUsage(msgspec.Struct):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
 
 
 class Chunk(msgspec.Struct):

@@ -1,6 +1,7 @@
 """The language model port for OpenAI and servers that speak its protocol."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from khala.models.model_names import ModelRef
 from khala.models.openai import request_body
@@ -17,6 +18,10 @@ class ChatModel(StreamingModel):
     def __init__(self, http: HttpClient, ref: ModelRef, quirks: ChatQuirks) -> None:
         super().__init__(http, ref)
         self._quirks = quirks
+
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether the server makes an answer fit the schema."""
+        return self._quirks.enforces_schemas
 
     def _target(self) -> str:
         return "chat/completions"

@@ -6,9 +6,15 @@ from typing import Any
 
 import msgspec
 
+from khala.domain.generation import GenerationOptions, ResponseFormat
 from khala.domain.tools import ToolSpec
 from khala.models import prompt_files, prompt_order
 from khala.models.port import Prompt, PromptFile, PromptTurn, ToolOutcome, ToolUse
+
+SAMPLING = (
+    "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "user",
+)  # fmt: skip
+"""Options with the same names in OpenAI's protocol."""
 
 
 class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +24,8 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True):
     """The field that limits an answer's tokens."""
     stream_usage: bool = True
     """Whether the server can send usage at the end of a stream. Without usage, tokens are estimated."""
+    enforces_schemas: bool = True
+    """Whether the server surely makes answers fit a JSON Schema. If not, the prompt describes it, too."""
 
 
 NO_QUIRKS = ChatQuirks()
@@ -30,19 +38,44 @@ def encode(prompt: Prompt, model: str, quirks: ChatQuirks = NO_QUIRKS) -> bytes:
         body["stream_options"] = {"include_usage": True}
     if tools := prompt_order.offered_tools(prompt):
         body["tools"] = [_tool(spec) for spec in tools]
-        body["tool_choice"] = "auto" if prompt.tools else "none"
+        body["tool_choice"] = "required" if prompt.requires_tool else "auto" if prompt.tools else "none"
+        if prompt.tools and not prompt.generation.parallel_tool_calls:
+            body["parallel_tool_calls"] = False
     if prompt.max_output_tokens:
         body[quirks.max_tokens_field] = prompt.max_output_tokens
+    if (requested := prompt.native_format) is not None:
+        body["response_format"] = _format(requested)
+    body |= _sampling(prompt.generation)
     return msgspec.json.encode(body)
 
 
+def _sampling(options: GenerationOptions) -> dict[str, Any]:
+    body = {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
+    if options.stop:
+        body["stop"] = options.stop
+    if options.logprobs:
+        body["logprobs"] = True
+        if options.top_logprobs:
+            body["top_logprobs"] = options.top_logprobs
+    return body
+
+
+def _format(requested: ResponseFormat) -> dict[str, Any]:
+    if requested.schema is None:
+        return {"type": "json_object"}
+    schema = {"name": requested.name, "schema": requested.schema, "strict": requested.strict}
+    described = {"description": requested.description} if requested.description else {}
+    return {"type": "json_schema", "json_schema": {**schema, **described}}
+
+
 def _tool(spec: ToolSpec) -> dict[str, Any]:
-    """A tool, without strict mode, which rejects some schemas. OpenAI requires `properties` in schemas of objects."""
+    """A tool. Strict mode is only for those that request it: it rejects some schemas.
+
+    OpenAI requires `properties` in schemas of objects.
+    """
     schema = {"properties": {}, **spec.parameters} if spec.parameters.get("type") == "object" else spec.parameters
-    return {
-        "type": "function",
-        "function": {"name": spec.name, "description": spec.description, "parameters": schema},
-    }
+    function = {"name": spec.name, "description": spec.description, "parameters": schema}
+    return {"type": "function", "function": {**function, "strict": True} if spec.strict else function}
 
 
 def _messages(prompt: Prompt) -> Iterator[dict[str, Any]]:

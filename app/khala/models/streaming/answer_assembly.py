@@ -5,10 +5,15 @@ The text of all events that arrive in one read is joined, so that it is passed o
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from khala.domain.parts import TokenLogprob
 from khala.models.failures import ProviderRefusalError
 from khala.models.port import ReasoningChunk, TextChunk
 from khala.models.streaming.tool_call_assembly import ToolCallAssembly
+
+MAX_LOGPROBS = 10_000
+"""Tokens of an answer whose probabilities are read."""
 
 
 class AnswerAssembly(ABC):
@@ -24,6 +29,8 @@ class AnswerAssembly(ABC):
         self.finish_reason: str | None = None
         """Why the answer ended, in the words of the provider."""
         self.tool_calls = ToolCallAssembly()
+        self.logprobs: list[TokenLogprob] = []
+        """The probabilities of the text's tokens, at most `MAX_LOGPROBS`."""
         self.deltas = self.chars = 0
         """Number of pieces of text and reasoning, and of their characters."""
         self._pending_type: type[TextChunk | ReasoningChunk] = TextChunk
@@ -38,6 +45,11 @@ class AnswerAssembly(ABC):
     @abstractmethod
     def token_counts(self) -> tuple[int, int]:
         """Tokens of input and output; zeros if the provider reported none."""
+
+    @property
+    def token_details(self) -> tuple[int, int]:
+        """Cached tokens of the input, and tokens of reasoning; zeros if the provider reported none."""
+        return 0, 0
 
     @abstractmethod
     def _read_event(self, event: bytes) -> Iterable[TextChunk | ReasoningChunk]:
@@ -67,6 +79,9 @@ class AnswerAssembly(ABC):
             yield self._flush()
         if problem is not None:
             raise problem
+
+    def _add_logprobs(self, tokens: Iterable[TokenLogprob]) -> None:
+        self.logprobs += islice(tokens, MAX_LOGPROBS - len(self.logprobs))
 
     def _append(self, chunk_type: type[TextChunk | ReasoningChunk], text: str) -> Iterable[TextChunk | ReasoningChunk]:
         """Append to the pending text. Returns the pending text of the other type, if there is any."""

@@ -37,6 +37,10 @@ class StreamingModel(ABC):
         self.provider: str = ref.provider
         self._http = http
 
+    def enforces(self, schema: dict[str, Any]) -> bool:
+        """Whether the provider makes an answer fit this JSON Schema."""
+        return False
+
     @abstractmethod
     def _target(self) -> str:
         """The path, and the query if there is one, below the address of the client."""
@@ -99,6 +103,8 @@ class StreamingModel(ABC):
             finish_reason=answer.outcome,
             uses=tuple(answer.tool_calls.uses()),
             token_counts=answer.token_counts,
+            token_details=answer.token_details,
+            logprobs=tuple(answer.logprobs),
         )
 
 

@@ -1,4 +1,7 @@
-"""Checks the arguments of a call against the tool's schema. It reports every mismatch, and fills in no defaults."""
+"""Checks the arguments of a call against the tool's schema, and answers against a requested one.
+
+A check reports every mismatch, and fills in no defaults.
+"""
 
 import asyncio
 from functools import lru_cache
@@ -8,11 +11,19 @@ import msgspec
 from jsonschema_rs import Draft202012Validator
 
 from khala.domain.errors import InvalidInput
-from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, has_large_integers
+from khala.domain.json_schemas import SAFE_INTEGER, SchemaGraph, has_large_integers, shortened
 from khala.domain.tools import ToolSpec
 from khala.tools.port import ToolError
 from khala.tools.validation import process_pool
-from khala.tools.validation.validator import PATTERN_SIZES, compile_schema, explain, problems
+from khala.tools.validation.validator import (
+    MAX_PATTERN_CHARACTERS,
+    PATTERN_SIZES,
+    Subject,
+    compile_schema,
+    explain,
+    is_regular_expression,
+    problems,
+)
 
 MAX_SCHEMA_BYTES = 64 * 1024
 """Bytes of a schema, as JSON."""
@@ -20,8 +31,6 @@ MAX_PATTERNS = 200
 """Different patterns in a schema."""
 MAX_PROGRAMS_BYTES = 1 << 20
 """Bytes of the compiled programs of all patterns of a schema together."""
-MAX_PATTERN_CHARACTERS = 1000
-"""Characters of a pattern."""
 MAX_ARGS_BYTES = 256 * 1024
 """Bytes of a call's arguments, as JSON."""
 MAX_ARGS_DEPTH = 128
@@ -54,13 +63,15 @@ class ArgumentsSize(msgspec.Struct, frozen=True):
 
 
 class ToolSchema:
-    """A compiled schema of a tool's arguments. Raises `InvalidInput` for an invalid one."""
+    """A compiled schema of a tool's arguments, or of any value. Raises `InvalidInput` for an invalid one."""
 
-    def __init__(self, encoded: bytes) -> None:
+    def __init__(self, encoded: bytes, *, of_arguments: bool = True) -> None:
         parameters = msgspec.json.decode(encoded)
-        if parameters.get("type") != "object":
+        if of_arguments and parameters.get("type") != "object":
             raise InvalidInput('The schema must have "type": "object".')
         self._graph = SchemaGraph(parameters)
+        if not of_arguments:
+            _refuse_invalid_patterns(self._graph)
         self._graph.compute_costs(_sizes(self._graph))
         self._large = has_large_integers(parameters)
         self._checks_names = any("propertyNames" in node.schema for node in self._graph.nodes)
@@ -113,17 +124,27 @@ async def check(spec: ToolSpec, args: dict[str, Any]) -> None:
         raise ToolError(f"The arguments don't match the schema: {'; '.join(mismatches)}.", code="bad_arguments")
 
 
-async def _problems(schema: ToolSchema, args: dict[str, Any], size: ArgumentsSize) -> list[str]:
+async def check_answer(schema: dict[str, Any], answer: Any) -> list[str]:
+    """The mismatches of an answer with the requested schema, checked as arguments are.
+
+    Raises `ToolError` for an answer that is too large to be checked, and if too many checks run.
+    """
+    size = measure(answer)
+    compiled = await asyncio.to_thread(_answer_schema, msgspec.json.encode(schema))
+    return await _problems(compiled, answer, size, "answer")
+
+
+async def _problems(schema: ToolSchema, args: Any, size: ArgumentsSize, subject: Subject = "arguments") -> list[str]:
     if schema.checks_fast(size):
         if schema.validator.is_valid(args):
             return []
         if schema.reports_fast(size):
-            return problems(schema.validator, args)
-    return await process_pool.problems(schema.parameters, args)
+            return problems(schema.validator, args, subject)
+    return await process_pool.problems(schema.parameters, args, subject)
 
 
-def schema_problem(parameters: dict[str, Any]) -> str | None:
-    """The reason why this is not a usable JSON Schema (2020-12) of an object; None if it is one.
+def schema_problem(parameters: dict[str, Any], *, of_arguments: bool = True) -> str | None:
+    """The reason why this is not a usable JSON Schema (2020-12) of arguments, or of an answer; None if it is one.
 
     This takes up to a tenth of a second, so the event loop should not wait for it.
     """
@@ -134,7 +155,7 @@ def schema_problem(parameters: dict[str, Any]) -> str | None:
     if len(encoded) > MAX_SCHEMA_BYTES:
         return f"A schema has at most {MAX_SCHEMA_BYTES:,} bytes."
     try:
-        _tool_schema(encoded)
+        _tool_schema(encoded) if of_arguments else _answer_schema(encoded)
     except InvalidInput as error:
         return error.message
     return None
@@ -145,7 +166,12 @@ def _tool_schema(encoded: bytes) -> ToolSchema:
     return ToolSchema(encoded)
 
 
-def measure(args: dict[str, Any]) -> ArgumentsSize:
+@lru_cache(maxsize=64)
+def _answer_schema(encoded: bytes) -> ToolSchema:
+    return ToolSchema(encoded, of_arguments=False)
+
+
+def measure(args: Any) -> ArgumentsSize:
     """The size of the arguments. Raises `ToolError` if they are too large or can't be encoded as JSON."""
     try:
         size = len(msgspec.json.encode(args))
@@ -172,6 +198,30 @@ def _children(values: list[Any]) -> list[Any]:
         elif isinstance(value, list):
             children += value
     return children
+
+
+def _refuse_invalid_patterns(graph: SchemaGraph) -> None:
+    """Raise `InvalidInput` for a `pattern` that is no regular expression, which would be left out of every check.
+
+    Tools of other programs may have such patterns, but who asks for an answer has to know that it was not checked.
+    """
+    for node in graph.nodes:
+        pattern = node.schema.get("pattern")
+        if isinstance(pattern, str) and not is_regular_expression(pattern):
+            path = ".".join([*_path_to(graph.root, node.schema), "pattern"])
+            raise InvalidInput(f"The schema is invalid: {path}: {shortened(pattern)} is not a regular expression.")
+
+
+def _path_to(root: Any, target: Any) -> list[str]:
+    """The keys that lead from the root to this object within it."""
+    pending: list[tuple[Any, list[str]]] = [(root, [])]
+    while pending:
+        value, path = pending.pop()
+        if value is target:
+            return path
+        entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        pending += [(inner, [*path, str(key)]) for key, inner in entries]
+    return []
 
 
 def _sizes(graph: SchemaGraph) -> dict[str, int]:

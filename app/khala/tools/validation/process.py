@@ -1,6 +1,6 @@
 """A program that checks arguments in a process of its own, which can be killed and whose memory is bounded.
 
-Standard input is JSON, `[schema, arguments]`; standard output is JSON, the list of problems.
+Standard input is JSON, `[schema, value, subject]`; standard output is JSON, the list of problems.
 """
 
 import os
@@ -36,9 +36,9 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     with suppress(ValueError, OSError):  # not every system supports this limit
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    schema, args = msgspec.json.decode(sys.stdin.buffer.read())
+    schema, args, subject = msgspec.json.decode(sys.stdin.buffer.read())
     compiled = compile_schema(schema)
-    mismatches = [] if compiled.is_valid(args) else problems(compiled, args)
+    mismatches = [] if compiled.is_valid(args) else problems(compiled, args, subject)
     sys.stdout.buffer.write(msgspec.json.encode(mismatches))
 
 

@@ -11,6 +11,7 @@ import structlog
 
 from khala.tools.port import ToolError
 from khala.tools.validation import process
+from khala.tools.validation.validator import Subject
 
 log = structlog.get_logger()
 
@@ -24,13 +25,13 @@ _THREADS = ThreadPoolExecutor(MAX_PROCESSES, thread_name_prefix="heavy_checks")
 _SLOTS = threading.BoundedSemaphore(MAX_WAITING)
 
 
-async def problems(schema: Any, args: Any) -> list[str]:
-    """The mismatches of the arguments with the schema.
+async def problems(schema: Any, args: Any, subject: Subject = "arguments") -> list[str]:
+    """The mismatches of a value with the schema.
 
     Raises `ToolError`: `bad_arguments` if the check takes too much time or memory, and `unavailable` if too many checks
     wait.
     """
-    request = msgspec.json.encode([schema, args])
+    request = msgspec.json.encode([schema, args, subject])
     if not _SLOTS.acquire(blocking=False):
         raise ToolError("Too many arguments are being checked at once. Try again later.", code="unavailable")
     checking = _THREADS.submit(_check, request)
