@@ -1,0 +1,1 @@
+"""Durable Streams, the protocol, at `/v1/stream/…`."""

@@ -1,0 +1,1 @@
+"""Rules of durable streams: offsets, contents, producers and forks. Decides without I/O."""

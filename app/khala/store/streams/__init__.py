@@ -1,0 +1,1 @@
+"""Durable streams: their rows, contents, appends, forks and removal."""
