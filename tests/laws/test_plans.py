@@ -1,7 +1,9 @@
 """Laws of plans: whatever people, agents and clocks do, and wherever a driver dies, a plan keeps its promises."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import msgspec
 from hypothesis import settings
@@ -13,6 +15,8 @@ from khala.domain.plans.attempts import (
     Attempt,
     AttemptCanceled,
     AttemptCompleted,
+    AttemptConflicted,
+    AttemptExpired,
     AttemptFailed,
     AttemptLimited,
     AttemptLost,
@@ -20,6 +24,7 @@ from khala.domain.plans.attempts import (
     AttemptUnfinished,
     Outcome,
     report,
+    runs_under_way,
 )
 from khala.domain.plans.commands import (
     CancelStep,
@@ -39,7 +44,7 @@ from khala.domain.plans.commands import (
 from khala.domain.plans.dependencies import count_steps, ready_steps
 from khala.domain.plans.engine import advance, expired_steps, needs_probe, next_time, report_probe
 from khala.domain.plans.events import (
-    AttemptEvent,
+    AttemptCharged,
     Created,
     Paused,
     PlanEvent,
@@ -49,7 +54,7 @@ from khala.domain.plans.events import (
     Stopped,
 )
 from khala.domain.plans.fold import apply, create, fold
-from khala.domain.plans.plan import Plan, PlanConfig, PlannedStep
+from khala.domain.plans.plan import Plan, PlanConfig, PlannedStep, Spent
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 IDS = [f"s{number}" for number in range(6)]
@@ -90,6 +95,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(AttemptCompleted, summary=st.just("done")),
     st.builds(AttemptCompleted, summary=st.just("done")),
     st.builds(AttemptFailed, error=st.just("no")),
+    st.builds(AttemptConflicted, error=st.just("conflict")),
     st.builds(AttemptUnfinished),
     st.builds(AttemptLimited, retry_after=st.sampled_from([None, 0, 7, 4000])),
     st.builds(AttemptUnavailable, error=st.just("not found")),
@@ -139,33 +145,57 @@ class Plans(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = NOON
-        self.attempts: dict[str, int] = {}
-        """The attempts that the plan has, as the driver makes them: the steps and their numbers."""
-        self.canceled: list[Attempt] = []
-        """The attempts that the driver is canceling."""
+        self.attempts: dict[UUID, Attempt] = {}
+        """The attempts whose runs have not ended."""
+        self.begun = 0
+        self.tokens = 0
+        """The cost of the runs that have ended."""
         self.may_repeat: set[str] = set()
 
-    @initialize(drawn=steps, config=configs, mode=modes, iterations=st.integers(1, 12))
+    @initialize(drawn=steps, config=configs, mode=modes, iterations=st.integers(1, 12), done=st.sets(ids))
     def begin(
-        self, drawn: Sequence[tuple[int, int, str | None]], config: PlanConfig, mode: str, iterations: int
+        self,
+        drawn: Sequence[tuple[int, int, str | None]],
+        config: PlanConfig,
+        mode: str,
+        iterations: int,
+        done: AbstractSet[str],
     ) -> None:
         created = msgspec.convert(
-            {"type": "created", "at": NOON, "mode": mode, "maxIterations": iterations}
-            | {"config": msgspec.to_builtins(config), "steps": msgspec.to_builtins(planned(drawn))},
+            {"type": "created", "at": NOON, "title": "Plan", "mode": mode, "maxIterations": iterations}
+            | {"config": msgspec.to_builtins(config), "steps": msgspec.to_builtins(planned(drawn))}
+            | {"completed": sorted(done & {*IDS[: len(drawn)]})},
             type=Created,
         )
         self.log = [created]
         self.plan = create(created)
+        assert {step_id for step_id, step in self.plan.steps.items() if step.satisfied} == set(created.completed)
         self.apply(decide(self.plan, Start(), self.now))
 
     def apply(self, events: Sequence[PlanEvent]) -> None:
         for event in events:
+            if isinstance(event, StepStarted):
+                self.begun += 1
+                event = msgspec.structs.replace(event, run_id=UUID(int=self.begun))
             self.check(event)
             before = self.plan.status
             apply(self.plan, event)
             assert self.plan.status == before or self.plan.status in LEGAL[before], (before, event)
             self.log.append(event)
-        self.reconcile()
+            if isinstance(event, StepStarted):
+                assert event.run_id is not None
+                self.attempts[event.run_id] = Attempt(step_id=event.step_id, number=event.attempt, run_id=event.run_id)
+
+    def end(self, attempt: Attempt, outcome: Outcome, tokens: int = 0) -> Sequence[PlanEvent]:
+        """The run of an attempt ends, and the driver reports it."""
+        assert attempt.run_id is not None
+        del self.attempts[attempt.run_id]
+        ended = msgspec.structs.replace(attempt, spent=Spent(tokens=tokens))
+        events = report(self.plan, ended, outcome, self.now)
+        self.apply(events)
+        self.tokens += tokens
+        assert report(self.plan, ended, outcome, self.now) == [], "an attempt ended twice"
+        return events
 
     def check(self, event: PlanEvent) -> None:
         """The promises of one event, before it is applied."""
@@ -179,7 +209,6 @@ class Plans(RuleBasedStateMachine):
             assert step.not_before is None or step.not_before <= event.at
             assert event.agent not in self.plan.limited_agents
         if isinstance(event, Stopped | Paused):
-            assert not self.canceled
             assert not self.attempts
         if isinstance(event, StepReopened):
             assert (self.plan.steps[event.step_id].status == "running") == event.interrupted
@@ -187,30 +216,15 @@ class Plans(RuleBasedStateMachine):
             self.may_repeat.add(event.step_id)
         if isinstance(event, StepCompleted):
             completed = [e.step_id for e in self.log if isinstance(e, StepCompleted)]
+            completed += [step_id for e in self.log if isinstance(e, Created) for step_id in e.completed]
             assert event.step_id not in completed or event.step_id in self.may_repeat
             self.may_repeat.discard(event.step_id)
-
-    def reconcile(self) -> None:
-        """Begin the attempts that the plan has, and cancel those that it no longer has."""
-        wanted = {step_id: self.plan.steps[step_id].attempts for step_id in self.plan.running_steps}
-        gone = self.attempts.items() - wanted.items() - {(attempt.step_id, attempt.number) for attempt in self.ended}
-        self.canceled += [Attempt(step_id=step_id, number=number) for step_id, number in sorted(gone)]
-        self.attempts = wanted
-
-    @property
-    def ended(self) -> list[Attempt]:
-        """The attempts whose end the log has."""
-        return [
-            Attempt(step_id=event.step_id, number=event.attempt)
-            for event in self.log
-            if isinstance(event, AttemptEvent)
-        ]
 
     @rule()
     def drive(self) -> None:
         """The driver does what is due, until nothing is."""
         for _ in range(20):
-            due = advance(self.plan, self.now, under_way=bool(self.attempts or self.canceled))
+            due = advance(self.plan, self.now)
             if not due:
                 return
             self.apply(due)
@@ -228,42 +242,43 @@ class Plans(RuleBasedStateMachine):
         self.apply(events)
 
     @precondition(lambda self: self.attempts)
-    @rule(data=st.data(), outcome=outcomes)
-    def end_attempt(self, data: st.DataObject, outcome: Outcome) -> None:
-        step_id = data.draw(st.sampled_from(sorted(self.attempts)))
-        attempt = Attempt(step_id=step_id, number=self.attempts[step_id])
-        self.apply(report(self.plan, attempt, outcome, self.now))
-        assert report(self.plan, attempt, outcome, self.now) == [], "an attempt ended twice"
-
-    @precondition(lambda self: self.canceled)
-    @rule(outcome=outcomes)
-    def end_canceled_attempt(self, outcome: Outcome) -> None:
-        """An attempt that the plan has given up changes nothing, however it ends."""
-        assert report(self.plan, self.canceled.pop(0), outcome, self.now) == []
+    @rule(data=st.data(), outcome=outcomes, tokens=st.integers(0, 3))
+    def end_attempt(self, data: st.DataObject, outcome: Outcome, tokens: int) -> None:
+        """An attempt that the plan has given up only has a cost, however it ends."""
+        attempt = self.attempts[data.draw(st.sampled_from(sorted(self.attempts)))]
+        is_canceled = attempt.run_id in self.plan.canceled_runs
+        events = self.end(attempt, outcome, tokens)
+        assert not is_canceled or [type(event) for event in events] == [AttemptCharged]
 
     @rule(available=st.booleans())
     def probe(self, *, available: bool) -> None:
         if needs_probe(self.plan, self.now):
             self.apply(report_probe(self.plan, available=available, now=self.now))
 
-    @rule(seconds=st.sampled_from([0.1, 1, 10, 100, 4000]))
-    def let_time_pass(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.1, 1, 10, 100, 4000]), waited=st.sampled_from([0, 1, 100, 4000]))
+    def let_time_pass(self, seconds: float, waited: float) -> None:
         self.now += timedelta(seconds=seconds)
-        for step_id in expired_steps(self.plan, self.now):
-            attempt = Attempt(step_id=step_id, number=self.plan.steps[step_id].attempts)
-            self.apply(report(self.plan, attempt, AttemptFailed(error="It took too long."), self.now))
+        waits = {step_id: timedelta(seconds=waited) for step_id in self.plan.running_steps}
+        expired = expired_steps(self.plan, self.now, waits)
+        assert expired == [
+            step_id
+            for step_id in expired_steps(self.plan, self.now)
+            if step_id in expired_steps(self.plan, self.now - waits[step_id])
+        ]
+        under_way = runs_under_way(self.plan)
+        for attempt in [under_way[run_id] for step_id in expired if (run_id := self.plan.steps[step_id].run_id)]:
+            self.apply(report(self.plan, attempt, AttemptExpired(error="It took too long."), self.now))
 
     @rule()
     def lose_the_driver(self) -> None:
-        """Another driver reads the events, finds no attempt under way, and opens the steps again."""
+        """Another driver reads the events, and finds all runs lost."""
         stored = msgspec.json.decode(msgspec.json.encode(self.log), type=list[PlanEvent])
         assert stored == self.log
         read = fold(stored)
         assert read == self.plan
         self.plan = read
-        self.canceled.clear()
-        for step_id, number in self.attempts.items():
-            self.apply(report(self.plan, Attempt(step_id=step_id, number=number), AttemptLost(), self.now))
+        for attempt in list(self.attempts.values()):
+            self.end(attempt, AttemptLost(), tokens=2)
 
     @invariant()
     def bounds_hold(self) -> None:
@@ -275,6 +290,10 @@ class Plans(RuleBasedStateMachine):
         assert self.plan.iteration == sum(isinstance(event, StepStarted) for event in self.log)
         assert self.plan.iteration <= self.plan.max_iterations
         assert not self.plan.running_steps or self.plan.status in ("running", "pausing")
+        assert {run_id: attempt.step_id for run_id, attempt in self.attempts.items()} == {
+            run_id: attempt.step_id for run_id, attempt in runs_under_way(self.plan).items()
+        }
+        assert self.plan.spent == Spent(tokens=self.tokens)
 
     def teardown(self) -> None:
         """If agents complete all steps and people resume, every plan stops, and completes all that can run."""
@@ -291,15 +310,13 @@ class Plans(RuleBasedStateMachine):
             assert (self.plan.end == "completed") == all(step.satisfied for step in self.plan.steps.values())
 
     def go_on(self) -> None:
-        self.canceled.clear()
         if self.plan.status == "paused":
             self.apply(decide(self.plan, Resume(), self.now))
-        for step_id, number in dict(self.attempts).items():
-            attempt = Attempt(step_id=step_id, number=number)
-            self.apply(report(self.plan, attempt, AttemptCompleted(summary="done"), self.now))
+        for attempt in list(self.attempts.values()):
+            self.end(attempt, AttemptCompleted(summary="done"))
         if needs_probe(self.plan, self.now):
             self.apply(report_probe(self.plan, available=False, now=self.now))
-        due = advance(self.plan, self.now, under_way=bool(self.attempts or self.canceled))
+        due = advance(self.plan, self.now)
         self.apply(due)
         if not due and not self.attempts and (later := next_time(self.plan)):
             assert later > self.now, "the driver would not wait"

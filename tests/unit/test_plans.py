@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from khala.domain.errors import Conflict, InvalidInput, NotFound
 from khala.domain.plans.attempts import (
     Attempt,
     AttemptCompleted,
+    AttemptConflicted,
     AttemptFailed,
     AttemptLimited,
     AttemptLost,
@@ -38,7 +42,7 @@ from khala.domain.plans.dependencies import check_steps, count_steps
 from khala.domain.plans.engine import advance, needs_probe, next_time, report_probe
 from khala.domain.plans.events import Created, PlanEvent
 from khala.domain.plans.fold import apply, create
-from khala.domain.plans.plan import Plan, PlanBudget, PlanConfig, PlanMode, PlannedStep, Spent
+from khala.domain.plans.plan import FailureStrategy, Plan, PlanBudget, PlanConfig, PlanMode, PlannedStep, Spent
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -52,9 +56,18 @@ class Driver:
         mode: PlanMode = "autopilot",
         iterations: int = 100,
         config: PlanConfig | None = None,
+        completed: tuple[str, ...] = (),
     ) -> None:
         config = config or PlanConfig(agents=("first", "second"), step_delay_ms=0)
-        created = Created(at=NOON, config=config, mode=mode, max_iterations=iterations, steps=steps)
+        created = Created(
+            at=NOON,
+            title="Plan",
+            config=config,
+            mode=mode,
+            max_iterations=iterations,
+            steps=steps,
+            completed=completed,
+        )
         self.plan: Plan = create(created)
         self.now = NOON
         self.log: list[PlanEvent] = []
@@ -96,7 +109,7 @@ class Driver:
         return [type(event).__struct_config__.tag for event in self.log]  # type: ignore[misc]
 
     def _advance(self) -> None:
-        while due := advance(self.plan, self.now, under_way=bool(self.plan.running_steps)):
+        while due := advance(self.plan, self.now):
             self._apply(due)
 
     def _apply(self, events: Sequence[PlanEvent]) -> None:
@@ -118,6 +131,16 @@ def test_steps_run_by_dependencies_and_then_by_priority() -> None:
     assert order == ["first", "second", "late"]
     assert (driver.plan.status, driver.plan.end) == ("stopped", "completed")
     assert driver.types[-2:] == ["stopping", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("iterations", "budget"), [(1, PlanBudget()), (100, PlanBudget(tokens=1))], ids=["iterations", "budget"]
+)
+def test_a_step_that_may_not_start_beside_another_one_is_not_due(iterations: int, budget: PlanBudget) -> None:
+    config = PlanConfig(agents=("first",), parallel=2, step_delay_ms=0, step_timeout_seconds=60, budget=budget)
+    driver = Driver(step("a"), step("b"), config=config, iterations=iterations)
+    assert driver.running == ["a"]
+    assert next_time(driver.plan) == NOON + timedelta(seconds=60)
 
 
 def test_steps_run_side_by_side_up_to_the_limit() -> None:
@@ -297,12 +320,25 @@ def test_a_step_that_loses_its_executor_too_often_fails() -> None:
     assert driver.plan.steps["a"].status == "skipped"
 
 
+@pytest.mark.parametrize("strategy", ["retry", "abort"])
+@pytest.mark.parametrize(("mode", "running"), [("all", ["c"]), ("autopilot", ["c"]), ("step", [])])
+def test_a_conflict_fails_its_step_without_a_retry_and_not_the_plan(
+    strategy: FailureStrategy, mode: PlanMode, running: list[str]
+) -> None:
+    config = PlanConfig(agents=("first",), strategy=strategy, step_delay_ms=0)
+    driver = Driver(step("a"), step("b", "a"), step("c"), config=config, mode=mode)
+    driver.end("a", AttemptConflicted(error="In x."))
+    assert (driver.plan.steps["a"].status, driver.plan.steps["a"].error) == ("failed", "In x.")
+    assert (driver.running, driver.plan.steps["b"].status) == (running, "open")
+    assert driver.plan.pause_reason == ("step_failed" if mode == "step" else None)
+
+
 def test_a_spent_budget_pauses_the_plan_until_it_is_raised() -> None:
-    config = PlanConfig(agents=("first",), step_delay_ms=0, budget=PlanBudget(usd=1.0))
+    config = PlanConfig(agents=("first",), step_delay_ms=0, budget=PlanBudget(usd=Decimal(1)))
     driver = Driver(step("a"), step("b"), config=config)
-    driver.end("a", AttemptCompleted(summary="done"), Spent(usd=1.0))
+    driver.end("a", AttemptCompleted(summary="done"), Spent(usd=Decimal(1)))
     assert (driver.plan.status, driver.plan.pause_reason) == ("paused", "budget")
-    driver.command(ChangeBudget(budget=PlanBudget(usd=2.0)))
+    driver.command(ChangeBudget(budget=PlanBudget(usd=Decimal(2))))
     driver.command(Resume())
     assert driver.running == ["b"]
 
@@ -320,7 +356,7 @@ def test_steps_can_be_edited_unless_they_run_or_are_completed() -> None:
     driver.command(Edit(add=(step("c", "b"),), change=(step("b", "a"),)))
     with pytest.raises(Conflict, match="'a' is running"):
         driver.command(Edit(remove=("a",)))
-    with pytest.raises(InvalidInput, match="'c' depends on 'b', which does not exist"):
+    with pytest.raises(InvalidInput, match="'c' depends on 'b', which is to be removed"):
         driver.command(Edit(remove=("b",)))
     with pytest.raises(InvalidInput, match="b → c → b"):
         driver.command(Edit(change=(step("b", "c"),)))
@@ -362,3 +398,72 @@ def test_nothing_follows_the_end() -> None:
     with pytest.raises(Conflict, match="has stopped"):
         driver.command(RetryStep(step_id="a"))
     assert report(driver.plan, Attempt(step_id="a", number=1), AttemptCompleted(summary="late"), driver.now) == []
+
+
+def test_a_step_that_was_done_at_creation_is_not_executed() -> None:
+    config = PlanConfig(agents=("first",), step_delay_ms=0)
+    steps = (step("a"), step("b", "a"))
+    driver = Driver(*steps, config=config, completed=("a",))
+    assert driver.running == ["b"]
+    driver.complete("b")
+    assert driver.plan.end == "completed"
+    assert Driver(*steps, config=config, completed=("a", "b")).plan.end == "completed"
+
+
+def test_an_error_of_an_edit_names_its_path() -> None:
+    driver = Driver(step("a"), step("b", "a"), step("c"))
+    edit = Edit(add=(step("d"),), remove=("c",), change=(step("b", "missing"),))
+    with pytest.raises(InvalidInput, match="'missing', which does not exist") as unknown:
+        decide(driver.plan, edit, NOON)
+    assert unknown.value.path == "change[0]"
+    with pytest.raises(InvalidInput, match="two steps") as twice:
+        decide(driver.plan, Edit(add=(step("d"), step("a"))), NOON)
+    assert twice.value.path == "add[1]"
+
+
+def test_the_middle_of_a_long_cycle_is_not_shown() -> None:
+    ring = [step(f"s{number}", f"s{(number + 1) % 1_000}") for number in range(1_000)]
+    with pytest.raises(InvalidInput, match=r"… \(1,000 steps\) …") as cycle:
+        check_steps(ring)
+    assert len(cycle.value.message) < 500
+
+
+def test_steps_are_refused_that_could_not_be_stored() -> None:
+    for wrong, path in ((step("a b"), "id"), (msgspec.structs.replace(step("a"), title="a" * 201), "title")):
+        with pytest.raises(InvalidInput) as error:
+            check_steps([wrong])
+        assert error.value.path == f"steps[0].{path}"
+    for text, storable in (("a\0b", False), ("\ud800", False), ("a\\u0000b", True), ("a\\\0b", False)):
+        try:
+            check_steps([msgspec.structs.replace(step("a"), instructions=text)])
+        except InvalidInput:
+            assert not storable
+        else:
+            assert storable
+    with pytest.raises(InvalidInput, match="no step 'b'"):
+        check_steps([step("a")], completed=("b",))
+
+
+def test_a_plan_has_a_bounded_number_of_dependencies() -> None:
+    chain = [f"s{number}" for number in range(200)]
+    steps = [PlannedStep(id=name, title=name, depends_on=tuple(chain[:at])) for at, name in enumerate(chain)]
+    with pytest.raises(InvalidInput, match="at most 10,000 dependencies"):
+        check_steps(steps)
+    check_steps(steps[:100])
+
+
+@pytest.mark.parametrize("usd", ["0", "-1", "NaN", "Infinity", "1000001"])
+def test_a_budget_of_a_plan_is_an_amount_of_money_within_bounds(usd: str) -> None:
+    with pytest.raises(ValueError, match=r"between 0\.0001 and 1,000,000"):
+        PlanBudget(usd=Decimal(usd))
+
+
+def test_the_end_of_a_removed_steps_run_does_not_end_a_new_step_with_its_id() -> None:
+    driver = Driver(step("a"), step("b", "a"))
+    driver.plan.steps["a"].run_id = UUID(int=2)
+    driver.plan.canceled_runs[UUID(int=1)] = "a"
+    old = Attempt(step_id="a", number=1, run_id=UUID(int=1), spent=Spent(tokens=7))
+    (charged,) = report(driver.plan, old, AttemptCompleted(summary="old"), NOON)
+    apply(driver.plan, charged)
+    assert (driver.plan.steps["a"].status, driver.plan.spent.tokens) == ("running", 7)
+    assert report(driver.plan, old, AttemptCompleted(summary="old"), NOON) == []

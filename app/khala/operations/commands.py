@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.operations.plan_client.commands import plan
 
 if TYPE_CHECKING:
     from khala.store.operations.verify_pages import VerifyPosition
@@ -63,7 +64,7 @@ def _position(_: click.Context, __: click.Parameter, value: str | None) -> "Veri
 def verify(
     *, since: datetime | None, sample: float, thread: UUID | None, after: "VerifyPosition | None", jobs: int
 ) -> None:
-    """Recompute every finished answer from its parts and report differences; exit with 1 if there are any.
+    """Recompute finished answers and plans, and report differences; exit with 1 if there are any.
 
     It only reads, in small statements, and may run beside `serve`. If it is interrupted, it prints the position at
     which `--after` continues, with the same other options.
@@ -232,7 +233,7 @@ def with_postgres(*, command: tuple[str, ...]) -> None:
 @click.argument("by", type=click.Choice(["hash", "month"]))
 @click.option("--print", "only_print", is_flag=True, help="Change nothing; print the SQL.")
 def partition_parts(*, by: PartitionBy, only_print: bool) -> None:
-    """Partition the table of parts: 16 partitions by a hash of the thread, or one per month. Stop Khala first.
+    """Partition the table of parts: 16 partitions by a hash of the run, or one per month. Stop Khala first.
 
     docs/scaling.md says what it costs and when it helps.
     """
@@ -290,5 +291,5 @@ def search(
 
 
 COMMANDS: tuple[click.Command, ...] = (
-    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search,
+    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TypeAlias, TypedDict, assert_never
+from uuid import UUID
 
 import msgspec
 
@@ -13,6 +14,7 @@ from khala.domain.plans.events import (
     AgentSwitched,
     AgentUnavailable,
     AllLimited,
+    AttemptCharged,
     NoProgress,
     Pausing,
     PlanEvent,
@@ -45,6 +47,18 @@ class AttemptFailed(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
+class AttemptExpired(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt takes too long. Its run has not ended, and is to be canceled."""
+
+    error: str
+
+
+class AttemptConflicted(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent completed the step, and its changes conflict with those of others. A person has to decide."""
+
+    error: str
+
+
 class AttemptUnfinished(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt ended without an error, and the agent did not say that the step is complete."""
 
@@ -53,6 +67,10 @@ class AttemptLimited(msgspec.Struct, frozen=True, kw_only=True):
     """The agent reached a rate limit. `retry_after` is in seconds."""
 
     retry_after: float | None = None
+
+
+class AttemptOverBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempt reached its budget, or one of those that it shares."""
 
 
 class AttemptUnavailable(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +90,11 @@ class AttemptCanceled(msgspec.Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = (
     AttemptCompleted
     | AttemptFailed
+    | AttemptExpired
+    | AttemptConflicted
     | AttemptUnfinished
     | AttemptLimited
+    | AttemptOverBudget
     | AttemptUnavailable
     | AttemptLost
     | AttemptCanceled
@@ -81,19 +102,37 @@ Outcome: TypeAlias = (
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a step, as its driver sees it."""
+    """One attempt of a step, as its driver sees it. `run_id` tells it from one of a new step with the same id."""
 
     step_id: str
     number: int
+    run_id: UUID | None = None
     spent: Spent = Spent()
 
 
+def runs_under_way(plan: Plan) -> dict[UUID, Attempt]:
+    """The attempts whose ends the plan has to hear of, by their runs: those under way, and those that were given up."""
+    attempts = {
+        run_id: Attempt(step_id=step_id, number=0, run_id=run_id) for run_id, step_id in plan.canceled_runs.items()
+    }
+    for step_id in plan.running_steps:
+        step = plan.steps[step_id]
+        if step.run_id is not None:
+            attempts[step.run_id] = Attempt(step_id=step_id, number=step.attempts, run_id=step.run_id)
+    return attempts
+
+
 def report(plan: Plan, attempt: Attempt, outcome: Outcome, now: datetime) -> list[PlanEvent]:
-    """The events that follow from the end of an attempt. An attempt that the plan does not wait for changes nothing."""
+    """The events that follow from the end of an attempt. If it was given up, only its cost counts, and that once."""
     step = plan.steps.get(attempt.step_id)
-    if step is None or step.status != "running" or step.attempts != attempt.number:
-        return []
+    if step is None or step.status != "running" or (step.attempts, step.run_id) != (attempt.number, attempt.run_id):
+        has_ended = not isinstance(outcome, AttemptExpired)
+        return [_charged(attempt, now)] if has_ended and attempt.run_id in plan.canceled_runs else []
     return list(_Report(plan, step, attempt, now).events(outcome))
+
+
+def _charged(attempt: Attempt, now: datetime) -> AttemptCharged:
+    return AttemptCharged(at=now, step_id=attempt.step_id, spent=attempt.spent, run_id=attempt.run_id)
 
 
 class _Report:
@@ -112,16 +151,27 @@ class _Report:
                 yield from self._completed(outcome.summary)
             case AttemptFailed():
                 yield from self._failed(outcome.error)
+            case AttemptExpired():
+                yield from self._failed(outcome.error, canceled_run=self._attempt.run_id)
+            case AttemptConflicted():
+                yield StepFailed(**self._ended(), error=outcome.error)
+                if self._plan.mode == "step":
+                    yield from self._pause("step_failed")
             case AttemptUnfinished():
                 yield from self._unfinished()
             case AttemptLimited():
                 yield from self._limited(outcome.retry_after)
+            case AttemptOverBudget():
+                yield StepUnfinished(**self._ended())
+                yield from self._pause("budget")
             case AttemptUnavailable():
                 yield AgentUnavailable(**self._ended(), agent=self._agent, error=outcome.error)
                 yield from self._next_agent("unavailable")
             case AttemptLost() if self._step.interruptions + 1 >= MAX_INTERRUPTIONS:
                 yield from self._failed(f"Its executor was lost {MAX_INTERRUPTIONS} times in a row.")
             case AttemptLost() | AttemptCanceled():
+                if self._attempt.spent != Spent():
+                    yield _charged(self._attempt, self._now)
                 yield StepReopened(
                     at=self._now, step_id=self._attempt.step_id, interrupted=True, lost=isinstance(outcome, AttemptLost)
                 )
@@ -133,13 +183,14 @@ class _Report:
         if self._plan.mode == "step":
             yield from self._pause("review")
 
-    def _failed(self, error: str) -> Iterator[PlanEvent]:
+    def _failed(self, error: str, *, canceled_run: UUID | None = None) -> Iterator[PlanEvent]:
         plan, step = self._plan, self._step
         if plan.mode == "autopilot" and plan.config.strategy == "retry" and step.failures < plan.config.max_retries:
             wait = Backoff(first_seconds=plan.config.retry_base_ms / 1000).delay(step.failures + 1)
-            yield StepRetrying(**self._ended(), error=error, not_before=self._later(wait))
+            not_before = self._later(wait)
+            yield StepRetrying(**self._ended(), error=error, not_before=not_before, canceled_run=canceled_run)
             return
-        yield StepFailed(**self._ended(), error=error)
+        yield StepFailed(**self._ended(), error=error, canceled_run=canceled_run)
         if plan.mode == "step":
             yield from self._pause("step_failed")
         elif plan.mode == "all" or plan.config.strategy == "abort":
@@ -184,9 +235,7 @@ class _Report:
 
     def _stop(self, reason: PlanEnd) -> Iterator[PlanEvent]:
         yield Stopping(at=self._now, reason=reason)
-        for step_id in self._plan.running_steps:
-            if step_id != self._attempt.step_id:
-                yield StepReopened(at=self._now, step_id=step_id, interrupted=True)
+        yield from interrupt_steps(self._plan, self._now, but=self._attempt.step_id)
 
     def _later(self, seconds: float) -> datetime:
         return self._now + timedelta(seconds=seconds)
@@ -198,6 +247,15 @@ class _Report:
             attempt=self._attempt.number,
             spent=self._attempt.spent,
         )
+
+
+def interrupt_steps(plan: Plan, now: datetime, *, but: str | None = None) -> list[StepReopened]:
+    """The events that open the steps under way again and give up their runs, but not this one."""
+    return [
+        StepReopened(at=now, step_id=step_id, interrupted=True, canceled_run=plan.steps[step_id].run_id)
+        for step_id in plan.running_steps
+        if step_id != but
+    ]
 
 
 class _Ended(TypedDict):

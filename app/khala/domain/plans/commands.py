@@ -1,15 +1,20 @@
 """Commands: what people may ask of a plan, and the events that follow. A command that does not fit is an error."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeAlias, assert_never
 
 import msgspec
 
 from khala.domain.errors import Conflict, InvalidInput, NotFound
-from khala.domain.plans.dependencies import check_steps
+from khala.domain.plans.attempts import interrupt_steps
+from khala.domain.plans.config_changes import PlanConfigChanges
+from khala.domain.plans.dependencies import check_steps, name_steps
 from khala.domain.plans.events import (
     AgentSwitched,
     BudgetChanged,
+    ConfigChanged,
     Edited,
     IterationsAdded,
     IterationsRemoved,
@@ -24,6 +29,8 @@ from khala.domain.plans.events import (
     Stopping,
 )
 from khala.domain.plans.plan import MAX_ITERATIONS, Plan, PlanBudget, PlanMode, PlannedStep, PlanStep
+
+STOPPED = "The plan has stopped for good. To go on with its steps, export it and create a plan from the document."
 
 
 class CommandStruct(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +67,20 @@ class ChangeBudget(CommandStruct, frozen=True, kw_only=True):
     budget: PlanBudget
 
 
+class ChangeConfig(CommandStruct, frozen=True, kw_only=True):
+    """Change the rules of the plan."""
+
+    changes: PlanConfigChanges
+
+
 class ChangeIterations(CommandStruct, frozen=True, kw_only=True):
-    """Allow more iterations, or fewer if `by` is negative."""
+    """Allow more iterations, or fewer if `by` is negative.
+
+    `base` is the number that `by` is added to. If the plan already has the sum, nothing changes.
+    """
 
     by: int
+    base: int | None = None
 
 
 class SwitchAgent(CommandStruct, frozen=True, kw_only=True):
@@ -91,11 +108,17 @@ class CancelStep(CommandStruct, frozen=True, kw_only=True):
 
 
 class Edit(CommandStruct, frozen=True, kw_only=True):
-    """Add, remove and change steps. `change` has whole steps, which replace those with the same ids."""
+    """Change the title, the goal and the steps. None: as before.
 
+    `change` has whole steps, which replace those with the same ids. `order` has the ids of all steps after the edit.
+    """
+
+    title: str | None = None
+    goal: str | None = None
     add: tuple[PlannedStep, ...] = ()
     remove: tuple[str, ...] = ()
     change: tuple[PlannedStep, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 PlanCommand: TypeAlias = (
@@ -105,6 +128,7 @@ PlanCommand: TypeAlias = (
     | Stop
     | ChangeMode
     | ChangeBudget
+    | ChangeConfig
     | ChangeIterations
     | SwitchAgent
     | RetryStep
@@ -117,7 +141,7 @@ PlanCommand: TypeAlias = (
 def decide(plan: Plan, command: PlanCommand, now: datetime) -> list[PlanEvent]:
     """The events that follow from a command. Raises `Conflict`, `InvalidInput` or `NotFound`, and nothing changes."""
     if plan.status == "stopped":
-        raise Conflict("The plan has stopped.")
+        raise Conflict(STOPPED)
     match command:
         case Start() | Pause() | Resume() | Stop():
             return _change_status(plan, command, now)
@@ -126,13 +150,15 @@ def decide(plan: Plan, command: PlanCommand, now: datetime) -> list[PlanEvent]:
         case ChangeMode():
             return [ModeChanged(at=now, mode=command.mode)] if command.mode != plan.mode else []
         case ChangeBudget():
-            return [BudgetChanged(at=now, budget=command.budget)]
+            return [BudgetChanged(at=now, budget=command.budget)] if command.budget != plan.budget else []
+        case ChangeConfig():
+            config = msgspec.structs.replace(plan.config, budget=plan.budget)
+            changed = command.changes.apply(config)
+            return [ConfigChanged(at=now, config=changed)] if changed != config else []
         case ChangeIterations():
-            return _change_iterations(plan, command.by, now)
+            return _change_iterations(plan, command, now)
         case SwitchAgent():
-            if command.agent not in plan.config.agents:
-                raise InvalidInput(f"The plan has no agent {command.agent!r}. It has: {', '.join(plan.config.agents)}.")
-            return [AgentSwitched(at=now, agent=command.agent, reason="requested", by_person=True)]
+            return _switch_agent(plan, command.agent, now)
         case Edit():
             return _edit(plan, command, now)
         case _:
@@ -144,54 +170,114 @@ def _change_status(plan: Plan, command: Start | Pause | Resume | Stop, now: date
         case Start() if plan.status == "idle":
             return [Started(at=now)]
         case Pause() if plan.status == "running":
-            return [Pausing(at=now, reason="requested"), *(_interrupt_steps(plan, now) if command.force else [])]
+            return [Pausing(at=now, reason="requested"), *(interrupt_steps(plan, now) if command.force else [])]
         case Pause(force=True) if plan.status == "pausing":
-            return _interrupt_steps(plan, now)
+            return [*interrupt_steps(plan, now)]
         case Resume() if plan.status in ("pausing", "paused"):
             return [Resumed(at=now)]
         case Stop() if plan.status != "stopping":
-            return [Stopping(at=now, reason="interrupted"), *_interrupt_steps(plan, now)]
+            return [Stopping(at=now, reason="interrupted"), *interrupt_steps(plan, now)]
         case _:
-            raise Conflict(f"The plan is {plan.status}. It can't {type(command).__name__.lower()} now.")
+            raise Conflict(_refusal(plan, command))
 
 
-def _interrupt_steps(plan: Plan, now: datetime) -> list[PlanEvent]:
-    return [StepReopened(at=now, step_id=step_id, interrupted=True) for step_id in plan.running_steps]
+def _refusal(plan: Plan, command: Start | Pause | Resume | Stop) -> str:
+    """Why the command does not fit the plan's status, and which one does."""
+    match command:
+        case Start() if plan.status in ("pausing", "paused"):
+            return f"The plan was started before, and is {plan.status}. Resume it."
+        case Resume() if plan.status == "idle":
+            return "The plan was not started yet. Start it."
+        case _:
+            name = {Start: "started", Pause: "paused", Resume: "resumed", Stop: "stopped"}[type(command)]
+            return f"The plan is {plan.status}, and can't be {name} now."
 
 
 def _change_step(step: PlanStep, command: RetryStep | SkipStep | CancelStep, now: datetime) -> PlanEvent:
+    canceled_run = step.run_id if step.status == "running" else None
     match command:
         case RetryStep() if step.ended:
             return StepReopened(at=now, step_id=command.step_id)
         case SkipStep() if not step.satisfied and step.status != "cancelled":
-            return StepSkipped(at=now, step_id=command.step_id, by_person=True)
+            return StepSkipped(at=now, step_id=command.step_id, by_person=True, canceled_run=canceled_run)
         case CancelStep() if not step.ended:
-            return StepCancelled(at=now, step_id=command.step_id)
+            return StepCancelled(at=now, step_id=command.step_id, canceled_run=canceled_run)
         case _:
             raise Conflict(f"The step is {step.status}.")
 
 
-def _change_iterations(plan: Plan, by: int, now: datetime) -> list[PlanEvent]:
+def _switch_agent(plan: Plan, agent: str, now: datetime) -> list[PlanEvent]:
+    if agent not in plan.config.agents:
+        raise InvalidInput(f"The plan has no agent {agent!r}. It has: {', '.join(plan.config.agents)}.", path="agent")
+    if agent == plan.agent and plan.chosen_by_person and agent not in plan.limited_agents:
+        return []
+    return [AgentSwitched(at=now, agent=agent, reason="requested", by_person=True)]
+
+
+def _change_iterations(plan: Plan, command: ChangeIterations, now: datetime) -> list[PlanEvent]:
+    by, base = command.by, command.base
+    if base is not None and plan.max_iterations == base + by:
+        return []
+    if base is not None and plan.max_iterations != base:
+        raise Conflict(f"The plan has {plan.max_iterations:,} iterations, not {base:,}.")
     allowed = plan.max_iterations + by
     if not max(1, plan.iteration) <= allowed <= MAX_ITERATIONS:
-        raise InvalidInput(f"A plan has 1 to {MAX_ITERATIONS:,} iterations, and this one has begun {plan.iteration}.")
+        raise InvalidInput(
+            f"A plan has 1 to {MAX_ITERATIONS:,} iterations, and this one has begun {plan.iteration}.", path="by"
+        )
     if by > 0:
         return [IterationsAdded(at=now, count=by)]
     return [IterationsRemoved(at=now, count=-by)] if by else []
 
 
 def _edit(plan: Plan, edit: Edit, now: datetime) -> list[PlanEvent]:
+    if edit in (Edit(), Edit(title=plan.title), Edit(goal=plan.goal), Edit(title=plan.title, goal=plan.goal)):
+        return []
     for step_id in (*edit.remove, *(step.id for step in edit.change)):
         if _find(plan, step_id).status in ("running", "completed"):
             raise Conflict(f"Step {step_id!r} is {plan.steps[step_id].status}, and can't be changed.")
+    _check_once([*edit.remove, *(step.id for step in edit.change)])
     changed = {step.id: step for step in edit.change}
-    kept = [changed.get(step_id, step.planned) for step_id, step in plan.steps.items() if step_id not in edit.remove]
-    check_steps([*kept, *edit.add])
-    return [Edited(at=now, added=edit.add, removed=edit.remove, changed=edit.change)]
+    places = {step.id: f"change[{number}]" for number, step in enumerate(edit.change)}
+    kept = {step_id: changed.get(step_id, step.planned) for step_id, step in plan.steps.items()}
+    for step_id in edit.remove:
+        kept.pop(step_id, None)
+    _check_removed(edit, kept.values())
+    added = [f"add[{number}]" for number in range(len(edit.add))]
+    check_steps([*kept.values(), *edit.add], [*(places.get(step_id, "") for step_id in kept), *added])
+    if edit.order and sorted(edit.order) != sorted([*kept, *(step.id for step in edit.add)]):
+        raise InvalidInput("The order must have the id of each step once.", path="order")
+    return [
+        Edited(
+            at=now,
+            title=edit.title,
+            goal=edit.goal,
+            added=edit.add,
+            removed=edit.remove,
+            changed=edit.change,
+            order=edit.order,
+        )
+    ]
+
+
+def _check_removed(edit: Edit, kept: Iterable[PlannedStep]) -> None:
+    paths = {step_id: f"remove[{number}]" for number, step_id in enumerate(edit.remove)}
+    for added in edit.add:
+        paths.pop(added.id, None)
+    for step in kept:
+        for dependency in paths.keys() & step.depends_on:
+            message = f"Step {step.id!r} depends on {dependency!r}, which is to be removed."
+            raise InvalidInput(message, path=paths[dependency])
+
+
+def _check_once(step_ids: Sequence[str]) -> None:
+    repeated = next((step_id for step_id, count in Counter(step_ids).items() if count > 1), None)
+    if repeated is not None:
+        raise InvalidInput(f"Step {repeated!r} is removed or changed twice.", path="change")
 
 
 def _find(plan: Plan, step_id: str) -> PlanStep:
     step = plan.steps.get(step_id)
     if step is None:
-        raise NotFound(f"The plan has no step {step_id!r}.")
+        raise NotFound(f"The plan has no step {step_id!r}. It has: {name_steps(list(plan.steps))}.")
     return step

@@ -5,7 +5,7 @@ the plan, and calls `advance` again until nothing is due. Then it makes the atte
 cancels all others, and waits until `next_time` or until something happens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -20,9 +20,11 @@ from khala.domain.plans.events import (
     Stopped,
     Stopping,
 )
-from khala.domain.plans.plan import Plan, PlanEnd, PlanStep
+from khala.domain.plans.plan import MAX_PARALLEL, Plan, PlanBudget, PlanEnd, PlanStep
+from khala.domain.plans.shares import next_share
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
+NO_WAITS: Mapping[str, timedelta] = {}
 
 
 def report_probe(plan: Plan, *, available: bool, now: datetime) -> list[PlanEvent]:
@@ -34,36 +36,52 @@ def report_probe(plan: Plan, *, available: bool, now: datetime) -> list[PlanEven
     return [probed, AgentSwitched(at=now, agent=primary, reason="recovered")] if available else [probed]
 
 
-def advance(plan: Plan, now: datetime, *, under_way: bool) -> Sequence[PlanEvent]:
-    """The events that are due now; none if there is nothing to do. `under_way`: the driver still has an attempt."""
+def advance(plan: Plan, now: datetime, *, max_started: int = MAX_PARALLEL) -> Sequence[PlanEvent]:
+    """The events that are due now; none if there is nothing to do. At most `max_started` steps start."""
     match plan.status:
         case "idle" | "paused" | "stopped":
             return []
         case "stopping":
-            return [] if under_way else [Stopped(at=now, reason=plan.end or "interrupted")]
+            return [] if plan.busy else [Stopped(at=now, reason=plan.end or "interrupted")]
         case "pausing":
-            is_busy = under_way or plan.running_steps
-            return [] if is_busy else [Paused(at=now, reason=plan.pause_reason or "requested")]
+            return [] if plan.busy else [Paused(at=now, reason=plan.pause_reason or "requested")]
         case "running":
-            return _advance_running(plan, now, under_way=under_way)
+            return _advance_running(plan, now, max_started)
         case _:
             assert_never(plan.status)
 
 
-def _advance_running(plan: Plan, now: datetime, *, under_way: bool) -> Sequence[PlanEvent]:
-    is_idle = not under_way and not plan.running_steps
+def _advance_running(plan: Plan, now: datetime, max_started: int) -> Sequence[PlanEvent]:
     if not ready_steps(plan):
-        return [Stopping(at=now, reason=_ending(plan))] if is_idle else []
+        return [] if plan.busy else [Stopping(at=now, reason=_ending(plan))]
     if plan.iteration >= plan.max_iterations:
-        return [Stopping(at=now, reason="max_iterations")] if is_idle else []
-    if _budget_is_spent(plan):
+        return [] if plan.busy else [Stopping(at=now, reason="max_iterations")]
+    if not plan.busy and next_share(plan, (), 1) is None:
         return [Pausing(at=now, reason="budget")]
-    if needs_probe(plan, now):
-        return []
-    return [
-        StepStarted(at=now, step_id=step.planned.id, attempt=step.attempts + 1, agent=_agent_of(plan, step))
-        for step in _startable(plan, now)
-    ]
+    return [] if needs_probe(plan, now) else _start_steps(plan, now, max_started)
+
+
+def _start_steps(plan: Plan, now: datetime, max_started: int) -> list[StepStarted]:
+    """Start the steps for which there is room, and enough of the budget."""
+    room = _room(plan)
+    shares = _running_shares(plan)
+    started: list[StepStarted] = []
+    for step in _startable(plan, now)[:max_started]:
+        share = _share(plan, shares, room - len(started))
+        if share is None:
+            break
+        shares.append(share)
+        agent = _agent_of(plan, step)
+        started.append(
+            StepStarted(at=now, step_id=step.planned.id, attempt=step.attempts + 1, agent=agent, budget=share)
+        )
+    return started
+
+
+def _share(plan: Plan, running: Sequence[PlanBudget], places: int) -> PlanBudget | None:
+    """The budget of the next attempt. If none is under way, it may have all that is left."""
+    share = next_share(plan, running, places)
+    return next_share(plan, (), 1) if share is None and not running else share
 
 
 def needs_probe(plan: Plan, now: datetime) -> bool:
@@ -78,19 +96,26 @@ def needs_probe(plan: Plan, now: datetime) -> bool:
     )
 
 
-def next_time(plan: Plan) -> datetime | None:
-    """The time at which something is due even if nothing happens, or None."""
-    if plan.status != "running":
-        return None
-    times = [_timeout(plan, step) for step in plan.steps.values() if step.status == "running"]
-    if _room(plan):
+def next_time(plan: Plan, waits: Mapping[str, timedelta] = NO_WAITS) -> datetime | None:
+    """The time at which something is due even if nothing happens, or None. `waits` as in `expired_steps`."""
+    times = [_timeout(plan, step_id, waits) for step_id in plan.running_steps]
+    if plan.status == "running" and _may_start(plan):
         times += [_start_time(plan, step) for step in ready_steps(plan)]
     return min(times, default=None)
 
 
-def expired_steps(plan: Plan, now: datetime) -> list[str]:
-    """The ids of steps whose attempt takes too long. Their driver cancels it, and reports a failure."""
-    return [step_id for step_id in plan.running_steps if _timeout(plan, plan.steps[step_id]) <= now]
+def _may_start(plan: Plan) -> bool:
+    """Whether a step that is ready needs nothing but time."""
+    room = _room(plan)
+    return room > 0 and plan.iteration < plan.max_iterations and _share(plan, _running_shares(plan), room) is not None
+
+
+def expired_steps(plan: Plan, now: datetime, waits: Mapping[str, timedelta] = NO_WAITS) -> list[str]:
+    """The ids of steps whose attempt takes too long. Their driver cancels it, and reports a failure.
+
+    `waits` has the time, by step, for which an attempt waited for people. That does not count.
+    """
+    return [step_id for step_id in plan.running_steps if _timeout(plan, step_id, waits) <= now]
 
 
 def _startable(plan: Plan, now: datetime) -> list[PlanStep]:
@@ -105,25 +130,25 @@ def _room(plan: Plan) -> int:
     return max(0, parallel - len(plan.running_steps))
 
 
+def _running_shares(plan: Plan) -> list[PlanBudget]:
+    """The shares of the budget that the attempts under way have."""
+    return [plan.steps[step_id].budget for step_id in plan.running_steps]
+
+
 def _start_time(plan: Plan, step: PlanStep) -> datetime:
     """The time from which a ready step may start."""
     delay = timedelta(milliseconds=plan.config.step_delay_ms)
     return max(step.not_before or LONG_AGO, plan.last_ended_at + delay if plan.last_ended_at else LONG_AGO)
 
 
-def _timeout(plan: Plan, step: PlanStep) -> datetime:
-    return (step.started_at or LONG_AGO) + timedelta(seconds=plan.config.step_timeout_seconds)
+def _timeout(plan: Plan, step_id: str, waits: Mapping[str, timedelta]) -> datetime:
+    limit = timedelta(seconds=plan.config.step_timeout_seconds) + waits.get(step_id, timedelta())
+    return (plan.steps[step_id].started_at or LONG_AGO) + limit
 
 
 def _agent_of(plan: Plan, step: PlanStep) -> str:
     own = step.planned.agent
     return own if own is not None and own not in plan.limited_agents else plan.agent
-
-
-def _budget_is_spent(plan: Plan) -> bool:
-    limits = (plan.budget.usd, plan.budget.tokens, plan.budget.seconds)
-    spent = (plan.spent.usd, plan.spent.tokens, plan.spent.seconds)
-    return any(limit is not None and used >= limit for limit, used in zip(limits, spent, strict=True))
 
 
 def _ending(plan: Plan) -> PlanEnd:

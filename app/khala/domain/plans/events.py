@@ -1,7 +1,11 @@
-"""The events of a plan: append-only facts. A plan is the fold of its events."""
+"""The events of a plan: append-only facts. A plan is the fold of its events.
+
+Events that give up a run that has not ended have it as `canceled_run`. An `AttemptCharged` follows, with its cost.
+"""
 
 from datetime import datetime
 from typing import TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -15,12 +19,19 @@ class EventStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class Created(EventStruct, frozen=True, kw_only=True, tag="created"):
-    """The plan begins to exist. It is idle."""
+    """The plan begins to exist. It is idle. `completed` has the ids of the steps that were done before.
 
+    Only drivers of level `needs` or above drive the plan: see `khala.domain.program_level`.
+    """
+
+    title: str
+    goal: str = ""
     config: PlanConfig
     mode: PlanMode
     max_iterations: int
     steps: tuple[PlannedStep, ...]
+    completed: tuple[str, ...] = ()
+    needs: int = 0
 
 
 class Started(EventStruct, frozen=True, kw_only=True, tag="started"):
@@ -67,6 +78,12 @@ class BudgetChanged(EventStruct, frozen=True, kw_only=True, tag="budget_changed"
     budget: PlanBudget
 
 
+class ConfigChanged(EventStruct, frozen=True, kw_only=True, tag="config_changed"):
+    """A person changed the rules, and what the plan may spend. If the plan's agent is left out, the primary follows."""
+
+    config: PlanConfig
+
+
 class IterationsAdded(EventStruct, frozen=True, kw_only=True, tag="iterations_added"):
     """A person allowed more iterations."""
 
@@ -80,11 +97,16 @@ class IterationsRemoved(EventStruct, frozen=True, kw_only=True, tag="iterations_
 
 
 class StepStarted(EventStruct, frozen=True, kw_only=True, tag="step_started"):
-    """An attempt of a step begins. Attempts of a step are numbered from 1."""
+    """An attempt of a step begins, as the run `run_id`. Attempts of a step are numbered from 1.
+
+    `budget` is its share of the plan's, which is reserved until the attempt ends.
+    """
 
     step_id: str
     attempt: int
     agent: str
+    run_id: UUID | None = None
+    budget: PlanBudget = PlanBudget()
 
 
 class AttemptEvent(EventStruct, frozen=True, kw_only=True):
@@ -105,6 +127,7 @@ class StepFailed(AttemptEvent, frozen=True, kw_only=True, tag="step_failed"):
     """An attempt failed, and the step is not tried again."""
 
     error: str
+    canceled_run: UUID | None = None
 
 
 class StepRetrying(AttemptEvent, frozen=True, kw_only=True, tag="step_retrying"):
@@ -112,6 +135,7 @@ class StepRetrying(AttemptEvent, frozen=True, kw_only=True, tag="step_retrying")
 
     error: str
     not_before: datetime
+    canceled_run: UUID | None = None
 
 
 class StepUnfinished(AttemptEvent, frozen=True, kw_only=True, tag="step_unfinished"):
@@ -132,6 +156,14 @@ class AgentUnavailable(AttemptEvent, frozen=True, kw_only=True, tag="agent_unava
     error: str
 
 
+class AttemptCharged(EventStruct, frozen=True, kw_only=True, tag="attempt_charged"):
+    """The cost of an attempt that was canceled or lost. Its run has ended, and is not a `canceled_run` any more."""
+
+    step_id: str
+    spent: Spent
+    run_id: UUID | None = None
+
+
 class StepReopened(EventStruct, frozen=True, kw_only=True, tag="step_reopened"):
     """A step is open again.
 
@@ -143,6 +175,7 @@ class StepReopened(EventStruct, frozen=True, kw_only=True, tag="step_reopened"):
     interrupted: bool = False
     lost: bool = False
     """Whether the executor was lost. A step that loses too many fails."""
+    canceled_run: UUID | None = None
 
 
 class StepSkipped(EventStruct, frozen=True, kw_only=True, tag="step_skipped"):
@@ -150,12 +183,14 @@ class StepSkipped(EventStruct, frozen=True, kw_only=True, tag="step_skipped"):
 
     step_id: str
     by_person: bool = False
+    canceled_run: UUID | None = None
 
 
 class StepCancelled(EventStruct, frozen=True, kw_only=True, tag="step_cancelled"):
     """A person canceled a step. What depends on it does not run."""
 
     step_id: str
+    canceled_run: UUID | None = None
 
 
 class AgentSwitched(EventStruct, frozen=True, kw_only=True, tag="agent_switched"):
@@ -190,11 +225,17 @@ class NoProgress(EventStruct, frozen=True, kw_only=True, tag="no_progress"):
 
 
 class Edited(EventStruct, frozen=True, kw_only=True, tag="edited"):
-    """A person changed the steps. `changed` has whole steps."""
+    """A person changed the steps, the title or the goal.
 
+    `changed` has whole steps, and `order` the ids of all steps.
+    """
+
+    title: str | None = None
+    goal: str | None = None
     added: tuple[PlannedStep, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[PlannedStep, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 PlanEvent: TypeAlias = (
@@ -207,6 +248,7 @@ PlanEvent: TypeAlias = (
     | Stopped
     | ModeChanged
     | BudgetChanged
+    | ConfigChanged
     | IterationsAdded
     | IterationsRemoved
     | StepStarted
@@ -216,6 +258,7 @@ PlanEvent: TypeAlias = (
     | StepUnfinished
     | AgentRateLimited
     | AgentUnavailable
+    | AttemptCharged
     | StepReopened
     | StepSkipped
     | StepCancelled

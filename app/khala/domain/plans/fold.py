@@ -9,7 +9,9 @@ from khala.domain.plans.events import (
     AgentSwitched,
     AgentUnavailable,
     AllLimited,
+    AttemptCharged,
     BudgetChanged,
+    ConfigChanged,
     Created,
     Edited,
     IterationsAdded,
@@ -33,19 +35,28 @@ from khala.domain.plans.events import (
     Stopped,
     Stopping,
 )
-from khala.domain.plans.plan import Plan, PlanStep
+from khala.domain.plans.plan import Plan, PlanConfig, PlanStep
+
+CANCELING = StepFailed | StepRetrying | StepReopened | StepSkipped | StepCancelled
+"""The events that may give up a run that has not ended."""
 
 
 def create(event: Created) -> Plan:
     """The plan after its first event."""
-    return Plan(
+    plan = Plan(
+        title=event.title,
+        goal=event.goal,
         config=event.config,
         mode=event.mode,
         max_iterations=event.max_iterations,
         steps={step.id: PlanStep(planned=step) for step in event.steps},
         budget=event.config.budget,
         agent=event.config.agents[0],
+        needs=event.needs,
     )
+    for step_id in event.completed:
+        plan.steps[step_id].status = "completed"
+    return plan
 
 
 def fold(events: Iterable[PlanEvent]) -> Plan:
@@ -61,6 +72,8 @@ def fold(events: Iterable[PlanEvent]) -> Plan:
 
 def apply(plan: Plan, event: PlanEvent) -> None:
     """Change the plan by the next event."""
+    if isinstance(event, CANCELING) and event.canceled_run is not None:
+        plan.canceled_runs[event.canceled_run] = event.step_id
     match event:
         case StepStarted():
             _start(plan, plan.steps[event.step_id], event)
@@ -76,8 +89,12 @@ def apply(plan: Plan, event: PlanEvent) -> None:
             pass
         case Started() | Pausing() | Paused() | Resumed() | Stopping() | Stopped():
             _apply_to_status(plan, event)
+        case AttemptCharged():
+            _charge(plan, event)
         case BudgetChanged():
             plan.budget = event.budget
+        case ConfigChanged():
+            _configure(plan, event.config)
         case ModeChanged():
             plan.mode = event.mode
         case IterationsAdded():
@@ -132,9 +149,22 @@ def _apply_to_agents(plan: Plan, event: AgentSwitched | AgentLimited | RecoveryA
             assert_never(event)
 
 
+def _charge(plan: Plan, event: AttemptCharged) -> None:
+    plan.spent += event.spent
+    if event.run_id is not None:
+        plan.canceled_runs.pop(event.run_id, None)
+
+
+def _configure(plan: Plan, config: PlanConfig) -> None:
+    plan.config, plan.budget = config, config.budget
+    if plan.agent not in config.agents:
+        plan.agent, plan.agent_reason, plan.chosen_by_person = config.agents[0], None, False
+
+
 def _start(plan: Plan, step: PlanStep, event: StepStarted) -> None:
-    step.status, step.attempts, step.agent = "running", event.attempt, event.agent
+    step.status, step.attempts, step.agent, step.run_id = "running", event.attempt, event.agent, event.run_id
     step.started_at, step.not_before, step.error = event.at, None, None
+    step.budget = event.budget
     plan.iteration += 1
 
 
@@ -189,9 +219,13 @@ def _forget_rate_limits(step: PlanStep) -> None:
 
 
 def _edit(plan: Plan, event: Edited) -> None:
+    plan.title = plan.title if event.title is None else event.title
+    plan.goal = plan.goal if event.goal is None else event.goal
     for step_id in event.removed:
         del plan.steps[step_id]
     for changed in event.changed:
         plan.steps[changed.id].planned = changed
     for added in event.added:
         plan.steps[added.id] = PlanStep(planned=added)
+    if event.order:
+        plan.steps = {step_id: plan.steps[step_id] for step_id in event.order}

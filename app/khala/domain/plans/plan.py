@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Literal, TypeAlias
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta
+
+from khala.domain.chat import MAX_AGENT_NAME_CHARACTERS
 
 PlanMode: TypeAlias = Literal["all", "step", "autopilot"]
 """How a plan goes on after a step.
@@ -15,7 +19,8 @@ result. `autopilot` retries, skips and changes agents by itself.
 """
 PlanStatus: TypeAlias = Literal["idle", "running", "pausing", "paused", "stopping", "stopped"]
 StepStatus: TypeAlias = Literal["open", "running", "completed", "failed", "skipped", "cancelled"]
-PauseReason: TypeAlias = Literal["requested", "review", "step_failed", "no_progress", "all_limited", "budget"]
+PauseReason: TypeAlias = Literal["requested", "review", "step_failed", "no_progress", "all_limited", "budget", "access"]
+"""Why a plan paused. `access`: the person who started it may no longer write in its thread."""
 PlanEnd: TypeAlias = Literal["completed", "max_iterations", "no_tasks", "error", "interrupted"]
 """Why a plan stopped. `no_tasks`: steps are left, and none of them can run. `interrupted`: a person stopped it."""
 FailureStrategy: TypeAlias = Literal["retry", "skip", "abort"]
@@ -26,47 +31,75 @@ MAX_AGENTS = 10
 MAX_ITERATIONS = 10_000
 MAX_INTERRUPTIONS = 3
 """Times in a row that a step may lose its executor. Then it fails, because it may be what ends the executor."""
+MIN_USD, MAX_USD = Decimal("0.0001"), 1_000_000
+"""The bounds of a plan's budget."""
+MAX_TITLE_CHARACTERS = 200
+MAX_GOAL_CHARACTERS = 20_000
+MAX_INSTRUCTIONS_CHARACTERS = 20_000
+MAX_CRITERIA = 50
+MAX_CRITERION_CHARACTERS = 1_000
+MAX_SUMMARY_CHARACTERS = 2_000
+MAX_ERROR_CHARACTERS = 2_000
+
+StepId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=64)]
+AgentName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_AGENT_NAME_CHARACTERS)]
+Title: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE_CHARACTERS)]
+Criterion: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_CRITERION_CHARACTERS)]
 
 
 class PlanBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The most that a plan may spend. None: no limit."""
+    """The most that a plan may spend. None: no limit. `usd` is a decimal string on the wire."""
 
-    usd: float | None = None
-    tokens: int | None = None
-    seconds: float | None = None
+    usd: Decimal | None = None
+    tokens: Annotated[int, Meta(gt=0, le=10**12)] | None = None
+    seconds: Annotated[float, Meta(gt=0, le=10**9)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.usd is not None and not (self.usd.is_finite() and MIN_USD <= self.usd <= MAX_USD):
+            raise ValueError(f"usd must be between {MIN_USD} and {MAX_USD:,}.")
+
+
+class PlanGit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Commits the work of each completed step that a command agent does in a Git checkout.
+
+    A step fails if the checkout has changes that are not committed, unless `allow_dirty`.
+    """
+
+    allow_dirty: bool = False
 
 
 class PlanConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The rules of a plan. `agents` has the primary agent first, then its fallbacks in order.
 
     `no_progress`: attempts in a row that may end without completing their step. `rate_limit_retries`: attempts of a
-    step with the same agent after a rate limit, before the next agent is tried.
+    step with the same agent after a rate limit, before the next agent is tried. `git` commits the work of steps.
     """
 
-    agents: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_AGENTS)]
+    agents: Annotated[tuple[AgentName, ...], Meta(min_length=1, max_length=MAX_AGENTS)]
     strategy: FailureStrategy = "retry"
-    max_retries: int = 2
-    retry_base_ms: int = 2_000
-    rate_limit_retries: int = 3
-    step_delay_ms: int = 500
-    step_timeout_seconds: int = 3_600
+    max_retries: Annotated[int, Meta(ge=0, le=100)] = 2
+    retry_base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 2_000
+    rate_limit_retries: Annotated[int, Meta(ge=0, le=100)] = 3
+    step_delay_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 500
+    step_timeout_seconds: Annotated[int, Meta(ge=1, le=7 * 86_400)] = 3_600
     parallel: Annotated[int, Meta(ge=1, le=MAX_PARALLEL)] = 1
-    no_progress: int = 3
+    no_progress: Annotated[int, Meta(ge=1, le=1_000)] = 3
     recover_primary: bool = True
     budget: PlanBudget = PlanBudget()
+    git: PlanGit | None = None
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A step as it was planned. Steps with a lower `priority` run first. `agent` replaces the plan's agent."""
 
-    id: str
-    title: str
-    instructions: str = ""
-    acceptance: tuple[str, ...] = ()
-    depends_on: tuple[str, ...] = ()
-    priority: int = 0
-    phase: str | None = None
-    agent: str | None = None
+    id: StepId
+    title: Title
+    instructions: Annotated[str, Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)] = ""
+    acceptance: Annotated[tuple[Criterion, ...], Meta(max_length=MAX_CRITERIA)] = ()
+    depends_on: Annotated[tuple[StepId, ...], Meta(max_length=MAX_STEPS)] = ()
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] = 0
+    phase: Annotated[str, Meta(max_length=MAX_TITLE_CHARACTERS)] | None = None
+    agent: AgentName | None = None
 
 
 class PlanStep(msgspec.Struct, kw_only=True):
@@ -84,6 +117,10 @@ class PlanStep(msgspec.Struct, kw_only=True):
     rate_limits: int = 0
     interruptions: int = 0
     agent: str | None = None
+    run_id: UUID | None = None
+    """The run of the last attempt."""
+    budget: PlanBudget = PlanBudget()
+    """The share of the plan's budget that the last attempt had."""
     started_at: datetime | None = None
     not_before: datetime | None = None
     summary: str | None = None
@@ -103,9 +140,9 @@ class PlanStep(msgspec.Struct, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The cost of attempts."""
+    """The cost of attempts. `usd` is a decimal string on the wire."""
 
-    usd: float = 0.0
+    usd: Decimal = Decimal(0)
     tokens: int = 0
     seconds: float = 0.0
 
@@ -114,7 +151,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps by status. `blocked` ones are open, and depend on a step that ended without completing."""
+    """The steps by status, each once. `blocked` ones are not in `open`: they depend on a step that can't complete."""
 
     open: int = 0
     running: int = 0
@@ -134,6 +171,8 @@ class Plan(msgspec.Struct, kw_only=True):
     end of the last attempt.
     """
 
+    title: str
+    goal: str = ""
     config: PlanConfig
     mode: PlanMode
     max_iterations: int
@@ -151,9 +190,19 @@ class Plan(msgspec.Struct, kw_only=True):
     """The iteration after which the primary agent was last probed."""
     fruitless: int = 0
     spent: Spent = Spent()
+    canceled_runs: dict[UUID, str] = {}
+    """The runs of attempts that were given up before they had ended, with their steps. Their cost is not counted yet,
+    and the plan neither pauses nor stops before it is."""
     last_ended_at: datetime | None = None
+    needs: int = 0
+    """The level of the drivers that may drive the plan."""
 
     @property
     def running_steps(self) -> Sequence[str]:
         """The ids of the steps under way."""
         return [step_id for step_id, step in self.steps.items() if step.status == "running"]
+
+    @property
+    def busy(self) -> bool:
+        """Whether an attempt is under way, or has to end before the plan pauses or stops."""
+        return bool(self.canceled_runs or self.running_steps)

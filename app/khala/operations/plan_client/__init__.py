@@ -1,0 +1,1 @@
+"""The client of `khala plan`: starts, follows and changes plans on a running server."""

@@ -1,0 +1,1 @@
+"""The driver of plans: executes their steps as runs."""

@@ -1,0 +1,20 @@
+// What the panel of plans shows: one plan, or the form for a new one.
+
+class PanelState {
+  isOpen = $state(false);
+  /** The plan that the person chose; null for the newest one that has not stopped. */
+  planId: string | null = $state(null);
+  isCreating = $state(false);
+  /** The step to open and scroll to. */
+  targetStepId: string | null = $state(null);
+
+  /** Open the panel, at this step of a plan. */
+  open(planId: string | null = null, stepId: string | null = null): void {
+    this.isOpen = true;
+    this.isCreating = false;
+    if (planId !== null) this.planId = planId;
+    this.targetStepId = stepId;
+  }
+}
+
+export const panelState = new PanelState();

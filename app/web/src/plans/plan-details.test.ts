@@ -1,0 +1,79 @@
+import { describe, expect, it, vi } from "vitest";
+
+import { ApiError } from "../khala/requests.ts";
+import { PlanDetails, pausedStepId } from "./plan-details.svelte.ts";
+import type { CallApi } from "./plan-details.svelte.ts";
+import { planEntry, planState, stepDetail } from "./testing.ts";
+import type { StepDetail } from "../khala/frames.ts";
+
+function server(items: StepDetail[]) {
+  const asked: string[] = [];
+  const state = { items, error: null as Error | null };
+  const send: CallApi = <T>(_: string, path: string) => {
+    asked.push(path);
+    if (state.error) return Promise.reject(state.error);
+    return Promise.resolve((path.endsWith("/steps") ? { items: state.items } : { ...planEntry(), goal: "g", config: { agents: ["default"] } }) as T);
+  };
+  return { send, state, reads: () => asked.filter((path) => path.endsWith("/steps")).length };
+}
+
+describe("the steps of a plan", () => {
+  it("are read once, and take over progress that is newer than they are", async () => {
+    const { send, reads } = server([stepDetail("a", { status: "running", error: "old" }), stepDetail("b")]);
+    const details = new PlanDetails("p", send);
+    const before = planState(planEntry({ counts: { running: 1, open: 1 } }));
+    expect(details.steps(before)).toBeNull();
+    await details.update(before, 7);
+    const progress = { planId: "p", id: "a", status: "completed" as const, attempts: 1 };
+    const stale = planState(before.entry, { steps: [{ ...progress, revision: 7 }] });
+    const newer = planState(before.entry, { steps: [{ ...progress, revision: 8 }] });
+    expect(details.steps(stale)?.[0]?.status).toBe("running");
+    expect(details.steps(newer)?.map(({ status, error, planned }) => [status, error, planned.title])).toEqual([["completed", undefined, "Step a"], ["open", undefined, "Step b"]]);
+    await details.update(newer, 8);
+    expect(reads()).toBe(1);
+  });
+
+  it("are read again after an edit, after a gap, and when other steps are blocked than before", async () => {
+    const { send, state, reads } = server([stepDetail("a"), stepDetail("b")]);
+    const details = new PlanDetails("p", send);
+    await details.update(planState(planEntry()), 5);
+    await details.update(planState(planEntry({ editedRevision: 6, revision: 6 })), 6);
+    expect(reads()).toBe(2);
+    await details.update(planState(planEntry({ editedRevision: 6, revision: 7 }), { stepsSince: 7 }), 7);
+    expect(reads()).toBe(3);
+    state.items = [stepDetail("a", { status: "failed" }), stepDetail("b", { blocked: true })];
+    const blocked = planState(planEntry({ editedRevision: 6, revision: 8, counts: { failed: 1, open: 1, blocked: 1 } }), { stepsSince: 7 });
+    await details.update(blocked, 8);
+    await details.update(blocked, 8);
+    expect([reads(), details.steps(blocked)?.[1]?.blocked]).toEqual([4, true]);
+  });
+
+  it("say when they can’t be read, and can be read afterwards", async () => {
+    const { send, state } = server([stepDetail("a")]);
+    const details = new PlanDetails("p", send);
+    state.error = new ApiError(503, {});
+    await details.update(planState(planEntry()), 5);
+    expect([details.hasFailed, details.steps(planState(planEntry()))]).toEqual([true, null]);
+    state.error = null;
+    await details.update(planState(planEntry()), 5);
+    expect([details.hasFailed, details.steps(planState(planEntry()))?.length]).toEqual([false, 1]);
+  });
+});
+
+it("events are read from the newest known one on, once at a time", async () => {
+  const send = vi.fn(() => Promise.resolve({ items: [{ planId: "p", seq: 90, type: "paused", at: "", data: {} }] }));
+  const details = new PlanDetails("p", send as unknown as CallApi);
+  await Promise.all([details.readEvents(90), details.readEvents(90)]);
+  await details.readEvents(90);
+  await details.readEvents(95);
+  expect(send.mock.calls).toEqual([["GET", "/api/plans/p/events?after=40"], ["GET", "/api/plans/p/events?after=90"]]);
+});
+
+it("a pause for a review or a failure is about the last step that ended so", () => {
+  const event = (seq: number, type: string, stepId?: string) => ({ planId: "p", seq, type, at: "", data: {}, ...(stepId && { stepId }) });
+  const events = [event(1, "step_completed", "a"), event(2, "step_failed", "b"), event(3, "step_completed", "c"), event(4, "paused")];
+  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "review" })), events)).toBe("c");
+  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "step_failed" })), events)).toBe("b");
+  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "budget" })), events)).toBeNull();
+  expect(pausedStepId(planState(planEntry({ status: "running" })), events)).toBeNull();
+});

@@ -1,0 +1,39 @@
+// What plans need of people: a decision about a tool call, a review, or help after a failure.
+
+import type { PlanState } from "../khala/plans.ts";
+import type { MessageView } from "../state/page-model.ts";
+
+/** `key` stays the same as long as it is the same need. */
+export type PlanNeed = { readonly key: string; readonly planId: string; readonly kind: "approval" | "review" | "paused" | "failed"; readonly stepId?: string };
+
+/** A tool call in a step that waits for approval. */
+export type StepApproval = { readonly planId: string; readonly stepId: string; readonly messageId: string; readonly toolCallId: string; readonly tool: string };
+
+/** The tool calls in running steps that wait for approval. */
+export function stepApprovals(answers: readonly MessageView[]): StepApproval[] {
+  return answers.flatMap(({ id, head, blocks, displayStatus }) => {
+    const { step } = head;
+    if (!step || displayStatus !== "writing") return [];
+    const blocked = blocks.flatMap(({ block }) => (block.type === "tool" && block.state === "blocked" ? [block] : []));
+    return blocked.map(({ toolCallId, tool }) => ({ planId: step.planId, stepId: step.stepId, messageId: id, toolCallId, tool }));
+  });
+}
+
+/** All that the plans need of somebody. A plan that somebody paused, or that has stopped, needs nothing. */
+export function planNeeds(plans: readonly PlanState[], approvals: readonly StepApproval[]): PlanNeed[] {
+  return plans.flatMap(({ id, entry }) => {
+    if (entry.status === "stopped") return [];
+    const waiting = approvals.filter(({ planId }) => planId === id);
+    const needs: PlanNeed[] = waiting.map(({ stepId, toolCallId }) => ({ key: `${id} approval ${stepId} ${toolCallId}`, planId: id, kind: "approval", stepId }));
+    const isPaused = entry.status === "paused" && entry.reason !== "requested";
+    if (isPaused) needs.push({ key: `${id} paused ${entry.eventSeq}`, planId: id, kind: entry.reason === "review" ? "review" : "paused" });
+    else if (entry.counts.failed > 0) needs.push({ key: `${id} failed ${entry.counts.failed}`, planId: id, kind: "failed" });
+    return needs;
+  });
+}
+
+/** The title of the browser's tab: "(2) My chat · Khala" if two plans need somebody. */
+export function tabTitle(title: string, needs: readonly PlanNeed[]): string {
+  const count = new Set(needs.map(({ planId }) => planId)).size;
+  return `${count > 0 ? `(${count}) ` : ""}${title ? `${title} · Khala` : "Khala"}`;
+}
