@@ -1,0 +1,150 @@
+"""The clients of AG-UI and TanStack AI, unmodified, against a running server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support import node_packages
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROGRAMS = Path(__file__).parent / "ag-ui"
+KEY = "k" * 40
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def results(server: InProcessServer) -> dict[str, Any]:
+    """What AG-UI's client has seen, by scenario."""
+    return await node_packages.run(PROGRAMS / "agent.mjs", KHALA_URL=server.url, KHALA_KEY=KEY)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def chats(server: InProcessServer) -> dict[str, Any]:
+    """What TanStack AI's client has seen, by scenario."""
+    return await node_packages.run(PROGRAMS / "tanstack.mjs", KHALA_URL=server.url, KHALA_KEY=KEY)
+
+
+def shape(messages: list[dict[str, Any]]) -> list[Any]:
+    """The messages without what the server cannot know: ids of questions, and which results are errors."""
+    kept = ("role", "content", "toolCalls", "toolCallId")
+    shown = [
+        {name: message[name] for name in kept if name in message}
+        | ({"id": message["id"]} if message["role"] == "assistant" else {})
+        for message in messages
+    ]
+    results = [message for message in shown if message["role"] == "tool"]
+    others = [message for message in shown if message["role"] != "tool"]
+    return [others, sorted(results, key=lambda message: str(message["toolCallId"]))]
+
+
+async def test_questions_are_answered_in_a_thread_of_the_clients_own_id(results: dict[str, Any]) -> None:
+    text = results["text"]
+    said = [message["content"] for message in text["messages"]]
+    assert said == ["/echo En taro Adun", "En taro Adun", "/echo En taro Tassadar", "En taro Tassadar"]
+    assert shape(text["connected"]) == shape(text["messages"])
+    assert (text["failures"], text["unknown"], text["outcome"]) == ([], [], {"type": "success"})
+    assert text["state"]["mine"] == 1
+    assert set(text["state"]["khala"]) >= {"threadId", "runId", "messageId"}
+
+
+async def test_a_run_id_that_arrives_again_attaches_and_another_one_answers_again(results: dict[str, Any]) -> None:
+    twice = results["twice"]
+    assert twice["all"][0] == twice["all"][1] == twice["all"][2]
+    assert twice["answers"] == 1
+    assert twice["again"] == {"answers": 2, "other": True}
+
+
+async def test_a_client_attaches_to_an_answer_from_its_start_and_at_an_event(results: dict[str, Any]) -> None:
+    left = results["left"]
+    assert shape(left["observed"]) == shape(left["whole"])
+    assert left["whole"][1]["content"].startswith(left["begun"])
+    assert left["early"] == left["whole"][1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("approved", "Deleted a.txt."),
+        ("denied", "Denied by a user: My reason"),
+        ("canceled", "Denied by a user: Canceled by the user."),
+        ("edited", "Deleted b.txt."),
+    ],
+)
+async def test_an_approval_interrupts_the_run_and_resume_continues_it(
+    results: dict[str, Any], name: str, result: str
+) -> None:
+    found = results[name]
+    before, after = found["before"], found["after"]
+    assert before["outcome"]["type"] == "interrupt"
+    assert before["seen"][-3:] == ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+    assert (found["pending"]["reason"], "pending interrupt" in found["refused"]) == ("tool_call", True)
+    assert "editedArgs" in found["pending"]["responseSchema"]["properties"]
+    assert shape(found["observed"]["messages"]) == shape(before["messages"])
+    assert found["observed"]["pending"] == [found["pending"]]
+    assert after["seen"][:3] == ["RUN_STARTED", "STATE_SNAPSHOT", "CUSTOM" if name == "edited" else "TOOL_CALL_RESULT"]
+    assert [message["content"] for message in after["messages"][-2:]] == [result, "Over."]
+    assert after["messages"] == found["again"], "the same resume attaches"
+    assert name == "edited" or shape(found["replayed"]) == shape(after["messages"]) == shape(found["late"])
+
+
+async def test_the_clients_own_tools_continue_the_thread(results: dict[str, Any]) -> None:
+    tools = results["tools"]
+    after = tools["after"]["messages"]
+    assert [call["id"] for call in after[1]["toolCalls"]] == tools["called"]
+    assert after[-1]["content"] == "Found."
+    assert tools["again"] == after
+    assert shape(tools["observed"]) == shape(after)
+
+
+async def test_stops_failures_refusals_and_files(results: dict[str, Any]) -> None:
+    stopped, failing, filed = results["stopped"], results["failing"], results["filed"]
+    assert (stopped["status"], stopped["outcome"]) == (204, {"type": "cancelled"})
+    assert failing["failures"] == ["The demo model was told to lose the connection."]
+    assert failing["messages"][1]["content"] == "# Hello from"
+    assert "Did you mean model?" in results["refused"]
+    assert filed["observed"][0]["content"][1]["source"]["value"].startswith("/api/blobs/")
+    assert all("HTTP 400" in warning for warning in results["warnings"]), "the protocol describes all that was sent"
+
+
+@pytest.mark.parametrize("name", ["sse", "lines"])
+async def test_tanstack_resumes_a_broken_connection_at_its_last_event(chats: dict[str, Any], name: str) -> None:
+    found = chats[name]
+    assert found["posts"][0] is None
+    assert all(found["posts"][1:])
+    assert len(found["posts"]) > 1
+    assert (found["errors"], found["status"], found["stored"]) == ([], "ready", 2)
+    assert found["texts"][1] == " ".join(f"word{number}" for number in range(1, 81))
+
+
+async def test_tanstack_reads_the_thread_and_joins_its_run_after_a_reload(chats: dict[str, Any]) -> None:
+    joined = chats["joined"]
+    assert joined["first"] == joined["second"]
+    assert joined["active"] is not None
+    assert (joined["after"]["activeRun"], len(joined["after"]["messages"])) == (None, 2)
+
+
+@pytest.mark.parametrize("name", ["approved", "reloaded"])
+async def test_tanstack_approves_a_call(chats: dict[str, Any], name: str) -> None:
+    found = chats[name]
+    assert found["errors"] == []
+    assert found["before"][-1]["parts"][-1]["state"] == "approval-requested"
+    results = [part for message in found["after"] for part in message["parts"] if part["type"] == "tool-result"]
+    assert [part["content"] for part in results] == ["Wrote 3 bytes to a.txt.", "Deleted a.txt."]
+
+
+async def test_tanstack_executes_its_own_tools(chats: dict[str, Any]) -> None:
+    assert (chats["tools"]["called"], chats["tools"]["errors"]) == (["Aiur"], [])
+    assert chats["failing"]["errors"] == ["The demo model was told to lose the connection."]
+    assert chats["failing"]["refused"] == ["HTTP error! status: 400 Bad Request"]
+    assert chats["warnings"] == []
