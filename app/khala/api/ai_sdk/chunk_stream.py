@@ -1,0 +1,144 @@
+"""Streams the answer of a run as chunks of the AI SDK's UI message stream."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import structlog
+
+from khala.api.ai_sdk.chunk_encoder import ChunkEncoder, StreamedRun, UiChunk
+from khala.api.ai_sdk.client_results import EarlierAnswer
+from khala.api.ai_sdk.submission import ChatRun
+from khala.api.blobs.blob_responses import read_chunks
+from khala.api.context import Context
+from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
+from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
+from khala.domain.access import Caller
+from khala.domain.errors import KhalaError
+from khala.domain.parts import Part, ToolCall
+from khala.store.runs import runs
+from khala.store.tools import approvals
+
+log = structlog.get_logger()
+
+json_encoder = msgspec.json.Encoder()
+DONE = encode_event("[DONE]")
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+
+
+class EncodedChunks:
+    """Chunks as JSON, and as server-sent events. Streams of one run share them."""
+
+    def __init__(self, chunks: Sequence[UiChunk], encoder: ChunkEncoder) -> None:
+        self.chunks = tuple([json_encoder.encode(chunk).decode() for chunk in chunks])
+        self.encoder = encoder
+        """Continues after these chunks. Streams share it, so each works on a copy."""
+
+    @cached_property
+    def events(self) -> str:
+        """The chunks as server-sent events."""
+        return "".join(map(encode_event, self.chunks))
+
+
+class ChunkStream:
+    """The stream of one client. It ends with the run, or where the run waits for an approval."""
+
+    def __init__(self, context: Context, caller: Caller, chat: ChatRun) -> None:
+        self._context = context
+        self._caller = caller
+        self._chat = chat
+        self._encoder = ChunkEncoder(chat.run)
+        self._next_seq = 0
+        self._decided_pause = 0
+        """The pause that the client has decided. The stream ends at a later one."""
+
+    async def events(self) -> AsyncGenerator[str]:
+        """Yield the stream as server-sent events, with `[DONE]` at its end. Without it, the stream is incomplete."""
+        async with aclosing(self.chunks()) as batches:
+            async for batch in batches:
+                yield KEEP_ALIVE if batch is None else batch.events
+        yield DONE
+
+    async def chunks(self) -> AsyncGenerator[EncodedChunks | None]:
+        """Yield the chunks that were committed together, and None for a keep-alive.
+
+        A stream that the caller may no longer read ends with an `error` chunk.
+        """
+        yield self._encoded([self._encoder.start()])
+        run = self._chat.run
+        followed = FollowedRun(thread_id=run.thread_id, run_id=run.run_id, queued_at=self._chat.queued_at)
+        try:
+            for earlier in self._chat.earlier:
+                yield self._encoded(await self._earlier_chunks(earlier))
+            async with aclosing(follow_run(self._context, followed, self._caller)) as updates:
+                async for update in updates:
+                    yield await self._encode(update)
+                    if self._encoder.awaited and await self._is_paused(update):
+                        yield self._encoded(self._encoder.pause())
+                        return
+        except KhalaError as error:
+            log.warning("ai_sdk_stream_failed", run_id=str(run.run_id), error=error.message)
+            yield self._encoded([{"type": "error", "errorText": error.message}])
+
+    async def _encode(self, update: RunUpdate) -> EncodedChunks | None:
+        if not update.parts and not update.plans:
+            return None
+        run = self._chat.run
+        arguments = await self._load_arguments(run, update.parts) if run.functions else {}
+        if self._chat.decided and not self._next_seq:
+            chunks, self._decided_pause = self._encoder.add_decided(update.parts, self._chat.decided, arguments)
+            encoded = self._encoded(chunks)
+        elif arguments:
+            encoded = _encode(self._encoder, update, arguments)
+        else:
+            # All streams of the run have the same encoder at this part.
+            key = "ai-sdk", run.run_id, self._next_seq
+            encoded = update.derive(key, lambda: _encode(self._encoder, update, {}))
+        self._encoder = encoded.encoder
+        if update.parts:
+            self._next_seq = update.parts[-1].seq + 1
+        return encoded
+
+    async def _earlier_chunks(self, earlier: EarlierAnswer) -> list[UiChunk]:
+        run = earlier.run
+        async with self._context.db.snapshot() as driver:
+            await runs.read_authorized(driver, run.run_id, self._caller)
+            parts = await read_parts(driver, run.thread_id, run.run_id)
+        return earlier.chunks(parts, await self._load_arguments(run, parts))
+
+    async def _is_paused(self, update: RunUpdate) -> bool:
+        """Whether the run waits for an approval that nobody has decided, since these parts."""
+        encoder = self._encoder
+        if not update.parts or encoder.pauses <= self._decided_pause:
+            return False
+        run = self._chat.run
+        async with self._context.db.driver() as driver:
+            by_call = await approvals.of_run(driver, run.thread_id, run.run_id)
+        return all(by_call[call_id].state == "pending" for call_id in encoder.awaited if call_id in by_call)
+
+    async def _load_arguments(self, run: StreamedRun, parts: Sequence[Part]) -> dict[str, Any]:
+        """Return the arguments of calls of the client's own tools that were too large for a part, by call."""
+        functions = run.functions
+        calls = [data for part in parts if part.kind == "tool-call" and isinstance(data := part.read(), ToolCall)]
+        blobs = {call.tool_call_id: call.args_blob for call in calls if call.tool in functions and call.args is None}
+        service = self._context.blobs.service
+        loaded: dict[str, Any] = {}
+        for call_id, ref in blobs.items():
+            if ref is not None:
+                blob = await service.find(ref.blob_id, run.thread_id)
+                content = b"".join([chunk async for chunk in read_chunks(service, blob)])
+                loaded[call_id] = msgspec.json.decode(content)
+        return loaded
+
+    def _encoded(self, chunks: Sequence[UiChunk]) -> EncodedChunks:
+        return EncodedChunks(chunks, self._encoder)
+
+
+def _encode(before: ChunkEncoder, update: RunUpdate, arguments: dict[str, Any]) -> EncodedChunks:
+    encoder = before.fork()
+    chunks = encoder.add(update.parts, arguments)
+    # Plans are not part of the answer: a client that resumes gets only those that change from then on.
+    plans: list[UiChunk] = [{"type": "data-plan", "data": plan, "transient": True} for plan in update.plans]
+    return EncodedChunks([*plans, *chunks], encoder)

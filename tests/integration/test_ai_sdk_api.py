@@ -1,0 +1,169 @@
+"""`/api/chat` by plain HTTP: who may do what, answers to decided calls, and many requests at once."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import connect
+
+from tests.support.agents import call
+from tests.support.in_process import InProcessServer
+from tests.support.shared_server import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = {"X-Anon-Key": "k" * 40}
+ASK = call("write_file", path="a.txt", content="one") + " /then " + call("delete_file", path="a.txt") + " /say Over."
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0", KHALA_RUNS_PER_OWNER="200") as inside:
+        yield inside
+
+
+def user(text: str, message_id: str = "q") -> dict[str, Any]:
+    return {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+async def chat(server: InProcessServer, chat_id: str, *messages: Any, **more: Any) -> httpx.Response:
+    headers = more.pop("headers", KEY)
+    return await server.http.post("/api/chat", json={"id": chat_id, "messages": messages} | more, headers=headers)
+
+
+def chunks(response: httpx.Response) -> list[dict[str, Any]]:
+    """The chunks of a complete stream."""
+    assert response.status_code == 200, response.text
+    assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    *events, done, end = response.text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events if not event.startswith(":")]
+
+
+def joined(stream: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """The chunks, without how the text was divided."""
+    return [chunk for chunk in stream if "delta" not in chunk], "".join(chunk.get("delta", "") for chunk in stream)
+
+
+async def test_a_new_chat_needs_an_account_or_a_long_key(server: InProcessServer) -> None:
+    assert (await chat(server, "new", user("Hi"), headers={})).status_code == 401
+    short = await chat(server, "new", user("Hi"), headers={"X-Anon-Key": "short"})
+    assert (short.status_code, "32 to 256" in short.text) == (400, True)
+    assert (await server.http.get("/api/chat/new", headers=KEY)).json() == []
+    assert (await server.http.get("/api/chat/new/stream", headers=KEY)).status_code == 204
+    assert (await server.http.post("/api/chat/new/stop", headers=KEY)).status_code == 204
+
+
+async def test_a_chat_of_another_key_is_another_chat_and_its_thread_is_closed(server: InProcessServer) -> None:
+    started = chunks(await chat(server, "mine", user("/echo Mine")))
+    thread_id = started[0]["messageMetadata"]["threadId"]
+    other = {"X-Anon-Key": "o" * 40}
+    assert (await server.http.get("/api/chat/mine", headers=other)).json() == []
+    assert (await chat(server, thread_id, user("Hi"), headers=other)).status_code == 403
+    for path in ("", "/stream"):
+        assert (await server.http.get(f"/api/chat/{thread_id}{path}", headers=other)).status_code == 403
+    assert len((await server.http.get(f"/api/chat/{thread_id}", headers=KEY)).json()) == 2
+
+
+async def test_a_call_that_was_decided_otherwise_is_an_error_that_says_so(server: InProcessServer) -> None:
+    asked = chunks(await chat(server, "asked", user(ASK), options={"autopilot": True}))
+    (request,) = [chunk for chunk in asked if chunk["type"] == "tool-approval-request"]
+    run_id, _, call_id = request["approvalId"].split(":")
+    await server.http.post(f"/api/runs/{run_id}/approvals/{call_id}", json={"approved": False}, headers=KEY)
+    part = {"type": "tool-delete_file", "toolCallId": call_id, "state": "approval-responded"}
+    answer = {"id": asked[0]["messageId"], "role": "assistant", "parts": []}
+
+    def decided(*, approved: bool) -> dict[str, Any]:
+        return answer | {"parts": [part | {"approval": {"id": request["approvalId"], "approved": approved}}]}
+
+    refused = await chat(server, "asked", user(ASK), decided(approved=True))
+    assert (refused.status_code, refused.json()["detail"]) == (409, "This call was denied before.")
+    rest = chunks(await chat(server, "asked", user(ASK), decided(approved=False)))
+    assert rest[0]["messageId"] == asked[0]["messageId"]
+    assert [chunk["type"] for chunk in rest[1:3]] == ["tool-approval-response", "tool-output-denied"]
+    again = chunks(await chat(server, "asked", user(ASK), decided(approved=False)))
+    assert joined(again) == joined(rest), "the decision arrives twice, and attaches"
+    elsewhere = await chat(server, "mine", user(ASK), decided(approved=False))
+    assert (elsewhere.status_code, "another chat" in elsewhere.text) == (400, True)
+
+
+async def test_a_hundred_chats_at_once_are_all_answered(server: InProcessServer) -> None:
+    answers = await asyncio.gather(*(chat(server, f"chat {number}", user(f"/echo {number}")) for number in range(100)))
+    for number, answer in enumerate(answers):
+        assert "".join(chunk.get("delta", "") for chunk in chunks(answer)) == str(number)
+
+
+async def test_a_message_that_the_client_never_stored_is_refused_with_its_place(server: InProcessServer) -> None:
+    answer = {"id": "a", "role": "assistant", "parts": []}
+    refused = await chat(server, "mine", user("Hi"), answer)
+    assert refused.json()["errors"][0]["path"] == "messages[1]"
+    assert (await chat(server, "a/b", user("Hi"))).json()["detail"] == "A chat's id has no slash."
+
+
+async def test_equal_requests_for_another_answer_begin_one_run(server: InProcessServer) -> None:
+    wish = user("/words=8 /pace=40")
+    first = chunks(await chat(server, "again", wish))
+    requests = (chat(server, "again", wish, trigger="regenerate-message") for _ in range(5))
+    answers = [chunks(answer) for answer in await asyncio.gather(*requests)]
+    assert len({answer[0]["messageMetadata"]["runId"] for answer in answers}) == 1
+    later = chunks(await chat(server, "again", wish, trigger="regenerate-message"))
+    assert len({answer[0]["messageId"] for answer in (first, answers[0], later)}) == 3
+
+
+async def test_a_message_of_the_history_is_another_one_with_other_files(server: InProcessServer) -> None:
+    def file(data: str) -> dict[str, Any]:
+        return {"type": "file", "url": f"data:text/plain;base64,{data}", "mediaType": "text/plain"}
+
+    wish = user("/echo Read")
+    first = chunks(await chat(server, "files", wish | {"parts": [*wish["parts"], file("b25l")]}))
+    stored = (await server.http.get("/api/chat/files", headers=KEY)).json()[0]
+    text, by_url = stored["parts"]
+    for same in (by_url, file("b25l")):
+        again = chunks(await chat(server, "files", stored | {"parts": [text, same]}))
+        assert again[0]["messageId"] == first[0]["messageId"]
+    edited = {"messageId": stored["id"]}
+    for other in ([text], [text, file("dHdv")]):
+        assert chunks(await chat(server, "files", stored | {"parts": other}, **edited))[0] != first[0]
+    assert (await server.http.get("/api/chat/files", headers=KEY)).json()[0]["parts"][1]["url"] != by_url["url"]
+    rewritten = stored | {"parts": [text | {"text": "/echo Again"}, by_url]}
+    answers = [chunks(await chat(server, "files", rewritten, **edited))[0]["messageId"] for _ in range(2)]
+    assert answers[0] == answers[1] != first[0]["messageId"]
+    kept = (await server.http.get("/api/chat/files", headers=KEY)).json()[0]["parts"]
+    assert (await server.http.get(kept[1]["url"], headers=KEY)).text == "one", "an edited message keeps its files"
+
+
+async def test_results_of_some_of_the_clients_calls_continue_the_same_message(server: InProcessServer) -> None:
+    wish = user(call("look", at="a") + " " + call("look", at="b") + " /say Seen.")
+    options = {"functions": [{"name": "look"}]}
+    called = chunks(await chat(server, "some", wish, options=options))
+    call_ids = [chunk["toolCallId"] for chunk in called if chunk["type"] == "tool-input-available"]
+    result = {"type": "tool-look", "toolCallId": call_ids[0], "state": "output-available", "output": "A"}
+    answer = {"id": called[0]["messageId"], "role": "assistant", "parts": [result]}
+    chunks(await chat(server, "some", wish, answer, options=options))
+    known = (await server.http.get("/api/chat/some", headers=KEY)).json()
+    assert [message["id"] for message in known][1:] == [answer["id"]]
+    states = [part["state"] for part in known[1]["parts"] if part["type"] == "tool-look"]
+    assert states == ["output-available", "input-available"]
+    chunks(await chat(server, "some", *known, user("/echo Next", "next")))
+    assert len((await server.http.get("/api/chat/some", headers=KEY)).json()) == 4, "on the same branch"
+
+
+async def test_a_bad_frame_of_a_socket_is_answered_and_ends_nothing(server: InProcessServer) -> None:
+    url = server.socket_url.replace("/api/ws", "/api/chat-socket")
+    good = {"type": "send", "id": "by-socket", "headers": KEY, "messages": [user("/echo fine")]}
+    async with connect(url) as socket:
+        for frame in ('{"a":' * 10_000, "no JSON", json.dumps({**good, "requestId": "bad", "messages": [1]})):
+            await socket.send(frame)
+        refused = json.loads(await socket.recv())
+        assert (refused["type"], refused["requestId"]) == ("error", "bad")
+        assert "$.messages[0]" in refused["errorText"]
+        await socket.send(json.dumps({**good, "requestId": "good"}))
+        answered = [json.loads(await socket.recv())]
+        while answered[-1]["type"] != "end":
+            answered.append(json.loads(await socket.recv()))
+    assert {frame["requestId"] for frame in answered} == {"good"}
+    assert "".join(frame.get("chunk", {}).get("delta", "") for frame in answered) == "fine"
