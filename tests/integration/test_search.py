@@ -10,14 +10,20 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from khala.domain import ids
+from khala.blobs.blob_service import BlobService
+from khala.blobs.filesystem import FilesystemBlobStore
+from khala.domain import blob_signatures, ids
+from khala.search.blob_indexer import BlobIndexer
 from khala.store.postgres.database import Database
-from khala.store.search import indexing
-from tests.support.account_with_data import Account, account, own_thread
+from khala.store.search import blob_index, indexing
+from tests.support.account_with_data import Account, account, own_thread, upload
+from tests.support.agents import act, call
+from tests.support.blobs import new_blob_service, store_blob
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.server import command
 from tests.support.shared_server import shared
+from tests.support.store import new_thread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -190,6 +196,87 @@ async def test_a_reset_or_deleted_thread_is_not_found(who: Account, store: Datab
     assert await search(who.http, "pylon") == []
 
 
+async def index_blobs(store: Database) -> None:
+    """Wait until all blobs are prepared."""
+    indexer = BlobIndexer(store, new_blob_service(store), enabled=True)
+    async with asyncio.timeout(30), store.driver() as driver:
+        while await driver.fetchval(blob_index.HAS_UNSIGNED):
+            await indexer.work_some()
+
+
+async def test_files_and_large_outputs_are_found_in_their_message_by_its_readers(
+    who: Account, server: InProcessServer, store: Database
+) -> None:
+    thread = await own_thread(who)
+    log = "".join(f"line {number}\n" for number in range(6_000)) + "the khaydarin crystal hums — für immer\n"
+    blob_id = await upload(
+        thread, log.encode() + b"\n" * blob_signatures.MAX_TEXT_BYTES + b"afterwards", "text/plain", "a.log"
+    )
+    await index_blobs(store)
+    assert await search(who.http, "khaydarin crystal") == [], "no message has the file yet"
+    sent = await thread.send("The khaydarin crystal /words=1", attachments=[blob_id])
+    await thread.ended(sent["runId"])
+    other = await own_thread(who)
+    written = await act(other, call("write_file", path="big.txt", content="0123456789 " * 2000 + " argus talisman"))
+    await written.ended()
+    await index(store)
+    await index_blobs(store)
+
+    (found,) = await search(who.http, "khaydarin hums", kind="message")
+    assert (found["messageId"], found["threadId"]) == (sent["userMessageId"], thread.id)
+    assert (found["blobId"], found["name"], found["match"]) == (blob_id, "a.log", "exact")
+    assert marked(found) == ["khaydarin", "hums"]
+    assert len(await search(who.http, "khaydarin crystal")) == 1, "a message and its file are one result"
+    (in_thread,) = await search(who.http, "fur immer line 5999", threadId=thread.id)
+    assert in_thread["blobId"] == blob_id
+    assert await search(who.http, "afterwards") == [], "only the beginning is searched"
+    assert await search(who.http, "khaydarin", kind="file") == []
+    output = next(hit for hit in await search(who.http, "argus talisman") if "messageId" in hit)
+    assert (output["messageId"], "name" in output) == (written.answer, False)
+    args = (await written.cards())[0]["argsBlob"]
+    assert output["blobId"] == args["blobId"]
+
+    async with account(server) as reader:
+        link = (await who.http.post(f"/api/threads/{thread.id}/links", json={"role": "viewer"})).raise_for_status()
+        key = {"X-Share-Key": link.json()["shareKey"]}
+        assert await search(reader.http, "khaydarin hums") == []
+        assert len(await search(reader.http, "khaydarin hums", key)) == 1
+        (await who.http.delete(f"/api/threads/{thread.id}/links/{link.json()['id']}")).raise_for_status()
+        assert await search(reader.http, "khaydarin hums", key) == [], "the link is revoked"
+
+    while await blob_index.clear_next(store):
+        continue
+    await index_blobs(store)
+    assert len(await search(who.http, "khaydarin hums")) == 1, "prepared again"
+    (await who.http.post(f"/api/threads/{thread.id}/reset")).raise_for_status()
+    assert await search(who.http, "khaydarin hums") == []
+
+
+async def test_old_blobs_are_prepared_in_batches_and_what_is_no_text_is_looked_at_once(
+    database_url: str, tmp_path: Path
+) -> None:
+    db = Database(database_url)
+    store = FilesystemBlobStore(tmp_path)
+    blob_service, thread_id = BlobService(db, store, folder=tmp_path), await new_thread(db)
+    binary = await store_blob(blob_service, thread_id, b"\0\1\2", media_type="application/octet-stream")
+    lost = await store_blob(blob_service, thread_id, b"lost bytes")
+    await store.delete(lost.sha256)
+    for number in range(blob_index.MAX_BLOBS):
+        await store_blob(blob_service, thread_id, b"text %d" % number)
+    indexer = BlobIndexer(db, blob_service, enabled=True)
+    assert (await indexer.work_some(), await count_unsigned(db)) == (True, 2), "a batch is bounded"
+    assert (await indexer.work_some(), await count_unsigned(db)) == (False, 0)
+    async with db.driver() as driver:
+        query = "SELECT count(*) FROM blobs WHERE signature = '' AND message_id IS NULL"
+        assert await driver.fetchval(query) == 2 + blob_index.MAX_BLOBS, f"without a message nobody finds {binary}"
+    await db.close()
+
+
+async def count_unsigned(db: Database) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT count(*) FROM blobs WHERE signature IS NULL"))
+
+
 @pytest.mark.parametrize(
     "params",
     [
@@ -202,6 +289,7 @@ async def test_a_reset_or_deleted_thread_is_not_found(who: Account, store: Datab
         {"q": "a", "limit": 0},
         {"q": "a", "limit": 101},
         {"q": "a", "threadId": "1"},
+        {"q": "a", "meaning": "perhaps"},
         {"q": "a", "cursor": "nonsense"},
         {"q": "a", "cursor": b'["2026-01-01T00:00:00",1,"a"]'.hex()},
         {"q": "a", "cursor": b'["2026-01-01T00:00:00Z",-1,"a"]'.hex()},

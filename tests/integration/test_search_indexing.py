@@ -9,7 +9,7 @@ from uuid import UUID
 from khala.domain.search_matches import SearchText
 from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.postgres.database import Database
-from khala.store.search import indexing, messages, search_queue
+from khala.store.search import index_lock, indexing, messages, search_queue
 from khala.store.threads import threads
 from tests.support.store import CALLER, ending, lease_of, new_thread, write
 
@@ -125,7 +125,7 @@ async def test_only_one_process_prepares_messages_and_none_waits_for_it(db: Data
     await add_messages(db, thread_id, 1, 1)
     await queue(db, thread_id, 1, 1)
     async with db.driver() as driver, driver.transaction():
-        await indexing.lock(driver)
+        await index_lock.lock(driver)
         async with asyncio.timeout(5):
             assert await indexing.index_next(db) == indexing.BatchResult()
     assert (await indexing.index_next(db)).messages == 1
@@ -185,3 +185,16 @@ async def test_a_new_message_of_a_run_is_queued_with_its_answer(db: Database) ->
     await write(db, ending(lease, 0, ()))
     assert await fetch(db, "SELECT id FROM search_queue") == lease.run_id
     assert (await indexing.index_next(db)).messages == 2
+
+
+async def test_the_task_of_a_step_is_not_found_and_its_answer_is(db: Database) -> None:
+    thread_id = await new_thread(db)
+    await add_messages(db, thread_id, 1, 1, "tasked%s")
+    await add_messages(db, thread_id, 2, 2, "answered%s")
+    query = "UPDATE messages SET step = '{}', role = $2 WHERE thread_id = $1 AND position = $3 RETURNING 1"
+    await fetch(db, query, thread_id, "user", 1)
+    await fetch(db, query, thread_id, "assistant", 2)
+    await queue(db, thread_id, 1, 2)
+    await index(db)
+    assert await finds(db, "tasked1") == set()
+    assert {first for _, first, _ in await finds(db, "answered2")} == {2}

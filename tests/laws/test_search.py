@@ -1,6 +1,7 @@
 """Laws of the search: its parts are pure and complete, and over any history nobody finds what they may not read."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,11 @@ from khala.domain.passages import MAX_TOKENS, passages
 from khala.domain.search_matches import SearchText
 from khala.domain.search_segments import MAX_CHARACTERS, MAX_MESSAGES, MessageText, cut
 from khala.domain.search_signatures import may_have, signature
+from khala.domain.vectors import unit_vector
 from khala.memory.memory_service import MemoryService
+from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.port import EmbeddingResult, Purpose
+from khala.search.passage_embedder import PassageEmbedder
 from khala.search.search_service import SearchService
 from khala.store.accounts import claims
 from khala.store.operations.retention import RetentionPolicy, purge
@@ -23,6 +28,7 @@ from khala.store.postgres.database import Database
 from khala.store.search import indexing, search_queue
 from khala.store.sharing import access, sharing
 from khala.store.threads import threads
+from tests.support.blobs import new_blob_service
 from tests.support.callers import person
 from tests.support.people import make_member
 
@@ -81,7 +87,9 @@ def test_a_text_matches_its_own_words_exactly_and_highlights_lie_in_it(before: s
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["say", "join", "remove", "link", "unlink", "claim", "reset", "delete", "purge", "index"]),
+        st.sampled_from(
+            ["say", "join", "remove", "link", "unlink", "claim", "reset", "delete", "purge", "index", "embed"]
+        ),
         st.integers(0, 2),
         st.integers(0, 2),
     ),
@@ -89,6 +97,25 @@ STEPS = st.lists(
     max_size=14,
 )
 WORD = "probe"
+SYNONYM = "worker"
+"""A word that no message has, and that is near to all of them."""
+ORPHANS = """
+    SELECT count(*) FROM passage_vectors AS vectors LEFT JOIN messages USING (thread_id, position)
+    WHERE messages.id IS NULL
+"""
+
+
+class OneMeaning:
+    """A model to which all texts mean the same."""
+
+    name = provider = model = "same"
+    max_texts = 64
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
+        return EmbeddingResult(vectors=tuple(unit_vector([1.0, 1.0]) for _ in texts), tokens=len(texts))
+
+    async def aclose(self) -> None:
+        return None
 
 
 class History:
@@ -96,7 +123,10 @@ class History:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._service = SearchService(db, MemoryService(db, None), enabled=True)
+        memories = MemoryService(db, Embedder(OneMeaning()))
+        self._memories = memories
+        self._passages = PassageEmbedder(db, memories, days=1)
+        self._service = SearchService(db, memories, new_blob_service(db), enabled=True, by_meaning=True)
         self._callers: list[Caller] = []
         self._threads: list[UUID] = []
         self._owners: list[Caller] = []
@@ -106,6 +136,8 @@ class History:
 
     async def begin(self) -> None:
         """Create the people and threads."""
+        await self._memories.prepare()
+        await self._passages.prepare()
         self._callers = [(await person(self._db, name)).caller for name in ("Artanis", "Zeratul", "Tassadar")]
         guest = Caller(anon_key_hash=key_hash(self._key))
         for owner in (*self._callers[:2], guest):
@@ -139,7 +171,12 @@ class History:
                 case "purge":
                     await purge(self._db, RetentionPolicy(idle=timedelta(0)))
                 case "index":
-                    while (await indexing.index_next(self._db)).more:
+                    while (await indexing.index_next(self._db, with_passages=True)).more:
+                        pass
+                case "embed":
+                    async with self._db.driver() as driver:  # the process of another history had it
+                        await driver.execute("UPDATE vector_generations SET leased_until = now()")
+                    while await self._passages.embed_some():
                         pass
         except KhalaError:
             return
@@ -170,14 +207,20 @@ class History:
     async def complete(self) -> None:
         """Once everything is prepared, each caller finds all that they may read in a thread."""
         await self.step("index", 0, 0)
+        await self.step("embed", 0, 0)
         for caller in (*self._callers, Caller(anon_key_hash=key_hash(self._key))):
             for thread_id in self._threads:
                 allowed = await self._readable(caller, thread_id)
                 if allowed:
-                    assert set((await self._found(caller, thread_id))[thread_id]) == set(allowed)
+                    for word in (WORD, SYNONYM):
+                        assert set((await self._found(caller, thread_id, word))[thread_id]) == set(allowed)
+        await self.step("purge", 0, 0)
+        async with self._db.driver() as driver:
+            assert not await driver.fetchval(ORPHANS), "vectors of messages that are gone"
 
-    async def _found(self, caller: Caller, thread_id: UUID | None) -> dict[Any, list[Any]]:
-        items, _ = await self._service.search(caller, WORD, thread_id=thread_id, kind="message", cursor=None, limit=100)
+    async def _found(self, caller: Caller, thread_id: UUID | None, word: str = WORD) -> dict[Any, list[Any]]:
+        """What the caller finds by words, and by meaning: all texts are near to each other."""
+        items, _ = await self._service.search(caller, word, thread_id=thread_id, kind="message", cursor=None, limit=100)
         found: dict[Any, list[Any]] = {}
         for item in items:
             found.setdefault(item.thread_id, []).append(item.message_id)

@@ -11,6 +11,11 @@ from khala.store.postgres.database import Database
 from tests.support.homes import home
 
 
+def new_blob_service(db: Database) -> BlobService:
+    """A blob service on this database and the folder of the servers, for few calls. It need not be closed."""
+    return BlobService(db, open_store(None, home()), folder=home())
+
+
 @asynccontextmanager
 async def blob_service_of(db: Database) -> AsyncIterator[BlobService]:
     """A blob service on this database and the folder of the servers."""

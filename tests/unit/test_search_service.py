@@ -12,12 +12,13 @@ from khala.memory.memory_service import MemoryService
 from khala.search import search_service
 from khala.search.search_service import MAX_SEARCHES, SearchService
 from khala.store.postgres.database import Database
+from tests.support.blobs import new_blob_service
 
 
 async def test_a_few_searches_run_some_wait_and_further_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_service, "MAX_WAITING", 2)
     db = Database("postgresql://nobody@127.0.0.1:9/none")
-    service = SearchService(db, MemoryService(db, None), enabled=True)
+    service = SearchService(db, MemoryService(db, None), new_blob_service(db), enabled=True)
     active: list[int] = []
     finish = asyncio.Event()
 

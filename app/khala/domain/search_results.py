@@ -1,6 +1,6 @@
 """Results of a search: their order, and the cursor of its next page. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
@@ -13,6 +13,7 @@ from khala.domain.passages import passages
 from khala.domain.search_matches import Highlight, MatchKind, SearchText
 
 SearchKind: TypeAlias = Literal["message", "file", "memory"]
+FoundBy: TypeAlias = Literal["words", "meaning"]
 
 MIN_SHARE = 0.3
 """The worth of the words, of all words of the search, that a text has that is found by some of them."""
@@ -23,17 +24,21 @@ MAX_RESULTS = 200
 class SearchHit(WireStruct, frozen=True, kw_only=True):
     """A message, file or memory that a search has found: the passage that matches best.
 
-    It has a `messageId`, a `path` or a `memoryId`. `match` is `exact` if the text has each word of the search.
-    `highlights` are empty for a text that is found by its meaning only. `score` is from 0 to 1.
+    It has a `messageId`, a `path` or a `memoryId`. With a `blobId`, the passage is from a file of the message, whose
+    `name` follows if it has one, or from a large input or output of its tools. `match` is `exact` if the text has each
+    word of the search. `by` is `meaning` if its words alone would not have found it. `score` is from 0 to 1.
     """
 
     thread_id: UUID | None = None
     message_id: UUID | None = None
+    blob_id: UUID | None = None
+    name: str | None = None
     memory_id: UUID | None = None
     path: str | None = None
     text: str
     highlights: list[Highlight]
     match: MatchKind
+    by: FoundBy
     score: float
     created_at: datetime
 
@@ -44,15 +49,23 @@ class SearchHit(WireStruct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that may match, and where it is from. `similarity`: by its meaning, if that is known."""
+    """A text that may match, and where it is from.
+
+    `similarity`: to the search, from 0 to 1, if that is known. `by`: whether it follows from words or from meanings.
+    `piece`: the number of the passage that it belongs to, None for the whole text.
+    """
 
     text: str
     created_at: datetime
     thread_id: UUID | None = None
     message_id: UUID | None = None
+    blob_id: UUID | None = None
+    name: str | None = None
     memory_id: UUID | None = None
     path: str | None = None
     similarity: float = 0.0
+    by: FoundBy = "words"
+    piece: int | None = None
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -76,11 +89,17 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 def results(asked: SearchText, found: Iterable[Found], worths: Mapping[str, float]) -> list[SearchHit]:
-    """The texts that match, exact matches first: of these the ones with the search as it was typed, then the newest."""
+    """The texts that match, exact matches first: of these the ones with the search as it was typed, then the newest.
+
+    A message and its files are one result, of the text that matches best.
+    """
     matched = [result for one in found if (result := _result(asked, one, worths)) is not None]
     matched.sort(key=lambda one: one.key)
     matched.sort(key=lambda one: (one.match == "exact", one.score, one.created_at), reverse=True)
-    return matched[:MAX_RESULTS]
+    best: dict[str, SearchHit] = {}
+    for result in matched:
+        best.setdefault(result.key, result)
+    return list(best.values())[:MAX_RESULTS]
 
 
 def page(
@@ -99,30 +118,49 @@ def page(
     return chosen, Cursor(until, end - 1, chosen[-1].key) if chosen and end < len(ordered) else None
 
 
+class _Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage of a text that matches, and the worth of its words that are words of the search."""
+
+    exact: bool
+    score: float
+    share: float
+    text: str
+
+
 def _result(asked: SearchText, found: Found, worths: Mapping[str, float]) -> SearchHit | None:
     """The best passage of the text, or None if it does not match."""
-    best: tuple[bool, float, str] | None = None
-    for start, end in passages(found.text) if asked.may_match(found.text) else ():
-        text = found.text[start:end]
-        match = asked.match(text, worths)
-        if match is None:
-            continue
-        score = max(match.share, found.similarity) if not match.exact else 1.0 if match.in_order else 0.95
-        if (match.exact or score >= MIN_SHARE) and (best is None or (match.exact, score) > best[:2]):
-            best = match.exact, score, text
-    if best is None and found.similarity > 0:
-        best = False, found.similarity, found.text[: next(passages(found.text), (0, 0))[1]]
+    best = max(_passages(asked, found, worths), key=lambda one: (one.exact, one.score), default=None)
     if best is None:
         return None
-    exact, score, text = best
+    is_by_words = best.exact or best.share >= MIN_SHARE or found.by == "words"
     return SearchHit(
         thread_id=found.thread_id,
         message_id=found.message_id,
+        blob_id=found.blob_id,
+        name=found.name,
         memory_id=found.memory_id,
         path=found.path,
-        text=text,
-        highlights=asked.highlights(text),
-        match="exact" if exact else "similar",
-        score=round(score, 4),
+        text=best.text,
+        highlights=asked.highlights(best.text),
+        match="exact" if best.exact else "similar",
+        by="words" if is_by_words else "meaning",
+        score=round(best.score, 4),
         created_at=found.created_at,
     )
+
+
+def _passages(asked: SearchText, found: Found, worths: Mapping[str, float]) -> Iterator[_Passage]:
+    """The passages that match by their words, and the one that is near to the search."""
+    may_match = asked.may_match(found.text)
+    if not may_match and found.similarity <= 0:
+        return
+    for number, (start, end) in enumerate(passages(found.text)):
+        text = found.text[start:end]
+        match = asked.match(text, worths) if may_match else None
+        similarity = found.similarity if number == (found.piece or 0) or (match and found.piece is None) else 0.0
+        if match is not None and match.exact:
+            yield _Passage(exact=True, score=1.0 if match.in_order else 0.95, share=match.share, text=text)
+            continue
+        share = 0.0 if match is None else match.share
+        if share >= MIN_SHARE or similarity > 0:
+            yield _Passage(exact=False, score=max(share, similarity), share=share, text=text)

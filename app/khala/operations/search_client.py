@@ -57,7 +57,10 @@ def hits(body: bytes) -> list[SearchHit]:
 def lines(item: SearchHit) -> Iterator[str]:
     """The result for people: where it is, and the text around its first highlight with the highlights marked."""
     where = item.path or (f"/t/{item.thread_id}" if item.message_id else f"memory {item.memory_id}")
-    yield click.style(f"{where}  {item.created_at:%Y-%m-%d %H:%M}  {item.match}", dim=item.match == "similar")
+    if item.blob_id is not None:
+        where += f" in {item.name or 'the output of a tool'}"
+    match = "similar in meaning" if item.by == "meaning" else item.match
+    yield click.style(f"{where}  {item.created_at:%Y-%m-%d %H:%M}  {match}", dim=item.match == "similar")
     units = item.text.encode("utf-16-le", "surrogatepass")
     start = max(0, item.highlights[0].start - CONTEXT_CHARACTERS) if item.highlights else 0
     pieces, at = [], start

@@ -18,11 +18,15 @@ log = structlog.get_logger()
 
 
 class SearchIndexer:
-    """Makes segments of messages; or deletes them, where the search is switched off."""
+    """Makes segments of messages; or deletes them, where the search is switched off.
 
-    def __init__(self, db: Database, *, enabled: bool) -> None:
+    `with_passages`: messages with segments are queued for `PassageEmbedder`.
+    """
+
+    def __init__(self, db: Database, *, enabled: bool, with_passages: bool = False) -> None:
         self._db = db
         self._enabled = enabled
+        self._with_passages = with_passages
 
     async def run(self) -> None:
         """Work for ever."""
@@ -38,7 +42,10 @@ class SearchIndexer:
     async def work_some(self) -> bool:
         """Do one batch. Returns whether there may be more."""
         began = time.monotonic()
-        result = await (indexing.index_next if self._enabled else indexing.delete_next)(self._db)
+        if self._enabled:
+            result = await indexing.index_next(self._db, with_passages=self._with_passages)
+        else:
+            result = await indexing.delete_next(self._db)
         if result.messages:
             metrics.SEARCH_INDEXED.inc(result.messages)
             metrics.SEARCH_INDEXING.observe(time.monotonic() - began)

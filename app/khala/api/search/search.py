@@ -29,6 +29,13 @@ Query = Annotated[
 ]
 InThread = Annotated[UUID | None, QueryParameter(name="threadId", description="Search only this thread.")]
 OfKind = Annotated[SearchKind | None, QueryParameter(name="kind", description="By default all kinds.")]
+ByMeaning = Annotated[
+    bool,
+    QueryParameter(
+        name="meaning",
+        description="0 to search by words only, which never waits for the embedding model. The same for all pages.",
+    ),
+]
 After = Annotated[
     str | None, QueryParameter(max_length=MAX_CURSOR_CHARACTERS, description="The `nextCursor` of the previous page.")
 ]
@@ -58,6 +65,7 @@ class SearchController(Controller):
         q: Query,
         thread_id: InThread = None,
         of_kind: OfKind = None,
+        by_meaning: ByMeaning = True,  # noqa: FBT002
         cursor: After = None,
         limit: Limit = 20,
     ) -> Page[SearchHit]:
@@ -69,5 +77,6 @@ class SearchController(Controller):
             kind=of_kind,
             cursor=None if cursor is None else Cursor.read(cursor),
             limit=limit,
+            meaning=by_meaning,
         )
         return Page(items=items, next_cursor=None if following is None else str(following))

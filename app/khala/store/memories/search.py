@@ -27,14 +27,18 @@ words that fewer than `MAX_FREQUENCY` of them have."""
 COLUMNS = ", ".join(f"memories.{name}" for name in Memory.__struct_fields__ if name != "score")
 
 BY_WORDS = f"""
-    sampled AS MATERIALIZED (
-        SELECT nearby.id, nearby.terms FROM unnest($1::uuid[]) AS space (id) CROSS JOIN LATERAL (
+    asking AS MATERIALIZED (
+        SELECT $1::uuid[] AS spaces, $2::int[] AS keys, $3::float8[] AS weights, $4::float8 AS min_share,
+               $5::float8 AS unknown_weight
+    ), sampled AS MATERIALIZED (
+        SELECT nearby.id, nearby.terms FROM unnest((SELECT spaces FROM asking)) AS space (id) CROSS JOIN LATERAL (
             SELECT id, terms FROM memories WHERE space_id = space.id AND {IN_USE} LIMIT {MAX_SAMPLE}
         ) AS nearby
     ), stored AS MATERIALIZED (
         SELECT least(count(*), {MAX_FREQUENCY}) AS memories, count(*) < {MAX_SAMPLE} AS all_sampled FROM sampled
     ), sampled_words AS MATERIALIZED (
-        SELECT id, key FROM sampled CROSS JOIN LATERAL unnest(terms) AS term (key) WHERE key = ANY ($2::int[])
+        SELECT id, key FROM sampled CROSS JOIN LATERAL unnest(terms) AS term (key)
+        WHERE key = ANY ((SELECT keys FROM asking)::int[])
     ), asked AS MATERIALIZED (
         SELECT key, weight, CASE
             WHEN seen >= {MAX_FREQUENCY} THEN {MAX_FREQUENCY}
@@ -42,44 +46,47 @@ BY_WORDS = f"""
             ELSE (SELECT count(*) FROM (
                 SELECT FROM memories WHERE terms @> ARRAY[word.key] AND {IN_USE} LIMIT {MAX_FREQUENCY}) AS having_it)
         END AS frequency
-        FROM unnest($2::int[], $3::float8[]) AS word (key, weight)
+        FROM unnest((SELECT keys FROM asking), (SELECT weights FROM asking)) AS word (key, weight)
         LEFT JOIN (SELECT key, count(*) AS seen FROM sampled_words GROUP BY key) AS seen USING (key)
     ), finding AS MATERIALIZED (
         SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
         FROM asked WHERE frequency > 0
     ), worths AS MATERIALIZED (
-        SELECT key, weight * CASE WHEN frequency = 0 THEN $5::float8 ELSE 1 END
+        SELECT key, weight * CASE WHEN frequency = 0 THEN (SELECT unknown_weight FROM asking) ELSE 1 END
                     * ln(1 + (SELECT memories FROM stored) / (greatest(frequency, 1) + 0.5)) AS worth
         FROM asked
     ), whole AS MATERIALIZED (
-        SELECT sum(worth) / cardinality($1::uuid[]) AS worth FROM worths
+        SELECT sum(worth) / cardinality((SELECT spaces FROM asking)) AS worth FROM worths
     ), matched AS MATERIALIZED (
         SELECT id, key FROM sampled_words WHERE (SELECT all_sampled FROM stored)
         UNION ALL
         SELECT id, key FROM (
             SELECT id, terms FROM memories
             WHERE NOT (SELECT all_sampled FROM stored)
-              AND terms && (SELECT keys FROM finding) AND space_id = ANY ($1::uuid[]) AND {IN_USE} LIMIT {MAX_MATCHES}
+              AND terms && (SELECT keys FROM finding) AND space_id = ANY ((SELECT spaces FROM asking)::uuid[])
+              AND {IN_USE} LIMIT {MAX_MATCHES}
         ) AS found CROSS JOIN LATERAL unnest(terms) AS term (key)
     ), words AS (
         SELECT id, sum(worth) / (SELECT worth FROM whole) AS share FROM matched JOIN worths USING (key)
         GROUP BY id HAVING bool_or(key = ANY ((SELECT keys FROM finding)::int[]))
-            AND sum(worth) >= $4::float8 * (SELECT worth FROM whole)
+            AND sum(worth) >= (SELECT min_share FROM asking) * (SELECT worth FROM whole)
         ORDER BY share DESC, id DESC LIMIT {MAX_CANDIDATES}
     )
 """
 """A word counts more, the fewer memories have it. One that no memory has counts as if one had it. Each space has its
-own keys of the same words."""
+own keys of the same words. The arguments are in `asking`, which the planner does not look into: else plans for given
+arguments would seem cheaper than one for all, and each search would be planned, which takes longer than it does."""
 BY_MEANING = f"""
     vector AS MATERIALIZED (
-        SELECT $6::text::halfvec AS vector
+        SELECT $6::text::halfvec AS vector, $7::smallint AS generation
     ), near AS (
         SELECT nearest.id, nearest.similarity FROM vector_spaces CROSS JOIN LATERAL (
             SELECT memory_id AS id, inner_product(vector, (SELECT vector FROM vector)) AS similarity FROM memory_vectors
-            WHERE memory_vectors.space_id = vector_spaces.space_id AND generation = $7
+            WHERE memory_vectors.space_id = vector_spaces.space_id AND generation = (SELECT generation FROM vector)
             ORDER BY similarity DESC LIMIT {MAX_CANDIDATES}
         ) AS nearest
-        WHERE vector_spaces.space_id = ANY ($1::uuid[]) AND vector_spaces.generation = $7
+        WHERE vector_spaces.space_id = ANY ((SELECT spaces FROM asking)::uuid[])
+          AND vector_spaces.generation = (SELECT generation FROM vector)
           AND similarity >= {MIN_SIMILARITY}
         ORDER BY similarity DESC, id LIMIT {MAX_CANDIDATES}
     )
@@ -90,7 +97,7 @@ A space without all vectors of the generation is searched by words only.
 """
 ROWS = f"""
     FROM found JOIN memories USING (id)
-    WHERE space_id = ANY ($1::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE
+    WHERE space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE
 """
 LEXICAL = f"""
     WITH {BY_WORDS}, found AS (SELECT id, share, NULL::float8 AS similarity FROM words)
@@ -100,6 +107,8 @@ HYBRID = f"""
     WITH {BY_WORDS}, {BY_MEANING}, found AS (SELECT id, share, similarity FROM words FULL JOIN near USING (id))
     SELECT {COLUMNS}, share, similarity {ROWS}
 """
+SHARE_DIGITS = 9
+"""Of a share that is a score: the last digits of a sum depend on its order, which depends on the plan."""
 MAX_VERSIONS = 10
 """Earlier versions of a memory that a search with history returns."""
 EARLIER = f"""
@@ -114,8 +123,6 @@ EARLIER = f"""
     SELECT memories.*, versions.newest FROM versions JOIN memories ON memories.id = versions.id
     WHERE space_id = ANY ($2::uuid[]) AND {IS_ERASED} IS NOT TRUE ORDER BY versions.newest, versions.age
 """
-PLAN_ONCE = "SET LOCAL plan_cache_mode = force_generic_plan"
-"""Planning takes longer than a search of a small space, and no plan depends on the parameters."""
 USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
 
 
@@ -158,9 +165,7 @@ async def search(
     keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
     words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight)
     by_meaning = () if asked.vector is None else (vectors.as_text(asked.vector), asked.generation)
-    async with driver.transaction():
-        await driver.execute(PLAN_ONCE)
-        rows = await driver.fetch(HYBRID if by_meaning else LEXICAL, *words, *by_meaning)
+    rows = await driver.fetch(HYBRID if by_meaning else LEXICAL, *words, *by_meaning)
     by_id = {row["id"]: row for row in rows}
     scores = _shares(rows) if asked.vector is None else fuse(_rankings(rows))
     return [memory(by_id[found], score) for found, score in islice(scores.items(), limit)]
@@ -187,7 +192,7 @@ async def with_history(
 
 def _shares(rows: Sequence[Record]) -> Mapping[UUID, float]:
     """Without a model, a score is the share of the query's words that the memory has, by their worth."""
-    return {found: min(1.0, share) for found, share in _ranked(rows, "share")}
+    return {found: min(1.0, round(share, SHARE_DIGITS)) for found, share in _ranked(rows, "share")}
 
 
 def _rankings(rows: Sequence[Record]) -> list[tuple[Sequence[UUID], float]]:

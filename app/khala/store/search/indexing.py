@@ -3,8 +3,7 @@
 The endings of runs and imports queue their messages. A walk through all threads, once a day, queues what has no
 segment: messages from before the search was switched on, and those that an earlier version of Khala has written.
 
-A batch holds the row of `search_walk`. The purge deletes the segments of deleted messages under the same lock, after
-the messages, so that no batch that has read them adds a segment later.
+Each batch holds the lock of `khala.store.search.index_lock`.
 """
 
 import asyncio
@@ -17,12 +16,16 @@ from khala.domain.search_segments import MessageText, Segment, cut
 from khala.store.postgres.database import Database, Driver, affected
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
+from khala.store.search import passage_queue
+from khala.store.search.index_lock import TRY_LOCK
 from khala.store.search.message_texts import IS_SEARCHED, TEXT
 
 MAX_ENTRIES = 16
 """Entries of the queue in one batch."""
 MAX_MESSAGES = 64
 """Messages of one entry in one batch. The entry keeps the others."""
+MAX_INLINE_CHARACTERS = 4_000
+"""Characters of one entry that are cut into segments at once, in about a millisecond. More are cut in a thread."""
 MAX_SMALL_SEGMENTS = 8
 """Small segments at the end of a thread, which are then made again as larger ones."""
 SMALL_MESSAGES = 8
@@ -40,13 +43,11 @@ IS_ANYTHING_DUE = f"""
         WHERE thread_id IS NOT NULL OR coalesce(ended_at < now() - interval '{WALK_INTERVAL}', true))
 """
 IS_ANYTHING_LEFT = "SELECT EXISTS (SELECT FROM search_queue) OR EXISTS (SELECT FROM search_segments)"
-LOCK = "SELECT id, thread_id, ended_at FROM search_walk WHERE id = 1 ORDER BY id FOR UPDATE"
-TRY_LOCK = f"{LOCK} SKIP LOCKED"
 TAKE = """
     SELECT id, thread_id, first_position, last_position FROM search_queue
     ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
 """
-REMOVE = "DELETE FROM search_queue WHERE id = $1"
+REMOVE = "DELETE FROM search_queue WHERE id = ANY ($1::uuid[])"
 SHORTEN = "UPDATE search_queue SET first_position = $2, last_position = $3 WHERE id = $1"
 OVERLAPPING = """
     SELECT min(first_position) AS first_position, max(last_position) AS last_position FROM search_segments
@@ -93,21 +94,28 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     more: bool = False
 
 
-async def lock(driver: Driver) -> None:
-    """Wait until no batch is active, and let none begin before the transaction ends."""
-    await driver.fetchrow(LOCK)
+class EntryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one entry. `last_position`: up to which its messages are in segments. `whole`: all of them are."""
+
+    messages: int
+    segments: int
+    last_position: int
+    whole: bool
 
 
-async def index_next(db: Database) -> BatchResult:
-    """Make segments of the messages that were queued first, or else continue the walk."""
+async def index_next(db: Database, *, with_passages: bool = False) -> BatchResult:
+    """Make segments of the messages that were queued first, or else continue the walk.
+
+    `with_passages`: queue the messages for vectors of their passages, too.
+    """
     async with db.driver() as driver:
         if not await driver.fetchval(IS_ANYTHING_DUE):
             return BatchResult()
-    return await _index_next(db)
+    return await _index_next(db, with_passages=with_passages)
 
 
 @retried
-async def _index_next(db: Database) -> BatchResult:
+async def _index_next(db: Database, *, with_passages: bool) -> BatchResult:
     async with db.driver() as driver, driver.transaction():
         walk = await driver.fetchrow(TRY_LOCK)
         if walk is None:
@@ -116,7 +124,13 @@ async def _index_next(db: Database) -> BatchResult:
         if not entries:
             return BatchResult(more=await _walk(driver, walk["thread_id"]))
         done = [await _index_entry(driver, entry) for entry in entries]
-        return BatchResult(messages=sum(one[0] for one in done), segments=sum(one[1] for one in done), more=True)
+        if with_passages:
+            for entry, one in zip(entries, done, strict=True):
+                await passage_queue.add(driver, entry["thread_id"], entry["first_position"], one.last_position)
+        await driver.execute(REMOVE, [entry["id"] for entry, one in zip(entries, done, strict=True) if one.whole])
+        return BatchResult(
+            messages=sum(one.messages for one in done), segments=sum(one.segments for one in done), more=True
+        )
 
 
 async def _walk(driver: Driver, last: UUID | None) -> bool:
@@ -130,33 +144,41 @@ async def _walk(driver: Driver, last: UUID | None) -> bool:
     return added > 0 or len(found) == WALKED_THREADS
 
 
-async def _index_entry(driver: Driver, entry: Record) -> tuple[int, int]:
-    """Make segments of the messages of one entry. Returns the numbers of messages and segments."""
+async def _index_entry(driver: Driver, entry: Record) -> EntryResult:
+    """Make segments of the messages of one entry. An entry with too many messages keeps the others."""
     thread_id = entry["thread_id"]
-    first, end = await _range(driver, entry)
+    first, end, replaces = await _range(driver, entry)
     read = await driver.fetch(READ, thread_id, first, end, MAX_MESSAGES)
     messages = [MessageText(row["position"], row["text"]) for row in read]
     last = messages[-1].position if len(messages) == MAX_MESSAGES else end
     if last < end:
         await driver.execute(SHORTEN, entry["id"], last + 1, end)
-    else:
-        await driver.execute(REMOVE, entry["id"])
-    segments = await asyncio.to_thread(lambda: list(cut(messages)))
-    await driver.execute(DELETE, thread_id, first, last)
+    segments = await _cut(messages)
+    if replaces:
+        await driver.execute(DELETE, thread_id, first, last)
     await _insert(driver, thread_id, segments)
-    return len(messages), len(segments)
+    return EntryResult(messages=len(messages), segments=len(segments), last_position=last, whole=last == end)
 
 
-async def _range(driver: Driver, entry: Record) -> tuple[int, int]:
-    """The positions of which segments are made: those of the entry, of segments there, and of small ones before."""
+async def _cut(messages: Sequence[MessageText]) -> list[Segment]:
+    if sum(len(message.text) for message in messages) <= MAX_INLINE_CHARACTERS:
+        return list(cut(messages))
+    return await asyncio.to_thread(lambda: list(cut(messages)))
+
+
+async def _range(driver: Driver, entry: Record) -> tuple[int, int, bool]:
+    """The positions of which segments are made: those of the entry, of segments there, and of small ones before.
+
+    Also returns whether there are segments that the new ones replace.
+    """
     thread_id, first, last = entry["thread_id"], entry["first_position"], entry["last_position"]
     there = await driver.fetchrow(OVERLAPPING, thread_id, first, last)
     if there is not None and there["first_position"] is not None:
-        return min(first, there["first_position"]), max(last, there["last_position"])
+        return min(first, there["first_position"]), max(last, there["last_position"]), True
     before = await driver.fetch(BEFORE, thread_id, first, MAX_SMALL_SEGMENTS)
     if len(before) == MAX_SMALL_SEGMENTS and all(map(_is_small, before)):
-        first = before[-1]["first_position"]
-    return first, last
+        return before[-1]["first_position"], last, True
+    return first, last, False
 
 
 def _is_small(segment: Record) -> bool:

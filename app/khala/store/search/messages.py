@@ -68,9 +68,9 @@ IN_THREAD = CANDIDATES.format(
 )
 READ = f"""
     WITH facts AS MATERIALIZED ({access.FACTS})
-    SELECT facts.*, messages.id, messages.thread_id, messages.created_at, {TEXT} AS text
+    SELECT facts.*, messages.id, messages.thread_id, messages.position, messages.created_at, {TEXT} AS text
     FROM (
-        SELECT DISTINCT facts.place, messages.id
+        SELECT DISTINCT facts.place, messages.thread_id, messages.id
         FROM unnest($6::int[], $7::uuid[], $8::int[], $9::int[])
             AS wanted (place, thread_id, first_position, last_position)
         JOIN facts ON facts.place = wanted.place
@@ -78,7 +78,7 @@ READ = f"""
          AND messages.position BETWEEN wanted.first_position AND wanted.last_position
          AND messages.created_at <= $10 AND {IS_SEARCHED}
         LIMIT {MAX_MESSAGES}
-    ) AS chosen JOIN facts USING (place) JOIN messages USING (id)
+    ) AS chosen JOIN facts USING (place) JOIN messages USING (thread_id, id)
 """
 
 
@@ -87,6 +87,7 @@ class FoundText(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     thread_id: UUID
+    position: int
     created_at: datetime
     text: str
 
@@ -99,6 +100,16 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     last_position: int
 
 
+def probes_of(asked: SearchText) -> tuple[list[str], list[list[object]]]:
+    """The terms of a search that has words, and the columns of `probes`: low, step, weight, required."""
+    terms: dict[str, tuple[float, bool]] = {}
+    for word in asked.words:
+        for term in (*word.terms, *word.stems):
+            terms.setdefault(term, (word.weight, term in word.terms))
+    names = list(terms)[:MAX_TERMS]
+    return names, list(map(list, zip(*((*probe(term), *terms[term]) for term in names), strict=True)))
+
+
 async def find(
     driver: Driver, caller: Caller, asked: SearchText, *, thread_id: UUID | None
 ) -> tuple[list[Candidate], Mapping[str, int], int]:
@@ -106,12 +117,7 @@ async def find(
 
     Also returns the number of segments with each word, and the number of segments that were looked at.
     """
-    terms: dict[str, tuple[float, bool]] = {}
-    for word in asked.words:
-        for term in (*word.terms, *word.stems):
-            terms.setdefault(term, (word.weight, term in word.terms))
-    names = list(terms)[:MAX_TERMS]
-    probes = list(map(list, zip(*((*probe(term), *terms[term]) for term in names), strict=True)))
+    names, probes = probes_of(asked)
     if thread_id is not None:
         rows = await driver.fetch(IN_THREAD, thread_id, *probes)
     else:
@@ -146,7 +152,7 @@ async def read(driver: Driver, caller: Caller, candidates: Sequence[Candidate], 
         until,
     )
     return [
-        FoundText(id=row["id"], thread_id=row["thread_id"], created_at=row["created_at"], text=row["text"])
+        FoundText(**{name: row[name] for name in FoundText.__struct_fields__})
         for row in rows
         if access.authorization(row, caller).allows(Action.READ_THREAD)
     ]

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 
 import { excerptOf, foundLocally, mergeFound, searchServer, type FoundMessage } from "./message-search.ts";
 
-const message = (messageId: string, isExact: boolean): FoundMessage => ({ threadId: "t", messageId, title: null, snippet: "", ranges: [], isExact });
+const message = (messageId: string, isExact: boolean): FoundMessage => ({ threadId: "t", messageId, title: null, snippet: "", ranges: [], isExact, isByMeaning: false });
 const ids = (found: readonly FoundMessage[]): string[] => found.map(({ messageId }) => messageId);
 
 describe("mergeFound", () => {
@@ -39,14 +39,16 @@ describe("excerptOf", () => {
 
 describe("searchServer", () => {
   it("returns the messages of the answer, and null if the server does not search", async () => {
-    const hit = { threadId: "t", messageId: "m", text: "Answer 42", highlights: [{ start: 7, end: 9 }], match: "exact", score: 1, createdAt: "" };
-    const answer = vi.fn(() => Promise.resolve(Response.json({ items: [hit, { ...hit, messageId: undefined, path: "a.md" }] })));
+    const hit = { threadId: "t", messageId: "m", text: "Answer 42", highlights: [{ start: 7, end: 9 }], match: "exact", by: "words", score: 1, createdAt: "" };
+    const answer = vi.fn(() => Promise.resolve(Response.json({ items: [hit, { ...hit, messageId: undefined, path: "a.md" }, { ...hit, messageId: "n", highlights: [], match: "similar", by: "meaning" }, { ...hit, messageId: "f", blobId: "b", name: "a.log" }] })));
     vi.stubGlobal("fetch", answer);
     const { signal } = new AbortController();
-    expect(await searchServer("42 & more", 30, signal)).toEqual([{ threadId: "t", messageId: "m", title: null, snippet: "Answer 42", ranges: [[7, 9]], isExact: true }]);
-    expect(String((answer.mock.calls[0] as unknown[])[0])).toContain("q=42+%26+more&kind=message&limit=30");
+    const found = { threadId: "t", messageId: "m", title: null, snippet: "Answer 42", ranges: [[7, 9]], isExact: true, isByMeaning: false };
+    const near = { ...found, messageId: "n", ranges: [], isExact: false, isByMeaning: true };
+    expect(await searchServer("42 & more", 30, false, signal)).toEqual([found, near, { ...found, messageId: "f", file: "a.log" }]);
+    expect(String((answer.mock.calls[0] as unknown[])[0])).toContain("q=42+%26+more&kind=message&meaning=0&limit=30");
     answer.mockImplementation(() => Promise.resolve(Response.json({ code: "not_found" }, { status: 404 })));
-    expect(await searchServer("42", 30, signal)).toBeNull();
+    expect(await searchServer("42", 30, true, signal)).toBeNull();
     vi.unstubAllGlobals();
   });
 });

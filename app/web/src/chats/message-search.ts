@@ -10,17 +10,24 @@ export type FoundMessage = {
   messageId: string;
   /** The title of the chat, null if it is unknown. */
   title: string | null;
+  /** The file of the message that the snippet is from: its name, or null if it has none. Undefined: its text. */
+  file?: string | null;
   snippet: string;
   ranges: [number, number][];
   isExact: boolean;
+  /** Whether its words alone would not have found it. */
+  isByMeaning: boolean;
 };
 
 const MAX_SNIPPET_CHARACTERS = 160;
 const CONTEXT_CHARACTERS = 40;
 
-/** The messages that the server finds for the account; null if it is out of reach or does not search. */
-export async function searchServer(query: string, limit: number, signal: AbortSignal): Promise<FoundMessage[] | null> {
-  const params = new URLSearchParams({ q: query, kind: "message", limit: String(limit) });
+/**
+ * The messages that the server finds for the account; null if it is out of reach or does not search. Without `byMeaning`,
+ * it answers at once; with it, it may wait for a model.
+ */
+export async function searchServer(query: string, limit: number, byMeaning: boolean, signal: AbortSignal): Promise<FoundMessage[] | null> {
+  const params = new URLSearchParams({ q: query, kind: "message", meaning: byMeaning ? "1" : "0", limit: String(limit) });
   try {
     const { items } = await request<Page<SearchHit>>("GET", `/api/search?${params.toString()}`, { signal });
     return items.flatMap(foundMessage);
@@ -32,7 +39,7 @@ export async function searchServer(query: string, limit: number, signal: AbortSi
 
 /** The messages that this browser finds. */
 export function foundLocally(results: readonly SearchResult[]): FoundMessage[] {
-  return results.map(({ threadId, messageId, title, snippet, ranges, by }) => ({ threadId, messageId, title, snippet, ranges, isExact: by === "words" }));
+  return results.map(({ threadId, messageId, title, snippet, ranges, by }) => ({ threadId, messageId, title, snippet, ranges, isExact: by === "words", isByMeaning: false }));
 }
 
 /**
@@ -50,9 +57,10 @@ function has(found: readonly FoundMessage[], { messageId }: FoundMessage): boole
   return found.some((other) => other.messageId === messageId);
 }
 
-function foundMessage({ threadId, messageId, text, highlights, match }: SearchHit): FoundMessage[] {
+function foundMessage({ threadId, messageId, blobId, name, text, highlights, match, by }: SearchHit): FoundMessage[] {
   if (threadId === undefined || messageId === undefined) return [];
-  return [{ threadId, messageId, title: null, ...excerptOf(text, highlights), isExact: match === "exact" }];
+  const file = blobId === undefined ? {} : { file: name ?? null };
+  return [{ threadId, messageId, title: null, ...file, ...excerptOf(text, highlights), isExact: match === "exact", isByMeaning: by === "meaning" }];
 }
 
 /** The part of a text around its first highlight, in one line. */
