@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from khala.domain import ids
 from khala.store.memories import extraction_jobs
 from khala.store.postgres.database import Database
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
@@ -255,8 +256,33 @@ async def test_a_call_has_a_receipt_and_counts_against_the_budget(store: Databas
     data = json.loads(receipt["data"])
     assert (receipt["purpose"], data["model"], data["usage"]["inputTokens"]) == ("extraction", CHEAP, 1000)
     assert receipt["cost_usd"] == Decimal("0.15") * 1000 / 10**6 + Decimal("0.6") * 100 / 10**6
+    answer = (await who.http.get("/api/me/usage/receipts")).raise_for_status().json()
+    (listed,) = answer["items"]
+    assert (listed["purpose"], listed["threadId"], listed["data"]) == ("extraction", thread.id, data)
+    assert Decimal(listed["costUsd"]) == receipt["cost_usd"]
     used = {entry["measure"]: entry["used"] for entry in (await who.http.get("/api/me/usage")).json()["items"]}
     assert Decimal(used["tokens"]) == 18 + 1100, "the run and the extraction"
+
+
+async def test_receipts_of_calls_outside_of_runs_are_listed_in_pages_for_their_account_only(
+    server: InProcessServer, store: Database, who: Account
+) -> None:
+    own = [str(ids.new()) for _ in range(5)]
+    insert = "INSERT INTO usage_receipts (id, user_id, purpose, data) VALUES ($1, $2, 'embedding', '{}')"
+    async with store.driver() as driver, account(server) as other:
+        for receipt_id in own:
+            await driver.execute(insert, uuid.UUID(receipt_id), uuid.UUID(str(who.id)))
+        theirs = str(ids.new())
+        await driver.execute(insert, uuid.UUID(theirs), uuid.UUID(str(other.id)))
+        pages: list[list[str]] = []
+        params: dict[str, str] | None = {"limit": "2"}
+        while params is not None:
+            page = (await who.http.get("/api/me/usage/receipts", params=params)).raise_for_status().json()
+            pages.append([receipt["id"] for receipt in page["items"]])
+            params = {"limit": "2", "cursor": page["nextCursor"]} if "nextCursor" in page else None
+        assert pages == [own[:2:-1], own[2:0:-1], own[:1]]
+        listed = (await other.http.get("/api/me/usage/receipts")).raise_for_status().json()
+        assert [receipt["id"] for receipt in listed["items"]] == [theirs]
 
 
 async def test_without_budget_nothing_is_called_and_the_next_run_makes_up_for_it(

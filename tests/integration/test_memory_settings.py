@@ -11,6 +11,7 @@ from khala.domain.access import author_id_of_key, key_hash
 from khala.domain.memories import MemorySpace, NewMemory
 from khala.store.memories import memory_proposals
 from khala.store.postgres.database import Database
+from khala.store.tools import workspace_owners
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
@@ -93,7 +94,8 @@ async def propose(
 ) -> bool:
     space = MemorySpace(scope="user", owner_id=uuid.UUID(str(who.id)))
     new = NewMemory(text=text, thread_id=uuid.UUID(thread.id))
-    return await memory_proposals.add(store, uuid.UUID(str(who.id)), space, new, supersedes=supersedes)
+    async with workspace_owners.changing(store, space.owner_id) as driver:
+        return await memory_proposals.add(driver, uuid.UUID(str(who.id)), space, new, supersedes=supersedes)
 
 
 async def proposals(who: Account) -> list[dict[str, Any]]:
@@ -138,7 +140,8 @@ async def test_a_claim_moves_the_proposals_of_the_guest(server: InProcessServer,
     thread_id = uuid.UUID(thread.id)
     new = NewMemory(text="I live in Aiur", thread_id=thread_id)
     subject_id = author_id_of_key(key_hash(thread.key))
-    await memory_proposals.add(store, subject_id, MemorySpace(scope="user", owner_id=thread_id), new)
+    async with workspace_owners.changing(store, thread_id) as driver:
+        await memory_proposals.add(driver, subject_id, MemorySpace(scope="user", owner_id=thread_id), new)
     listed = await server.http.get("/api/memories/proposals", headers=thread.headers)
     assert [proposal["text"] for proposal in listed.json()["items"]] == ["I live in Aiur"]
     (await who.http.post(f"/api/threads/{thread.id}/claim", json={"anonKey": thread.key})).raise_for_status()

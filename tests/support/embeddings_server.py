@@ -52,6 +52,9 @@ class EmbeddingServer:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self.url = ""
+        self.poison: str | None = None
+        """A call with a text that has this word gets the reply `poisoned` as a whole."""
+        self.poisoned = EmbeddingReply(status=400)
 
     @property
     def texts(self) -> list[str]:
@@ -70,6 +73,8 @@ class EmbeddingServer:
         self.requests.append(body)
         self.headers.append(dict(request.headers))
         reply = self.script.popleft() if self.script else self.default
+        if self.poison is not None and any(self.poison in text for text in body["input"]):
+            reply = self.poisoned
         if reply.seconds:
             await asyncio.sleep(reply.seconds)
         if reply.raw is not None:

@@ -1,6 +1,7 @@
 """Memories on the page: those of an answer, all of them, their settings, and proposals."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.support.server import Server
-from tests.system.browser import Chat
+from tests.system.browser import Chat, another_browser
 from tests.system.test_page_accessibility import axe_violations
 
 pytestmark = pytest.mark.timeout(180)
@@ -147,6 +148,57 @@ def test_settings_are_saved_and_proposals_are_accepted_or_rejected(chat: Chat) -
     dialog = open_memories(chat)
     expect(dialog.get_by_role("switch", name="Use memories in answers")).not_to_be_checked()
     expect(dialog.get_by_label("Ask me first")).to_be_checked()
+    assert chat.complaints == []
+
+
+def test_the_owner_lets_their_memories_into_a_chat_that_others_can_read(chat: Chat, server: Server) -> None:
+    chat.register(ADA, "Ada")
+    remember(chat, server, TEA)
+    chat.send("/words=1")
+    chat.wait_for_end()
+    thread_id = chat.url.partition("/t/")[2]
+    link = chat.page.request.post(f"{server.url}/api/threads/{thread_id}/links", data={"role": "viewer"})
+    dialog = open_memories(chat)
+    switch = dialog.get_by_role("switch", name="Use my memories in this chat even when others can read it")
+    expect(switch).not_to_be_checked()
+    expect(switch).to_have_accessible_description(re.compile("Everyone who can read this chat"))
+    switch.check()
+    chat.page.wait_for_load_state("networkidle")
+    chat.page.keyboard.press("Escape")
+    chat.send("Which tea does Tassadar like?")
+    expect(chat.answer.get_by_role("button", name="Used 1 memory")).to_be_visible()
+    dialog = open_memories(chat)
+    expect(switch).to_be_checked()
+    dialog.get_by_role("switch", name="Use memories in answers").uncheck()
+    expect(switch).to_have_count(0)
+    other = another_browser(chat.page.context)
+    guest = Chat(other, link.json()["url"])
+    guest.button("Memories").click()
+    expect(guest.page.get_by_role("dialog", name="Memories", exact=True)).to_be_visible()
+    expect(guest.page.get_by_role("switch", name="Use my memories in this chat")).to_have_count(0)
+    other.close()
+    assert chat.complaints == []
+
+
+def test_the_account_lists_the_costs_outside_of_answers(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    receipt = {"purpose": "extraction", "data": {"model": "gpt-5-mini", "usage": {"inputTokens": 1100}}}
+    receipts = [receipt | {"id": f"00-{n}", "costUsd": "0.0125", "createdAt": "2026-03-12T12:00:00Z"} for n in range(3)]
+
+    def page_of(route: Route) -> None:
+        more = "cursor=00-1" in route.request.url
+        route.fulfill(json={"items": receipts[2:]} if more else {"items": receipts[:2], "nextCursor": "00-1"})
+
+    chat.page.route("**/api/me/usage/receipts?*", page_of)
+    chat.page.get_by_title("Your account").click()
+    section = chat.page.get_by_role("region", name="Costs outside of answers")
+    expect(section.get_by_role("listitem")).to_have_count(2)
+    section.get_by_role("button", name="Load more").click()
+    expect(section.get_by_role("listitem")).to_have_count(3)
+    expect(section.get_by_role("button", name="Load more")).to_have_count(0)
+    expect(section.get_by_role("listitem").first).to_contain_text("Remembering facts · gpt-5-mini")
+    expect(section.get_by_role("listitem").first).to_contain_text("1,100 tokens")
+    assert axe_violations(chat) == []
     assert chat.complaints == []
 
 

@@ -12,7 +12,9 @@ import structlog
 from khala.domain import agent_seeds, routing
 from khala.domain.errors import Unavailable
 from khala.domain.routing import AgentProfile, Background, Meaning, RoutableAgent, RouteDecision
-from khala.domain.vectors import Vector
+from khala.domain.vectors import Vector, zero_vector
+from khala.memory import document_vectors
+from khala.memory.document_vectors import CANARY
 from khala.memory.memory_service import FAILURE_SECONDS, MemoryService
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
@@ -135,17 +137,25 @@ class AgentRouter:
             self._built_in = await self._embed_built_in()
         while self._pending:
             agent_id, agent = next(iter(self._pending.items()))
-            result = await self._embedder.documents(agent.texts)
-            generation = await self._memories.generation(len(result.vectors[0]))
-            await agent_vectors.store(self._db, agent_id, generation, result.vectors)
+            vectors = await self._embed(agent.texts)
+            generation = await self._memories.generation(len(vectors[0]))
+            await agent_vectors.store(self._db, agent_id, generation, vectors)
             metrics.AGENTS_EMBEDDED.inc()
             self._pending.pop(agent_id, None)
 
     async def _embed_built_in(self) -> BuiltInVectors:
         assert self._embedder is not None
-        result = await self._embedder.documents([text for agent in BUILT_IN for text in agent.texts])
-        generation = await self._memories.generation(len(result.vectors[0]))
-        rest = iter(result.vectors)
+        found = await self._embed([text for agent in BUILT_IN for text in agent.texts])
+        generation = await self._memories.generation(len(found[0]))
+        rest = iter(found)
         vectors = {agent.name: list(islice(rest, len(agent.texts))) for agent in BUILT_IN}
         background = routing.background(list(vectors.values()))
         return BuiltInVectors(generation=generation, vectors=vectors, background=background)
+
+    async def _embed(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """The vectors of these texts. That of a text which the model refuses is near to no task."""
+        assert self._embedder is not None
+        result = await document_vectors.embed(self._embedder, texts)
+        known = [vector for vector in result.vectors if vector is not None]
+        example = known[0] if known else (await self._embedder.documents([CANARY])).vectors[0]
+        return [zero_vector(len(example)) if vector is None else vector for vector in result.vectors]

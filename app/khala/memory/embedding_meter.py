@@ -1,6 +1,6 @@
 """Counts embeddings against budgets, with receipts.
 
-A request for embeddings is charged before the call. Searches, and memories that are embedded in the background, are
+A request for embeddings is charged before the call. Searches, and texts that are embedded in the background, are
 counted afterwards by a loop, so that a search waits for no lock of a budget. Before the call, it only reads what is
 left.
 """
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
@@ -26,20 +26,32 @@ from khala.models.port import ModelFailed
 from khala.models.token_counter import estimate
 from khala.store.budgets import charges, payers
 from khala.store.budgets.charges import Charge, Payer
-from khala.store.memories.vectors import PendingMemory
 from khala.store.postgres.database import Database
 
 MEASURES: Sequence[BudgetMeasure] = ("usd", "tokens")
 RECORD_SECONDS = 2.0
 """Time between two records of what was used."""
 PAUSE_SECONDS = 300.0
-"""Time for which the memories of an owner wait whose budget is used up."""
+"""Time for which the texts of an owner wait whose budget is used up."""
 MAX_OWNERS = 10_000
-"""Owners whose tokens are not recorded yet, or whose memories wait."""
+"""Owners whose tokens are not recorded yet, or whose texts wait."""
 CLOSE_SECONDS = 5.0
 """Time to record the rest when the process ends."""
 
 log = structlog.get_logger()
+
+
+class OwnedText(Protocol):
+    """A text that is embedded for its owner: a user, or a thread of guests."""
+
+    @property
+    def owner_id(self) -> UUID: ...  # noqa: D102
+
+    @property
+    def text(self) -> str: ...  # noqa: D102
+
+
+TextOfOwner = TypeVar("TextOfOwner", bound=OwnedText)
 
 
 class EmbeddingMeter:
@@ -82,29 +94,29 @@ class EmbeddingMeter:
         """Whether the owner's budgets have enough left to embed this text. Waits for no lock."""
         return len(self._tokens) < MAX_OWNERS and await self._fitting(owner_id, [text[:MAX_CHARACTERS]]) == 1
 
-    async def affordable(self, batch: Sequence[PendingMemory]) -> list[PendingMemory]:
-        """The memories of the batch that their owners' budgets allow. An owner with none of them has to wait."""
-        owned: dict[UUID, list[PendingMemory]] = {}
+    async def affordable(self, batch: Sequence[TextOfOwner]) -> list[TextOfOwner]:
+        """The texts of the batch that their owners' budgets allow. An owner with none of them has to wait."""
+        owned: dict[UUID, list[TextOfOwner]] = {}
         for pending in batch:
             owned.setdefault(pending.owner_id, []).append(pending)
-        found: list[PendingMemory] = []
-        for owner_id, memories in owned.items():
-            many = await self._fitting(owner_id, [pending.text for pending in memories])
-            found += memories[:many]
+        found: list[TextOfOwner] = []
+        for owner_id, texts in owned.items():
+            many = await self._fitting(owner_id, [pending.text for pending in texts])
+            found += texts[:many]
             if not many:
                 self._paused[owner_id] = time.monotonic() + PAUSE_SECONDS * random.uniform(0.8, 1.2)
                 log.info("embedding_waits_for_budget", owner_id=str(owner_id))
         return found
 
     def paused(self) -> list[UUID]:
-        """The owners whose memories wait."""
+        """The owners whose texts wait."""
         now = time.monotonic()
         self._paused = {owner_id: until for owner_id, until in self._paused.items() if until > now}
         return list(self._paused)
 
     @property
     def may_pause(self) -> bool:
-        """Whether the memories of further owners can wait apart from those of others."""
+        """Whether the texts of further owners can wait apart from those of others."""
         return len(self._paused) < MAX_OWNERS
 
     async def _fitting(self, owner_id: UUID, texts: Sequence[str]) -> int:
@@ -129,8 +141,8 @@ class EmbeddingMeter:
         self._tokens[owner_id] += tokens
         self._calls[owner_id] += 1
 
-    def count_batch(self, batch: Sequence[PendingMemory], tokens: int) -> None:
-        """Count the tokens of a call for the owners of its memories, in proportion to their texts."""
+    def count_batch(self, batch: Sequence[OwnedText], tokens: int) -> None:
+        """Count the tokens of a call for the owners of its texts, in proportion to their length."""
         characters: Counter[UUID] = Counter()
         for pending in batch:
             characters[pending.owner_id] += len(pending.text)

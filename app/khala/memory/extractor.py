@@ -25,8 +25,9 @@ from khala.models.token_counter import estimate_usage
 from khala.signals import metrics
 from khala.store.budgets import charges
 from khala.store.budgets.charges import Charge, Payer
-from khala.store.memories import extraction_jobs, memory_proposals, spaces
-from khala.store.memories.extraction_jobs import ExtractionJob, ExtractionSource
+from khala.store.memories import extraction_jobs, extraction_sources, spaces
+from khala.store.memories.extraction_jobs import ExtractionJob
+from khala.store.memories.extraction_sources import ExtractionSource
 from khala.store.postgres.database import Database
 
 MAX_AT_ONCE = 4
@@ -113,7 +114,7 @@ class MemoryExtractor:
     async def extract(self, job: ExtractionJob) -> ExtractionOutcome:
         """Execute one extraction, and end its job."""
         async with self._db.driver() as driver:
-            source = await extraction_jobs.read_source(driver, job, default=self._options.default)
+            source = await extraction_sources.read(driver, job, default=self._options.default)
             said = await extraction_jobs.read_messages(driver, job)
             usable = await spaces.usable(driver, user_id=job.user_id, thread_id=job.thread_id)
         if source.mode == "off":
@@ -155,22 +156,13 @@ class MemoryExtractor:
             return "invalid"
         for extracted in found:
             try:
-                await self._keep(job, source.mode, space, extracted)
+                stored_as = await self._service.add_extracted(job, space, extracted, default=self._options.default)
             except (NotFound, PayloadTooLarge) as error:
                 log.info("extraction_not_stored", thread_id=str(job.thread_id), reason=error.message)
                 break
+            if stored_as != "known":
+                metrics.EXTRACTED.labels(stored_as).inc()
         return "done"
-
-    async def _keep(self, job: ExtractionJob, mode: Extraction, space: MemorySpace, extracted: ExtractedMemory) -> None:
-        if mode == "on":
-            await self._service.add_extracted(space, extracted)
-            metrics.EXTRACTED.labels("stored").inc()
-            return
-        is_new = await memory_proposals.add(
-            self._db, job.subject_id, space, extracted.new, supersedes=extracted.supersedes
-        )
-        if is_new:
-            metrics.EXTRACTED.labels("proposed").inc()
 
     async def _ask(
         self, job: ExtractionJob, source: ExtractionSource, said: Sequence[SpokenMessage], near: Sequence[Memory]

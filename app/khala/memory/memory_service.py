@@ -13,13 +13,17 @@ from khala.domain import ids
 from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import Unavailable
 from khala.domain.extraction import ExtractedMemory
-from khala.domain.memories import Memory, MemorySpace, NewMemory
+from khala.domain.memories import Extraction, Memory, MemorySpace, NewMemory
 from khala.domain.vectors import Vector
+from khala.memory import document_vectors
+from khala.memory.document_vectors import CANARY
 from khala.memory.embedding_meter import EmbeddingMeter
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
 from khala.signals import metrics
-from khala.store.memories import memories, memory_proposals, search, vectors
+from khala.store.memories import extraction_results, memories, memory_proposals, search, vectors
+from khala.store.memories.extraction_jobs import ExtractionJob
+from khala.store.memories.extraction_results import StoredAs
 from khala.store.memories.search import LENIENT, MemoryQuery, WordMatch
 from khala.store.memories.vectors import PendingMemory
 from khala.store.postgres.database import Database
@@ -28,17 +32,12 @@ BATCH = 64
 """Memories that one call of the loop embeds."""
 IDLE_SECONDS = 5.0
 """Time between two looks for new memories. A new memory of this process is embedded at once."""
-CANARY = "A lighthouse keeper writes a letter to his sister about the storm of last night."
-"""The text whose vector shows whether the model is the one that computed the stored vectors."""
 CANARY_SECONDS = 3600.0
 """Time between two looks whether the model has changed under the same name."""
 GENERATION_SECONDS = 60.0
 """Time for which a process may use a generation that another process has succeeded."""
 FAILURE_SECONDS = 30.0
 """Time after a failure of the embedding model. Until then, searches use words."""
-TEXT_FAILURES = ("refused", "context_exceeded", "invalid_response")
-"""Failures that one text may cause. For some texts, some servers send vectors that are not numbers."""
-
 NO_BUDGETS = BudgetPolicy()
 
 log = structlog.get_logger()
@@ -66,6 +65,12 @@ class MemoryService:
         return self._embedder is not None and self._has_tables
 
     @property
+    def embedder(self) -> Embedder:
+        """The embedding model. Only with a model."""
+        assert self._embedder is not None
+        return self._embedder
+
+    @property
     def meter(self) -> EmbeddingMeter:
         """The counter of embeddings. Only with a model."""
         assert self._meter is not None
@@ -91,11 +96,14 @@ class MemoryService:
         self._added.set()
         return newer
 
-    async def add_extracted(self, space: MemorySpace, extracted: ExtractedMemory) -> Memory:
-        """Store an extracted memory: see `memories.add_superseding`."""
-        added = await memories.add_superseding(self._db, space, extracted.new, extracted.supersedes)
-        self._added.set()
-        return added
+    async def add_extracted(
+        self, job: ExtractionJob, space: MemorySpace, extracted: ExtractedMemory, *, default: Extraction
+    ) -> StoredAs:
+        """Store or propose an extracted memory: see `extraction_results.store`."""
+        stored_as = await extraction_results.store(self._db, job, space, extracted, default=default)
+        if stored_as == "stored":
+            self._added.set()
+        return stored_as
 
     async def accept(self, subject_id: UUID, proposal_id: UUID) -> Memory:
         """Store a proposed memory: see `memory_proposals.accept`."""
@@ -112,14 +120,18 @@ class MemoryService:
         match: WordMatch = LENIENT,
         history: bool = False,
         payer_id: UUID | None = None,
+        meaning: bool = True,
     ) -> list[Memory]:
         """The memories of these spaces that fit the text, the best first: see `search.search`.
+
+        Without `meaning`, by their words only: no model is asked.
 
         With `history`, those that they have superseded follow each of them: see `search.with_history`.
 
         The vector of the text counts for the user or thread `payer_id`, by default for the owner of the first space.
         """
-        query = await self.query(text, payer_id or (spaces[0].owner_id if spaces else None))
+        payer_id = payer_id or (spaces[0].owner_id if spaces else None)
+        query = await self.query(text, payer_id) if meaning else MemoryQuery(text=text)
         async with self._db.driver() as driver:
             found = await search.search(driver, spaces, query, limit=limit, match=match)
             return await search.with_history(driver, spaces, found, limit=limit) if history else found
@@ -197,15 +209,24 @@ class MemoryService:
 
         Raises `ModelFailed` if the model is unavailable.
         """
-        generation = await self._current_generation()
+        generation = await self.leased_generation()
+        if generation is None:
+            return False
         async with self._db.driver() as driver:
-            if not await vectors.lease(driver, generation, self._worker_id):
-                return False
             batch = await vectors.pending(driver, generation, BATCH, without=self.meter.paused())
         affordable = await self.meter.affordable(batch)
         if affordable:
             await vectors.store(self._db, generation, await self._embed(affordable))
         return bool(affordable) or (bool(batch) and self.meter.may_pause)
+
+    async def leased_generation(self) -> int | None:
+        """The generation of the model, if this process may compute its vectors; None while another process does.
+
+        Raises `ModelFailed` if the model is unavailable.
+        """
+        generation = await self._current_generation()
+        async with self._db.driver() as driver:
+            return generation if await vectors.lease(driver, generation, self._worker_id) else None
 
     async def _current_generation(self) -> int:
         """The generation of the model, by the vector of the canary, which is compared from time to time."""
@@ -223,27 +244,15 @@ class MemoryService:
         return await self.generation(self._canary_dimensions)
 
     async def _embed(self, batch: Sequence[PendingMemory]) -> dict[UUID, Vector | None]:
-        """The vectors of the batch. A text that the model refuses does not hold up the others."""
+        """The vectors of the batch, None for those that the model refuses."""
         assert self._embedder is not None
-        try:
-            result = await self._embedder.documents([pending.text for pending in batch])
-        except ModelFailed as failure:
-            if failure.code not in TEXT_FAILURES or len(batch) == 1:
-                if failure.code in TEXT_FAILURES and await self._is_available():
-                    metrics.MEMORIES_WITHOUT_VECTOR.inc()
-                    log.warning("memory_not_embedded", memory_id=str(batch[0].id), reason=failure.message)
-                    return {batch[0].id: None}
-                raise
-            return {key: vector for one in batch for key, vector in (await self._embed([one])).items()}
-        self.meter.count_batch(batch, result.tokens)
-        metrics.MEMORIES_EMBEDDED.inc(len(batch))
-        return {pending.id: vector for pending, vector in zip(batch, result.vectors, strict=True)}
-
-    async def _is_available(self) -> bool:
-        """Whether the model embeds any text: otherwise it refuses the key or the model's name, and not a text."""
-        assert self._embedder is not None
-        try:
-            await self._embedder.documents([CANARY])
-        except ModelFailed:
-            return False
-        return True
+        result = await document_vectors.embed(self._embedder, [pending.text for pending in batch])
+        found = {pending.id: vector for pending, vector in zip(batch, result.vectors, strict=True)}
+        embedded = [pending for pending in batch if found[pending.id] is not None]
+        refused = [str(pending.id) for pending in batch if found[pending.id] is None]
+        self.meter.count_batch(embedded, result.tokens)
+        metrics.MEMORIES_EMBEDDED.inc(len(embedded))
+        if refused:
+            metrics.MEMORIES_WITHOUT_VECTOR.inc(len(refused))
+            log.warning("memories_not_embedded", memory_ids=refused)
+        return found

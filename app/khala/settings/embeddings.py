@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 from khala.models.embeddings import embedding_names
 from khala.models.embeddings.embedding_names import EmbeddingRef
 from khala.models.provider_registry import ProviderAccess
-from khala.settings.fields import SettingGroup, TextValue, ValueKind, WebUrl, setting
+from khala.settings.fields import SettingGroup, TextValue, ValueKind, WebUrl, Whole, setting
 
 
 def _model(value: object) -> EmbeddingRef | None:
@@ -38,6 +38,17 @@ class EmbeddingSettings(SettingGroup):
         "API key of that server.",
         shown_default="`OPENAI_API_KEY`, unless `KHALA_EMBEDDINGS_URL` is set",
         secret=True,
+    )
+
+    message_days: Whole = setting(
+        "KHALA_EMBEDDINGS_DAYS",
+        30,
+        "Messages of the last so many days are embedded, new ones and once those from before, so that searches find "
+        "them by their meaning. The owners' budgets pay for it. 0 to embed none and delete the vectors of messages: "
+        "[search by meaning](operations.md#search-by-meaning).",
+        unit="days",
+        minimum=0,
+        maximum=36_500,
     )
 
     def access(self, chat: ProviderAccess) -> ProviderAccess:

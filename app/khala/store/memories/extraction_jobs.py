@@ -4,10 +4,8 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.access import author_id_of_key
 from khala.domain.extraction import MAX_MESSAGES, SpokenMessage, spoken
 from khala.domain.fold import text_of
-from khala.domain.memories import Extraction
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -38,13 +36,6 @@ CLAIM = """
     ) AS chosen
     WHERE (job.thread_id, job.subject_id) = (chosen.thread_id, chosen.subject_id)
     RETURNING job.*
-"""
-SOURCE = """
-    SELECT threads.owner_id, threads.anon_key_hash, settings.extraction,
-           (SELECT options->>'model' FROM runs WHERE runs.id = $3) AS model,
-           EXISTS (SELECT FROM ephemeral_threads WHERE thread_id = threads.id) AS ephemeral
-    FROM threads LEFT JOIN memory_settings AS settings ON settings.subject_id = $2
-    WHERE threads.id = $1 AND threads.deleted_at IS NULL
 """
 SAID = f"""
     SELECT id, position, content FROM messages
@@ -85,18 +76,6 @@ class ExtractionJob(msgspec.Struct, frozen=True, kw_only=True):
         return self.attempts >= MAX_ATTEMPTS
 
 
-class ExtractionSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The thread of an extraction, and what its person has chosen.
-
-    `mode` is `off` where nothing may be extracted. `model` is the one that the newest message asked for.
-    """
-
-    owner_id: UUID | None = None
-    anon_key_hash: bytes | None = None
-    mode: Extraction = "off"
-    model: str | None = None
-
-
 async def request(
     driver: Driver,
     *,
@@ -117,21 +96,6 @@ async def claim(db: Database, worker_id: UUID) -> ExtractionJob | None:
     async with db.driver() as driver, driver.transaction():
         row = await driver.fetchrow(CLAIM, worker_id, LEASE_SECONDS)
         return None if row is None else ExtractionJob(**{name: row[name] for name in ExtractionJob.__struct_fields__})
-
-
-async def read_source(driver: Driver, job: ExtractionJob, *, default: Extraction) -> ExtractionSource:
-    """The thread of the job, and whether to extract from it.
-
-    Nothing is extracted from the requests of programs, which are in ephemeral threads, nor from what the holders of a
-    share key say: nobody could decide for all of them.
-    """
-    row = await driver.fetchrow(SOURCE, job.thread_id, job.subject_id, job.run_id)
-    if row is None:
-        return ExtractionSource()
-    key_hash: bytes | None = row["anon_key_hash"]
-    is_known = job.user_id is not None or (key_hash is not None and author_id_of_key(key_hash) == job.subject_id)
-    mode: Extraction = (row["extraction"] or default) if is_known and not row["ephemeral"] else "off"
-    return ExtractionSource(owner_id=row["owner_id"], anon_key_hash=key_hash, mode=mode, model=row["model"])
 
 
 async def read_messages(driver: Driver, job: ExtractionJob) -> list[SpokenMessage]:

@@ -102,13 +102,6 @@ async def add(db: Database, space: MemorySpace, new: NewMemory, *, key: str | No
         return await _insert(driver, space, new, key=key), True
 
 
-@retried
-async def add_superseding(db: Database, space: MemorySpace, new: NewMemory, supersedes: UUID | None) -> Memory:
-    """Store a memory that may correct another one: see `store`. Raises `NotFound` if the owner was deleted."""
-    async with workspace_owners.changing(db, space.owner_id) as driver:
-        return await store(driver, space, new, supersedes=supersedes)
-
-
 async def store(driver: Driver, space: MemorySpace, new: NewMemory, *, supersedes: UUID | None) -> Memory:
     """Store a memory, and return it. The caller changes the owner's workspace (`workspace_owners.changing`).
 

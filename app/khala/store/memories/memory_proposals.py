@@ -33,6 +33,7 @@ REMOVE_OLDEST = f"""
         SELECT id FROM memory_proposals WHERE subject_id = $1 AND NOT rejected
         ORDER BY id DESC OFFSET {MAX_PROPOSALS} FOR UPDATE)
 """
+ACCEPT = f"DELETE FROM memory_proposals WHERE id = $1 AND subject_id = $2 AND {IS_OPEN} RETURNING id"
 REJECT = f"""
     UPDATE memory_proposals SET rejected = true, text = '', keywords = NULL
     WHERE id = $1 AND subject_id = $2 AND {IS_OPEN} RETURNING id
@@ -50,33 +51,31 @@ async def of_subject(driver: Driver, subject_id: UUID) -> list[MemoryProposal]:
     return [_proposal(row) for row in await driver.fetch(OF_SUBJECT, subject_id)]
 
 
-@retried
 async def add(
-    db: Database, subject_id: UUID, space: MemorySpace, new: NewMemory, *, supersedes: UUID | None = None
+    driver: Driver, subject_id: UUID, space: MemorySpace, new: NewMemory, *, supersedes: UUID | None = None
 ) -> bool:
     """Propose a memory. Returns False if it is proposed already, or was rejected.
 
-    Raises `NotFound` if the owner of the space was deleted.
+    The caller changes the workspace of the space's owner (`workspace_owners.changing`).
     """
-    async with workspace_owners.changing(db, space.owner_id) as driver:
-        added = await driver.fetchval(
-            INSERT,
-            ids.new(),
-            subject_id,
-            space.owner_id,
-            space.scope,
-            new.kind,
-            new.text,
-            new.keywords,
-            fingerprint(new.text),
-            supersedes,
-            new.thread_id,
-            new.message_id,
-            new.run_id,
-            LIFETIME,
-        )
-        await driver.execute(REMOVE_OLDEST, subject_id)
-        return added is not None
+    added = await driver.fetchval(
+        INSERT,
+        ids.new(),
+        subject_id,
+        space.owner_id,
+        space.scope,
+        new.kind,
+        new.text,
+        new.keywords,
+        fingerprint(new.text),
+        supersedes,
+        new.thread_id,
+        new.message_id,
+        new.run_id,
+        LIFETIME,
+    )
+    await driver.execute(REMOVE_OLDEST, subject_id)
+    return added is not None
 
 
 async def space_of(driver: Driver, subject_id: UUID, proposal_id: UUID) -> MemorySpace:
@@ -99,10 +98,9 @@ async def accept(db: Database, subject_id: UUID, proposal_id: UUID) -> Memory:
         run_id=found["run_id"],
     )
     async with workspace_owners.changing(db, space.owner_id) as driver:
-        await _find(driver, subject_id, proposal_id)
-        stored = await memories.store(driver, space, new, supersedes=found["supersedes"])
-        await driver.execute("DELETE FROM memory_proposals WHERE id = $1", proposal_id)
-        return stored
+        if await driver.fetchval(ACCEPT, proposal_id, subject_id) is None:
+            raise NotFound("There is no such proposal.")
+        return await memories.store(driver, space, new, supersedes=found["supersedes"])
 
 
 @retried

@@ -1,5 +1,6 @@
 """Settings of memory: of accounts, of guests by their key, and of threads."""
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -9,6 +10,7 @@ from khala.domain.errors import Forbidden, Unauthorized
 from khala.domain.memories import Extraction, MemorySettings, ThreadMemorySettings
 from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.memories import extraction_jobs
+from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.sharing import access
@@ -25,11 +27,7 @@ SET_PERSONAL = """
     INSERT INTO memory_settings (subject_id, personal) VALUES ($1, $2)
     ON CONFLICT (subject_id) DO UPDATE SET personal = excluded.personal, changed_at = now()
 """
-OF_RUN = """
-    SELECT runs.user_id, coalesce(runs.user_id, runs.asker_key_id) AS subject_id, recall, extraction FROM runs
-    LEFT JOIN memory_settings ON subject_id = coalesce(runs.user_id, runs.asker_key_id)
-    WHERE runs.id = $1 AND runs.thread_id = $2
-"""
+READ_MANY = "SELECT subject_id, recall, extraction FROM memory_settings WHERE subject_id = ANY ($1::uuid[])"
 LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 LOCK_THREAD = "SELECT owner_id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 
@@ -42,12 +40,15 @@ class MemorySettingChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
-    """The user who requested a run (None for a guest), and their settings. `subject_id` is None without a key."""
+    """The user who requested a run (None for a guest), and their settings. `subject_id` is None without a key.
+
+    `extraction` is None if the operator's default counts.
+    """
 
     user_id: UUID | None = None
     subject_id: UUID | None = None
-    recall: bool = False
-    extraction: Extraction = "off"
+    recall: bool = True
+    extraction: Extraction | None = None
 
 
 def subject_of(caller: Caller) -> UUID:
@@ -69,16 +70,25 @@ async def read(driver: Driver, subject_id: UUID, *, default: Extraction) -> Memo
     return MemorySettings(recall=True if recall is None else recall, extraction=extraction or default)
 
 
-async def requester_of_run(driver: Driver, thread_id: UUID, run_id: UUID, *, default: Extraction) -> RunRequester:
-    """The requester of a run of this thread, with their settings. `default`: of the extraction."""
-    row = await driver.fetchrow(OF_RUN, run_id, thread_id)
-    if row is None:
-        return RunRequester()
+async def read_requesters(driver: Driver, runs: Sequence[rows.Record]) -> dict[UUID, RunRequester]:
+    """The requesters of runs, with their settings, by run."""
+    subjects = {row["id"]: row["user_id"] or row["asker_key_id"] for row in runs}
+    known = {subject_id for subject_id in subjects.values() if subject_id is not None}
+    settings = {row["subject_id"]: row for row in await driver.fetch(READ_MANY, list(known))} if known else {}
+    return {row["id"]: _requester(row["user_id"], subjects[row["id"]], settings) for row in runs}
+
+
+def _requester(
+    user_id: UUID | None, subject_id: UUID | None, settings: Mapping[UUID | None, rows.Record]
+) -> RunRequester:
+    stored = settings.get(subject_id)
+    if stored is None:
+        return RunRequester(user_id=user_id, subject_id=subject_id)
     return RunRequester(
-        user_id=row["user_id"],
-        subject_id=row["subject_id"],
-        recall=row["recall"] is not False,
-        extraction=row["extraction"] or default,
+        user_id=user_id,
+        subject_id=subject_id,
+        recall=stored["recall"] is not False,
+        extraction=stored["extraction"],
     )
 
 

@@ -16,6 +16,12 @@ IS_PRIVATE = """
        OR owner_id = $2 AND EXISTS (SELECT FROM memory_settings WHERE subject_id = threads.id AND personal))
     FROM threads WHERE id = $1 AND deleted_at IS NULL
 """
+FILLED = f"""
+    SELECT ({IS_PRIVATE}) AS private, ARRAY(
+        SELECT space.id FROM unnest($3::uuid[]) AS space (id)
+        WHERE EXISTS (SELECT FROM memories WHERE space_id = space.id AND superseded_by IS NULL)
+    ) AS filled
+"""
 
 
 async def usable(
@@ -34,10 +40,17 @@ async def usable(
     return [*personal(user_id or thread_id, agent), of_thread]
 
 
-async def any_memory(driver: Driver, found: Sequence[MemorySpace]) -> bool:
-    """Whether these spaces have any memory at all."""
-    query = "SELECT EXISTS (SELECT FROM memories WHERE space_id = ANY ($1::uuid[]) AND superseded_by IS NULL)"
-    return bool(await driver.fetchval(query, [space.id for space in found]))
+async def usable_if_any(
+    driver: Driver, *, user_id: UUID | None, thread_id: UUID, agent: str | None = None
+) -> Sequence[MemorySpace]:
+    """As `usable` in a thread; empty if no memory is in any of these spaces. One statement."""
+    of_thread = MemorySpace(scope="thread", owner_id=thread_id)
+    own = personal(user_id or thread_id, agent)
+    spaces = {space.id: space for space in [*own, of_thread]}
+    row = await driver.fetchrow(FILLED, thread_id, user_id, list(spaces))
+    assert row is not None
+    found = list(spaces.values()) if row["private"] else [of_thread]
+    return found if any(spaces[space_id] in found for space_id in row["filled"]) else []
 
 
 def personal(owner_id: UUID, agent: str | None) -> Sequence[MemorySpace]:
