@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos conformance mutate web web-dev docs setup clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ eval: $(READY)  ## Measure how well memories, agents and tools are found (ARGS="
 
 chaos: $(READY)  ## Inject random faults, and check that Khala keeps its promises (ARGS="--seed 7 --minutes 3")
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+conformance: $(READY)  ## Run the conformance tests of Durable Streams (ARGS="Fork")
+	@$(BIN)/python -m tests.clients.conformance $(ARGS)
 
 mutate: $(READY)  ## Put listed faults into copies of the source, and check that tests fail (ARGS="--only NAME")
 	@$(BIN)/python infra/web.py install

@@ -22,6 +22,7 @@ from khala.api.agents import types as agents_types
 from khala.api.http import problem_details
 from khala.api.memories import types as memories_types
 from khala.api.operations import types as operations_types
+from khala.api.plans import types as plans_types
 from khala.api.runs import types as runs_types
 from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
@@ -36,14 +37,18 @@ from khala.domain import (
     context,
     fold,
     frames,
+    generation,
     memories,
     parts,
     run_estimates,
     search_matches,
     search_results,
+    thread_changes,
 )
+from khala.domain.plans import config_changes, plan, views
 from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
+from khala.store.budgets import usage_receipts
 from khala.store.tools import approvals, user_tools
 from khala.tools.repositories import LoadedRepository
 from khala.tools.repositories.archive_reader import SkippedFiles
@@ -57,8 +62,13 @@ Struct = type[msgspec.Struct]
 STATE: dict[str, Struct] = {
     "BlobRef": parts.BlobRef, "Usage": parts.TokenUsage, "Finish": parts.Finish, "Thread": chat.Thread,
     "Message": chat.Message, "ThreadListEntry": chat.ThreadListEntry, "Run": chat.Run, "Receipt": chat.Receipt,
-    "Snapshot": chat.Snapshot, "Delta": chat.Delta, "RecalledMemory": parts.RecalledMemory,
-    "LikelyAgent": parts.LikelyAgent,
+    "Snapshot": thread_changes.Snapshot, "Delta": thread_changes.Delta, "RecalledMemory": parts.RecalledMemory,
+    "LikelyAgent": parts.LikelyAgent, "LikelyToken": parts.LikelyToken, "TokenLogprob": parts.TokenLogprob,
+    "StepRef": chat.StepRef, "PlanEntry": views.PlanEntry,
+    "StepProgress": views.StepProgress, "PlanEventEntry": views.PlanEventEntry, "PlanCounts": plan.Counts,
+    "PlanSpent": plan.Spent, "PlanBudget": plan.PlanBudget, "PlanGit": plan.PlanGit,
+    "PlanConfig": plan.PlanConfig,
+    "PlannedStep": plan.PlannedStep, "PlanDetail": views.PlanDetail, "StepDetail": views.StepDetail,
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
     "TextBlock": fold.TextBlock, "NoticeBlock": fold.NoticeBlock, "ToolBlock": fold.ToolBlock,
@@ -79,7 +89,7 @@ RENAMED_BODIES: dict[str, Struct] = {"FunctionTool": chat.ClientFunction, "NewMe
 BODIES: dict[str, Struct] = RENAMED_BODIES | {
     struct.__name__: struct
     for struct in (
-        chat.RunBudget, chat.RunOptions,
+        chat.RunBudget, generation.ResponseFormat, generation.ToolChoice, chat.RunOptions,
         threads_types.NewThread, threads_types.ThreadChanges, threads_types.NewMessage,
         threads_types.RegenerateRequest, runs_types.DecisionRequest, runs_types.CancelRequest,
         sharing_types.ReadPosition, sharing_types.ClaimRequest, sharing_types.ThreadClaim,
@@ -89,6 +99,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
         agents_types.NewAgent, agents_types.AgentChanges, agents_types.RouteRequest, memories_types.MemoryChanges,
         memories_types.MemorySettingsBody, memories_types.ThreadMemoryBody,
+        config_changes.PlanConfigChanges, plans_types.NewPlan, plans_types.ImportedPlan, plans_types.NewPlanDraft,
+        plans_types.PauseRequest, plans_types.PlanDetailChanges, plans_types.IterationsChange, plans_types.PlanEdit,
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
@@ -111,7 +123,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,
         agents.Agent, agents_types.AgentLink, run_estimates.RunEstimate, agents_types.RoutePreview,
         memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
-        memories.MemoryProposal, search_matches.Highlight, search_results.SearchHit,
+        memories.MemoryProposal, usage_receipts.UsageReceipt, search_matches.Highlight, search_results.SearchHit,
+        plans_types.PlanWithSteps, plans_types.PlanDraftState, plans_types.PlanEventPage,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip
@@ -196,7 +209,7 @@ def _struct(name: str, struct: Struct, names: dict[Struct, str]) -> str:
     lines = [] if config.tag is None else [f"  {config.tag_field}: {_quoted(str(config.tag))};\n"]
     for field in msgspec.structs.fields(struct):
         optional = not field.required and config.omit_defaults
-        exact = EXACTLY.get((struct, field.name)) or _typed(field.type, names, bare=optional)
+        exact = EXACTLY.get((struct, field.name)) or _typed(field.type, names, bare=optional and field.default is None)
         lines.append(f"  {field.encode_name}{'?' if optional else ''}: {exact};\n")
     generic = "<T>" if name in GENERIC else ""
     return f"{_doc(struct)}export interface {name}{generic} {{\n{''.join(lines)}}}\n"

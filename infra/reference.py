@@ -46,6 +46,7 @@ def metrics_table() -> str:
     rows = [(_name(one), _type(one), _labels(one), _meaning(one)) for one in named]
     computed = [
         *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.plan_metrics(0, 0),
         *metrics.activity_metrics(0, 0, 0),
         *metrics.storage_metrics(0, 0, 0),
         *metrics.table_metrics([("any", 0, 0, 0, 0)]),

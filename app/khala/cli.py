@@ -80,9 +80,15 @@ def execute_run() -> None:
 
 @main.command(epilog=EPILOG)
 @click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the schema is not up to date.")
-def migrate(*, check: bool) -> None:
-    """Bring the database's schema up to date. `serve` and `work` do so, too."""
-    run(_migrate(load_settings(), check=check))
+@click.option("--drop-retired", is_flag=True, help="Also drop indexes that only the previous version reads.")
+def migrate(*, check: bool, drop_retired: bool) -> None:
+    """Bring the database's schema up to date. `serve` and `work` do so, too.
+
+    Use --drop-retired once no process of the previous version will run again: it would be slow.
+    """
+    if check and drop_retired:
+        raise click.UsageError("--check changes nothing: leave out --drop-retired.")
+    run(_migrate(load_settings(), check=check, drop_retired=drop_retired))
 
 
 @main.command(epilog=EPILOG)
@@ -108,7 +114,7 @@ def doctor(*, as_json: bool, call: bool, processes: int) -> None:
     run(_doctor(load_settings(), as_json=as_json, call=call, processes=processes))
 
 
-async def _migrate(settings: "Settings", *, check: bool) -> None:
+async def _migrate(settings: "Settings", *, check: bool, drop_retired: bool) -> None:
     from khala.components import open_database
     from khala.store.postgres import migrations
 
@@ -119,6 +125,8 @@ async def _migrate(settings: "Settings", *, check: bool) -> None:
             raise KnownFailure(f"The schema is at {at}, and should be at {migrations.head()}: run `khala migrate`.")
         if not check:
             await migrations.upgrade(db.direct_url)
+        for name in await migrations.drop_retired_indexes(db.direct_url) if drop_retired else ():
+            click.echo(f"Dropped the index {name}.")
         beyond = ", which is newer than this program" if newer else ""
         click.echo(f"The schema is at {await migrations.current(db)}{beyond}.")
 

@@ -22,6 +22,11 @@ from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import open_embedder
 from khala.models.providers import Providers
 from khala.models.token_counter import TokenCounter
+from khala.plans.agent_probe import AgentProbe
+from khala.plans.checkout_cleaner import CheckoutCleaner
+from khala.plans.driver import DriverOptions, PlanDriver
+from khala.plans.pump import PumpOptions
+from khala.plans.step_tasks import StepTasks
 from khala.runs import isolation
 from khala.runs.executor import Executor
 from khala.runs.executor_options import ExecutorOptions
@@ -29,11 +34,13 @@ from khala.runs.isolation import IsolatedExecutor
 from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
+from khala.search.passage_embedder import PassageEmbedder
 from khala.settings import Settings
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs.group_commit import Writer
+from khala.tools.commands import CommandRunner
 from khala.tools.mcp import McpConnections
 from khala.tools.sandbox import Sandbox
 from khala.tools.tool_registry import ToolRegistry
@@ -57,9 +64,11 @@ class Components:
     blob_service: BlobService
     connections: McpConnections
     tool_registry: ToolRegistry
+    commands: CommandRunner
     embedder: Embedder | None
     """None if no embedding model is configured."""
     memories: MemoryService
+    passages: PassageEmbedder
     router: AgentRouter
     wake_bus: "NatsBus | None"
 
@@ -85,17 +94,23 @@ async def open_components(
         memories = MemoryService(db, embedder, settings.limits.budgets)
         stack.push_async_callback(memories.aclose)
         await memories.prepare()
+        passages = PassageEmbedder(db, memories, days=_message_days(settings))
+        await passages.prepare()
         router = AgentRouter(db, embedder, memories)
         await router.prepare()
-        tool_registry = await stack.enter_async_context(_open_tools(settings, db, blob_service, connections, memories))
+        sandbox, tool_registry = await stack.enter_async_context(
+            _open_tools(settings, db, blob_service, connections, memories)
+        )
         yield Components(
             settings=settings,
             db=db,
             blob_service=blob_service,
             connections=connections,
             tool_registry=tool_registry,
+            commands=CommandRunner(settings.commands, sandbox),
             embedder=embedder,
             memories=memories,
+            passages=passages,
             router=router,
             wake_bus=wake_bus,
         )
@@ -145,12 +160,12 @@ async def _open_tools(
     blob_service: BlobService,
     connections: McpConnections,
     memories: MemoryService,
-) -> AsyncIterator[ToolRegistry]:
+) -> AsyncIterator[tuple[Sandbox | None, ToolRegistry]]:
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the MCP servers start
         # A run that is taken over continues with its tools: a server that is still starting would count as missing.
         await connections.wait_settled(MCP_START_TIMEOUT_SECONDS)
-        yield ToolRegistry(
+        registry = ToolRegistry(
             db,
             blob_service,
             sandbox=sandbox,
@@ -158,6 +173,7 @@ async def _open_tools(
             memories=memories,
             options=settings.tools.options,
         )
+        yield sandbox, registry
 
 
 @asynccontextmanager
@@ -170,6 +186,11 @@ async def _open_embedder(settings: Settings) -> AsyncIterator[Embedder | None]:
         yield embedder
     finally:
         await embedder.aclose()
+
+
+def _message_days(settings: Settings) -> int:
+    """The days whose messages are embedded: none where messages are not searched."""
+    return settings.embeddings.message_days if settings.database.search else 0
 
 
 async def _open_wake_bus(settings: Settings) -> "NatsBus | None":
@@ -209,8 +230,23 @@ class WorkerRuntime:
         run_executor = RunExecutor(db, self._writer, models, self._counter, tools, components.memories, options)
         isolated = None if isolated_environment is None else IsolatedExecutor(isolated_environment)
         self.executor = Executor(db, run_executor, options, isolated)
+        self.driver = PlanDriver(
+            db,
+            self._pump_options(components),
+            DriverOptions(lease_seconds=options.lease_seconds),
+            CheckoutCleaner(components.db, components.commands.commands),
+        )
         self._extractor = MemoryExtractor(
             components.db, components.memories, self._providers.open, _extraction_options(settings)
+        )
+
+    def _pump_options(self, components: Components) -> PumpOptions:
+        settings = components.settings
+        return PumpOptions(
+            budgets=settings.limits.budgets,
+            per_owner=settings.limits.runs_per_owner,
+            tasks=StepTasks(components.db, components.commands.commands),
+            probe=AgentProbe(components.db, components.commands, self._providers.open, settings.model_chain[0]).probe,
         )
 
     def _load_models(self) -> None:
@@ -226,7 +262,12 @@ class WorkerRuntime:
         """Execute runs for as long as this is open; they are drained when it closes."""
         await asyncio.to_thread(self._load_models)
         await self._counter.load(self._models[0].name)
-        loops = {"writer": self._writer.run, "executor": self.executor.run, "extraction": self._extractor.run}
+        loops = {
+            "writer": self._writer.run,
+            "executor": self.executor.run,
+            "plans": self.driver.run,
+            "extraction": self._extractor.run,
+        }
         async with background(loops):
             try:
                 yield
@@ -244,6 +285,7 @@ def _tool_dependencies(components: Components) -> ToolDependencies:
     return ToolDependencies(
         tool_registry=components.tool_registry,
         blob_service=components.blob_service,
+        commands=components.commands,
         approval_seconds=components.settings.runs.approval_hours * 3600,
     )
 

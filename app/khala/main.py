@@ -21,6 +21,7 @@ from khala.api.context import (
     ModelContext,
     ProcessContext,
     SignInContext,
+    StreamContext,
     ThreadContext,
     ToolContext,
 )
@@ -39,6 +40,7 @@ from khala.identity.oidc import OidcProvider
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
+from khala.search.blob_indexer import BlobIndexer
 from khala.search.search_indexer import SearchIndexer
 from khala.search.search_service import SearchService
 from khala.settings import INNER_POOL_SIZE, Settings
@@ -48,9 +50,12 @@ from khala.store.postgres.database import (
     Database,
 )
 from khala.store.postgres.notifications import (
+    PLANS_CHANNEL,
     RUNS_CHANNEL,
     THREADS_CHANNEL,
 )
+from khala.store.streams.append_writer import StreamWriter
+from khala.store.streams.creation import StreamLimits
 from khala.store.threads.sends import SendLimits
 from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
@@ -119,9 +124,11 @@ async def running(
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
         readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
+        streams = _streams(settings, inner)
+        loops["streams"] = streams.writer.run
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
-        app = await _open_application(stack, components, live, readiness, stopping)
+        app = await _open_application(stack, components, live, streams, readiness, stopping)
         server = UnsignalledServer(_server_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -168,7 +175,9 @@ def _worker(components: Components, db: Database, environment: Mapping[str, str]
 
 
 def _worker_handlers(worker: WorkerRuntime | None) -> Handlers:
-    return {RUNS_CHANNEL: worker.executor.handle_notification} if worker else {}
+    if worker is None:
+        return {}
+    return {RUNS_CHANNEL: worker.executor.handle_notification, PLANS_CHANNEL: worker.driver.handle_notification}
 
 
 async def _open_services(
@@ -199,7 +208,9 @@ async def _open_services(
         "verification": VerificationLoop(db).run,
         "memories": components.memories.run,
         "embedding usage": components.memories.record_usage,
-        "search": SearchIndexer(db, enabled=settings.database.search).run,
+        "search": SearchIndexer(db, enabled=settings.database.search, with_passages=components.passages.enabled).run,
+        "search of files": BlobIndexer(db, components.blob_service, enabled=settings.database.search).run,
+        "passages": components.passages.run,
         "router": components.router.run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
@@ -221,6 +232,7 @@ async def _open_application(
     stack: AsyncExitStack,
     components: Components,
     live: LiveService,
+    streams: StreamContext,
     readiness: ReadinessService,
     stopping: asyncio.Event,
 ) -> Litestar:
@@ -235,13 +247,23 @@ async def _open_application(
         origins=_origins(settings),
         blobs=BlobContext(service=components.blob_service, max_upload_bytes=settings.blobs.max_upload_bytes),
         tools=ToolContext(
-            registry=components.tool_registry, mcp_connections=components.connections, groups=settings.mcp.groups
+            registry=components.tool_registry,
+            mcp_connections=components.connections,
+            groups=settings.mcp.groups,
+            commands=settings.commands,
         ),
         models=ModelContext(
             listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
         ),
         memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
-        search=SearchService(components.db, components.memories, enabled=settings.database.search),
+        search=SearchService(
+            components.db,
+            components.memories,
+            components.blob_service,
+            enabled=settings.database.search,
+            by_meaning=components.passages.enabled,
+        ),
+        streams=streams,
         router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,
@@ -257,6 +279,16 @@ async def _open_application(
         process=ProcessContext(readiness=readiness, stopping=stopping),
     )
     return application(context, web=WEB, version=KHALA_VERSION)
+
+
+def _streams(settings: Settings, db: Database) -> StreamContext:
+    streams = settings.streams
+    return StreamContext(
+        writer=StreamWriter(db, max_stream_bytes=streams.max_bytes),
+        access=streams.access,
+        limits=StreamLimits(per_space=streams.per_account, max_bytes=streams.max_bytes),
+        long_poll_seconds=streams.long_poll_seconds,
+    )
 
 
 def _limits(settings: Settings) -> LimitContext:

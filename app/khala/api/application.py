@@ -20,8 +20,11 @@ from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
 from khala.api.accounts.sign_in import SignInController
+from khala.api.ag_ui.routes import AgUiController
 from khala.api.agents.agents import AgentController
 from khala.api.agents.routing import route_task
+from khala.api.ai_sdk.routes import ChatController
+from khala.api.ai_sdk.socket import chat_socket
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
@@ -46,10 +49,17 @@ from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
 from khala.api.operations.health import HealthController, health
 from khala.api.operations.models import list_models as list_offered_models
+from khala.api.plans.commands import PlanCommandController
+from khala.api.plans.drafts import PlanDraftController
+from khala.api.plans.plans import PlanController, ThreadPlanController
+from khala.api.responses.routes import ResponseController
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
 from khala.api.search.search import SearchController
 from khala.api.sharing.sharing import SharingController, claim_threads
+from khala.api.streams import stream_headers
+from khala.api.streams.routes import StreamController
+from khala.api.streams.thread_streams import ThreadStreamController
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
@@ -71,11 +81,12 @@ HEADERS = {
 """Headers of every response, including errors."""
 UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
 """Responses below these paths must not be cached."""
-LOGGED_PARAMETERS = ("thread_id", "run_id")
+LOGGED_PARAMETERS = ("thread_id", "run_id", "plan_id")
 """Path parameters that each log line of a request contains."""
 CORS_HEADERS = (
     "Authorization", "X-Anon-Key", "X-Share-Key", "Content-Type", "Last-Event-ID",
     "Idempotency-Key", "Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", *OPENAI_HEADERS,
+    *stream_headers.REQUEST_HEADERS,
 )  # fmt: skip
 """Headers that pages of allowed other origins may send."""
 TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
@@ -113,15 +124,21 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
         ToolRuleController, AgentController, route_task, load_repository, MemoryController,
-        MemoryProposalController, MemorySettingsController, SearchController, HealthController,
+        MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
+        PlanDraftController, PlanCommandController, ChatController, chat_socket, AgUiController, HealthController,
     ]  # fmt: skip
-    openai_routes: Sequence[ControllerRouterHandler] = [complete, embed, list_models, read_model, read_document]
+    openai_routes: Sequence[ControllerRouterHandler] = [
+        complete, embed, list_models, read_model, read_document, ResponseController,
+    ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
             Router("/api", route_handlers=routes, before_request=check_request),
             Router("/", route_handlers=[McpController, health, detail], before_request=check_request),
             Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
+            Router(
+                "/v1/stream", route_handlers=[ThreadStreamController, StreamController], before_request=check_request
+            ),
             mcp_endpoint(context),
             Router("/", route_handlers=web_page.routes(web), before_request=check_file_request),
         ],
@@ -192,5 +209,5 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         allow_origins=list(origins),
         allow_headers=[*CORS_HEADERS],
         allow_credentials="*" not in origins,
-        expose_headers=["Retry-After", "x-thread-id", "x-run-id"],
+        expose_headers=["Retry-After", "x-thread-id", "x-run-id", *stream_headers.RESPONSE_HEADERS],
     )

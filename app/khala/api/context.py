@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +20,10 @@ from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
 from khala.search.search_service import SearchService
 from khala.store.postgres.database import Database
+from khala.store.streams.append_writer import StreamWriter
+from khala.store.streams.creation import StreamLimits
 from khala.store.threads.sends import SendLimits
+from khala.tools.commands import Command
 from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
 
@@ -38,6 +42,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     mcp_connections: McpConnections
     groups: Mapping[str, ToolGroup]
     """By name."""
+    commands: Mapping[str, Command]
+    """The programs that may answer as agents, by name."""
 
 
 class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +83,16 @@ class LimitContext(msgspec.Struct, frozen=True, kw_only=True):
     exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
 
 
+class StreamContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Durable streams."""
+
+    writer: StreamWriter
+    access: Literal["accounts", "open", "off"]
+    """Who may create streams."""
+    limits: StreamLimits
+    long_poll_seconds: float
+
+
 class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to sign in."""
 
@@ -105,6 +121,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     models: ModelContext
     memories: MemoryContext
     search: SearchService
+    streams: StreamContext
     router: AgentRouter
     threads: ThreadContext
     limits: LimitContext

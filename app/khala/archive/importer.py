@@ -22,6 +22,7 @@ from khala.store.accounts import audit
 from khala.store.blobs import blobs
 from khala.store.memories import memories
 from khala.store.operations import archive_import as rows
+from khala.store.operations import archive_plans
 from khala.store.operations.archive_rows import KINDS, RowKind
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.search import search_queue
@@ -31,11 +32,11 @@ MAX_PUT_SECONDS = 1800.0
 """Unreferenced blobs may be garbage-collected after an hour. If storing takes longer than this, it is repeated."""
 SET_IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 """A longer timeout, because lines are read and checked between two statements."""
-THREAD_KINDS = frozenset({"listing", "message", "run", "part", "receipt", "approval", "blob"})
+THREAD_KINDS = frozenset({"listing", "plan", "step", "event", "message", "run", "part", "receipt", "approval", "blob"})
 """Kinds of lines that belong to a thread, which must be in the archive."""
-KINDS_BEFORE_BLOBS = ("thread", "message", "run", "part", "receipt", "approval")
+KINDS_BEFORE_BLOBS = ("thread", "plan", "step", "event", "message", "run", "part", "receipt", "approval")
 CONTENT_KINDS = (*KINDS_BEFORE_BLOBS, "blob")
-"""The content of threads, in lock order: threads, runs, objects, users."""
+"""The content of threads, in lock order: threads, plans, runs, objects, users."""
 
 log = structlog.get_logger()
 
@@ -165,12 +166,16 @@ class _Import:
         if await rows.lock_objects(driver, sorted(self._available)) != self._available:
             raise _BlobCollected
         await self._copy(driver, _kind("blob"))
-        await rows.check_references(driver, self._threads)
+        await rows.check_references(driver, self._threads, self._result.counts["part"])
+        await archive_plans.check_plans(driver, self._threads)
         if not self._options.trusted:
             await rows.remove_other_accounts(driver, self._threads, self._user_id)
         ended = await rows.cancel_unended_runs(connection, self._threads)
         if ended:
             self._note(f"{ended} runs had not ended when the account was exported: they are canceled.")
+        paused = await archive_plans.pause_plans(connection, self._threads)
+        if paused:
+            self._note(f"{paused} plans were going on when the account was exported: they are paused.")
 
     async def _add_account(self, driver: Driver) -> None:
         """Add the user, and everything outside of threads."""

@@ -25,7 +25,8 @@ from khala.domain.archive_format import (
     ArchiveManifest,
     ArchiveRefusedError,
 )
-from khala.store.operations.archive_rows import KINDS, RowKind, line_type
+from khala.store.operations.archive_lines import line_type
+from khala.store.operations.archive_rows import KINDS, RowKind
 
 BATCH_LINES = 500
 BATCH_BYTES = 8 << 20
@@ -95,10 +96,13 @@ class ArchiveReader:
 
     def count(self, kind: RowKind) -> int:
         """The number of lines of this kind."""
-        return self._files[kind.file].lines
+        file = self._files.get(kind.file)
+        return 0 if file is None else file.lines
 
     def lines(self, kind: RowKind) -> Iterator[list[Any]]:
         """Yield this kind's lines in batches. Raises before the last batch if they don't match the manifest."""
+        if kind.file not in self._files:
+            return
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(line_type(kind))
         batch: list[Any] = []
         size = 0
@@ -146,8 +150,9 @@ class ArchiveReader:
             raise ArchiveRefusedError(f"{MANIFEST}: {error}") from error
 
     def _check_manifest(self) -> None:
-        """Raise unless the archive has exactly the files in its manifest, and all kinds of lines."""
-        if len(self._files) != len(self.manifest.files) or set(self._files) != {kind.file for kind in KINDS}:
+        """Raise unless the archive has exactly the files in its manifest, and all kinds of lines of its time."""
+        required, known = {kind.file for kind in KINDS if not kind.added_later}, {kind.file for kind in KINDS}
+        if len(self._files) != len(self.manifest.files) or not required <= set(self._files) <= known:
             raise ArchiveRefusedError("The manifest must list each file of lines of an archive once, and no others.")
         for name, file in self._files.items():
             if name not in self._entries or self._entries[name].file_size != file.bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from ipaddress import ip_address
+from shutil import which
 from urllib.parse import urlsplit
 
 from khala.doctor.findings import Finding, bad, ok, warn
@@ -19,7 +20,7 @@ TOTALS: dict[BudgetScope, str] = {
 
 def findings(settings: Settings) -> list[Finding]:
     """All risks, or one finding that is ok where there are none."""
-    risks = [*_exposure(settings), *_trust(settings), *_spending(settings), *_leases(settings)]
+    risks = [*_exposure(settings), *_trust(settings), *_spending(settings), *_leases(settings), *_commands(settings)]
     return risks or [ok("settings", "no known risk")]
 
 
@@ -111,3 +112,17 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def _commands(settings: Settings) -> Iterator[Finding]:
+    """Command agents that cannot run, and those by which a visitor can run a program with Khala's rights."""
+    for command in settings.commands.values():
+        what = f"settings: KHALA_COMMANDS: {command.name}"
+        if not command.sandbox and "/" not in command.argv[0] and which(command.argv[0]) is None:
+            yield warn(what, f"there is no program {command.argv[0]} on the PATH of Khala's process")
+        if command.guests and not command.sandbox:
+            yield warn(
+                what,
+                "every visitor can have this program act with the rights of Khala's process: set sandbox, or leave out"
+                " guests",
+            )

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 
 from khala.doctor.findings import Finding, bad, ok, warn
 from khala.live.listener import Listener
-from khala.store.postgres import migrations
+from khala.store.postgres import index_builder, migrations
 from khala.store.postgres.database import (
     Database,
 )
@@ -182,7 +182,10 @@ async def schema(db: Database) -> Finding:
     if differences:
         listed = "".join(f"; differs: {difference}" for difference in differences)
         return bad("schema", f"at {at}{listed}; it was changed by hand: change it back")
-    return ok("schema", f"at {at}")
+    async with db.driver() as driver:
+        retired = await index_builder.find_retired(driver)
+    advice = "; only the previous version reads {}: drop it by `khala migrate --drop-retired` if you will not go back"
+    return ok("schema", f"at {at}" + "".join(map(advice.format, retired)))
 
 
 async def notify(db: Database) -> Finding:

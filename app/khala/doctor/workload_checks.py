@@ -7,6 +7,7 @@ from khala.store.memories import vectors
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
+from khala.store.search import passage_vectors
 
 MAX_WAIT_SECONDS = 60.0
 """Maximum time that a run should wait for an executor."""
@@ -52,6 +53,7 @@ async def search(db: Database, *, enabled: bool) -> Finding:
         return ok("search", "nothing to prepare: there is no schema yet")
     async with db.driver() as driver:
         state = await driver.fetchrow(SEARCH)
+        without_vectors = await passage_vectors.count_waiting(driver)
     assert state is not None
     if not enabled:
         return ok("search", "switched off by KHALA_SEARCH=0")
@@ -59,7 +61,8 @@ async def search(db: Database, *, enabled: bool) -> Finding:
         advice = "check that `khala serve` or `khala work` runs, and search its log for messages_not_indexed"
         return warn("search", f"{state['waiting']:,} answers or more are not found yet: {advice}")
     walked = "all threads were read" if state["walked"] else "older threads are still to be read"
-    return ok("search", f"{state['waiting']} answers waiting; {walked}")
+    by_meaning = "" if without_vectors is None else f"; {without_vectors:,} entries wait for their vectors"
+    return ok("search", f"{state['waiting']} answers waiting; {walked}{by_meaning}")
 
 
 async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS) -> Finding:

@@ -59,6 +59,8 @@ class Action(Enum):
     UPLOAD_FILE = "upload_file"
     CANCEL_RUN = "cancel_run"
     DECIDE_APPROVAL = "decide_approval"
+    RUN_PLANS = "run_plans"
+    """Create plans, change them, and have their steps executed."""
     EDIT_THREAD = "edit_thread"
     SET_VISIBILITY = "set_visibility"
     IMPORT_MESSAGES = "import_messages"
@@ -83,6 +85,7 @@ POLICY: dict[Action, Role] = {
     Action.UPLOAD_FILE: "editor",
     Action.CANCEL_RUN: "editor",
     Action.DECIDE_APPROVAL: "editor",
+    Action.RUN_PLANS: "editor",
     Action.EDIT_THREAD: "editor",
     Action.SET_VISIBILITY: "owner",
     Action.IMPORT_MESSAGES: "owner",

@@ -5,7 +5,7 @@ from khala.domain.agents import Agent
 BUILT_IN: tuple[Agent, ...] = (
     Agent(
         name="researcher",
-        version=1,
+        version=2,
         title="Web researcher",
         description="Reads the pages you name, compares what they say and answers with sources.",
         instructions=(
@@ -27,12 +27,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "Compare what these two pages say about …",
             "Read https://… and list its claims with quotes",
             "What changed between these release notes?",
+            "Find out on the web which of these two databases is faster, with sources",
+            "Read the release notes at this address and tell me what changed",
+            "Research how other sites handle cookie consent and cite the pages",
         ),
         visibility="public",
     ),
     Agent(
         name="summariser",
-        version=1,
+        version=2,
         title="Document summariser",
         description="Reads long files in full, page by page, and summarises them with line references.",
         instructions=(
@@ -50,12 +53,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "Summarise report.txt in ten points",
             "What do these files say about deadlines?",
             "Make a table of all figures in data/",
+            "Summarise the attached contract in five sentences",
+            "Give me the main points of this long report",
+            "I have no time to read this file, make a summary with references to lines",
         ),
         visibility="public",
     ),
     Agent(
         name="reviewer",
-        version=1,
+        version=2,
         title="Code reviewer",
         description="Reviews the code in your workspace and ranks the faults it finds. Read-only.",
         instructions=(
@@ -72,12 +78,19 @@ BUILT_IN: tuple[Agent, ...] = (
             "you find nothing, say so."
         ),
         tools=("read_file", "list_directory", "glob", "grep", "todo_*"),
-        examples=("Review everything under src/", "Is there a race in worker.py?", "Which tests here can't fail?"),
+        examples=(
+            "Review everything under src/",
+            "Is there a race in worker.py?",
+            "Which tests here can't fail?",
+            "Look through src/auth for security problems, don't change anything",
+            "Check this code for faults and report what is worst",
+            "Are there injection holes in the handlers?",
+        ),
         visibility="public",
     ),
     Agent(
         name="refactorer",
-        version=1,
+        version=2,
         title="Refactorer",
         description="Improves the structure of code in small, checked steps without changing what it does.",
         instructions=(
@@ -97,12 +110,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "Split utils.py by what its functions are for",
             "Rename Account to Profile everywhere",
             "Remove code that nobody calls",
+            "Refactor the payment module without changing its behaviour",
+            "Clean up the structure of this code in small steps",
+            "Extract a function from this long method and keep what it does",
         ),
         visibility="public",
     ),
     Agent(
         name="tester",
-        version=1,
+        version=2,
         title="Test writer",
         description="Writes tests that can fail, runs them and reports what they find.",
         instructions=(
@@ -122,12 +138,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "Write tests for parser.py",
             "Which edge cases of this function are untested?",
             "Reproduce this fault as a failing test: …",
+            "Write unit tests for the date parser",
+            "I need tests for unicode and empty input",
+            "Test the error messages of the config loader",
         ),
         visibility="public",
     ),
     Agent(
         name="analyst",
-        version=1,
+        version=2,
         title="Data analyst",
         description="Answers questions about your files with small programs and shows its work.",
         instructions=(
@@ -147,12 +166,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "What are the monthly totals in sales.csv?",
             "Find rows that look wrong in data.csv",
             "Is there a trend in these measurements?",
+            "Compute the monthly revenue from orders.csv",
+            "Analyse this spreadsheet and find outliers",
+            "Correlate price and rating in products.csv",
         ),
         visibility="public",
     ),
     Agent(
         name="organiser",
-        version=1,
+        version=2,
         title="Planner",
         description="Turns a goal into an ordered list of todos and works through what it can.",
         instructions=(
@@ -171,12 +193,15 @@ BUILT_IN: tuple[Agent, ...] = (
             "Plan the move of our database",
             "What is left to do, and what is next?",
             "Break this goal into steps: …",
+            "Plan the launch of our product as a list of todos",
+            "Make a plan for migrating the database with an order of steps",
+            "Turn this goal into todos of an hour each",
         ),
         visibility="public",
     ),
     Agent(
         name="writer",
-        version=1,
+        version=2,
         title="Technical writer",
         description="Writes and updates documentation so that it matches the code.",
         instructions=(
@@ -196,6 +221,9 @@ BUILT_IN: tuple[Agent, ...] = (
             "Write a README for this folder",
             "Do the docs still agree with the code?",
             "Explain config.py to a newcomer",
+            "Document the public functions of the library",
+            "Write a reference page for all settings with examples",
+            "Check the documentation's examples against the code",
         ),
         visibility="public",
     ),

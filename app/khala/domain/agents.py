@@ -22,6 +22,8 @@ AgentVisibility: TypeAlias = Literal["private", "link", "public"]
 LINK_MARK = "~"
 """The first character of a link to a shared agent, which no name has."""
 
+COMMAND_PREFIX = "command:"
+"""The beginning of the name of a command agent, which the operator's configuration defines."""
 AUTO = "auto"
 """The name with which a client leaves the choice of the agent to the server."""
 RESERVED_NAMES = frozenset({AUTO, "default"})

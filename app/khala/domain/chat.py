@@ -11,12 +11,14 @@ import msgspec
 
 from khala.domain.access import Role as AccessRole
 from khala.domain.fold import Content
-from khala.domain.parts import Finish, Part, Route
+from khala.domain.generation import GenerationOptions
+from khala.domain.parts import Finish, Route
 
 MessageRole: TypeAlias = Literal["user", "assistant", "system"]
 MessageStatus: TypeAlias = Literal["draft", "streaming", "final", "error", "canceled"]
 RunStatus: TypeAlias = Literal["queued", "running", "blocked", "final", "error", "canceled"]
 IfBusy: TypeAlias = Literal["reject", "queue", "interrupt"]
+ContextOverflowPolicy: TypeAlias = Literal["shorten", "error"]
 
 ACTIVE: tuple[RunStatus, ...] = ("queued", "running", "blocked")
 """The statuses of a run that has not ended."""
@@ -53,8 +55,45 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     changed_at: datetime
 
 
+class StepRef(WireStruct, frozen=True, kw_only=True):
+    """An attempt of a step of a plan. Attempts of a step are numbered from 1."""
+
+    plan_id: UUID
+    step_id: str
+    attempt: int
+
+
+class StepCheckout(WireStruct, frozen=True, kw_only=True):
+    """How the work on a plan's step is committed: with the step's title, and in a worktree of its own if others run.
+
+    `allow_dirty`: the folder may have changes that are not committed. `resumes`: the plan does not know that the step
+    was ever completed. So if it has a commit, its executor was lost after that.
+    """
+
+    title: str
+    worktree: bool = False
+    allow_dirty: bool = False
+    resumes: bool = True
+
+
+class PlanDraft(WireStruct, frozen=True, kw_only=True):
+    """The plan that a run makes from a goal: its id, and what its author has chosen instead of the model.
+
+    `config` has the fields of `PlanConfigChanges` that were chosen, as JSON.
+    """
+
+    plan_id: UUID
+    title: str | None = None
+    mode: Literal["all", "step", "autopilot"] | None = None
+    max_iterations: int | None = None
+    config: dict[str, Any] = {}
+
+
 class Message(WireStruct, frozen=True, kw_only=True):
-    """A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content."""
+    """A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content.
+
+    `step` is set for the task and the answer of a plan's step. They are a branch of their own, without a parent.
+    """
 
     id: UUID
     thread_id: UUID
@@ -67,6 +106,7 @@ class Message(WireStruct, frozen=True, kw_only=True):
     author_name: str | None = None
     content: Content | None = None
     finish: Finish | None = None
+    step: StepRef | None = None
     created_at: datetime
     updated_at: datetime
 
@@ -111,26 +151,30 @@ MAX_AGENT_NAME_CHARACTERS = 63
 class ClientFunction(WireStruct, frozen=True, kw_only=True):
     """A tool that the client executes: a run that calls it ends with reason `tool_calls`.
 
-    `parameters` is the JSON Schema of an object; `{}` means an object without fields.
+    `parameters` is the JSON Schema of an object; `{}` means an object without fields. With `strict`, providers that can
+    do so let the model write only arguments that fit it.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$(?!\n)")]  # Not before a final newline.
     description: Annotated[str, msgspec.Meta(max_length=4_000)] = ""
     parameters: dict[str, Any] = {}
+    strict: bool = False
 
     def __post_init__(self) -> None:
         if not self.parameters:
             msgspec.structs.force_setattr(self, "parameters", {"type": "object", "properties": {}})
 
 
-class RunOptions(WireStruct, frozen=True, kw_only=True):
+class RunOptions(GenerationOptions, frozen=True, kw_only=True):
     """The options of a run. `model` is `provider:name`; `if_busy` decides what happens while another run is active.
 
     With `autopilot` the run takes up to `max_steps` steps until it has an answer; without, it takes one step. `tools`
     are patterns of the tools to offer, by default all. Each reply of the model has at most `max_output_tokens`.
     `instructions` are added to the model's instructions for this run. A prompt has at most `context_tokens`, if the
-    operator's limit is not lower. `max_steps` is limited to 1 to 50, and invalid
-    values count as 20. `agent` is the name of an agent, or `auto` to leave the choice to the server.
+    operator's limit is not lower. `max_steps` is limited to 1 to 50, and invalid values count as 20. `agent` is the
+    name of an agent, or `auto` to leave the choice to the server. Without `server_instructions`, the prompt has none of
+    the operator. `context_overflow` decides about a conversation that is too long for a prompt: its older messages are
+    left out, or summarised on autopilot, or the run ends with an error.
     """
 
     agent: Annotated[str, msgspec.Meta(max_length=MAX_AGENT_NAME_CHARACTERS)] | None = None
@@ -144,6 +188,8 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     context_tokens: Annotated[int, msgspec.Meta(ge=MIN_CONTEXT_TOKENS, le=1_000_000_000)] | None = None
     instructions: Annotated[str, msgspec.Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)] = ""
+    server_instructions: bool = True
+    context_overflow: ContextOverflowPolicy = "shorten"
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))
@@ -154,15 +200,42 @@ class RunOptions(WireStruct, frozen=True, kw_only=True):
         return _steps(self.max_steps) if self.autopilot else 1
 
 
+class ResponseRequest(WireStruct, frozen=True, kw_only=True):
+    """The facts of a request of OpenAI's Responses API that no other option of its run has.
+
+    `model` is the name that it gave. `previous` is the run that it continues; with `conversation`, it continues the
+    thread instead. Its input is the results of the calls `results`, which the message `after` has, and then the
+    messages that follow `after` up to the run's question. `ignored` are its paths that had no effect.
+    """
+
+    model: str
+    previous: UUID | None = None
+    conversation: bool = False
+    background: bool = False
+    ephemeral: bool = False
+    max_tool_calls: int | None = None
+    after: UUID | None = None
+    results: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
 class StoredRunOptions(RunOptions, frozen=True, kw_only=True):
     """The options of a run as stored, with the version of its agent. `agent_id` is absent for a built-in agent.
 
-    `route` is the server's choice of the agent, if that was left to the server.
+    `route` is the server's choice of the agent, if that was left to the server. `step` is the step of a plan that the
+    run executes, and `checkout` says how its work is committed. `draft` is the plan that the run makes. `response` is
+    set for a run that a request of the Responses API has queued.
+    Only executors of level `needs` or above claim the run: see `khala.domain.program_level`.
     """
 
     agent_version: int | None = None
     agent_id: UUID | None = None
     route: Route | None = None
+    step: StepRef | None = None
+    checkout: StepCheckout | None = None
+    draft: PlanDraft | None = None
+    response: ResponseRequest | None = None
+    needs: int = 0
 
 
 def _steps(requested: Any) -> int:
@@ -199,26 +272,6 @@ class Receipt(WireStruct, frozen=True, kw_only=True):
     cost_usd: str | None = None
     hash: str | None = None
     created_at: datetime
-
-
-class Snapshot(WireStruct, frozen=True, kw_only=True):
-    """A thread at one revision, with its newest messages in order."""
-
-    revision: int
-    thread: Thread
-    messages: tuple[Message, ...]
-    has_more: bool
-    reset: bool = False
-
-
-class Delta(WireStruct, frozen=True, kw_only=True):
-    """The changes of a thread after revision `since`, up to and including `revision`."""
-
-    since: int = msgspec.field(name="from")
-    revision: int
-    thread: Thread | None = None
-    messages: tuple[Message, ...]
-    parts: tuple[Part, ...]
 
 
 class SendResult(WireStruct, frozen=True, kw_only=True):

@@ -52,6 +52,12 @@ class BlobNotFound(KhalaError):
     code = "blob_not_found"
 
 
+class PlanDamaged(KhalaError):
+    """A stored plan is not readable. `khala verify` lists all of its damage."""
+
+    code = "internal"
+
+
 class AlreadyDecided(KhalaError):
     """The approval was decided before, in another way."""
 

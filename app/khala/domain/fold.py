@@ -11,10 +11,12 @@ from uuid import UUID
 
 import msgspec
 
+from khala.domain.generation import FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    Logprobs,
     MemoryRecall,
     Notice,
     PartData,
@@ -100,6 +102,20 @@ def text_of(content: Content) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
+def without_replaced_text(content: Content) -> Content:
+    """The content without text that did not fit the requested format: the model has written it again.
+
+    Clients of the wire protocol get that text, because nothing takes a part back, and do not present it.
+    """
+    blocks: list[Block] = []
+    for block in content:
+        if isinstance(block, NoticeBlock) and block.code == FORMAT_REPAIR_NOTICE:
+            last_call = next((i for i in reversed(range(len(blocks))) if isinstance(blocks[i], ToolBlock)), -1)
+            blocks = [one for i, one in enumerate(blocks) if i <= last_call or not isinstance(one, TextBlock)]
+        blocks.append(block)
+    return tuple(blocks)
+
+
 def cancelled_statuses(content: Content) -> list[ToolStatus]:
     """The final statuses of the tool calls that have not ended when their run ends."""
     open_states = ("queued", "running", "blocked")
@@ -121,7 +137,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case Compaction():
             block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
             blocks.append(block)
-        case TextDelta() | Step() | MemoryRecall() | Route() | RunFailure() | Finish() | ReasoningDelta():
+        case TextDelta() | Step() | MemoryRecall() | Route() | RunFailure() | Finish() | ReasoningDelta() | Logprobs():
             pass
         case _:
             assert_never(part)

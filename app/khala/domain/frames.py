@@ -6,7 +6,8 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.accounts import Invitation
-from khala.domain.chat import Delta, Snapshot, ThreadListEntry, WireStruct
+from khala.domain.chat import ThreadListEntry, WireStruct
+from khala.domain.thread_changes import Delta, Snapshot
 
 PROTOCOL = 1
 SUBPROTOCOL = "khala.v1"

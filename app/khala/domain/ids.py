@@ -1,5 +1,6 @@
 """Generates ids and secrets. No other module does."""
 
+import hashlib
 import secrets
 from datetime import UTC, datetime
 from uuid import UUID
@@ -10,6 +11,13 @@ from uuid_utils.compat import uuid7
 def new() -> UUID:
     """A new id: a UUID of version 7, so that rows created together are stored together."""
     return uuid7()
+
+
+def derived(base: UUID, name: str) -> UUID:
+    """The id that follows from another one and a name, always the same. It has the creation time of `base`."""
+    random = int.from_bytes(hashlib.sha256(base.bytes + name.encode(errors="surrogatepass")).digest()[:10])
+    version, variant = 7 << 76, 2 << 62
+    return UUID(int=base.int >> 80 << 80 | random & ~(0xF << 76 | 0x3 << 62) | version | variant)
 
 
 def created_at(uuid: UUID) -> datetime:

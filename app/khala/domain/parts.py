@@ -1,6 +1,7 @@
 """The parts of a run: append-only facts, keyed by (run id, seq). An answer's content is their fold."""
 
 import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -9,6 +10,8 @@ import msgspec
 
 MAX_INLINE_BYTES = 4096
 """Bytes of encoded data in one part."""
+HANDED_OVER = "Handed to the caller."
+"""The summary of the result of a call that the client executes."""
 
 
 class PartStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -25,6 +28,28 @@ class ReasoningDelta(PartStruct, frozen=True, kw_only=True):
     """Text of the model's reasoning. It is stored only if the operator enables that, and is no part of the content."""
 
     text: str
+
+
+class LikelyToken(PartStruct, frozen=True, kw_only=True):
+    """A token that the model considered, and the natural logarithm of its probability."""
+
+    token: str
+    logprob: float
+
+
+class TokenLogprob(PartStruct, frozen=True, kw_only=True):
+    """A token of the answer, and the most likely tokens at its place. `bytes` are those of its UTF-8, if known."""
+
+    token: str
+    logprob: float
+    bytes: tuple[int, ...] | None = None
+    top: tuple[LikelyToken, ...] = ()
+
+
+class Logprobs(PartStruct, frozen=True, kw_only=True):
+    """The probabilities of the next tokens of the reply that has just ended. They are no part of the content."""
+
+    tokens: tuple[TokenLogprob, ...]
 
 
 class BlobRef(PartStruct, frozen=True, kw_only=True):
@@ -150,10 +175,14 @@ class Route(PartStruct, frozen=True, kw_only=True):
 
 
 class RunFailure(PartStruct, frozen=True, kw_only=True):
-    """The error of a failed run. A `finish` with reason `error` follows in the same commit."""
+    """The error of a failed run. A `finish` with reason `error` follows in the same commit.
+
+    `retry_after`: the seconds that a provider or a command asked to wait.
+    """
 
     code: str
     message: str
+    retry_after: float | None = None
 
 
 class Finish(PartStruct, frozen=True, kw_only=True):
@@ -168,6 +197,10 @@ class Finish(PartStruct, frozen=True, kw_only=True):
     total_ms: int | None = None
     memories: int | None = None
     """The number of memories that the model was told, absent for none."""
+    cached_tokens: int | None = None
+    """Tokens of the input that providers read from a cache, as far as they report it; absent for none."""
+    reasoning_tokens: int | None = None
+    """Tokens of the output that are reasoning, as far as providers report it; absent for none."""
     witness: str | None = None
     """The hash of the run's last receipt, which covers all of them: see `khala.domain.receipts`."""
 
@@ -175,6 +208,7 @@ class Finish(PartStruct, frozen=True, kw_only=True):
 PartData: TypeAlias = (
     TextDelta
     | ReasoningDelta
+    | Logprobs
     | ToolCall
     | ToolStatus
     | ToolResult
@@ -190,6 +224,7 @@ PartData: TypeAlias = (
 KINDS: dict[str, type[PartData]] = {
     "text-delta": TextDelta,
     "reasoning-delta": ReasoningDelta,
+    "logprobs": Logprobs,
     "tool-call": ToolCall,
     "tool-status": ToolStatus,
     "tool-result": ToolResult,
@@ -237,3 +272,18 @@ def json_text(value: Any) -> str:
         return text
     # An escaped backslash before `u0000` is not an escaped NUL, and stays.
     return re.sub(r"(\\\\)|\\u0000", lambda match: match[1] or "\\ufffd", text)
+
+
+def without_failure_text(parts: Sequence[Part]) -> Iterator[tuple[Part, PartData]]:
+    """Yield each part of a known kind with its data, without text that repeats the failure after it.
+
+    A failure is also stored as text for people. Clients of other protocols get it once, as an error.
+    """
+    known = [(part, data) for part in parts if (data := part.read()) is not None]
+    for index, (part, data) in enumerate(known):
+        following = known[index + 1][1] if index + 1 < len(known) else None
+        if isinstance(data, TextDelta) and isinstance(following, RunFailure) and data.text.endswith(following.message):
+            rest = data.text.removesuffix(following.message).removesuffix("\n\n")
+            yield part, TextDelta(text=rest)
+        else:
+            yield part, data

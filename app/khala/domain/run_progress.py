@@ -1,7 +1,7 @@
 """The progress of a run, read from its parts. An interrupted run continues from its progress.
 
 A step is one model call: the text of the reply, and the tool calls in it with their results. A step without tool calls
-is a reply that only asked or planned, after which the run continued.
+is a reply that only asked or planned, or that did not fit the requested format, after which the run continued.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,10 +9,12 @@ from typing import Any, assert_never
 
 import msgspec
 
+from khala.domain.generation import FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
     BlobRef,
     Compaction,
     Finish,
+    Logprobs,
     MemoryRecall,
     Notice,
     PartData,
@@ -42,10 +44,14 @@ class ToolCallProgress(msgspec.Struct, kw_only=True):
 
 
 class RunStep(msgspec.Struct, kw_only=True):
-    """One reply of the model: its text, and its tool calls in order."""
+    """One reply of the model: its text, and its tool calls in order.
+
+    `mismatches`: the places at which the text does not fit the requested format, if the model had to write it again.
+    """
 
     text: str = ""
     step: int = 0
+    mismatches: str = ""
     calls: list[ToolCallProgress] = []
 
     @property
@@ -92,6 +98,8 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 self.notices.add(part.code)
                 if part.code == REPROMPTED_NOTICE:
                     self._end_step()
+                elif part.code == FORMAT_REPAIR_NOTICE:
+                    self._end_step(mismatches=part.message)
             case Step():
                 self._end_step(part.step)
             case ToolCall():
@@ -110,13 +118,13 @@ class RunProgress(msgspec.Struct, kw_only=True):
                 self.compaction = part
             case MemoryRecall():
                 self.recall = part
-            case ReasoningDelta() | Route() | RunFailure() | Finish():
+            case ReasoningDelta() | Logprobs() | Route() | RunFailure() | Finish():
                 pass
             case _:
                 assert_never(part)
 
-    def _end_step(self, step: int = 0) -> None:
-        self.steps.append(RunStep(text=self.pending_text, step=step))
+    def _end_step(self, step: int = 0, mismatches: str = "") -> None:
+        self.steps.append(RunStep(text=self.pending_text, step=step, mismatches=mismatches))
         self.pending_text = ""
 
 

@@ -32,7 +32,8 @@ class ToolSpec(WireStruct, frozen=True, kw_only=True):
     """The specification of a tool. `parameters` is a JSON Schema of type object. Times are seconds.
 
     `idempotent`: a call whose outcome is unknown may be repeated with its key. `approval`: the treatment of a call
-    without a rule. `source`: `builtin`, `user`, or the name of the tool's MCP server.
+    without a rule. `source`: `builtin`, `user`, or the name of the tool's MCP server. `strict`: the provider
+    makes the arguments fit `parameters`.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ToolSpec(WireStruct, frozen=True, kw_only=True):
     idempotent: bool = False
     approval: RuleAction = "allow"
     source: str = "builtin"
+    strict: bool = False
 
 
 class ToolActor(msgspec.Struct, frozen=True, kw_only=True):

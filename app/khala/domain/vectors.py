@@ -31,3 +31,8 @@ def unit_vector(values: Sequence[float]) -> Vector:
     if length == 0:
         raise BadVectorError("A vector has only zeros.")
     return array("f", (value / length for value in values))
+
+
+def zero_vector(dimensions: int) -> Vector:
+    """The vector of a text without meaning: its inner product with each vector is 0."""
+    return array("f", bytes(4 * dimensions))

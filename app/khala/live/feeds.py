@@ -11,8 +11,8 @@ import msgspec
 
 from khala.domain import frames
 from khala.domain.access import Authorization, Caller
-from khala.domain.chat import Delta
 from khala.domain.frames import AccountDeltaFrame
+from khala.domain.thread_changes import Delta
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Driver
 from khala.store.sharing import access

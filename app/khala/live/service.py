@@ -11,6 +11,7 @@ from khala.live.heartbeat import Heartbeat
 from khala.live.hub import Hub
 from khala.live.observer import Observer, TryWrite
 from khala.live.presence import PresenceService
+from khala.live.stream_follower import StreamFollower
 from khala.store.postgres.database import (
     Database,
 )
@@ -18,6 +19,7 @@ from khala.store.postgres.notifications import (
     ACCOUNTS_CHANNEL,
     CREDENTIALS_CHANNEL,
     PRESENCE_CHANNEL,
+    STREAMS_CHANNEL,
     THREADS_CHANNEL,
 )
 
@@ -32,6 +34,7 @@ class LiveService:
         self.threads = Hub(background_db, reader, ThreadFeed(), self.guard, self.deliveries)
         self.accounts = Hub(background_db, reader, AccountFeed(), self.guard, self.deliveries)
         self.presence = PresenceService(background_db, self.guard)
+        self.streams = StreamFollower(db)
         self.poll = FallbackPoll(background_db, self._is_watched, self._refresh_all)
 
     @property
@@ -42,6 +45,7 @@ class LiveService:
             ACCOUNTS_CHANNEL: self.accounts.handle_notification,
             CREDENTIALS_CHANNEL: self.guard.handle_notification,
             PRESENCE_CHANNEL: self.presence.handle_notification,
+            STREAMS_CHANNEL: self.streams.handle_notification,
         }
 
     @property
@@ -66,8 +70,8 @@ class LiveService:
             hub.close(client)
 
     def _is_watched(self) -> bool:
-        return self.threads.is_watched or self.accounts.is_watched
+        return self.threads.is_watched or self.accounts.is_watched or self.streams.is_watched
 
     def _refresh_all(self) -> None:
-        for watcher in (self.threads, self.accounts, self.guard):
+        for watcher in (self.threads, self.accounts, self.guard, self.streams):
             watcher.refresh_all()

@@ -142,7 +142,8 @@ async def _prepare(settings: Settings, server: Postgres) -> None:
         async for difference in find_differences(db, progress):
             count += 1
             click.echo(f"{difference.place}: {difference.problem}")
-    click.echo(f"{progress.answers} answers in {progress.threads} threads checked, {count} differences.")
+    checked = f"{progress.answers} answers in {progress.threads} threads and {progress.plans} plans checked"
+    click.echo(f"{checked}, {count} differences.")
     if count:
         raise OperationFailed("Answers of the restored database differ from their parts; see the list above.")
     click.echo(AFTER)

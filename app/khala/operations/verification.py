@@ -62,7 +62,7 @@ class ProgressLine:
         progress = self._progress
         percent = f" ({min(100, 100 * progress.messages // self._total)} %)" if self._total else ""
         rate = progress.answers / max(time.monotonic() - self._began, 0.001)
-        checked = f"{progress.answers:,} answers{percent}, {progress.threads:,} threads"
+        checked = f"{progress.answers:,} answers{percent}, {progress.threads:,} threads, {progress.plans:,} plans"
         return f"{checked}, {self.differences} differences, at {progress.position}, {rate:,.0f} answers/s"
 
 
@@ -77,7 +77,8 @@ async def verify_database(settings: Settings, selection: VerifySelection, *, aft
         line = ProgressLine(progress, await _total(db) if whole else 0, terminal=sys.stderr.isatty())
         async with background({"progress": line.run}):
             await _print_differences(find_differences(db, progress, selection, jobs=jobs), line, progress)
-    click.echo(f"{progress.answers} answers in {progress.threads} threads checked, {line.differences} differences.")
+    checked = f"{progress.answers} answers in {progress.threads} threads and {progress.plans} plans checked"
+    click.echo(f"{checked}, {line.differences} differences.")
     if line.differences:
         raise SystemExit(1)
 

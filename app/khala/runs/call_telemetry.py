@@ -53,8 +53,8 @@ def _label(name: str, source: str | None) -> str:
     match source:
         case "builtin":
             return name
-        case "user":
-            return "user"
+        case "user" | "command":
+            return source
         case None:
             return "none"
         case _:

@@ -15,8 +15,8 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's instructions to the model."""
     concurrency: int = 200
     """Runs that are executed at once."""
-    context_tokens: int = 32_000
-    """The maximum tokens of a prompt, also for models with a larger window."""
+    context_tokens: int | None = None
+    """The maximum tokens of a prompt, also for models with a larger window. None: see `prompt_limits.PromptLimits`."""
     lease_seconds: float = 10.0
     """Time without a heartbeat after which another executor may take a run over."""
     sweep_interval_seconds: float = 1.0

@@ -12,10 +12,12 @@ import structlog
 from khala.domain.context import ContextRecord
 from khala.domain.errors import BudgetExhausted
 from khala.domain.parts import Notice, RunFailure, TokenUsage
+from khala.domain.plans.results import LIMITS
 from khala.models import retry_policy
 from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import Completed, LanguageModel, ModelFailed, Prompt, ReasoningChunk, TextChunk
 from khala.models.token_counter import estimate_usage
+from khala.runs import logprob_parts
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.call_telemetry import record_model_call
 from khala.runs.prompt_limits import PromptTooLongError
@@ -44,10 +46,14 @@ class RunOutcome(NamedTuple):
 
 
 class ModelReply(NamedTuple):
-    """A model's reply: its whole text, including the text from before an interruption, and its completion."""
+    """A model's reply: its whole text, including the text from before an interruption, and its completion.
+
+    `may_be_empty`: a stop text may have been the first that the model wrote, so an empty text is an answer, too.
+    """
 
     text: str
     completed: Completed
+    may_be_empty: bool = False
 
 
 class BuiltPrompt(NamedTuple):
@@ -70,15 +76,28 @@ class ModelDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelTurn:
-    """Calls the candidates in order. A model that was replaced by the next one is not called again in this run."""
+    """Calls the candidates in order. A model that was replaced by the next one is not called again in this run.
+
+    Without `waits_for_limits`, a rate limit is not waited out: a plan decides for its steps what follows. With
+    `shortens`, a prompt that the provider finds too long is built again with less of it.
+    """
 
     def __init__(
-        self, buffer: RunBuffer, meter: BudgetMeter, models: ModelDependencies, candidates: Sequence[ModelRef]
+        self,
+        buffer: RunBuffer,
+        meter: BudgetMeter,
+        models: ModelDependencies,
+        candidates: Sequence[ModelRef],
+        *,
+        waits_for_limits: bool = True,
+        shortens: bool = True,
     ) -> None:
         self._buffer = buffer
         self._meter = meter
         self._models = models
         self._candidates = list(candidates)
+        self._waits_for_limits = waits_for_limits
+        self._shortens = shortens
         self._attempt = 0
         self._sent_tokens: dict[ModelRef, int] = {}
         """Tokens of the newest prompt for each model."""
@@ -98,12 +117,12 @@ class ModelTurn:
                 reply = await self._request(ref, build_prompt, on_text or _ignore, more_models=bool(remaining_models))
             except ModelFailed as failure:
                 if not remaining_models or failure.midstream:
-                    return failed_outcome(failure.code, failure.message)
+                    return failed_outcome(failure.code, failure.message, retry_after=failure.retry_after)
                 self._switch(remaining_models, failure.message)
                 continue
             except BudgetExhausted as error:
                 return budget_outcome(error)
-            if reply.text or reply.completed.uses:
+            if reply.text or reply.completed.uses or reply.may_be_empty:
                 return reply
             if not remaining_models:
                 return failed_outcome("no_response", NO_RESPONSE)
@@ -122,6 +141,8 @@ class ModelTurn:
             except ModelFailed as failure:
                 if self._shrink(ref, failure):
                     continue
+                if failure.code in LIMITS and not self._waits_for_limits:
+                    raise
                 elapsed = time.monotonic() - began
                 decision = retry_policy.decide(
                     failure, tries=tries, elapsed=elapsed, jitter=random.random(), more_models=more_models
@@ -145,7 +166,7 @@ class ModelTurn:
     def _shrink(self, ref: ModelRef, failure: ModelFailed) -> bool:
         """Whether to call the model once more, with a shorter prompt. Its later prompts in this run stay as short."""
         is_refused = failure.code == "context_exceeded" and not isinstance(failure, PromptTooLongError)
-        if not is_refused or failure.midstream or ref in self._max_tokens:
+        if not self._shortens or not is_refused or failure.midstream or ref in self._max_tokens:
             return False
         self._max_tokens[ref] = int(self._sent_tokens[ref] * SHRUNK_SHARE)
         log.info("context_shrunk", model=str(ref), tokens=self._max_tokens[ref])
@@ -170,7 +191,10 @@ class ModelTurn:
             self._settle(call, outcome, _estimated(call, prompt))
             raise
         self._settle(call, completed.finish_reason, completed)
-        return ModelReply(prompt.partial_answer + "".join(call.chunks), completed)
+        for part in logprob_parts.split(completed.logprobs):
+            self._buffer.append(part)
+        text = prompt.partial_answer + "".join(call.chunks)
+        return ModelReply(text, completed, _may_be_empty(prompt, completed))
 
     async def _stream_reply(self, call: ModelCall, prompt: Prompt, on_text: TextListener) -> Completed:
         call.started = True
@@ -201,7 +225,7 @@ class ModelTurn:
 
     def _settle(self, call: ModelCall, outcome: str, completed: Completed) -> None:
         """Count the call's cost, and add its receipt."""
-        price = self._meter.tally.add(call, completed.usage)
+        price = self._meter.tally.add(call, completed)
         record_model_call(call, outcome, time.monotonic() - call.began, completed.usage, price)
         self._buffer.append_receipt("model", call.receipt(outcome, self._attempt, completed), price)
 
@@ -214,9 +238,9 @@ def _ignore(text: str) -> None:
     """Drop the text."""
 
 
-def failed_outcome(code: str, message: str) -> RunOutcome:
-    """The outcome of a run that failed."""
-    return RunOutcome("error", "error", RunFailure(code=code, message=message))
+def failed_outcome(code: str, message: str, *, retry_after: float | None = None) -> RunOutcome:
+    """The outcome of a run that failed. `retry_after` is in seconds."""
+    return RunOutcome("error", "error", RunFailure(code=code, message=message, retry_after=retry_after))
 
 
 def budget_outcome(error: BudgetExhausted) -> RunOutcome:
@@ -228,6 +252,12 @@ def write_failure(buffer: RunBuffer, failure: RunFailure) -> None:
     """Add the failure to the run: as text, which every client shows, and as an error for programs."""
     buffer.append_text(f"\n\n{failure.message}" if buffer.has_text else failure.message)
     buffer.append(failure)
+
+
+def _may_be_empty(prompt: Prompt, completed: Completed) -> bool:
+    """Whether an empty reply is an answer. Providers do not say which of the stop texts ended it, if any."""
+    generation = prompt.generation
+    return bool(generation.stop) and generation.json_format is None and completed.finish_reason == "stop"
 
 
 def _estimated(call: ModelCall, prompt: Prompt) -> Completed:

@@ -6,11 +6,15 @@ from datetime import UTC, datetime
 import msgspec
 
 from khala.domain.context import ContextPurpose, ContextRecord, ContextSection
+from khala.models.model_names import ModelRef
 from khala.models.port import LanguageModel, ModelFailed
 from khala.models.prices import context_window
 from khala.models.token_counter import TokenCounter
 from khala.runs.prompt_tokens import ModelTokenCounter
 
+DEFAULT_CONTEXT_TOKENS = 32_000
+"""The limit of an operator who has set none. It does not apply to a conversation that may not be shortened, if the
+window of the model is known."""
 OUTPUT_SHARE = 0.25
 """Share of a model's window that is left for its answer, unless the run limits the answer to fewer tokens."""
 MAX_OUTPUT_SHARE = 0.5
@@ -18,10 +22,10 @@ MAX_OUTPUT_SHARE = 0.5
 
 
 class PromptTooLongError(ModelFailed):
-    """The required items of a prompt are longer than the limit."""
+    """The required items of a prompt are longer than the limit. The message is for the person in the chat."""
 
-    def __init__(self) -> None:
-        super().__init__("context_exceeded", "This message is longer than the model can read.")
+    def __init__(self, message: str = "This message is longer than the model can read.") -> None:
+        super().__init__("context_exceeded", message)
 
 
 class PromptLimit(msgspec.Struct, frozen=True):
@@ -45,19 +49,23 @@ class PromptLimits:
     """The limits of one run's prompts.
 
     A prompt has at most the operator's `context_tokens`, the run's `requested` tokens, and what the model's window
-    leaves beside its output of up to `output_tokens`.
+    leaves beside its output of up to `output_tokens`. `shortens`: a conversation that is too long is shortened. If not,
+    and if the operator has set no limit, the model's window is the limit.
     """
 
     def __init__(
         self,
         counter: TokenCounter,
         *,
-        context_tokens: int,
+        context_tokens: int | None,
         requested: int | None = None,
         output_tokens: int | None = None,
+        shortens: bool = True,
     ) -> None:
         self._counter = counter
-        self._most = context_tokens if requested is None else min(context_tokens, requested)
+        self._context_tokens = context_tokens
+        self._requested = requested
+        self._shortens = shortens
         self._output_tokens = output_tokens
         self._counters: dict[object, ModelTokenCounter] = {}
 
@@ -66,7 +74,11 @@ class PromptLimits:
         await self._counter.load(model.name)
         new = ModelTokenCounter(self._counter, model.name)
         counter = self._counters.setdefault(new.key, new)
-        bounds = (self._most, self._window(model), max_tokens)
+        window = self._window(model)
+        operators = self._context_tokens
+        if operators is None and (self._shortens or window is None):
+            operators = DEFAULT_CONTEXT_TOKENS
+        bounds = (operators, self._requested, window, max_tokens)
         return PromptLimit(min(bound for bound in bounds if bound is not None), counter)
 
     def _window(self, model: LanguageModel) -> int | None:
@@ -75,3 +87,11 @@ class PromptLimits:
             return None
         share = window * OUTPUT_SHARE if self._output_tokens is None else self._output_tokens
         return int(window - min(share, window * MAX_OUTPUT_SHARE))
+
+
+def max_prompt_tokens(context_tokens: int | None, models: Sequence[ModelRef], *, shortens: bool) -> int:
+    """The maximum tokens of a prompt for any of these models, with the operator's `context_tokens`."""
+    if context_tokens is not None:
+        return context_tokens
+    windows = [] if shortens else [context_window(model.provider, model.name) or 0 for model in models]
+    return max([DEFAULT_CONTEXT_TOKENS, *windows])

@@ -9,7 +9,16 @@ import msgspec
 
 from khala.domain.autopilot import CONTINUE_PROMPT
 from khala.domain.chat import Message
-from khala.domain.fold import Block, Content, FileBlock, TextBlock, ToolBlock, text_of
+from khala.domain.fold import (
+    Block,
+    Content,
+    FileBlock,
+    TextBlock,
+    ToolBlock,
+    text_of,
+    without_replaced_text,
+)
+from khala.domain.generation import REPAIR_PROMPT
 from khala.domain.parts import BlobRef
 from khala.domain.redaction import redacted
 from khala.domain.run_progress import RunStep, ToolCallProgress
@@ -51,7 +60,8 @@ def step_turns(steps: Sequence[RunStep], *, max_characters: Callable[[RunStep], 
     for step in steps:
         if not step.calls:
             yield PromptTurn(role="assistant", text=step.text)
-            yield PromptTurn(role="user", text=CONTINUE_PROMPT)
+            repair = REPAIR_PROMPT.format(mismatches=step.mismatches)
+            yield PromptTurn(role="user", text=repair if step.mismatches else CONTINUE_PROMPT)
             continue
         limit = max_characters(step)
         yield PromptTurn(role="assistant", text=step.text, uses=tuple(_call_use(call, limit) for call in step.calls))
@@ -114,9 +124,12 @@ def shorten(text: str, max_characters: int) -> str:
 
 
 def _answer_turns(content: Content, *, in_full: bool) -> Iterator[PromptTurn]:
-    """The turns of an earlier answer: its text, its tool calls, and their outcomes."""
+    """The turns of an earlier answer: its text, its tool calls, and their outcomes.
+
+    Text that did not fit the requested format, and was replaced, is left out.
+    """
     text = ""
-    for step, blocks in groupby(content, key=_step_number):
+    for step, blocks in groupby(without_replaced_text(content), key=_step_number):
         if step is None:
             text += "".join(block.text for block in blocks if isinstance(block, TextBlock))
             continue

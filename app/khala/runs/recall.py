@@ -29,10 +29,12 @@ async def recall(
 
     `agent` is the name of the agent that answers: its memories for this user are among them.
     """
+    if not question.strip():
+        return None
     async with db.driver() as driver:
-        usable = await spaces.usable(driver, user_id=user_id, thread_id=thread_id, agent=agent)
-        if not question.strip() or not await spaces.any_memory(driver, usable):
-            return None
+        usable = await spaces.usable_if_any(driver, user_id=user_id, thread_id=thread_id, agent=agent)
+    if not usable:
+        return None
     payer_id = user_id or thread_id
     found = await service.search(usable, question, limit=MAX_RECALLED, match=search.STRICT, payer_id=payer_id)
     if not found:

@@ -22,6 +22,7 @@ from khala.models.token_counter import TokenCounter
 from khala.runs import prompt, recall, run_agents
 from khala.runs.autopilot import Autopilot, RunConfig
 from khala.runs.budget_meter import BudgetMeter
+from khala.runs.command_run import CommandRun
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.model_turn import (
     ModelDependencies,
@@ -32,21 +33,21 @@ from khala.runs.model_turn import (
     write_failure,
 )
 from khala.runs.prompt_files import PromptFiles
-from khala.runs.prompt_limits import PromptLimits
+from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
-from khala.store.memories import extraction_jobs, memory_settings
-from khala.store.memories.memory_settings import RunRequester
-from khala.store.postgres.database import Database, Driver
+from khala.store.memories import extraction_jobs
+from khala.store.postgres.database import Database
 from khala.store.runs import parts, run_queue
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.runs.run_queue import ClaimedRun
 from khala.store.threads import messages
 from khala.store.tools import approvals
+from khala.tools.commands import Command
 
 log = structlog.get_logger()
 
@@ -107,10 +108,9 @@ class RunExecutor:
         claimed = execution.claimed
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
         stored: list[PartData | None] = []
-        async with self._db.driver() as driver:
-            if claimed.is_first:
-                account = await ledger.read_first_account(driver, run_id)
-            else:
+        account = claimed.first_account
+        if account is None:
+            async with self._db.driver() as driver:
                 stored = [part.read() for part in await parts.of_active_run(driver, thread_id, run_id)]
                 account = await ledger.read_account(driver, thread_id, run_id)
                 execution.decisions.receive(await approvals.of_run(driver, thread_id, run_id))
@@ -131,23 +131,37 @@ class RunExecutor:
         claimed = execution.claimed
         if claimed.lost >= self._options.max_lost_executors:
             return failed_outcome("interrupted", INTERRUPTED)
+        command = run_agents.command_of(self._tool_dependencies.commands.commands, claimed)
+        if isinstance(command, RunOutcome):
+            return command
+        if command is not None:
+            return await self._run_command(command, execution, buffer, progress)
         if claimed.next_seq and (claimed.taken_over or not progress.waits_for_approval):
             buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
         agent = await run_agents.read_agent(self._db, claimed.options)
         if isinstance(agent, RunOutcome):
             return agent
         options = claimed.options if agent is None else agents.apply(agent, claimed.options)
-        history = await self._history(claimed)
+        candidates, shortens = self._candidates(claimed, agent), options.context_overflow == "shorten"
+        history = await self._history(claimed, candidates, shortens=shortens)
         memories = await self._recall(claimed, agent, buffer, progress, history)
         meter.tally.memories = len(memories)
         if claimed.options.route is not None and not claimed.next_seq:
             buffer.append(claimed.options.route)
-        system, history = prompt.system_prompt(self._options.system, history, requested=options.instructions)
+        own = self._options.system if options.server_instructions else ""
+        system, history = prompt.system_prompt(own, history, requested=options.instructions)
         return await Autopilot(
             buffer=buffer,
             progress=progress,
             meter=meter,
-            turn=ModelTurn(buffer, meter, self._models, self._candidates(claimed, agent)),
+            turn=ModelTurn(
+                buffer,
+                meter,
+                self._models,
+                candidates,
+                waits_for_limits=claimed.options.step is None,
+                shortens=shortens,
+            ),
             tool_executor=ToolExecutor(
                 buffer,
                 progress,
@@ -155,13 +169,16 @@ class RunExecutor:
                 self._tool_dependencies,
                 execution.decisions,
                 options.functions,
-                None if agent is None else agent.tools,
+                run_agents.tools_of(agent, claimed.options),
+                tool_choice=options.tool_choice,
+                completes_step=claimed.options.step is not None,
             ),
             limits=PromptLimits(
                 self._counter,
                 context_tokens=self._options.context_tokens,
                 requested=claimed.options.context_tokens,
                 output_tokens=claimed.options.max_output_tokens,
+                shortens=shortens,
             ),
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             config=RunConfig(system=system, memories=memories, cooldown_seconds=self._options.cooldown_seconds),
@@ -169,15 +186,37 @@ class RunExecutor:
             history=history,
         ).run()
 
-    async def _history(self, claimed: ClaimedRun) -> list[Message]:
-        """The messages up to the one that is answered. Raises `LeaseLost` if the thread was reset or deleted."""
+    async def _run_command(
+        self, command: Command, execution: RunExecution, buffer: RunBuffer, progress: RunProgress
+    ) -> RunOutcome:
+        claimed, dependencies = execution.claimed, self._tool_dependencies
+        run = CommandRun(
+            execution,
+            buffer,
+            progress,
+            runner=dependencies.commands,
+            blob_service=dependencies.blob_service,
+            actor=await self._actor(claimed),
+            db=self._db,
+        )
+        options = agents.apply(command.agent, claimed.options)
+        return await run.run(command, options.instructions, await self._history(claimed))
+
+    async def _history(
+        self, claimed: ClaimedRun, candidates: Sequence[ModelRef] = (), *, shortens: bool = True
+    ) -> list[Message]:
+        """The messages up to the one that is answered, as many as a prompt for one of the candidates may have.
+
+        Raises `LeaseLost` if the thread was reset or deleted.
+        """
+        max_tokens = max_prompt_tokens(self._options.context_tokens, candidates, shortens=shortens)
         async with self._db.driver() as driver:
             history = await messages.read_path(
                 driver,
                 claimed.lease.thread_id,
                 claimed.user_message_id,
                 max_messages=prompt.MAX_MESSAGES,
-                max_bytes=self._options.context_tokens * prompt.MAX_TOKEN_BYTES,
+                max_bytes=max_tokens * prompt.MAX_TOKEN_BYTES,
             )
         if not history:
             raise LeaseLost
@@ -194,8 +233,8 @@ class RunExecutor:
         """The memories that fit the question. They are found once, and are the run's first part."""
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
-        async with self._db.driver() as driver:
-            requester = await self._requester(driver, claimed)
+        await self._request_extraction(claimed)
+        requester = claimed.requester
         if not requester.recall:
             return ()
         question = text_of(history[-1].content or ())
@@ -212,13 +251,14 @@ class RunExecutor:
         buffer.append(recalled)
         return recalled.memories
 
-    async def _requester(self, driver: Driver, claimed: ClaimedRun) -> RunRequester:
-        """The requester of the run. Requests the extraction of memories from what they said, if they want it."""
-        lease, options = claimed.lease, self._options
-        requester = await memory_settings.requester_of_run(
-            driver, lease.thread_id, lease.run_id, default=options.extraction
-        )
-        if requester.extraction != "off" and requester.subject_id is not None:
+    async def _request_extraction(self, claimed: ClaimedRun) -> None:
+        """Request the extraction of memories from what the requester said, if they want it."""
+        lease, options, requester = claimed.lease, self._options, claimed.requester
+        if (requester.extraction or options.extraction) == "off" or requester.subject_id is None:
+            return
+        if claimed.options.step is not None:
+            return
+        async with self._db.driver() as driver:
             await extraction_jobs.request(
                 driver,
                 thread_id=lease.thread_id,
@@ -228,12 +268,14 @@ class RunExecutor:
                 message_id=claimed.user_message_id,
                 delay_seconds=options.extraction_delay_seconds,
             )
-        return requester
 
     async def _actor(self, claimed: ClaimedRun) -> ToolActor:
+        """The user for whom tools act now. Only the requester of a guest's run may have changed since its claim."""
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
-        async with self._db.driver() as driver:
-            user_id = await run_queue.read_requester(driver, claimed.lease)
+        user_id = claimed.requester.user_id
+        if user_id is None:
+            async with self._db.driver() as driver:
+                user_id = await run_queue.read_requester(driver, claimed.lease)
         return ToolActor(owner_id=user_id or thread_id, user_id=user_id, thread_id=thread_id, run_id=run_id)
 
     def _candidates(self, claimed: ClaimedRun, agent: Agent | None) -> list[ModelRef]:
@@ -281,10 +323,11 @@ class RunExecutor:
 
 async def _cancel(task: asyncio.Task[RunOutcome]) -> None:
     """Cancel the task until it ends: a library that is closing a connection may swallow one cancellation."""
+    ended_itself = task.done()  # Then its error is the outcome.
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_INTERVAL_SECONDS)
-    if not task.cancelled() and task.exception() is not None:
+    if not task.cancelled() and task.exception() is not None and not ended_itself:
         log.debug("run_cancel_raised", error=repr(task.exception()))
 
 

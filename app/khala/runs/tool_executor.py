@@ -15,7 +15,10 @@ import msgspec
 from khala.blobs.blob_service import BlobService
 from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
-from khala.domain.parts import Step, ToolResult
+from khala.domain.generation import ToolChoice
+from khala.domain.parts import HANDED_OVER, Step, ToolResult
+from khala.domain.plans.planner import CHANGING_TOOLS
+from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
 from khala.domain.tool_relevance import FIND_TOOLS, MAX_RELEVANT_TOOLS
 from khala.domain.tools import RuleAction, ToolActor, ToolSpec
@@ -26,6 +29,8 @@ from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
 from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
+from khala.tools.commands import CommandRunner
+from khala.tools.complete_step import CompleteStep
 from khala.tools.find_tools import FindTools
 from khala.tools.invocation import invoke
 from khala.tools.port import Tool, ToolError
@@ -40,10 +45,11 @@ RunningCalls: TypeAlias = Mapping[asyncio.Task[None], ToolCallProgress]
 
 
 class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that tool calls of runs need. A request for approval expires after `approval_seconds`."""
+    """The services that tool calls and commands need. A request for approval expires after `approval_seconds`."""
 
     tool_registry: ToolRegistry
     blob_service: BlobService
+    commands: CommandRunner = msgspec.field(default_factory=lambda: CommandRunner({}))
     approval_seconds: float = 86_400.0
 
 
@@ -51,7 +57,9 @@ class ToolExecutor:
     """Executes the calls of one run.
 
     `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
-    the client: their calls end at once, and the client executes them.
+    the client: their calls end at once, and the client executes them. Tools that `tool_choice` excludes are not
+    offered, and those of the server not executed. `completes_step`: the run executes a step of a plan, and may complete
+    it.
     """
 
     def __init__(
@@ -63,13 +71,18 @@ class ToolExecutor:
         decisions: ApprovalDecisions,
         functions: Sequence[ClientFunction] = (),
         agent_tools: Sequence[str] | None = None,
+        *,
+        tool_choice: ToolChoice | None = None,
+        completes_step: bool = False,
     ) -> None:
         self._progress = progress
         self._find_actor = find_actor
         self._dependencies = dependencies
         self._decisions = decisions
+        self._tool_choice = tool_choice
         self._functions = {function.name: function for function in functions}
         self._agent_tools = agent_tools
+        self._completes_step = completes_step
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, RuleAction] = {}
         self._inline = tool_results.InlineAllowance()
@@ -85,11 +98,20 @@ class ToolExecutor:
         self._actor = await self._find_actor()
         offer = await self._dependencies.tool_registry.offer(self._actor, patterns, of_agent=self._agent_tools)
         self._tools, self._actions = offer.tools, offer.actions
+        if self._completes_step:
+            self._tools = {name: tool for name, tool in offer.tools.items() if name not in CHANGING_TOOLS}
+            self._tools[COMPLETE_STEP], self._actions[COMPLETE_STEP] = CompleteStep(), "allow"
+        self._tools = {name: tool for name, tool in self._tools.items() if self._is_chosen(name)}
         client_tools = [
             ToolSpec(
-                name=function.name, description=function.description, parameters=function.parameters, source="caller"
+                name=function.name,
+                description=function.description,
+                parameters=function.parameters,
+                source="caller",
+                strict=function.strict,
             )
             for function in self._functions.values()
+            if self._is_chosen(function.name)
         ]
         others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
         if len(client_tools) + len(others) <= MAX_RELEVANT_TOOLS or FIND_TOOLS in self._functions:
@@ -97,6 +119,10 @@ class ToolExecutor:
         find_tools = FindTools(others)
         self._tools[FIND_TOOLS], self._actions[FIND_TOOLS] = find_tools, "allow"
         return [*client_tools, find_tools.spec, *others]
+
+    def _is_chosen(self, name: str) -> bool:
+        choice = self._tool_choice
+        return choice is None or (choice.mode != "none" and (not choice.tools or name in choice.tools))
 
     async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
         """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far."""
@@ -165,7 +191,7 @@ class ToolExecutor:
             self._recorder.fail(call, error.message, error.code)
             return False
         if call.tool in self._functions:
-            result = ToolResult(tool_call_id=call.id, ok=True, summary="Handed to the caller.", duration_ms=0)
+            result = ToolResult(tool_call_id=call.id, ok=True, summary=HANDED_OVER, duration_ms=0)
             self._recorder.add(result)
             return False
         tool = self._tools.get(call.tool)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from khala.domain.chat import Message, RunOptions
-from khala.domain.fold import ToolBlock, text_of
+from khala.domain.fold import ToolBlock, text_of, without_replaced_text
+from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.run_progress import RunProgress
 from khala.domain.tool_relevance import FIND_TOOLS, MAX_FOUND_TOOLS, MAX_RELEVANT_TOOLS, matching_tools, relevant_tools
 from khala.domain.tools import ToolSpec
@@ -21,7 +22,8 @@ class ToolSelection:
     def __init__(self, history: Sequence[Message], progress: RunProgress, options: RunOptions) -> None:
         self._progress = progress
         self._text = "\n".join(
-            text_of(message.content or ())[:MAX_MESSAGE_CHARACTERS] for message in history[-RELEVANT_MESSAGES:]
+            text_of(without_replaced_text(message.content or ()))[:MAX_MESSAGE_CHARACTERS]
+            for message in history[-RELEVANT_MESSAGES:]
         )
         used = (block for message in history for block in message.content or () if isinstance(block, ToolBlock))
         self._pinned = {
@@ -39,7 +41,7 @@ class ToolSelection:
         if len(specs) <= MAX_RELEVANT_TOOLS:
             return ToolOffer(specs=specs, max_tokens=max_tokens)
         called = {call.tool for call in self._progress.calls}
-        pinned = {FIND_TOOLS, *self._pinned, *called, *self._found(specs)}
+        pinned = {FIND_TOOLS, COMPLETE_STEP, *self._pinned, *called, *self._found(specs)}
         chosen = relevant_tools(self._text, specs, pinned)
         ranks = {spec.name: rank for rank, spec in enumerate(chosen)}
         return ToolOffer(

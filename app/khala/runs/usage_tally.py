@@ -86,11 +86,16 @@ class UsageTally:
         self.model: LanguageModel | None = None
         self.memories = 0
         """The number of memories that the model was told."""
+        self.cached_tokens = self.reasoning_tokens = 0
+        """Details of the usage, of the calls of this executor."""
 
-    def add(self, call: ModelCall, usage: TokenUsage) -> Decimal | None:
+    def add(self, call: ModelCall, completed: Completed) -> Decimal | None:
         """Count a call that has ended, in any way. Returns its cost in USD, or None if the price is unknown."""
+        usage = completed.usage
         self.model = call.model
         self.usage += usage
+        self.cached_tokens += completed.cached_tokens
+        self.reasoning_tokens += completed.reasoning_tokens
         self.first = self.first if self.first is not None else call.first
         price = cost(call.model.provider, call.model.name, usage)
         if price is not None:
@@ -113,6 +118,8 @@ class UsageTally:
             time_to_first_token_ms=None if self.first is None else milliseconds(self.first - self.began),
             total_ms=milliseconds(time.monotonic() - self.began),
             memories=self.memories or None,
+            cached_tokens=self.cached_tokens or None,
+            reasoning_tokens=self.reasoning_tokens or None,
         )
 
 

@@ -68,6 +68,10 @@ def _check_derived(settings: Settings) -> None:
         settings.mcp  # noqa: B018
     except ValueError as error:
         raise SettingError(f"KHALA_MCP_CONFIG: {error}") from error
+    try:
+        settings.commands  # noqa: B018
+    except ValueError as error:
+        raise SettingError(f"KHALA_COMMANDS: {error}") from error
 
 
 def _message(error: ErrorDetails, layers: SettingLayers) -> str:

@@ -86,13 +86,15 @@ class ModelSettings(SettingGroup):
     system_prompt: TextValue = setting(
         "KHALA_SYSTEM_PROMPT", SYSTEM_PROMPT, "Instructions at the beginning of every prompt."
     )
-    context_tokens: Whole = setting(
+    context_tokens: Whole | None = setting(
         "KHALA_CONTEXT_TOKENS",
-        32_000,
-        "Maximum size of a prompt, also for models with a larger window.",
+        None,
+        "Maximum size of a prompt, also for models with a larger window. A longer conversation is shortened, or "
+        "refused if it may not be ([OpenAI-compatible API](openai-api.md)).",
         unit="tokens",
         minimum=500,
         maximum=1_000_000_000,
+        shown_default="`32000`; for a conversation that may not be shortened, the window of the model, if it is known",
     )
     store_reasoning: SwitchValue = setting(
         "KHALA_REASONING", default=False, description="1 stores the model's reasoning, too."
@@ -197,6 +199,12 @@ class ToolSettings(SettingGroup):
         None,
         "A JSON file with the MCP servers whose tools are used, and with groups of tools ([MCP](mcp.md)).",
         shown_default="`mcp.json` in `KHALA_HOME`, if it exists",
+    )
+    commands: FilePath | None = setting(
+        "KHALA_COMMANDS",
+        None,
+        "A JSON file with the programs that may answer as agents ([command agents](how-to/command-agents.md)).",
+        shown_default="`commands.json` in `KHALA_HOME`, if it exists",
     )
 
     @property

@@ -29,8 +29,10 @@ from khala.settings.runs import ModelSettings, RunSettings, ToolSettings
 from khala.settings.server import ServerSettings
 from khala.settings.sources import EnvironmentSource
 from khala.settings.storage import INNER_POOL_SIZE, ISOLATED_POOL_SIZE, BlobSettings, DatabaseSettings
+from khala.settings.streams import StreamSettings
 
 if TYPE_CHECKING:
+    from khala.tools.commands import Command
     from khala.tools.mcp import McpConfig
 
 
@@ -76,6 +78,7 @@ class Settings(BaseSettings):
     tools: ToolSettings = Field(default_factory=ToolSettings)
     accounts: AccountSettings = Field(default_factory=AccountSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
+    streams: StreamSettings = Field(default_factory=StreamSettings)
     _environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, layers: SettingLayers) -> None:
@@ -138,13 +141,25 @@ class Settings(BaseSettings):
     def mcp(self) -> "McpConfig":
         """The MCP servers and groups of tools: of the file that is named, or of `mcp.json` in the data folder.
 
-        Raises `khala.tools.mcp.McpConfigError`.
+        Raises `khala.tools.config_files.ConfigFileError`.
         """
         from khala.tools.mcp import McpConfig
 
         usual = self.process.home / "mcp.json"
         path = self.tools.mcp_config or (usual if usual.is_file() else None)
         return McpConfig.read(path, self._environment)
+
+    @cached_property
+    def commands(self) -> "Mapping[str, Command]":
+        """The command agents: of the file that is named, or of `commands.json` in the data folder.
+
+        Raises `khala.tools.config_files.ConfigFileError`.
+        """
+        from khala.tools.commands import read_commands
+
+        usual = self.process.home / "commands.json"
+        path = self.tools.commands or (usual if usual.is_file() else None)
+        return read_commands(path, self._environment)
 
     @cached_property
     def traces(self) -> bool:

@@ -72,6 +72,19 @@ ISOLATED_ENDED = _counter(
 )
 HEARTBEATS_FAILED = _counter("heartbeats_failed_total", "Failed renewals of leases.")
 
+# Plans
+PLANS_DRIVEN = _gauge("plans_driven", "Plans that this process drives.")
+PLANS_CLAIMED = _counter("plans_claimed_total", "Plans that this process has claimed, also after another driver.")
+PLAN_DRIVES_FAILED = _counter(
+    "plan_drives_failed_total",
+    "Plans that a driver left until its lease lapsed: `damaged` rows, or `crashed` by a defect.",
+    "cause",
+)
+PLAN_ATTEMPTS = _counter("plan_attempts_total", "Attempts of steps that this process has ended, by outcome.", "outcome")
+PLANS_ENDED = _counter(
+    "plans_ended_total", "Plans that this process has paused or stopped, by status and reason.", "status", "reason"
+)
+
 # The write path
 FLUSH = _histogram("flush_seconds", "Duration of one commit of parts.", buckets=FAST_BUCKETS_SECONDS)
 FLUSH_WAIT = _histogram(
@@ -164,6 +177,11 @@ SEARCH_INDEXING = _histogram(
     "search_indexing_seconds", "Duration of a batch of messages that is prepared.", buckets=FAST_BUCKETS_SECONDS
 )
 SEARCH_INDEXING_FAILED = _counter("search_indexing_failed_total", "Batches that failed and are repeated.")
+PASSAGES_EMBEDDED = _counter("passages_embedded_total", "Passages of messages whose vector was computed.")
+PASSAGES_WITHOUT_VECTOR = _counter(
+    "passages_without_vector_total", "Passages that the embedding model refused, and that only their words find."
+)
+PASSAGE_EMBEDDING_FAILED = _counter("passage_embedding_failed_total", "Batches that failed and are repeated.")
 AGENTS_EMBEDDED = _counter("agents_embedded_total", "Agents of users whose vectors were computed.")
 ROUTES = _counter(
     "routes_total", "Tasks routed to agents: `routed` or `abstained`, by `words` or `meaning`.", "outcome", "by"
@@ -186,8 +204,10 @@ DATABASE_DEADLOCKS = _counter(
 )
 PACKED_PARTS = _counter("packed_parts_total", "Parts of old runs that this process has packed.")
 VERIFIED_ANSWERS = _counter("verified_answers_total", "Answers that this process has compared with their parts.")
+VERIFIED_PLANS = _counter("verified_plans_total", "Plans that this process has compared with their events.")
 VERIFY_DIFFERENCES = _counter(
-    "verify_differences_total", "Differences between answers and their parts that this process has found."
+    "verify_differences_total",
+    "Differences between answers and their parts, and plans and their events, that this process has found.",
 )
 
 
@@ -224,6 +244,14 @@ def database_metrics(queued: int, running: int, blocked: int, oldest: float, lea
     yield GaugeMetricFamily("khala_queue_oldest_seconds", help_text, value=oldest)
     help_text = "Age of the oldest lease's last heartbeat, 0 without running runs. The same in all processes."
     yield GaugeMetricFamily("khala_lease_age_seconds", help_text, value=lease)
+
+
+def plan_metrics(undriven: int, waiting: int) -> Iterable[Metric]:
+    """Metrics of the plans of all threads."""
+    help_text = "Plans that should go on, and that no driver has held for three leases; at most 10,000 are counted."
+    yield GaugeMetricFamily("khala_plans_undriven", f"{help_text} The same in all processes.", value=undriven)
+    help_text = "Plans that have paused by themselves and wait for a person; at most 10,000 are counted."
+    yield GaugeMetricFamily("khala_plans_waiting", f"{help_text} The same in all processes.", value=waiting)
 
 
 def activity_metrics(lock_waiters: int, longest_lock_wait: float, oldest_transaction: float) -> Iterable[Metric]:

@@ -17,6 +17,7 @@ from khala.store.operations.database_statistics import (
     read_activity,
     read_storage,
 )
+from khala.store.plans.plan_statistics import PlanStatistics, read_plan_statistics
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs.run_queue import QueueStatus, read_queue_status
 
@@ -41,7 +42,7 @@ class Gauges(Collector):
     def __init__(self, pools: Mapping[str, Database], lease_seconds: float) -> None:
         self._pools = pools
         self._lease_seconds = lease_seconds
-        self._status: tuple[QueueStatus, DatabaseActivity] | None = None
+        self._status: tuple[QueueStatus, PlanStatistics, DatabaseActivity] | None = None
         self._refreshed_at = float("-inf")
         self._storage: StorageStatistics | None = None
         self._storage_at = float("-inf")
@@ -63,10 +64,11 @@ class Gauges(Collector):
         yield from metrics.database_up_metric(ok=self._status is not None)
         yield from metrics.pool_metrics((name, pool.in_use, pool.most) for name, pool in self._pools.items())
         if self._status is not None:
-            status, activity = self._status
+            status, plans, activity = self._status
             yield from metrics.database_metrics(
                 status.queued, status.running, status.blocked, status.oldest, status.lease_age
             )
+            yield from metrics.plan_metrics(plans.undriven, plans.waiting)
             yield from metrics.activity_metrics(
                 activity.lock_waiters, activity.longest_lock_wait, activity.oldest_transaction
             )
@@ -83,8 +85,10 @@ class Gauges(Collector):
         """No metrics, because registration calls this and must not query the database."""
         return ()
 
-    async def _read_status(self, driver: Driver) -> tuple[QueueStatus, DatabaseActivity]:
-        return await read_queue_status(driver, lease_seconds=self._lease_seconds), await read_activity(driver)
+    async def _read_status(self, driver: Driver) -> tuple[QueueStatus, PlanStatistics, DatabaseActivity]:
+        queue = await read_queue_status(driver, lease_seconds=self._lease_seconds)
+        plans = await read_plan_statistics(driver, lease_seconds=self._lease_seconds)
+        return queue, plans, await read_activity(driver)
 
     async def _query(self, read: Callable[[Driver], Awaitable[T]]) -> T | None:
         """The result, or None if the database does not answer in time."""

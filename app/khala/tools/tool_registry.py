@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from khala.blobs.blob_service import BlobService
+from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.repository_hosts import PUBLIC_HOSTS, RepositoryHost
 from khala.domain.tool_relevance import FIND_TOOLS
 from khala.domain.tools import (
@@ -30,6 +31,7 @@ from khala.tools.file_search import GrepFiles
 from khala.tools.http_client import GuardedClient
 from khala.tools.mcp import McpConnections
 from khala.tools.memory_tools import MemoryForget, MemoryList, MemorySearch, MemoryStore
+from khala.tools.plan_tools import TOOLS_OF_PLANS, PlanCreate, PlanStatusReport, PlanUpdate
 from khala.tools.port import Tool
 from khala.tools.read_blob import ReadBlob
 from khala.tools.repositories import LoadRepo, RepositoryLoader
@@ -88,6 +90,18 @@ class ToolRegistry:
         self.repositories = None if blob_service is None else self._create_loader(blob_service)
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
 
+    @property
+    def fetch_client(self) -> GuardedClient | None:
+        """The client for public web addresses; None if the operator offers no tool that fetches them."""
+        if not matches_any(FetchUrl.spec.name, self._options.offered):
+            return None
+        return GuardedClient(allow=self._options.fetch_allow)
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the operator offers the tool `run_code`."""
+        return "run_code" in self._builtins and matches_any("run_code", self._options.offered)
+
     def _create_loader(self, blob_service: BlobService) -> RepositoryLoader:
         client = GuardedClient(allow=self._options.fetch_allow)
         return RepositoryLoader(self._db, blob_service, client, hosts=self._options.repository_hosts)
@@ -105,6 +119,7 @@ class ToolRegistry:
             GrepFiles(db),
         )
         yield from (TodoAdd(db), TodoList(db), TodoComplete(db))
+        yield from (PlanCreate(db), PlanUpdate(db), PlanStatusReport(db))
         if self._memories is not None:
             yield from (MemoryStore(db, self._memories), MemorySearch(db, self._memories))
             yield from (MemoryList(db), MemoryForget(db))
@@ -120,7 +135,7 @@ class ToolRegistry:
     def reserved_names(self) -> frozenset[str]:
         """Names that no user's tool may have: those of servers and built-in tools, including those that are off."""
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
-        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, *servers})
+        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, COMPLETE_STEP, *servers})
 
     async def offer(
         self, actor: ToolActor, patterns: Sequence[str] | None = None, *, of_agent: Sequence[str] | None = None
@@ -128,12 +143,14 @@ class ToolRegistry:
         """The tools that this actor may use: the built-in ones first, then all others by name.
 
         The action for calls follows from all rules: the operator's, the user's and the thread's. Left out are tools
-        that the operator does not offer, that `patterns` or the patterns
-        `of_agent` do not match, that need more permissions than the actor has,
-        and that are denied.
+        that the operator does not offer, that `patterns` or the patterns `of_agent` do not match, that need more
+        permissions than the actor has, and that are denied; and for a run in a thread without plans, those that change
+        and read plans.
         """
         rules, own_tools = await self._read_own(actor)
         tools = self._builtins | self._other_tools(own_tools)
+        if actor.run_id is not None and not rules.has_plans:
+            tools = {name: tool for name, tool in tools.items() if name not in TOOLS_OF_PLANS}
         actions = {
             name: self._action(tool.spec, rules)
             for name, tool in tools.items()

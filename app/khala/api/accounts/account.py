@@ -20,7 +20,7 @@ from khala.api.context import Context
 from khala.api.http.path_parameters import SessionId
 from khala.api.http.problem_details import documented_errors
 from khala.api.openapi.document import OptionalBody, example
-from khala.api.types import Items
+from khala.api.types import Items, Page
 from khala.api.validation import check_text
 from khala.archive.exporter import export_archive
 from khala.domain.access import Caller
@@ -28,7 +28,8 @@ from khala.domain.accounts import Invitation, Session, User
 from khala.domain.budgets import BudgetUsage
 from khala.store.accounts import accounts, audit, sessions
 from khala.store.accounts.audit import AuditEntry
-from khala.store.budgets import windows
+from khala.store.budgets import usage_receipts, windows
+from khala.store.budgets.usage_receipts import UsageReceipt
 from khala.store.operations import account_export
 from khala.store.sharing import invitations
 
@@ -174,6 +175,30 @@ class AccountController(Controller):
             return Items(
                 items=await windows.read_usage(driver, require_credentials(caller), context.limits.sends.budgets)
             )
+
+    @get(
+        "/usage/receipts",
+        operation_id="listUsageReceipts",
+        summary="List receipts of calls outside of runs",
+        response_description="Receipts, the newest first.",
+        responses=documented_errors(*DENIED),
+    )
+    async def usage_receipts(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        cursor: Annotated[UUID | None, QueryParameter(description="The `nextCursor` of the previous page.")] = None,
+        limit: Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")] = 50,
+    ) -> Page[UsageReceipt]:
+        """List what the account has used outside of runs: extractions of memories, and embeddings of texts.
+
+        The receipts of a run are at `GET /runs/{id}/receipts`. Receipts are kept for 90 days.
+        """
+        user_id = require_user(caller)
+        async with context.db.snapshot() as driver:
+            items = await usage_receipts.of_user(driver, user_id, before=cursor, limit=limit + 1)
+        more = len(items) > limit
+        return Page(items=items[:limit], next_cursor=str(items[limit - 1].id) if more else None)
 
     @get(
         "/audit",

@@ -1,4 +1,7 @@
-"""The agents that a caller may use: their own, shared ones, and built-in ones. A guest must have an agent's tools."""
+"""The agents that a caller may use: their own, shared ones, built-in ones, and commands of the operator.
+
+A guest must have an agent's tools.
+"""
 
 import msgspec
 
@@ -13,6 +16,7 @@ from khala.memory.agent_router import BUILT_IN
 from khala.store.agents import agent_links
 from khala.store.agents import agents as agent_store
 from khala.store.agents.agents import StoredAgent
+from khala.tools.commands import find_command
 
 
 async def list_agents(context: Context, caller: Caller) -> list[Agent]:
@@ -21,6 +25,8 @@ async def list_agents(context: Context, caller: Caller) -> list[Agent]:
     if caller.user_id is not None:
         async with context.db.driver() as driver:
             by_name |= {agent.name: agent for agent in await agent_store.of_user(driver, caller.user_id)}
+    commands = [one for one in context.tools.commands.values() if one.guests or caller.user_id is not None]
+    by_name |= {command.agent.name: command.agent for command in commands}
     return [agent for _, agent in sorted(by_name.items())]
 
 
@@ -31,6 +37,9 @@ async def find_agent(context: Context, caller: Caller, name: str) -> StoredAgent
     """
     if agents.is_link(name):
         return await _find_shared(context, caller, name)
+    if name.startswith(agents.COMMAND_PREFIX):
+        command = find_command(context.tools.commands, name, guest=caller.user_id is None)
+        return None if command is None else command.agent
     if caller.user_id is not None and "\0" not in name:
         async with context.db.driver() as driver:
             own = await agent_store.find(driver, caller.user_id, name)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import structlog
@@ -14,6 +14,7 @@ from litestar.openapi.spec import Example
 from litestar.types import ExceptionHandlersMap
 
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.http.strict_fields import sent_name
 from khala.domain.errors import InvalidInput, KhalaError, RequestTimeout
 
 log = structlog.get_logger()
@@ -33,6 +34,7 @@ STATUS: dict[str, int] = {
     "conflict": 409,
     "run_active": 409,
     "already_decided": 409,
+    "stream_gone": 410,
     "idempotency_key_reused": 422,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
@@ -75,6 +77,7 @@ EXAMPLES: dict[str, str] = {
     "conflict": "This messageId was already used with another text. Use a new one.",
     "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
     "already_decided": "This was already decided differently.",
+    "stream_gone": "This stream was deleted. Forks of it still exist.",
     "idempotency_key_reused": "This Idempotency-Key was already used with another request. Use a new one.",
     "payload_too_large": DETAILS["payload_too_large"],
     "unsupported_media_type": "Send JSON, as Content-Type: application/json.",
@@ -119,6 +122,17 @@ def problem_response(
     )
 
 
+class SharedResponseSpec(ResponseSpec):
+    """The documentation of a response, which all copies of a route handler share.
+
+    Litestar copies a handler deeply for each router around it. Its documentation never changes, and copying it took
+    most of the time of a start.
+    """
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+
 def documented_errors(*codes: str) -> dict[int, ResponseSpec]:
     """Return the documentation of a route's errors, for the OpenAPI document."""
     by_status: dict[int, list[str]] = {}
@@ -128,7 +142,7 @@ def documented_errors(*codes: str) -> dict[int, ResponseSpec]:
 
 
 def _documented_status(codes: list[str]) -> ResponseSpec:
-    return ResponseSpec(
+    return SharedResponseSpec(
         data_container=Problem,
         media_type=MEDIA_TYPE,
         description=" or ".join(f"`{code}`" for code in codes),
@@ -141,7 +155,7 @@ def _documented_status(codes: list[str]) -> ResponseSpec:
 
 def documented_success(body: type[msgspec.Struct], description: str) -> ResponseSpec:
     """Return the documentation of another successful response, for the OpenAPI document."""
-    return ResponseSpec(data_container=body, description=description, generate_examples=False)
+    return SharedResponseSpec(data_container=body, description=description, generate_examples=False)
 
 
 def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
@@ -154,10 +168,16 @@ def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Prob
     return problem_response(error.code, error.message, errors=errors, headers=headers)
 
 
-def _validation_error(_: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+def _validation_error(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else [{"message": error.detail}]
-    errors = [_field_error(item.get("key", ""), item.get("message", "")) for item in extra if isinstance(item, dict)]
+    errors = [_field_error(_key(request, item), item.get("message", "")) for item in extra if isinstance(item, dict)]
     return problem_response("invalid_input", EXAMPLES["invalid_input"], errors=errors)
+
+
+def _key(request: Request[Any, Any, Any], item: dict[str, Any]) -> str:
+    """Return the place that Litestar's error names, for a query parameter by the name that was sent."""
+    key = str(item.get("key", ""))
+    return sent_name(request, key) if item.get("source") == "query" else key
 
 
 def _field_error(path: str, message: str) -> FieldError:

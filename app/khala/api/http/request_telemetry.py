@@ -2,11 +2,13 @@
 
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 from opentelemetry.trace import Span, SpanKind, StatusCode
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from khala.signals import metrics, traces
 
@@ -26,11 +28,11 @@ class RequestTelemetry:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or socket."""
         if scope["type"] == ScopeType.WEBSOCKET:
-            with bound_contextvars(socket_id=secrets.token_hex(8)), metrics.SOCKETS.track_inprogress():
+            with _log_fields(socket_id=secrets.token_hex(8)), metrics.SOCKETS.track_inprogress():
                 await self._detached(scope, receive, send)
         elif not scope["path"].startswith(PROBES):
             scope.setdefault("state", {})["began"] = time.monotonic()
-            with bound_contextvars(request_id=secrets.token_hex(8)):
+            with _log_fields(request_id=secrets.token_hex(8)):
                 await self._traced(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -57,6 +59,20 @@ class RequestTelemetry:
                 await send(message)
 
             await self._app(scope, receive, send_and_end)
+
+
+@contextmanager
+def _log_fields(**fields: str) -> Iterator[None]:
+    """Log lines have these fields and those that are bound meanwhile.
+
+    A pipelined request begins in the context of the one before it on its connection, whose fields it must not have.
+    """
+    clear_contextvars()
+    bind_contextvars(**fields)
+    try:
+        yield
+    finally:
+        clear_contextvars()
 
 
 class DetachableChannel:

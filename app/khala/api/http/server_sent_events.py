@@ -11,9 +11,10 @@ KEEP_ALIVE = ": ping\n\n"
 """A comment, which clients ignore."""
 
 
-def encode_event(data: str, event_id: int | None = None) -> str:
-    """Return an event with one line of data."""
+def encode_event(data: str, event_id: int | str | None = None, kind: str | None = None) -> str:
+    """Return an event with one line of data, and with its type if it has one."""
     identifier = "" if event_id is None else f"id: {event_id}\n"
+    identifier += "" if kind is None else f"event: {kind}\n"
     return f"{identifier}data: {data}\n\n"
 
 

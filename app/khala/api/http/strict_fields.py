@@ -19,7 +19,7 @@ MAX_LISTED = 20
 LENIENT = "lenient"
 """The option of a route that accepts unknown fields, because another protocol defines its requests."""
 
-_PARAMETERS: WeakKeyDictionary[BaseRouteHandler, dict[str, None]] = WeakKeyDictionary()
+_PARAMETERS: WeakKeyDictionary[BaseRouteHandler, dict[str, str]] = WeakKeyDictionary()
 
 
 def check_body(request: Request[Any, Any, Any], body: Any) -> None:
@@ -48,17 +48,24 @@ def refuse(unknown: Iterable[UnknownField]) -> None:
         raise InvalidInput(message, path=path, more=more)
 
 
+def sent_name(request: Request[Any, Any, Any], field: str) -> str:
+    """Return the name by which a request sends the query parameter that the route's function calls `field`."""
+    return next((name for name, known in _parameters(request).items() if known == field), field)
+
+
 def _parameter(name: str, hint: str | None) -> UnknownField:
     shown = name[:MAX_NAME_CHARACTERS]
     return UnknownField(path=shown, name=shown, hint=hint, kind="query parameter")
 
 
-def _parameters(request: Request[Any, Any, Any]) -> dict[str, None]:
-    """Return the route's query parameters. They are cached, because finding them is slow."""
+def _parameters(request: Request[Any, Any, Any]) -> dict[str, str]:
+    """Return the route's query parameters with their names in its function. The cache avoids a slow search."""
     handler = request.route_handler
     known = _PARAMETERS.get(handler)
     if known is None:
         in_path: dict[str, Any] = dict.fromkeys(request.path_params)
         model = handler.create_kwargs_model(path_parameters=in_path)
-        known = _PARAMETERS[handler] = {parameter.field_alias: None for parameter in model.expected_query_params}
+        known = _PARAMETERS[handler] = {
+            parameter.field_alias: parameter.field_name for parameter in model.expected_query_params
+        }
     return known

@@ -15,6 +15,8 @@ READ_ONLY_TOOLS = frozenset(
 )
 """Built-in tools that change nothing, except that a search counts the uses of memories. A token without the scope
 `write` is offered only these."""
+THREAD_TOOLS = frozenset({"plan_create", "plan_update", "plan_status"})
+"""Built-in tools that only runs can call: what they change belongs to the run's thread."""
 NO_OWNER = UUID(int=0)
 """Stands for the owner if the caller has no account. Such a caller cannot call tools."""
 
@@ -39,7 +41,8 @@ class McpToolCatalog:
         return {name: tool for name, tool in selected.items() if self._is_permitted(tool, offered.actions[name])}
 
     def _is_selected(self, tool: Tool) -> bool:
-        return tool.spec.source in SOURCES and (self._group is None or self._group.has(tool.spec.name))
+        in_group = self._group is None or self._group.has(tool.spec.name)
+        return tool.spec.source in SOURCES and in_group and tool.spec.name not in THREAD_TOOLS
 
     def _is_permitted(self, tool: Tool, action: RuleAction) -> bool:
         match action:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from khala.api.accounts.types import NewPassword, NewToken, Registration
 from khala.api.agents.types import AgentChanges, NewAgent, RouteRequest
 from khala.api.memories.types import MemoryBody, MemoryChanges
+from khala.api.plans.types import ImportedPlan, NewPlan, PlanDetailChanges, PlanEdit
 from khala.api.sharing.types import NewLink
 from khala.api.threads.types import NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
@@ -23,7 +24,18 @@ from khala.domain.agents import (
     MAX_MODEL_CHARACTERS,
     MAX_PATTERN_CHARACTERS,
 )
-from khala.domain.chat import BUDGET_BOUNDS, MAX_TOOL_PATTERNS, ClientFunction, RunBudget
+from khala.domain.chat import (
+    BUDGET_BOUNDS,
+    MAX_AGENT_NAME_CHARACTERS,
+    MAX_TOOL_PATTERNS,
+    ClientFunction,
+    RunBudget,
+    RunOptions,
+)
+from khala.domain.generation import MAX_STOP_CHARACTERS, MAX_TOOL_NAME_CHARACTERS, ResponseFormat, ToolChoice
+from khala.domain.plans.config_changes import PlanConfigChanges
+from khala.domain.plans.plan import MAX_CRITERION_CHARACTERS, MAX_USD, MIN_USD, PlanBudget, PlannedStep
+from khala.domain.plans.step_limits import MAX_ID_CHARACTERS, STEP_ID
 from khala.domain.tools import ToolRule
 from khala.identity.passwords import MAX_EMAIL_CHARACTERS, MAX_PASSWORD_CHARACTERS, MIN_PASSWORD_CHARACTERS
 from khala.tools.user_tools import MAX_DESCRIPTION_CHARACTERS, TIMEOUT_SECONDS
@@ -58,6 +70,11 @@ def _texts(most: int, most_characters: int) -> Schema:
     return {"oneOf": [{"type": "array", "items": text, "maxItems": most}]}
 
 
+def _items(most_characters: int, pattern: str = WITHOUT_NUL) -> Schema:
+    return {"items": {"type": "string", "minLength": 1, "maxLength": most_characters, "pattern": pattern}}
+
+
+STEP_IDS = _items(MAX_ID_CHARACTERS, f"^{STEP_ID.pattern}$")
 AGENT_LISTS: dict[str, Schema] = {
     "tools": _texts(MAX_TOOL_PATTERNS, MAX_PATTERN_CHARACTERS),
     "fallbacks": _texts(MAX_FALLBACKS, MAX_MODEL_CHARACTERS),
@@ -87,6 +104,37 @@ FIELDS: dict[type, dict[str, Schema]] = {
     AgentChanges: AGENT_LISTS,
     MemoryBody: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},
     MemoryChanges: {"text": {"pattern": NOT_BLANK}, "expiresAt": {"description": "In the future, within ten years."}},
+    PlannedStep: {
+        "id": {"pattern": f"^{STEP_ID.pattern}$"},
+        "title": {"pattern": NOT_BLANK},
+        "acceptance": _items(MAX_CRITERION_CHARACTERS),
+        "dependsOn": STEP_IDS | {"description": "The ids of other steps. No step may depend on itself."},
+    },
+    NewPlan: {"title": {"pattern": NOT_BLANK}},
+    ImportedPlan: {"title": {"oneOf": [{"type": "string", "pattern": NOT_BLANK}, {"type": "null"}]}},
+    # The pattern is beside the bound, and not within `oneOf`: otherwise schemathesis needs minutes for a text over it.
+    PlanDetailChanges: {"title": {"pattern": NOT_BLANK}, "goal": {"type": "string", "pattern": WITHOUT_NUL}},
+    PlanConfigChanges: {
+        "agents": {"oneOf": [{"type": "array", "uniqueItems": True, **_items(MAX_AGENT_NAME_CHARACTERS)}]},
+        "maxRetries": {"minimum": 0},
+        "retryBaseMs": {"minimum": 0},
+        "rateLimitRetries": {"minimum": 0},
+        "stepDelayMs": {"minimum": 0},
+    },
+    PlanBudget: {
+        "usd": {
+            "oneOf": [
+                {"type": "string", "pattern": USD},
+                {"type": "number", "minimum": float(MIN_USD), "maximum": MAX_USD},
+                {"type": "null"},
+            ]
+        },
+        "tokens": {"exclusiveMinimum": 0},
+        "seconds": {"exclusiveMinimum": 0},
+    },
+    PlanEdit: {"remove": STEP_IDS, "order": STEP_IDS, "ifEventSeq": {"minimum": 0}},
+    RunOptions: {"stop": _items(MAX_STOP_CHARACTERS)},
+    ToolChoice: {"tools": _items(MAX_TOOL_NAME_CHARACTERS)},
     RunBudget: {
         "usd": {
             "oneOf": [{"type": "string", "pattern": USD}, {"type": "number", **_bounds("usd")}, {"type": "null"}],
@@ -111,7 +159,14 @@ OBJECTS: dict[type, Schema] = {
             },
         ]
     },
+    ResponseFormat: {
+        "anyOf": [
+            {"properties": {"type": {"const": "json_schema"}, "schema": {"type": "object"}}, "required": ["schema"]},
+            {"properties": {"type": {"enum": ["text", "json_object"]}, "schema": {"type": "null"}}},
+        ]
+    },
     ThreadChanges: {"minProperties": 1},
+    PlanDetailChanges: {"minProperties": 1},
     NewMessage: {
         "anyOf": [
             {"properties": {"text": {"type": "string", "pattern": NOT_BLANK}}},
@@ -135,6 +190,7 @@ def complete(document: Schema) -> Schema:
     """Return a copy of the document with the constraints that the server enforces."""
     completed = copy.deepcopy(document)
     components = completed["components"]["schemas"]
+    _correct_tuples(components)
     operations = [operation for methods in completed["paths"].values() for operation in methods.values()]
     for operation in operations:
         for parameter in operation.get("parameters", []):
@@ -142,6 +198,15 @@ def complete(document: Schema) -> Schema:
     for name in _request_components(operations, components):
         _complete_component(name, components[name])
     return completed
+
+
+def _correct_tuples(schema: Any) -> None:
+    """Let the items of `tuple[X, ...]` be X. Litestar documents them as either X or anything."""
+    for nested in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _correct_tuples(nested)
+    items = schema.get("items") if isinstance(schema, dict) else None
+    if isinstance(items, dict) and len(items.get("oneOf", ())) == 2 and items["oneOf"][1] == {}:
+        schema["items"] = items["oneOf"][0]
 
 
 def _request_components(operations: list[Schema], components: Schema) -> set[str]:

@@ -1,8 +1,7 @@
 """Runs over REST: read a run, its parts, receipts and approvals, decide approvals, and cancel it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import structlog
 from litestar import Controller, Response, get, post
 from litestar.di import NamedDependency
@@ -16,18 +15,15 @@ from khala.api.http.path_parameters import CallId, RunId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.runs import used_memories
+from khala.api.runs.edited_arguments import check_edited_args
 from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage, RunContext, UsedMemory
 from khala.api.types import Items
-from khala.api.validation import check_json, check_text
+from khala.api.validation import check_text
 from khala.domain.access import Caller
 from khala.domain.chat import ACTIVE, Receipt, Run
-from khala.domain.errors import InvalidInput, PayloadTooLarge, Unavailable
-from khala.domain.tools import ToolSpec
 from khala.store.runs import parts, receipts, runs
 from khala.store.tools import approvals
-from khala.store.tools.approvals import Approval, ApprovalDecision, ApprovalQuestion
-from khala.tools.port import ToolError
-from khala.tools.validation import arguments
+from khala.store.tools.approvals import Approval, ApprovalDecision
 
 log = structlog.get_logger()
 
@@ -170,7 +166,7 @@ class RunController(Controller):
         """
         question = await approvals.get_question(context.db, run_id, check_text(call_id, "call_id"), caller)
         if data.edited_args is not None:
-            await _check_edited_args(question, data.edited_args)
+            await check_edited_args(question, data.edited_args)
         decision = ApprovalDecision(
             approved=data.approved,
             reason=None if data.reason is None else check_text(data.reason, "reason"),
@@ -204,15 +200,3 @@ class RunController(Controller):
         run, changed = await runs.cancel(context.db, run_id, caller)
         log.info("run_cancel_requested", run_id=str(run_id), changed=changed, reason=data.reason if data else None)
         return Response(run, status_code=202 if changed else 200)
-
-
-async def _check_edited_args(question: ApprovalQuestion, args: dict[str, Any]) -> None:
-    check_json(args, "editedArgs")
-    if len(msgspec.json.encode(args)) > arguments.MAX_ARGS_BYTES:
-        raise PayloadTooLarge(f"editedArgs can have at most {arguments.MAX_ARGS_BYTES:,} bytes.")
-    try:
-        await arguments.check(ToolSpec(name=question.tool, description="", parameters=question.parameters), args)
-    except ToolError as problem:
-        if problem.code == "unavailable":
-            raise Unavailable(problem.message) from problem
-        raise InvalidInput(problem.message, path="editedArgs") from problem

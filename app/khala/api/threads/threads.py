@@ -1,8 +1,5 @@
 """Threads over REST: create, list, read, change, reset and delete them, and send messages."""
 
-import base64
-import binascii
-from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -12,11 +9,13 @@ from litestar.params import BodyKwarg, QueryParameter
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts.authentication import BY_KEY, require_credentials, with_keys
-from khala.api.agents.catalog import choose_agent, resolve_agent
+from khala.api.agents.catalog import choose_agent
 from khala.api.context import Context
+from khala.api.http.page_cursors import decode_cursor, encode_cursor
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
+from khala.api.threads.run_options import check_options
 from khala.api.threads.types import (
     CreatedThread,
     NewMessage,
@@ -25,14 +24,14 @@ from khala.api.threads.types import (
     RegenerateRequest,
     ThreadChanges,
 )
-from khala.api.tools import client_functions
 from khala.api.types import Page
-from khala.api.validation import check_json, check_message_text, check_text
+from khala.api.validation import check_message_text, check_text
 from khala.domain import ids
 from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.agents import AUTO
-from khala.domain.chat import Message, RunOptions, SendResult, Snapshot, Thread
+from khala.domain.chat import Message, SendResult, Thread
 from khala.domain.errors import Forbidden, InvalidInput
+from khala.domain.thread_changes import Snapshot
 from khala.store.sharing import access
 from khala.store.threads import messages, sends, thread_feed, threads
 from khala.store.threads.sends import SendRequest
@@ -100,10 +99,15 @@ class ThreadController(Controller):
     ) -> Page[Thread]:
         """List the threads of the account and those in which it has a role, or the thread of the key, newest first."""
         page = await threads.list_page(
-            context.db, require_credentials(caller), before=_decode_cursor(cursor), limit=limit + 1
+            context.db,
+            require_credentials(caller),
+            before=None if cursor is None else decode_cursor(cursor),
+            limit=limit + 1,
         )
         items = page[:limit]
-        return Page(items=items, next_cursor=_encode_cursor(items[-1]) if len(page) > limit else None)
+        return Page(
+            items=items, next_cursor=encode_cursor(items[-1].created_at, items[-1].id) if len(page) > limit else None
+        )
 
     @get(
         "/{thread_id:uuid}",
@@ -220,7 +224,7 @@ class ThreadController(Controller):
     ) -> Response[SendResult]:
         """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
         text = check_message_text(data.text, may_be_empty=bool(data.attachments))
-        options = await _check_options(data.options, context, caller)
+        options = await check_options(data.options, context, caller)
         if options.agent == AUTO:
             async with context.db.driver() as driver:
                 await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
@@ -255,7 +259,7 @@ class ThreadController(Controller):
         data: Annotated[RegenerateRequest, BodyKwarg(examples=example("Another answer", messageId=str(UUID(int=7))))],
     ) -> Response[SendResult]:
         """Queue another answer to a user's message. A repeated request with the same `answerId` adds nothing."""
-        options = await _check_options(data.options, context, caller)
+        options = await check_options(data.options, context, caller)
         if options.agent == AUTO:
             async with context.db.driver() as driver:
                 await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
@@ -268,31 +272,5 @@ class ThreadController(Controller):
         return Response(sent, status_code=202 if new else 200)
 
 
-async def _check_options(options: RunOptions, context: Context, caller: Caller) -> RunOptions:
-    """The options to store, unless the server chooses the agent.
-
-    Raises `InvalidInput` if they cannot be stored, or name a model or an agent in vain.
-    """
-    if options.model is not None and not context.models.is_allowed(options.model):
-        raise InvalidInput("This model is not offered by this server.", path="options.model")
-    check_json(options, "options")
-    await client_functions.check(options.functions, list_path="options.functions", item_path="options.functions.{}")
-    return options if options.agent == AUTO else await resolve_agent(context, caller, options)
-
-
 def _anon_key(data: NewThread) -> str:
     return ids.new_secret() if data.anon_key is None else validated_anon_key(data.anon_key)
-
-
-def _encode_cursor(thread: Thread) -> str:
-    return base64.urlsafe_b64encode(f"{thread.created_at.isoformat()} {thread.id}".encode()).decode()
-
-
-def _decode_cursor(cursor: str | None) -> tuple[datetime, UUID] | None:
-    if cursor is None:
-        return None
-    try:
-        created_at, thread_id = base64.urlsafe_b64decode(cursor).decode().split(" ")
-        return datetime.fromisoformat(created_at).astimezone(UTC), UUID(thread_id)
-    except (ValueError, OverflowError, binascii.Error) as error:
-        raise InvalidInput("This is not a cursor of this list.", path="cursor") from error

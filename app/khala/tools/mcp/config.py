@@ -4,16 +4,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from khala.domain.tools import matches_any
+from khala.tools.config_files import ConfigFileError, convert, read_json, require_object
 
-MAX_FILE_BYTES = 1 << 20
-"""Bytes of the configuration file."""
 MAX_SERVERS = 50
 MAX_GROUPS = 100
 SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
@@ -24,13 +23,8 @@ REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 BUILT_IN_GROUPS = Path(__file__).with_name("groups.json")
 
-T = TypeVar("T")
 ToolNamePattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 ToolNamePatterns: TypeAlias = Annotated[tuple[ToolNamePattern, ...], Meta(max_length=200)]
-
-
-class McpConfigError(ValueError):
-    """The configuration is invalid. The message names the place, and never contains a secret."""
 
 
 class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -93,60 +87,40 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
     def read(cls, path: Path | None, env: Mapping[str, str] = os.environ) -> "McpConfig":
         """Read the file, and apply it to the built-in groups. Without a path there are no servers.
 
-        Raises `McpConfigError`.
+        Raises `ConfigFileError`.
 
         `${NAME}` and `${NAME:-default}` are replaced by variables of `env`, in a server's command, arguments,
         environment, folder, address and headers.
         """
-        built_in = _groups(_require_object(_read_json(BUILT_IN_GROUPS), str(BUILT_IN_GROUPS.name)), {})
+        built_in = _groups(require_object(read_json(BUILT_IN_GROUPS), str(BUILT_IN_GROUPS.name)), {})
         if path is None:
             return cls(groups=built_in)
         try:
-            return cls._parsed(_require_object(_read_json(path), "the file"), built_in, env)
-        except McpConfigError as error:
-            raise McpConfigError(f"{path}: {error}") from error
+            return cls._parsed(require_object(read_json(path), "the file"), built_in, env)
+        except ConfigFileError as error:
+            raise ConfigFileError(f"{path}: {error}") from error
 
     @classmethod
     def _parsed(cls, content: dict[str, Any], built_in: dict[str, ToolGroup], env: Mapping[str, str]) -> "McpConfig":
         if unknown := sorted(set(content) - {"mcpServers", "groups"}):
-            raise McpConfigError(f"{unknown[0]}: unknown setting. Use mcpServers and groups.")
-        servers = _require_object(content.get("mcpServers", {}), "mcpServers")
+            raise ConfigFileError(f"{unknown[0]}: unknown setting. Use mcpServers and groups.")
+        servers = require_object(content.get("mcpServers", {}), "mcpServers")
         if len(servers) > MAX_SERVERS:
-            raise McpConfigError(f"mcpServers: at most {MAX_SERVERS} servers are allowed.")
+            raise ConfigFileError(f"mcpServers: at most {MAX_SERVERS} servers are allowed.")
         parsed = [_server(name, value, env) for name, value in servers.items()]
-        groups = _groups(_require_object(content.get("groups", {}), "groups"), built_in)
+        groups = _groups(require_object(content.get("groups", {}), "groups"), built_in)
         return cls(servers={server.name: server for server in parsed if not server.disabled}, groups=groups)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise McpConfigError(f"the file can't be read: {error.strerror or error}.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise McpConfigError(f"the file has more than {MAX_FILE_BYTES:,} bytes.")
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise McpConfigError(f"the file is not valid JSON: {error}.") from error
-
-
-def _require_object(value: Any, place: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise McpConfigError(f"{place}: must be an object.")
-    return value
 
 
 def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServerConfig:
     place = f"mcpServers.{name}"
     if not SERVER_NAME.fullmatch(name):
-        raise McpConfigError(f"{place}: a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores.")
+        raise ConfigFileError(f"{place}: a name has 1 to 64 letters, digits, spaces, dots, dashes and underscores.")
     if name.lower() in RESERVED:
-        raise McpConfigError(f"{place}: this name is reserved for Khala's own tools.")
-    if "name" in _require_object(value, place):
-        raise McpConfigError(f"{place}.name: remove it. The key of the server is its name.")
-    server = _convert(value, McpServerConfig, place)
+        raise ConfigFileError(f"{place}: this name is reserved for Khala's own tools.")
+    if "name" in require_object(value, place):
+        raise ConfigFileError(f"{place}.name: remove it. The key of the server is its name.")
+    server = convert(value, McpServerConfig, place)
     if server.disabled:
         return msgspec.structs.replace(server, name=name)
     server = _expand(msgspec.structs.replace(server, name=name), place, env)
@@ -156,22 +130,22 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServerConfig:
 
 def _check(server: McpServerConfig, place: str) -> None:
     if (server.command is None) == (server.url is None):
-        raise McpConfigError(f"{place}: set either command (a program to start) or url (an address), not both.")
+        raise ConfigFileError(f"{place}: set either command (a program to start) or url (an address), not both.")
     if server.type is not None and (server.type == "stdio") != (server.transport == "stdio"):
-        raise McpConfigError(f"{place}.type: {server.type} does not match {'command' if server.command else 'url'}.")
+        raise ConfigFileError(f"{place}.type: {server.type} does not match {'command' if server.command else 'url'}.")
     if server.url is not None:
         _check_http(server, server.url, place)
         return
     if server.headers:
-        raise McpConfigError(f"{place}.headers: only a server with a url can have headers.")
+        raise ConfigFileError(f"{place}.headers: only a server with a url can have headers.")
     for key, words in {"command": [server.command or ""], "args": server.args, "cwd": [server.cwd or ""]}.items():
         if any("\0" in word for word in words):
-            raise McpConfigError(f"{place}.{key}: NUL characters are not allowed.")
+            raise ConfigFileError(f"{place}.{key}: NUL characters are not allowed.")
     for name, value in server.env.items():
         if not name or "=" in name or "\0" in name + value:
-            raise McpConfigError(f"{place}.env.{name}: not a valid environment variable.")
+            raise ConfigFileError(f"{place}.env.{name}: not a valid environment variable.")
     if server.cwd is not None and not Path(server.cwd).expanduser().is_dir():
-        raise McpConfigError(f"{place}.cwd: the folder does not exist.")
+        raise ConfigFileError(f"{place}.cwd: the folder does not exist.")
 
 
 def _check_http(server: McpServerConfig, url: str, place: str) -> None:
@@ -181,12 +155,12 @@ def _check_http(server: McpServerConfig, url: str, place: str) -> None:
     except ValueError:
         valid = False
     if not valid or any(ord(character) <= 32 for character in url):
-        raise McpConfigError(f"{place}.url: must be an address such as https://tools.example.com/mcp.")
+        raise ConfigFileError(f"{place}.url: must be an address such as https://tools.example.com/mcp.")
     if server.args or server.env or server.cwd:
-        raise McpConfigError(f"{place}: only a server with a command can have args, env and cwd.")
+        raise ConfigFileError(f"{place}: only a server with a command can have args, env and cwd.")
     for name, value in server.headers.items():
         if not HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
-            raise McpConfigError(f"{place}.headers.{name}: not a valid header.")
+            raise ConfigFileError(f"{place}.headers.{name}: not a valid header.")
 
 
 def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
@@ -208,7 +182,7 @@ def _variable(match: re.Match[str], place: str, env: Mapping[str, str]) -> str:
     name, default = match[1], match[2]
     value = env.get(name) or default
     if value is None:
-        raise McpConfigError(f"{place}: the variable {name} is not set.")
+        raise ConfigFileError(f"{place}: the variable {name} is not set.")
     return value
 
 
@@ -218,23 +192,15 @@ def _groups(changes_by_name: dict[str, Any], built_in: dict[str, ToolGroup]) -> 
     for name, change in changes_by_name.items():
         place = f"groups.{name}"
         if not GROUP_NAME.fullmatch(name):
-            raise McpConfigError(f"{place}: a group's name has 1 to 64 lower-case letters, digits and dashes.")
+            raise ConfigFileError(f"{place}: a group's name has 1 to 64 lower-case letters, digits and dashes.")
         if change is None:
             groups.pop(name, None)
             continue
-        changes = {"tools": change} if isinstance(change, list) else _require_object(change, place)
+        changes = {"tools": change} if isinstance(change, list) else require_object(change, place)
         if "name" in changes:
-            raise McpConfigError(f"{place}.name: remove it. The key of the group is its name.")
+            raise ConfigFileError(f"{place}.name: remove it. The key of the group is its name.")
         current = msgspec.to_builtins(groups.get(name, ToolGroup(title=name.capitalize())))
-        groups[name] = _convert(current | changes | {"name": name}, ToolGroup, place)
+        groups[name] = convert(current | changes | {"name": name}, ToolGroup, place)
     if len(groups) > MAX_GROUPS:
-        raise McpConfigError(f"groups: at most {MAX_GROUPS} groups are allowed.")
+        raise ConfigFileError(f"groups: at most {MAX_GROUPS} groups are allowed.")
     return groups
-
-
-def _convert(value: Any, kind: type[T], place: str) -> T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at `$")
-        raise McpConfigError(f"{place}{where.rstrip('`')}: {problem}.") from error

@@ -16,6 +16,7 @@ from khala.domain.chat import WireStruct
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import ConnectionSignal
 from khala.tools.port import CallContext, Tool, ToolError
+from khala.tools.supervised import ProgramNotFoundError
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -253,7 +254,6 @@ def _bounded(message: str) -> str:
 def _public_message(error: BaseException | None) -> str:
     """A message for callers. It never contains text of a server or a library, because that may contain secrets."""
     from khala.tools.mcp.session import McpRequestError
-    from khala.tools.mcp.stdio import ProgramNotFoundError
 
     match _first_cause(error):
         case None:

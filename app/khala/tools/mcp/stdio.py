@@ -7,7 +7,6 @@ import asyncio
 import os
 import re
 import shutil
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -23,15 +22,17 @@ from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import MAX_MESSAGE_BYTES, TOO_LARGE, ConnectionSignal
+from khala.tools.supervised import ProgramNotFoundError, supervised
 
 log = structlog.get_logger()
 
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
 INHERITED = ("PATH", "HOME")
 """Variables of Khala's own environment that a server gets."""
 CHUNK_BYTES = 1 << 16
 EXIT_TIMEOUT_SECONDS = 0.5
 """Time for a server to end by itself after its input is closed."""
+GRACE_SECONDS = 1.0
+"""Time between SIGTERM and SIGKILL to the server."""
 TERMINATE_TIMEOUT_SECONDS = 2.5
 """Time for the supervisor to end the server."""
 MAX_LOGGED_LINES = 200
@@ -42,10 +43,6 @@ KEPT_END_BYTES = 200
 ID = re.compile(rb'"id"\s*:\s*(\d{1,15})')
 
 MessageStreams: TypeAlias = tuple[ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]]
-
-
-class ProgramNotFoundError(Exception):
-    """The command is not an executable program."""
 
 
 def environment(server: McpServerConfig, own: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -76,9 +73,15 @@ async def start(server: McpServerConfig, signal: ConnectionSignal) -> AsyncItera
 async def _spawn(server: McpServerConfig) -> Process:
     env = environment(server)
     command, cwd = await asyncio.to_thread(_find_program, server, env.get("PATH", os.defpath))
-    program = [sys.executable, "-I", "-S", str(SUPERVISOR), str(os.getpid()), command, *server.args]
     return await asyncio.create_subprocess_exec(
-        *program, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=cwd, start_new_session=True, limit=CHUNK_BYTES
+        *supervised([command, *server.args], GRACE_SECONDS),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+        limit=CHUNK_BYTES,
     )
 
 

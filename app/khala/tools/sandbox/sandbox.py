@@ -79,13 +79,13 @@ class Sandbox:
         """The languages that programs can be written in."""
         return frozenset(self.runtimes)
 
-    async def run(self, program: Program, sink: Sink) -> ProgramExit:
-        """Run the program. Its standard output goes to the sink as it arrives.
+    async def run(self, program: Program, sink: Sink, runtime: LanguageRuntime | None = None) -> ProgramExit:
+        """Run the program, by default with the runtime of its language. Its standard output goes to the sink.
 
         When this returns, raises or is cancelled, no process of the program is left. Raises the errors of the sink, and
         `ToolError` if no sandbox is available. If the sink raises `PayloadTooLarge`, the reason is `output`.
         """
-        runtime = self.runtimes.get(program.language)
+        runtime = runtime or self.runtimes.get(program.language)
         if runtime is None:
             raise ToolError(f"This server can't run programs in {program.language}.", code="unavailable")
         async with self._reserve_slot():
