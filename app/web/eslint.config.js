@@ -5,7 +5,7 @@ import ts from "typescript-eslint";
 
 import svelteConfig from "./svelte.config.js";
 
-const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "chats", "dialogs"];
+const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "plans", "chats", "dialogs"];
 const OFF_THE_PAGE = ["workers", "agent", "session"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Agent } from "../khala/frames.ts";
-import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
+import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
 
 const POET: Agent = {
   name: "poet", title: "Poet", description: "Writes poems.", instructions: "Answer in rhyme.", tools: ["grep", "todo_*"], model: "openai:small",
@@ -53,4 +53,8 @@ test("own agents come before built-in ones", () => {
 
 test("tools are named, or all, or none", () => {
   expect([toolsLabel(["*"]), toolsLabel([]), toolsLabel(["grep", "glob"])]).toEqual(["All tools", "No tools", "grep · glob"]);
+});
+
+test("an agent whose name begins with command: is a program of the server", () => {
+  expect([isCommand(POET), isCommand({ ...POET, name: "command:claude" })]).toEqual([false, true]);
 });

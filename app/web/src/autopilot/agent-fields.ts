@@ -66,6 +66,11 @@ export function searchAgents(agents: readonly Agent[], query: string): readonly 
   return found.toSorted((one, other) => Number(one.owner === undefined) - Number(other.owner === undefined));
 }
 
+/** Whether the agent is a program of the server's operator. Nobody can change or copy it here. */
+export function isCommand({ name }: Agent): boolean {
+  return name.startsWith("command:");
+}
+
 /** "All tools", "No tools", "grep · todo_*" */
 export function toolsLabel(tools: readonly string[]): string {
   if (tools.includes("*")) return "All tools";

@@ -2,6 +2,7 @@
 
 import { STOPPED, stepOf } from "../autopilot/run-status.ts";
 import { formatUsd } from "../state/format.ts";
+import { withoutReplacedText } from "../khala/fold.ts";
 import type { Finish, FinishReason } from "../khala/frames.ts";
 import { formatMilliseconds } from "../state/format.ts";
 import type { BlockView, MessageView, Participant, MessageDisplayStatus, MessageError } from "../state/page-model.ts";
@@ -48,9 +49,10 @@ export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageEr
 /** Blocks that are shown together: consecutive tool calls of one step, or one block of another kind. */
 type BlockGroup = { key: string; step: number; tools: readonly BlockView[] } | { key: string; view: BlockView };
 
+/** The groups of an answer, without text that did not fit the requested format. */
 export function groupBlocks(blocks: readonly BlockView[]): BlockGroup[] {
   const groups: { key: string; step: number; tools: BlockView[]; view?: BlockView }[] = [];
-  for (const view of blocks) {
+  for (const view of withoutReplacedText(blocks, ({ block }) => block)) {
     const last = groups.at(-1);
     const step = view.block.type === "tool" ? (view.block.step ?? 0) : -1;
     if (step < 0) groups.push({ key: view.key, step, tools: [], view });

@@ -23,6 +23,14 @@ describe("the path", () => {
     expect(pathTo([], "x")).toEqual([]);
   });
 
+  test("has no message of a plan's step, whichever is the newest or the leaf", () => {
+    const step = { planId: "p", stepId: "s", attempt: 1 };
+    const tree = [...TREE, { ...user("task"), step }, { ...answer("work", "task"), step }];
+    for (const leaf of [null, "task", "work"]) expect(ids(pathTo(tree, leaf))).toBe("w q1 a1b");
+    expect(ids(pathTo(tree.slice(-2), null))).toBe("");
+    expect(versionsOf([user("q"), ...tree], "q").map(({ id }) => id)).toEqual(["q"]);
+  });
+
   test("begins where the parents are not loaded", () => {
     expect(ids(pathTo(TREE.slice(3), "a2"))).toBe("q2 a2");
   });

@@ -1,13 +1,16 @@
 // Branches of a thread. Messages form a forest by `parentId`; a branch is one path through it, from a root to a leaf.
 //
 // Messages are in the order of their creation, so the last of several children is the newest. The functions tolerate any
-// input: parents may be missing because they are not loaded yet, and a cycle ends the walk.
+// input: parents may be missing because they are not loaded yet, and a cycle ends the walk. The messages of a plan's steps
+// belong to no branch.
 
 /** The fields of a message that define its place in the forest. */
 export interface BranchNode {
   readonly id: string;
   readonly parentId?: string;
   readonly role: string;
+  /** Set for the messages of a plan's step. */
+  readonly step?: unknown;
 }
 
 interface Forest<Node extends BranchNode> {
@@ -24,7 +27,7 @@ const forestCache = new WeakMap<readonly BranchNode[], Forest<BranchNode>>();
  */
 export function pathTo<Node extends BranchNode>(messages: readonly Node[], leaf: string | null | undefined): Node[] {
   const forest = forestOf(messages);
-  const start = forest.byId.get(leaf ?? "") ?? messages.at(-1);
+  const start = forest.byId.get(leaf ?? "") ?? messages.findLast(({ step }) => step === undefined);
   if (start === undefined) return [];
   const up = walk(start, (node) => (node.parentId === undefined ? undefined : forest.byId.get(node.parentId)));
   const down = walk(start, (node) => forest.children.get(node.id)?.at(-1), new Set(up));
@@ -63,12 +66,13 @@ function forestOf<Node extends BranchNode>(messages: readonly Node[]): Forest<No
   const known = forestCache.get(messages) as Forest<Node> | undefined;
   if (known) return known;
   const children = new Map<string | undefined, Node[]>();
-  for (const message of messages) {
+  const own = messages.filter(({ step }) => step === undefined);
+  for (const message of own) {
     const siblings = children.get(message.parentId);
     if (siblings) siblings.push(message);
     else children.set(message.parentId, [message]);
   }
-  const forest = { byId: new Map(messages.map((message) => [message.id, message])), children };
+  const forest = { byId: new Map(own.map((message) => [message.id, message])), children };
   forestCache.set(messages, forest);
   return forest;
 }

@@ -39,3 +39,14 @@ test("the text, the files and what waits for approval are found in a content", (
   expect(pendingApprovals(content)?.map(({ toolCallId }) => toolCallId)).toEqual(["x"]);
   expect(pendingApprovals([])).toBeNull();
 });
+
+test("text that did not fit the requested format is no part of the answer", () => {
+  const content: Block[] = [
+    { type: "text", text: "Let me see." },
+    { type: "tool", toolCallId: "x", tool: "look", state: "completed" },
+    { type: "text", text: "{" },
+    { type: "notice", code: "format_repair", message: "answer: not JSON" },
+    { type: "text", text: "{}" },
+  ];
+  expect(textOf({ content })).toBe("Let me see.{}");
+});

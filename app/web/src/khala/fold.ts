@@ -12,9 +12,25 @@ export function fold(content: readonly Block[], parts: readonly Part[]): Block[]
   return blocks;
 }
 
-/** The joined text of all text blocks. */
+/** The joined text of all text blocks that are part of the answer. */
 export function textOf(message: { content: readonly Block[] }): string {
-  return message.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+  return withoutReplacedText(message.content, (block) => block)
+    .map((block) => (block.type === "text" ? block.text : ""))
+    .join("");
+}
+
+/** The items without text that did not fit the requested format: the model has written it again. */
+export function withoutReplacedText<Item>(items: readonly Item[], blockOf: (item: Item) => Block): Item[] {
+  let kept: Item[] = [];
+  for (const item of items) {
+    const block = blockOf(item);
+    if (block.type === "notice" && block.code === "format_repair") {
+      const lastCall = kept.findLastIndex((one) => blockOf(one).type === "tool");
+      kept = kept.filter((one, at) => at <= lastCall || blockOf(one).type !== "text");
+    }
+    kept.push(item);
+  }
+  return kept;
 }
 
 /** The attached files of a message. */

@@ -40,6 +40,7 @@ export type Code =
   | "conflict"
   | "run_active"
   | "already_decided"
+  | "stream_gone"
   | "idempotency_key_reused"
   | "payload_too_large"
   | "unsupported_media_type"
@@ -78,6 +79,8 @@ export interface Finish {
   timeToFirstTokenMs?: number;
   totalMs?: number;
   memories?: number;
+  cachedTokens?: number;
+  reasoningTokens?: number;
   witness?: string;
 }
 
@@ -97,7 +100,11 @@ export interface Thread {
   updatedAt: string;
 }
 
-/** A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content. */
+/**
+ * A message. `content` is the fold of parts 0..seq-1. A delta has the new parts of answers, not their content.
+ *
+ * `step` is set for the task and the answer of a plan's step. They are a branch of their own, without a parent.
+ */
 export interface Message {
   id: string;
   threadId: string;
@@ -110,6 +117,7 @@ export interface Message {
   authorName?: string;
   content?: Block[];
   finish?: Finish;
+  step?: StepRef;
   createdAt: string;
   updatedAt: string;
 }
@@ -153,22 +161,31 @@ export interface Receipt {
   createdAt: string;
 }
 
-/** A thread at one revision, with its newest messages in order. */
+/** A thread at one revision, with its newest messages in order, and its newest plans, the newest first. */
 export interface Snapshot {
   revision: number;
   thread: Thread;
   messages: Message[];
   hasMore: boolean;
   reset?: boolean;
+  plans?: PlanEntry[];
 }
 
-/** The changes of a thread after revision `from`, up to and including `revision`. */
+/**
+ * The changes of a thread after revision `from`, up to and including `revision`.
+ *
+ * `plans` has all plans that have changed, `planSteps` the progress of their changed steps, and `planEvents` their
+ * new events. `planSteps` and `planEvents` are null where there are too many: then they are to be read over REST.
+ */
 export interface Delta {
   from: number;
   revision: number;
   thread?: Thread;
   messages: Message[];
   parts: Part[];
+  plans?: PlanEntry[];
+  planSteps?: StepProgress[] | null;
+  planEvents?: PlanEventEntry[] | null;
 }
 
 /** A memory that the model was told. `score` is from 0 to 1. Of a long text, it has the beginning. */
@@ -182,6 +199,186 @@ export interface RecalledMemory {
 export interface LikelyAgent {
   agent: string;
   confidence: number;
+}
+
+/** A token that the model considered, and the natural logarithm of its probability. */
+export interface LikelyToken {
+  token: string;
+  logprob: number;
+}
+
+/** A token of the answer, and the most likely tokens at its place. `bytes` are those of its UTF-8, if known. */
+export interface TokenLogprob {
+  token: string;
+  logprob: number;
+  bytes?: number[];
+  top?: LikelyToken[];
+}
+
+/** An attempt of a step of a plan. Attempts of a step are numbered from 1. */
+export interface StepRef {
+  planId: string;
+  stepId: string;
+  attempt: number;
+}
+
+/**
+ * A plan without its steps.
+ *
+ * `reason`: why it pauses or has stopped. `agent` does the next steps; `agentReason` says why it is not the primary
+ * one. `iteration` counts the attempts of all steps. `eventSeq` is the number of the last event, and `editedRevision`
+ * the thread's revision of the last change of what the steps are.
+ */
+export interface PlanEntry {
+  id: string;
+  threadId: string;
+  title: string;
+  mode: "all" | "step" | "autopilot";
+  status: "idle" | "running" | "pausing" | "paused" | "stopping" | "stopped";
+  reason?: "requested" | "review" | "step_failed" | "no_progress" | "all_limited" | "budget" | "access" | "completed" | "max_iterations" | "no_tasks" | "error" | "interrupted";
+  agent: string;
+  agentReason?: string;
+  iteration: number;
+  maxIterations: number;
+  counts: PlanCounts;
+  spent: PlanSpent;
+  budget: PlanBudget;
+  eventSeq: number;
+  revision: number;
+  editedRevision: number;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** The progress of a step, in the feed. `runId` is the run of the last attempt; texts are cut. */
+export interface StepProgress {
+  planId: string;
+  id: string;
+  status: "open" | "running" | "completed" | "failed" | "skipped" | "cancelled";
+  attempts: number;
+  agent?: string;
+  runId?: string;
+  startedAt?: string;
+  notBefore?: string;
+  summary?: string;
+  error?: string;
+}
+
+/** An event of a plan. `data` has the fields of the event; in the feed, without steps and long texts. */
+export interface PlanEventEntry {
+  planId: string;
+  seq: number;
+  type: string;
+  stepId?: string;
+  at: string;
+  data: Record<string, unknown>;
+}
+
+/** The steps by status, each once. `blocked` ones are not in `open`: they depend on a step that can't complete. */
+export interface PlanCounts {
+  open: number;
+  running: number;
+  completed: number;
+  failed: number;
+  skipped: number;
+  cancelled: number;
+  blocked: number;
+}
+
+/** The cost of attempts. `usd` is a decimal string on the wire. */
+export interface PlanSpent {
+  usd?: string;
+  tokens?: number;
+  seconds?: number;
+}
+
+/** The most that a plan may spend. null: no limit. `usd` is a decimal string on the wire. */
+export interface PlanBudget {
+  usd?: string;
+  tokens?: number;
+  seconds?: number;
+}
+
+/**
+ * Commits the work of each completed step that a command agent does in a Git checkout.
+ *
+ * A step fails if the checkout has changes that are not committed, unless `allowDirty`.
+ */
+export interface PlanGit {
+  allowDirty?: boolean;
+}
+
+/**
+ * The rules of a plan. `agents` has the primary agent first, then its fallbacks in order.
+ *
+ * `noProgress`: attempts in a row that may end without completing their step. `rateLimitRetries`: attempts of a
+ * step with the same agent after a rate limit, before the next agent is tried. `git` commits the work of steps.
+ */
+export interface PlanConfig {
+  agents: string[];
+  strategy?: "retry" | "skip" | "abort";
+  maxRetries?: number;
+  retryBaseMs?: number;
+  rateLimitRetries?: number;
+  stepDelayMs?: number;
+  stepTimeoutSeconds?: number;
+  parallel?: number;
+  noProgress?: number;
+  recoverPrimary?: boolean;
+  budget?: PlanBudget;
+  git?: PlanGit;
+}
+
+/** A step as it was planned. Steps with a lower `priority` run first. `agent` replaces the plan's agent. */
+export interface PlannedStep {
+  id: string;
+  title: string;
+  instructions?: string;
+  acceptance?: string[];
+  dependsOn?: string[];
+  priority?: number;
+  phase?: string;
+  agent?: string;
+}
+
+/** A plan with its goal and its rules. */
+export interface PlanDetail {
+  id: string;
+  threadId: string;
+  title: string;
+  mode: "all" | "step" | "autopilot";
+  status: "idle" | "running" | "pausing" | "paused" | "stopping" | "stopped";
+  reason?: "requested" | "review" | "step_failed" | "no_progress" | "all_limited" | "budget" | "access" | "completed" | "max_iterations" | "no_tasks" | "error" | "interrupted";
+  agent: string;
+  agentReason?: string;
+  iteration: number;
+  maxIterations: number;
+  counts: PlanCounts;
+  spent: PlanSpent;
+  budget: PlanBudget;
+  eventSeq: number;
+  revision: number;
+  editedRevision: number;
+  createdAt: string;
+  updatedAt: string;
+  goal: string;
+  config: PlanConfig;
+}
+
+/** A step as it was planned, and its progress with whole texts. `blocked`: it can't run, because of another step. */
+export interface StepDetail {
+  planId: string;
+  id: string;
+  status: "open" | "running" | "completed" | "failed" | "skipped" | "cancelled";
+  attempts: number;
+  agent?: string;
+  runId?: string;
+  startedAt?: string;
+  notBefore?: string;
+  summary?: string;
+  error?: string;
+  planned: PlannedStep;
+  blocked?: boolean;
 }
 
 // Content
@@ -243,6 +440,11 @@ export interface TextDelta {
 /** Text of the model's reasoning. It is stored only if the operator enables that, and is no part of the content. */
 export interface ReasoningDelta {
   text: string;
+}
+
+/** The probabilities of the next tokens of the reply that has just ended. They are no part of the content. */
+export interface Logprobs {
+  tokens: TokenLogprob[];
 }
 
 /** The model calls a tool. Large arguments are in a blob. */
@@ -323,10 +525,15 @@ export interface Route {
   why: string;
 }
 
-/** The error of a failed run. A `finish` with reason `error` follows in the same commit. */
+/**
+ * The error of a failed run. A `finish` with reason `error` follows in the same commit.
+ *
+ * `retryAfter`: the seconds that a provider or a command asked to wait.
+ */
 export interface RunFailure {
   code: string;
   message: string;
+  retryAfter?: number;
 }
 
 /** One part, as stored and on the wire. `data` stays encoded until it is needed. */
@@ -342,6 +549,7 @@ export interface PartOf<Kind extends string, Data> {
 export type Part =
   | PartOf<"text-delta", TextDelta>
   | PartOf<"reasoning-delta", ReasoningDelta>
+  | PartOf<"logprobs", Logprobs>
   | PartOf<"tool-call", ToolCall>
   | PartOf<"tool-status", ToolStatus>
   | PartOf<"tool-result", ToolResult>
@@ -427,6 +635,7 @@ export interface SnapshotFrame {
   messages: Message[];
   hasMore: boolean;
   reset?: boolean;
+  plans?: PlanEntry[];
   threadId: string;
 }
 
@@ -438,6 +647,9 @@ export interface DeltaFrame {
   thread?: Thread;
   messages: Message[];
   parts: Part[];
+  plans?: PlanEntry[];
+  planSteps?: StepProgress[] | null;
+  planEvents?: PlanEventEntry[] | null;
   threadId: string;
 }
 
@@ -517,12 +729,14 @@ export type ServerFrame =
 /**
  * A tool that the client executes: a run that calls it ends with reason `toolCalls`.
  *
- * `parameters` is the JSON Schema of an object; `{}` means an object without fields.
+ * `parameters` is the JSON Schema of an object; `{}` means an object without fields. With `strict`, providers that can
+ * do so let the model write only arguments that fit it.
  */
 export interface FunctionTool {
   name: string;
   description?: string;
   parameters?: Record<string, unknown>;
+  strict?: boolean;
 }
 
 /** A memory to store. `scope` is `thread` if there is a `threadId`, else `user`. `agent` belongs to its scope. */
@@ -545,15 +759,55 @@ export interface RunBudget {
 }
 
 /**
+ * The format of an answer. `jsonObject` is any JSON object, `jsonSchema` any JSON value that fits `schema`.
+ *
+ * `name` and `description` tell the model what the value is. With `strict`, providers that can do so let the model
+ * write nothing else; some accept only a part of JSON Schema then.
+ */
+export interface ResponseFormat {
+  type: "text" | "json_object" | "json_schema";
+  name?: string;
+  description?: string;
+  schema?: Record<string, unknown>;
+  strict?: boolean;
+}
+
+/**
+ * The tools that the model may or must call. With `tools`, only those of these names are offered.
+ *
+ * With `required`, the first reply has to call one. Later replies of the run may, as with `auto`.
+ */
+export interface ToolChoice {
+  mode: "auto" | "none" | "required";
+  tools?: string[];
+}
+
+/**
  * The options of a run. `model` is `provider:name`; `ifBusy` decides what happens while another run is active.
  *
  * With `autopilot` the run takes up to `maxSteps` steps until it has an answer; without, it takes one step. `tools`
  * are patterns of the tools to offer, by default all. Each reply of the model has at most `maxOutputTokens`.
  * `instructions` are added to the model's instructions for this run. A prompt has at most `contextTokens`, if the
- * operator's limit is not lower. `maxSteps` is limited to 1 to 50, and invalid
- * values count as 20. `agent` is the name of an agent, or `auto` to leave the choice to the server.
+ * operator's limit is not lower. `maxSteps` is limited to 1 to 50, and invalid values count as 20. `agent` is the
+ * name of an agent, or `auto` to leave the choice to the server. Without `serverInstructions`, the prompt has none of
+ * the operator. `contextOverflow` decides about a conversation that is too long for a prompt: its older messages are
+ * left out, or summarised on autopilot, or the run ends with an error.
  */
 export interface RunOptions {
+  responseFormat?: ResponseFormat;
+  toolChoice?: ToolChoice;
+  parallelToolCalls?: boolean;
+  temperature?: number;
+  topP?: number;
+  seed?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  stop?: string[];
+  reasoningEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+  logprobs?: boolean;
+  topLogprobs?: number;
+  user?: string;
+  metadata?: Record<string, string>;
   agent?: string;
   model?: string;
   ifBusy?: "reject" | "queue" | "interrupt";
@@ -565,6 +819,8 @@ export interface RunOptions {
   maxOutputTokens?: number;
   contextTokens?: number;
   instructions?: string;
+  serverInstructions?: boolean;
+  contextOverflow?: "shorten" | "error";
 }
 
 /** A thread to create. If the client generates the id and the key, it can safely repeat the request. */
@@ -767,6 +1023,117 @@ export interface MemorySettingsBody {
 /** The memory settings of a thread. */
 export interface ThreadMemoryBody {
   personal: boolean;
+}
+
+/**
+ * Rules of a plan. `agents` has the primary agent first, then its fallbacks in order.
+ *
+ * `noProgress`: attempts in a row that may end without completing their step. `rateLimitRetries`: attempts of a
+ * step with the same agent after a rate limit, before the next agent is tried. `git` commits the work of steps.
+ */
+export interface PlanConfigChanges {
+  agents?: string[];
+  strategy?: "retry" | "skip" | "abort";
+  maxRetries?: number;
+  retryBaseMs?: number;
+  rateLimitRetries?: number;
+  stepDelayMs?: number;
+  stepTimeoutSeconds?: number;
+  parallel?: number;
+  noProgress?: number;
+  recoverPrimary?: boolean;
+  budget?: PlanBudget;
+  git?: PlanGit | null;
+}
+
+/**
+ * A plan to create, which is idle. If the client generates `planId`, it can safely repeat the request.
+ *
+ * Without `config.agents`, the agent `default` executes the steps. Without `maxIterations`, each step can be retried
+ * as often as the rules allow.
+ */
+export interface NewPlan {
+  planId?: string;
+  title: string;
+  goal?: string;
+  mode?: "all" | "step" | "autopilot";
+  maxIterations?: number;
+  config?: PlanConfigChanges;
+  steps: PlannedStep[];
+}
+
+/**
+ * A document of which a plan is created: a Markdown checklist, or the `prd.json` of ralph-tui.
+ *
+ * `title` replaces that of the document. The steps that the document says are done are not executed.
+ */
+export interface ImportedPlan {
+  planId?: string;
+  format: "markdown" | "prd";
+  document: string;
+  title?: string;
+  mode?: "all" | "step" | "autopilot";
+  maxIterations?: number;
+  config?: PlanConfigChanges;
+}
+
+/**
+ * A goal of which a model makes a plan. If the client generates `planId`, it can safely repeat the request.
+ *
+ * `title`, `mode`, `maxIterations` and the rules in `config` replace what the model chooses. `options` are those of
+ * the model's run: its agent, its model, its budget and so on.
+ */
+export interface NewPlanDraft {
+  planId?: string;
+  goal: string;
+  title?: string;
+  mode?: "all" | "step" | "autopilot";
+  maxIterations?: number;
+  config?: PlanConfigChanges;
+  options?: RunOptions;
+}
+
+/** How to pause. With `force`, the steps under way are canceled, and opened again. */
+export interface PauseRequest {
+  force?: boolean;
+}
+
+/**
+ * Changes of a plan. Fields that are absent stay as they are. `agent` is one of the plan's agents.
+ *
+ * `budget` replaces the whole budget; `config` has the rules to change.
+ */
+export interface PlanDetailChanges {
+  title?: string;
+  goal?: string;
+  mode?: "all" | "step" | "autopilot";
+  budget?: PlanBudget;
+  agent?: string;
+  config?: PlanConfigChanges;
+}
+
+/**
+ * How many more iterations a plan may make, or fewer if `by` is negative.
+ *
+ * With `ifMaxIterations`, the request can safely be repeated: it is the number to which `by` is added.
+ */
+export interface IterationsChange {
+  by: number;
+  ifMaxIterations?: number;
+}
+
+/**
+ * Changes of the steps. `change` has whole steps, which replace those with the same ids.
+ *
+ * `order` has the ids of all steps after the edit. With `ifEventSeq`, the edit fails if somebody has edited the plan
+ * after that event.
+ */
+export interface PlanEdit {
+  add?: PlannedStep[];
+  remove?: string[];
+  change?: PlannedStep[];
+  order?: string[];
+  ifEventSeq?: number;
 }
 
 // What answers carry
@@ -1270,6 +1637,21 @@ export interface MemoryProposal {
   expiresAt: string;
 }
 
+/**
+ * The record of one call, or of several embeddings within seconds. `costUsd` as in `Receipt`.
+ *
+ * `threadId` and `runId` say what the call was made for.
+ */
+export interface UsageReceipt {
+  id: string;
+  purpose: "extraction" | "embedding";
+  threadId?: string;
+  runId?: string;
+  data: Record<string, unknown>;
+  costUsd?: string;
+  createdAt: string;
+}
+
 /** A part of a text that matches: from `start` to before `end`, in UTF-16 code units. */
 export interface Highlight {
   start: number;
@@ -1279,19 +1661,62 @@ export interface Highlight {
 /**
  * A message, file or memory that a search has found: the passage that matches best.
  *
- * It has a `messageId`, a `path` or a `memoryId`. `match` is `exact` if the text has each word of the search.
- * `highlights` are empty for a text that is found by its meaning only. `score` is from 0 to 1.
+ * It has a `messageId`, a `path` or a `memoryId`. With a `blobId`, the passage is from a file of the message, whose
+ * `name` follows if it has one, or from a large input or output of its tools. `match` is `exact` if the text has each
+ * word of the search. `by` is `meaning` if its words alone would not have found it. `score` is from 0 to 1.
  */
 export interface SearchHit {
   threadId?: string;
   messageId?: string;
+  blobId?: string;
+  name?: string;
   memoryId?: string;
   path?: string;
   text: string;
   highlights: Highlight[];
   match: "exact" | "similar";
+  by: "words" | "meaning";
   score: number;
   createdAt: string;
+}
+
+/** A plan with its goal, its rules, and its steps in order. */
+export interface PlanWithSteps {
+  id: string;
+  threadId: string;
+  title: string;
+  mode: "all" | "step" | "autopilot";
+  status: "idle" | "running" | "pausing" | "paused" | "stopping" | "stopped";
+  reason?: "requested" | "review" | "step_failed" | "no_progress" | "all_limited" | "budget" | "access" | "completed" | "max_iterations" | "no_tasks" | "error" | "interrupted";
+  agent: string;
+  agentReason?: string;
+  iteration: number;
+  maxIterations: number;
+  counts: PlanCounts;
+  spent: PlanSpent;
+  budget: PlanBudget;
+  eventSeq: number;
+  revision: number;
+  editedRevision: number;
+  createdAt: string;
+  updatedAt: string;
+  goal: string;
+  config: PlanConfig;
+  steps: StepDetail[];
+}
+
+/** The run that makes a plan, and the plan when it is made. A run that has ended without a plan makes none. */
+export interface PlanDraftState {
+  planId: string;
+  run: Run;
+  plan?: PlanWithSteps;
+}
+
+/** Events of a plan, in order. Read on with `after=nextAfter` while there are more. */
+export interface PlanEventPage {
+  items: PlanEventEntry[];
+  nextAfter: number;
+  hasMore: boolean;
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */

@@ -8,6 +8,7 @@ export * from "./fold.ts";
 export * from "./ids.ts";
 export * from "./outbox.ts";
 export * from "./patches.ts";
+export * from "./plans.ts";
 export * from "./requests.ts";
 export * from "./state.ts";
 export * from "./stores.ts";

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { applyPatch, diffThread } from "./patches.ts";
+import type { PlanState } from "./plans.ts";
 import type { MessageState, ThreadState } from "./state.ts";
 import { EMPTY_THREAD, applyDelta, fromSnapshot, withOlderMessages } from "./state.ts";
 import { random } from "./testing/random.ts";
@@ -99,7 +100,16 @@ function anyState(dice: ReturnType<typeof random>): ThreadState {
   const ids = ["a", "b", "c", "d"].filter(() => dice.chance(0.7)).sort(() => dice.next() - 0.5);
   const at = "2031-01-01T00:00:00Z";
   const thread = { id: "t", visibility: "private", revision: dice.below(3), createdAt: at, updatedAt: at } as const;
-  return { revision: dice.below(5), thread, hasMore: dice.chance(0.5), messages: ids.map((id) => anyMessage(id, dice)) };
+  return { revision: dice.below(5), thread, hasMore: dice.chance(0.5), messages: ids.map((id) => anyMessage(id, dice)), plans: ["p2", "p1"].filter(() => dice.chance(0.6)).map((id) => anyPlan(id, dice)) };
+}
+
+function anyPlan(id: string, dice: ReturnType<typeof random>): PlanState {
+  const thread = new FakeThread();
+  thread.changePlan(id);
+  const [plan] = fromSnapshot(thread.snapshot()).plans;
+  if (plan === undefined) throw new Error("There is no plan.");
+  const steps = ["a", "b", "c"].filter(() => dice.chance(0.5)).map((step) => ({ planId: id, id: step, status: "open" as const, attempts: dice.below(2), revision: dice.below(3) }));
+  return { ...plan, stepsSince: dice.below(2), steps };
 }
 
 function anyMessage(id: string, dice: ReturnType<typeof random>): MessageState {
@@ -109,6 +119,6 @@ function anyMessage(id: string, dice: ReturnType<typeof random>): MessageState {
       ? ({ type: "text", text: "😀ab".repeat(dice.below(4)) } as const)
       : ({ type: "tool", toolCallId: dice.pick(["x", "y"]), tool: "grep", state: dice.pick(["running", "completed"] as const), output: { n: [dice.below(2)] } } as const),
   );
-  const extra = dice.chance(0.3) ? { step: { step: dice.below(3), maxSteps: 9, toolCount: 1 } } : {};
+  const extra = dice.chance(0.3) ? { currentStep: { step: dice.below(3), maxSteps: 9, toolCount: 1 } } : {};
   return { id, threadId: "t", role: "user", status: "final", seq: dice.below(3), createdAt: at, updatedAt: at, content, ...extra };
 }

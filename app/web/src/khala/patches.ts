@@ -1,6 +1,8 @@
 // Patches between two states of a thread, small enough to be posted from a worker with every token.
 
 import type { Block, Thread } from "./frames.ts";
+import { applyPlanPatches, diffPlans } from "./plans.ts";
+import type { PlanPatch } from "./plans.ts";
 import type { MessageState, ThreadState } from "./state.ts";
 import { EMPTY_THREAD } from "./state.ts";
 
@@ -25,6 +27,8 @@ export interface ThreadPatch {
   /** The ids of all messages in order, present only if the order changed. */
   readonly order?: readonly string[];
   readonly messages: readonly MessagePatch[];
+  /** All plans in order, present only if one has changed. */
+  readonly plans?: readonly PlanPatch[];
 }
 
 /** The patch that turns `before` into `after`. It is whole if `before` is null or of another thread. */
@@ -32,6 +36,7 @@ export function diffThread(before: ThreadState | null, after: ThreadState): Thre
   const isWhole = before?.thread?.id !== after.thread?.id || before === null;
   const old = isWhole ? [] : before.messages;
   const held = new Map(old.map((message) => [message.id, message]));
+  const plans = diffPlans(isWhole ? [] : before.plans, after.plans);
   const isInOrder = old.length === after.messages.length && old.every((message, at) => message.id === after.messages[at]?.id);
   return {
     threadId: after.thread?.id ?? null,
@@ -41,19 +46,20 @@ export function diffThread(before: ThreadState | null, after: ThreadState): Thre
     hasMore: after.hasMore,
     ...(!isInOrder && { order: after.messages.map((message) => message.id) }),
     messages: after.messages.flatMap((message) => diffMessage(held.get(message.id), message) ?? []),
+    ...(plans !== null && { plans }),
   };
 }
 
 /** The state after a patch. Unchanged messages and blocks stay the same objects. Throws if the patch was made for another state. */
 export function applyPatch(before: ThreadState, patch: ThreadPatch): ThreadState {
-  const { messages: old } = patch.whole ? EMPTY_THREAD : before;
+  const { messages: old, plans } = patch.whole ? EMPTY_THREAD : before;
   const patches = new Map(patch.messages.map((messagePatch) => [messagePatch.id, messagePatch]));
   const held = patch.order && new Map(old.map((message) => [message.id, message]));
   const { revision, thread, hasMore } = patch;
   const messages = patch.order
     ? patch.order.map((id) => applyMessagePatch(id, held?.get(id), patches.get(id)))
     : old.map((message) => applyMessagePatch(message.id, message, patches.get(message.id)));
-  return { revision, thread, messages, hasMore };
+  return { revision, thread, messages, hasMore, plans: patch.plans ? applyPlanPatches(plans, patch.plans) : plans };
 }
 
 function diffMessage(before: MessageState | undefined, after: MessageState): MessagePatch | null {

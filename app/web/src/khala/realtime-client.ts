@@ -5,6 +5,7 @@ import type { ConnectionState, RealtimeOptions, SocketListener } from "./reconne
 import { ReconnectingSocket } from "./reconnecting-socket.ts";
 import type { AccessKeys } from "./requests.ts";
 import type { ThreadListState, ThreadState } from "./state.ts";
+import { isPlanActive } from "./plans.ts";
 import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer, applyAccountFrame, applyDelta, fromSnapshot, withOlderMessages, withProgress } from "./state.ts";
 
 export type { ConnectionState, RealtimeOptions, WebSocketLike } from "./reconnecting-socket.ts";
@@ -240,11 +241,11 @@ export class RealtimeClient {
   }
 
   /**
-   * Request newer revisions again after a long silence within an answer. If the last frame of the answer was lost, no later
-   * frame would reveal the gap.
+   * Request newer revisions again after a long silence within an answer or a running plan. If its last frame was lost, no
+   * later frame would reveal the gap.
    */
   #resubscribeInSilence(): void {
-    if (this.#target && activeAnswer(this.#state)) this.#sendSubscribe();
+    if (this.#target && (activeAnswer(this.#state) || this.#state.plans.some(isPlanActive))) this.#sendSubscribe();
   }
 
   #handleError({ threadId, code, message }: ErrorFrame): void {

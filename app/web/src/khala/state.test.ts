@@ -103,7 +103,7 @@ describe("a delta", () => {
     thread.appendParts(answer, { kind: "step", data: step }, { kind: "tool-status", data: { toolCallId: "a", state: "running" } });
     thread.appendParts(answer, { kind: "error", data: { code: "timeout", message: "m" } }, FINISH);
     const known = answerOf(applyDelta(state, deltaOf(thread, state.revision ?? 0)).state, answer);
-    expect(known).toMatchObject({ step, failure: { code: "timeout" }, finish: FINISH.data });
+    expect(known).toMatchObject({ currentStep: step, failure: { code: "timeout" }, finish: FINISH.data });
     expect(known.toolStartedAt?.a).toBe(Date.parse(new Date(Date.UTC(2031, 0, 1) + 3000).toISOString()));
   });
 
@@ -177,10 +177,10 @@ test("what a snapshot doesn't say of an answer's progress is learned from parts,
     { ...common, seq: 1, kind: "tool-status", data: { toolCallId: "a", state: "running" } },
   ];
   const known = answerOf(withProgress(state, answer, parts), answer);
-  expect(known.step?.step).toBe(1);
+  expect(known.currentStep?.step).toBe(1);
   expect(known.toolStartedAt).toEqual({ a: Date.parse(at) });
-  const withNewer = { ...state, messages: state.messages.map((message) => ({ ...message, step: { step: 2, maxSteps: 9, toolCount: 1 }, toolStartedAt: { a: 5 } })) };
-  expect(answerOf(withProgress(withNewer, answer, parts), answer)).toMatchObject({ step: { step: 2 }, toolStartedAt: { a: 5 } });
+  const withNewer = { ...state, messages: state.messages.map((message) => ({ ...message, currentStep: { step: 2, maxSteps: 9, toolCount: 1 }, toolStartedAt: { a: 5 } })) };
+  expect(answerOf(withProgress(withNewer, answer, parts), answer)).toMatchObject({ currentStep: { step: 2 }, toolStartedAt: { a: 5 } });
 });
 
 test("how a message stands: a finish outranks the row's status", () => {

@@ -3,6 +3,8 @@
 // States are immutable values. What did not change stays the same object.
 
 import { fold } from "./fold.ts";
+import { applyPlanChanges, plansFromSnapshot } from "./plans.ts";
+import type { PlanState } from "./plans.ts";
 import type { AccountDelta, AccountFrame, Block, DeltaFrame, RunFailure, Finish, Invitation, ThreadListEntry, Message, OlderMessages, Part, SnapshotFrame, Step, Thread } from "./frames.ts";
 
 /** A message with its content, and further facts from its parts. */
@@ -11,7 +13,7 @@ export interface MessageState extends Omit<Message, "content"> {
   /** The error of its run, if it failed. */
   readonly failure?: RunFailure;
   /** Its newest `step` part. */
-  readonly step?: Step;
+  readonly currentStep?: Step;
   /** The number of memories that the model was told. */
   readonly memories?: number;
   /** When tool calls started, by tool call id, in ms since the epoch on the server's clock. */
@@ -26,6 +28,8 @@ export interface ThreadState {
   readonly thread: Thread | null;
   readonly messages: readonly MessageState[];
   readonly hasMore: boolean;
+  /** Its plans, the newest first. */
+  readonly plans: readonly PlanState[];
 }
 
 /** An account's thread list at one revision of the list. */
@@ -48,7 +52,7 @@ export type ApplyOutcome = "applied" | "stale" | "gap" | "broken";
 export type AnswerStatus = "writing" | "done" | "stopped" | "failed";
 
 /** The state of a thread before the first frame. */
-export const EMPTY_THREAD: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false });
+export const EMPTY_THREAD: ThreadState = Object.freeze({ revision: null, thread: null, messages: [], hasMore: false, plans: [] });
 
 /** The state of a thread list before the first frame. */
 export const EMPTY_THREAD_LIST: ThreadListState = Object.freeze({ revision: null, entries: new Map<string, ThreadListEntry>(), hasMore: false, invitations: [] });
@@ -56,8 +60,8 @@ export const EMPTY_THREAD_LIST: ThreadListState = Object.freeze({ revision: null
 const ENDED: readonly string[] = ["final", "error", "canceled"];
 
 /** The state of a snapshot. It replaces any earlier state. */
-export function fromSnapshot(frame: Pick<SnapshotFrame, "revision" | "thread" | "messages" | "hasMore">): ThreadState {
-  return { revision: frame.revision, thread: frame.thread, messages: frame.messages.map(toMessageState), hasMore: frame.hasMore };
+export function fromSnapshot(frame: Pick<SnapshotFrame, "revision" | "thread" | "messages" | "hasMore" | "plans">): ThreadState {
+  return { revision: frame.revision, thread: frame.thread, messages: frame.messages.map(toMessageState), hasMore: frame.hasMore, plans: plansFromSnapshot(frame) };
 }
 
 /** The state after a delta, and the outcome. The state is unchanged unless the outcome is "applied". */
@@ -69,7 +73,7 @@ export function applyDelta(state: ThreadState, frame: DeltaFrame): { state: Thre
   const messages = withParts(heads, frame.parts, state.hasMore);
   if (messages === null || messages.some(lacksParts)) return { state, outcome: "broken" };
   const thread = frame.thread ?? { ...state.thread, revision: frame.revision };
-  return { state: { ...state, revision: frame.revision, thread, messages }, outcome: "applied" };
+  return { state: { ...state, revision: frame.revision, thread, messages, plans: applyPlanChanges(state.plans, frame) }, outcome: "applied" };
 }
 
 /** The state with a page of older messages in front. */
@@ -85,9 +89,9 @@ export function withProgress(state: ThreadState, messageId: string, parts: reado
   const recalled = newestData(parts, "memory")?.memories.length;
   const messages = state.messages.map((message) => {
     if (message.id !== messageId) return message;
-    const step = message.step ?? newestStep;
+    const currentStep = message.currentStep ?? newestStep;
     const memories = message.memories ?? recalled;
-    return { ...message, ...(step && { step }), ...(memories !== undefined && { memories }), toolStartedAt: { ...toolStartTimes(parts), ...message.toolStartedAt } };
+    return { ...message, ...(currentStep && { currentStep }), ...(memories !== undefined && { memories }), toolStartedAt: { ...toolStartTimes(parts), ...message.toolStartedAt } };
   });
   return { ...state, messages };
 }
@@ -177,7 +181,7 @@ function withMessageParts(message: MessageState, parts: readonly Part[]): Messag
   if (fresh.length === 0) return message;
   const finish = newestData(fresh, "finish");
   const failure = newestData(fresh, "error");
-  const step = newestData(fresh, "step");
+  const currentStep = newestData(fresh, "step");
   const recall = newestData(fresh, "memory");
   const started = toolStartTimes(fresh);
   return {
@@ -186,7 +190,7 @@ function withMessageParts(message: MessageState, parts: readonly Part[]): Messag
     content: fold(message.content, fresh),
     ...(finish && { finish }),
     ...(failure && { failure }),
-    ...(step && { step }),
+    ...(currentStep && { currentStep }),
     ...(recall && { memories: recall.memories.length }),
     ...(Object.keys(started).length > 0 && { toolStartedAt: { ...message.toolStartedAt, ...started } }),
   };

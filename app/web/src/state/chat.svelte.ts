@@ -2,7 +2,8 @@
 
 import type { BlobRef, ThreadListEntry, Member, Message, OlderMessages, Role, RunOptions, SendResult, Thread } from "../khala/frames.ts";
 import { newId } from "../khala/ids.ts";
-import { request, withRetry, upload } from "../khala/requests.ts";
+import { downloadBlob, request, withRetry, upload } from "../khala/requests.ts";
+import type { PlanState } from "../khala/plans.ts";
 import type { Batch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
 import { keysOf } from "./keyring.ts";
@@ -172,6 +173,14 @@ export class OpenChat implements ChatView {
     return first ? (this.#view.find(first.id) ?? null) : null;
   }
 
+  get plans(): readonly PlanState[] {
+    return this.refusal === null ? this.#view.plans : [];
+  }
+
+  get stepAnswers(): readonly MessageView[] {
+    return this.refusal === null ? this.#view.stepAnswers : [];
+  }
+
   get #queued() {
     return this.#context.sendQueue.entriesOf(this.id);
   }
@@ -273,6 +282,10 @@ export class OpenChat implements ChatView {
 
   call<T>(method: string, path: string, body?: unknown): Promise<T> {
     return withRetry(() => request<T>(method, path, { keys: this.keys, ...(body !== undefined && { body }) }), { maxAttempts: 5 });
+  }
+
+  download(path: string): Promise<Blob> {
+    return downloadBlob(path, { keys: this.keys });
   }
 
   upload(file: File, { progress, signal }: { progress?: (share: number) => void; signal?: AbortSignal }): Promise<BlobRef> {

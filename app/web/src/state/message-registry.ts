@@ -1,8 +1,14 @@
 // The messages of a thread by id, with lookups by status and author. It is not reactive.
 
 import type { BranchNode } from "../khala/branches.ts";
+import type { StepRef } from "../khala/frames.ts";
 import { answerStatus } from "../khala/state.ts";
 import type { StoredMessage } from "./message-views.svelte.ts";
+
+/** The place of a message: in the conversation, or in an attempt of a plan's step. */
+export interface MessageNode extends BranchNode {
+  readonly step?: StepRef;
+}
 
 export class MessageRegistry {
   readonly #messages = new Map<string, StoredMessage>();
@@ -19,12 +25,12 @@ export class MessageRegistry {
     const { id, head } = message;
     this.#messages.set(id, message);
     if (head.authorId) this.#authors.add(head.authorId);
-    if (head.role === "assistant" && answerStatus(head) === "writing") this.#writing.add(id);
+    if (head.role === "assistant" && !head.step && answerStatus(head) === "writing") this.#writing.add(id);
     else this.#writing.delete(id);
   }
 
   /** Keep only these messages, in this order. Returns their branch nodes. */
-  reorder(order: readonly string[]): BranchNode[] {
+  reorder(order: readonly string[]): MessageNode[] {
     const stays = new Set(order);
     const gone = [...this.#messages.keys()].filter((id) => !stays.has(id));
     for (const id of gone) {
@@ -35,11 +41,11 @@ export class MessageRegistry {
     if (gone.length) this.#authors = new Set(heads.flatMap(({ authorId }) => authorId ?? []));
     return order.flatMap((id) => {
       const head = this.find(id)?.head;
-      return head ? [{ id, ...(head.parentId && { parentId: head.parentId }), role: head.role }] : [];
+      return head ? [{ id, ...(head.parentId && { parentId: head.parentId }), role: head.role, ...(head.step && { step: head.step }) }] : [];
     });
   }
 
-  /** The ids of active answers, in the order in which they started. */
+  /** The ids of active answers in the conversation, in the order in which they started. */
   get writingIds(): readonly string[] {
     return [...this.#writing];
   }

@@ -1,5 +1,6 @@
 // Messages as components see them. Each block is reactive by itself, so that a change redraws only what shows that block.
 
+import { textOf } from "../khala/fold.ts";
 import type { BlobRef, Block, Finish, RunFailure, Step } from "../khala/frames.ts";
 import { answerStatus } from "../khala/state.ts";
 import type { MessageState } from "../khala/state.ts";
@@ -84,7 +85,7 @@ export class StoredMessage implements MessageView {
   }
 
   get step(): Step | null {
-    return this.#head.step ?? null;
+    return this.#head.currentStep ?? null;
   }
 
   get memoryCount(): number {
@@ -104,7 +105,7 @@ export class StoredMessage implements MessageView {
   }
 
   get text(): string {
-    return this.#blocks.map(({ block }) => (block.type === "text" ? block.text : "")).join("");
+    return textOf({ content: this.#blocks.map(({ block }) => block) });
   }
 
   get files(): readonly BlobRef[] {

@@ -1,6 +1,7 @@
 // The model of the page, as its components see it. Every field is reactive; changes go through methods.
 
 import type { Agent, AgentChanges, BlobRef, Block, Finish, Invitation, ThreadListEntry, Member, Message, NewAgent, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
+import type { PlanState } from "../khala/plans.ts";
 import type { ThreadKeys } from "../workers/stream.messages.ts";
 
 export type { Participant, ThreadKeys };
@@ -80,6 +81,12 @@ export interface ChatView {
   readonly moreParticipants: number;
   /** The answer that is being written, if any. */
   readonly activeAnswer: MessageView | null;
+  /** Its plans, the newest first. */
+  readonly plans: readonly PlanState[];
+  /** The loaded answers of plans' steps, in order. `head.step` names the step of each. */
+  readonly stepAnswers: readonly MessageView[];
+  /** The revision of the state that is shown; null before the first. */
+  readonly revision: number | null;
   /** How far this clock is ahead of the server's, in ms. */
   readonly clockLagMs: number;
   /** Send a message. `parentId` defaults to the end of the shown branch, null means none; `options` default to those of the page. */
@@ -104,6 +111,8 @@ export interface ChatView {
   setPresence(state: Record<string, unknown> | null): void;
   /** Send a request with this chat's keys. Errors as those of `request` in `khala/requests.ts`. */
   call<T>(method: string, path: string, body?: unknown): Promise<T>;
+  /** Download a file with this chat's keys. Errors as those of `call`. */
+  download(path: string): Promise<Blob>;
   upload(file: File, on: { progress?: (share: number) => void; signal?: AbortSignal }): Promise<BlobRef>;
   members(): Promise<readonly Member[]>;
 }
@@ -169,6 +178,8 @@ export interface Preferences {
   /** The agent that answers the next messages, by its name or the link of a shared one; null for none. */
   agent: string | null;
   preview: boolean;
+  /** Whether a notification of the browser says that a plan needs somebody. */
+  planNotifications: boolean;
 }
 
 /** The agents that the person may use: the account's own, and built-in ones. */

@@ -8,7 +8,7 @@ const DEFAULT_STEPS = 20;
 const MAX_STEPS = 50;
 
 /** The stored fields. Their names are a storage format. */
-type StoredFields = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean };
+type StoredFields = { on: boolean; steps: number; budgetUsd: string; budgetTokens: string; agent: string | null; preview: boolean; planNotifications: boolean };
 
 export class StoredPreferences implements Preferences {
   readonly #storage: BrowserStorage;
@@ -76,6 +76,14 @@ export class StoredPreferences implements Preferences {
   set preview(preview) {
     this.#change({ preview });
   }
+
+  get planNotifications(): boolean {
+    return this.#chosen.planNotifications;
+  }
+
+  set planNotifications(planNotifications) {
+    this.#change({ planNotifications });
+  }
 }
 
 /** A number of steps from 1 to 50; 20 if it is not a positive number. */
@@ -85,7 +93,7 @@ export function clampSteps(steps: unknown): number {
 }
 
 function parsePreferences(found: unknown): StoredFields {
-  const { on, steps, budgetUsd, budgetTokens, agent, preview } = (typeof found === "object" && found !== null ? found : {}) as Record<string, unknown>;
+  const { on, steps, budgetUsd, budgetTokens, agent, preview, planNotifications } = (typeof found === "object" && found !== null ? found : {}) as Record<string, unknown>;
   const text = (value: unknown) => (typeof value === "string" ? value : "");
   return {
     on: on === true,
@@ -94,5 +102,6 @@ function parsePreferences(found: unknown): StoredFields {
     budgetTokens: text(budgetTokens),
     agent: typeof agent === "string" ? agent : null,
     preview: preview === true,
+    planNotifications: planNotifications === true,
   };
 }

@@ -14,7 +14,7 @@ const FRESH = { isSnapshot: false, wasReset: false, lag: null };
 function state(revision: number, words: string, threadId = "t"): ThreadState {
   const thread = { id: threadId, visibility: "private" as const, revision, createdAt: TIME, updatedAt: TIME };
   const message = { id: "a", threadId, role: "assistant" as const, status: "final" as const, seq: 1, content: [{ type: "text" as const, text: words }], createdAt: TIME, updatedAt: TIME };
-  return { revision, thread, messages: [message], hasMore: false };
+  return { revision, thread, messages: [message], hasMore: false, plans: [] };
 }
 
 function listed(id: string, changedAt = TIME): ThreadListEntry {

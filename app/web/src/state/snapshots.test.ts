@@ -8,7 +8,7 @@ function state(count: number, words = "word"): ThreadState {
   const time = "2026-01-01T00:00:00Z";
   const message = (at: number): MessageState => ({ id: `m${at}`, threadId: "t", role: "user", status: "final", seq: 0, content: [{ type: "text", text: words }], createdAt: time, updatedAt: time });
   const thread = { id: "t", visibility: "private" as const, revision: 1, createdAt: time, updatedAt: time };
-  return { revision: 1, thread, messages: Array.from({ length: count }, (_, at) => message(at)), hasMore: false };
+  return { revision: 1, thread, messages: Array.from({ length: count }, (_, at) => message(at)), hasMore: false, plans: [] };
 }
 
 it("a thread is found as it was kept, by whom it was kept for", async () => {

@@ -1,10 +1,12 @@
 // The thread of the open chat: its messages, and the branch that is shown.
 
 import { pathTo, versionsOf } from "../khala/branches.ts";
-import type { BranchNode } from "../khala/branches.ts";
 import type { Thread } from "../khala/frames.ts";
 import type { MessagePatch, ThreadPatch } from "../khala/patches.ts";
+import { applyPlanPatches } from "../khala/plans.ts";
+import type { PlanState } from "../khala/plans.ts";
 import { MessageRegistry } from "./message-registry.ts";
+import type { MessageNode } from "./message-registry.ts";
 import { leafAfter, parentFor } from "./leaf.ts";
 import { StoredMessage } from "./message-views.svelte.ts";
 import type { MessageHead, MessageContext } from "./message-views.svelte.ts";
@@ -19,7 +21,9 @@ export interface ThreadContext {
 export class ThreadView implements MessageContext {
   readonly #context: ThreadContext;
   readonly #registry = new MessageRegistry();
-  #nodes: readonly BranchNode[] = $state.raw([]);
+  #nodes: readonly MessageNode[] = $state.raw([]);
+  /** The messages of the steps of plans. */
+  #stepNodes: readonly MessageNode[] = $state.raw([]);
   #leaf: string | null = $state(null);
   #writingIds: readonly string[] = $state.raw([]);
   /** The number of known authors. */
@@ -27,6 +31,7 @@ export class ThreadView implements MessageContext {
   thread: Thread | null = $state.raw(null);
   revision: number | null = $state(null);
   hasMore = $state(false);
+  plans: readonly PlanState[] = $state.raw([]);
 
   readonly #branch = $derived(pathTo(this.#nodes, this.#leaf));
   /** The shown branch, root to leaf. */
@@ -44,6 +49,8 @@ export class ThreadView implements MessageContext {
     this.revision = patch.revision;
     this.hasMore = patch.hasMore;
     if (patch.order) this.#reorder(patch.order, leafId);
+    if (patch.plans) this.plans = applyPlanPatches(patch.whole ? [] : this.plans, patch.plans);
+    else if (patch.whole && this.plans.length > 0) this.plans = [];
     const { writingIds: writing } = this.#registry;
     if (writing.join() !== this.#writingIds.join()) this.#writingIds = writing;
     this.authorCount = this.#registry.authorCount;
@@ -56,7 +63,9 @@ export class ThreadView implements MessageContext {
   }
 
   #reorder(order: readonly string[], shownEnd: string | null): void {
-    this.#nodes = this.#registry.reorder(order);
+    const nodes = this.#registry.reorder(order);
+    this.#nodes = nodes.filter(({ step }) => step === undefined);
+    this.#stepNodes = nodes.filter(({ step }) => step !== undefined);
     const before = { leaf: this.#leaf, shownEnd, awaited: this.#registry.awaitedIds };
     this.#leaf = leafAfter(this.#nodes, before, this.thread?.activeLeaf ?? null);
     this.#registry.removeArrived();
@@ -71,9 +80,14 @@ export class ThreadView implements MessageContext {
     return this.#branch.at(-1)?.id ?? null;
   }
 
-  /** All messages in order, on all branches. */
-  get all(): readonly BranchNode[] {
+  /** All messages of the conversation in order, on all branches. */
+  get all(): readonly MessageNode[] {
     return this.#nodes;
+  }
+
+  /** The loaded answers of plans' steps, in order. */
+  get stepAnswers(): readonly StoredMessage[] {
+    return this.#stepNodes.flatMap(({ id, role }) => (role === "assistant" ? (this.find(id) ?? []) : []));
   }
 
   /** The active answer: one on the shown branch, or else another. */

@@ -20,7 +20,7 @@ function text(words: string): Block[] {
 
 function state(revision: number, messages: MessageState[], activeLeaf?: string): ThreadState {
   const thread = { id: "t", visibility: "private" as const, revision, createdAt: TIME, updatedAt: TIME, ...(activeLeaf && { activeLeaf }) };
-  return { revision, thread, messages, hasMore: false };
+  return { revision, thread, messages, hasMore: false, plans: [] };
 }
 
 /** A view, and a way to let it go from state to state as the worker does. */
@@ -80,6 +80,22 @@ describe("messages", () => {
     expect(standing("a2")).toBe("writing");
     to(state(2, [...PAIR, message("q2", "a1"), message("a2", "q2", { status: "canceled" })]));
     expect([standing("a2"), made.activeAnswer]).toEqual(["stopped", null]);
+  });
+});
+
+describe("the messages of a plan's step", () => {
+  const step = { planId: "p", stepId: "s", attempt: 1 };
+  const TASK = message("q9", null, { step });
+  const WORK = message("a9", "q9", { step, status: "streaming" });
+
+  it("are apart from the conversation: in no branch, and no active answer", () => {
+    const { view: made, to } = view(state(1, PAIR, "a1"));
+    to(state(2, [...PAIR, TASK, WORK], "a1"));
+    expect([shown(made), made.activeAnswer, made.parent]).toEqual([["a0", "q1", "a1"], null, undefined]);
+    expect(made.find("q1")?.versions).toEqual(["q1"]);
+    expect(made.stepAnswers.map(({ id }) => id)).toEqual(["a9"]);
+    to(state(3, [TASK, WORK]));
+    expect([shown(made), made.end]).toEqual([[], null]);
   });
 });
 

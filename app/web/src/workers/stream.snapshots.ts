@@ -25,7 +25,8 @@ export class SnapshotStore {
   async load(threadId: string, who: string | null): Promise<ThreadState | null> {
     const row = await this.#do<Row | undefined>("readonly", (store) => store.get(threadId) as IDBRequest<Row | undefined>);
     if (row?.who !== who) return null;
-    return JSON.parse(row.text) as ThreadState;
+    const state = JSON.parse(row.text) as ThreadState | Omit<ThreadState, "plans">;
+    return "plans" in state ? state : null; // stored before threads had plans
   }
 
   /** Store a snapshot in place of the previous one, without the oldest messages of a long thread. Evicts the least recently used threads. */

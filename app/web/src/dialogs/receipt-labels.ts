@@ -1,0 +1,23 @@
+// Labels of the receipts of calls outside of answers.
+
+import type { UsageReceipt } from "../khala/frames.ts";
+import { formatDateTime, formatUsd } from "../state/format.ts";
+
+const PURPOSES: Readonly<Record<string, string>> = { extraction: "Remembering facts", embedding: "Search and memories" };
+
+/** "Remembering facts · gpt-5-mini". An unknown purpose, as of a newer server, has its name. */
+export function receiptTitle({ purpose, data }: Pick<UsageReceipt, "purpose" | "data">): string {
+  return [PURPOSES[purpose] ?? purpose, typeof data.model === "string" && data.model].filter(Boolean).join(" · ");
+}
+
+/** "1,100 tokens · $0.0002 · 12 Mar 2026, 12:00" */
+export function receiptDetail({ data, costUsd, createdAt }: Pick<UsageReceipt, "data" | "costUsd" | "createdAt">): string {
+  const tokens = tokensOf(data.usage);
+  return [tokens > 0 && `${tokens.toLocaleString("en")} tokens`, costUsd !== undefined && formatUsd(Number(costUsd)), formatDateTime(createdAt)].filter(Boolean).join(" · ");
+}
+
+function tokensOf(usage: unknown): number {
+  if (typeof usage !== "object" || usage === null) return 0;
+  const { inputTokens = 0, outputTokens = 0 } = usage as { inputTokens?: unknown; outputTokens?: unknown };
+  return Number(inputTokens) + Number(outputTokens);
+}
