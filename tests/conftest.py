@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from khala.domain import ids
 from khala.store.postgres.database import Database
 from tests.support import lock_order, postgres
 
@@ -41,10 +40,8 @@ def template(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def database_url(postgres_url: str, template: str) -> Iterator[str]:
-    name = f"khala_test_{ids.new().hex}"
-    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
-    yield postgres.named(postgres_url, name)
-    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    with postgres.sync_database(postgres_url, template) as url:
+        yield url
 
 
 @pytest.fixture

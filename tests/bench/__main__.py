@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tests.bench import memory, report, soak, targets
+from tests.bench import memory, plans, report, soak, targets
 from tests.bench.bench import bench, open_environment, template
 from tests.bench.fixtures import BenchEnvironment
 from tests.bench.growth import SWEEPS, grown
@@ -56,6 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--targets", action="store_true", help="compare Khala with its targets")
     parser.add_argument("--memory", action="store_true", help="measure searches of memories (tests.bench.memory)")
+    parser.add_argument("--plans", action="store_true", help="measure plans (tests.bench.plans)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="start runs again and again")
     parser.add_argument("--runs", type=int, default=50, help="concurrent runs, with --soak (%(default)s)")
     parser.add_argument(
@@ -134,6 +135,10 @@ def _measure(args: argparse.Namespace, options: Options) -> tuple[HasProblems, s
         costs = memory.measure_costs(memory.SIZES)
         text, met = memory.report(costs)
         return costs, text, met or not args.targets
+    if args.plans:
+        costs_of_plans = run_measurement(options.together, plans.measure)
+        text, met = plans.table(costs_of_plans)
+        return costs_of_plans, text, met or not args.targets
     if args.soak:
         soaked = run_measurement(
             options.together, lambda environment: soak.soak(args.soak, args.runs, options, environment)

@@ -35,7 +35,7 @@ CLAIMED_RUNS = 8
 MIN_PARTS = 60_000
 """Number of parts that are written to measure their size."""
 NO_CPU_TIMES = "Postgres has to run on this machine, under a user whose processes this program may inspect."
-LAYOUTS = {"whole": None, "by thread": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
+LAYOUTS = {"whole": None, "by hash": "partition_parts.sql", "by month": "partition_parts_by_month.sql"}
 
 
 class Flush(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +53,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     layout: str
     heap: float
-    key: float
-    feed_index: float
+    indexes: float
     wal: float
     delete_wal: float
 
@@ -176,10 +175,8 @@ async def _cost(watch: asyncpg.Connection, count: int, work: Callable[[], Awaita
 ON_DISK = """
     WITH leaves AS (
         SELECT relid FROM pg_partition_tree('message_parts') WHERE isleaf UNION SELECT 'message_parts'::regclass
-    ), indexes AS (SELECT indexrelid, indisprimary FROM pg_index JOIN leaves ON relid = indrelid)
-    SELECT (SELECT sum(pg_relation_size(relid)) FROM leaves)::bigint AS heap,
-           (SELECT sum(pg_relation_size(indexrelid)) FROM indexes WHERE indisprimary)::bigint AS key,
-           (SELECT sum(pg_relation_size(indexrelid)) FROM indexes WHERE NOT indisprimary)::bigint AS feed_index
+    )
+    SELECT sum(pg_relation_size(relid))::bigint AS heap, sum(pg_indexes_size(relid))::bigint AS indexes FROM leaves
 """
 
 
@@ -196,7 +193,7 @@ async def stored(runs: Runs, watch: asyncpg.Connection, layout: str) -> Part:
     assert began is not None
     assert ended is not None
     parts = count * size
-    grown = {name: (ended[name] - began[name]) / parts for name in ("heap", "key", "feed_index")}
+    grown = {name: (ended[name] - began[name]) / parts for name in ("heap", "indexes")}
     return Part(
         layout=layout, wal=(after.wal - before.wal) / parts, delete_wal=(deleted.wal - after.wal) / parts, **grown
     )
@@ -265,10 +262,10 @@ def table(costs: Costs) -> str:
             f"{one.runs:>12} | {'yes' if one.notify else 'no':>6} | {one.executor_us:>11.0f} | {one.database_us:>11.0f}"
             f" | {each:>14.1f} | {one.wal_bytes_a_part:>12.0f}"
         )
-    lines += ["", "message_parts | heap B a part | key B | feed index B | WAL B, 200 runs a flush | WAL B to delete"]
+    lines += ["", "message_parts | heap B a part | indexes B | WAL B, 200 runs a flush | WAL B to delete"]
     for part in costs.parts:
         lines.append(
-            f"{part.layout:>13} | {part.heap:>13.0f} | {part.key:>5.0f} | {part.feed_index:>12.0f}"
+            f"{part.layout:>13} | {part.heap:>13.0f} | {part.indexes:>9.0f}"
             f" | {part.wal:>23.0f} | {part.delete_wal:>15.0f}"
         )
     return "\n".join(lines)

@@ -22,6 +22,9 @@ REST_TIMEOUT_SECONDS = 90.0
 """For every run to end after the last fault, and for every observer to receive that."""
 REST_SECONDS = 3.0
 """Time for which the deployment has to stay at rest."""
+ACTIVE_PLANS = "SELECT id, thread_id, status FROM plans WHERE status <> 'stopped'"
+COMMANDS = {"idle": "start", "paused": "resume", "pausing": "resume"}
+"""The commands after which a plan goes on, by its status."""
 ACTIVE_RUNS = "SELECT id, thread_id, status FROM runs WHERE status IN ('queued', 'running', 'blocked')"
 
 
@@ -116,20 +119,25 @@ async def _wait_for_rest(deployment: Deployment, users: Sequence[User], failures
         await asyncio.sleep(0.5)
     deployment.record_event(f"at rest after {(rest_began or time.monotonic()) - began:.1f} s")
     async with deployment.connection() as connection:
-        active = await connection.fetch(ACTIVE_RUNS)
-    failures += [f"run {row['id']} of thread {row['thread_id']} is still {row['status']}" for row in active]
+        active = [*await connection.fetch(ACTIVE_RUNS), *await connection.fetch(ACTIVE_PLANS)]
+    failures += [f"run or plan {row['id']} of thread {row['thread_id']} is still {row['status']}" for row in active]
 
 
 async def _at_wait_for_rest(deployment: Deployment, users: Sequence[User]) -> bool:
-    """Whether all runs have ended, and all observers are up to date. Answers pending approvals."""
+    """Whether all runs and plans have ended, and all observers are up to date. Approves, and resumes paused plans."""
     owners = {user.thread_id: user for user in users}
     async with deployment.connection() as connection:
         active: Sequence[asyncpg.Record] = await connection.fetch(ACTIVE_RUNS)
+        plans: Sequence[asyncpg.Record] = await connection.fetch(ACTIVE_PLANS)
+    for row in plans:
+        if row["status"] in COMMANDS:
+            with suppress(UnexpectedResponse):
+                await owners[str(row["thread_id"])].command_plan(str(row["id"]), COMMANDS[row["status"]])
     for row in active:
         if row["status"] == "blocked":
             with suppress(UnexpectedResponse):
                 await owners[str(row["thread_id"])].answer(str(row["id"]))
-    if active:
+    if active or plans:
         return False
     for user in users:
         with suppress(UnexpectedResponse):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tests.chaos import database_checks
+from tests.chaos import command_checks, database_checks
 from tests.chaos.database_checks import DatabaseState
 from tests.chaos.deployment import Deployment
 from tests.chaos.observers import ThreadObserver, tool_states_of
@@ -33,7 +33,7 @@ async def verdicts(deployment: Deployment, users: Sequence[User], failures: Sequ
     status, output = await deployment.verify()
     observers = [observer for user in users for observer in user.observers]
     acknowledged = [send for user in users if not user.unsure for send in user.acknowledged]
-    outputs = deployment.model.outputs
+    outputs, journal = deployment.model.outputs, objects(deployment.command_journal)
     return [
         Verdict("acknowledged messages are stored", len(acknowledged), list(_acknowledged(state, users))),
         Verdict(
@@ -45,6 +45,25 @@ async def verdicts(deployment: Deployment, users: Sequence[User], failures: Sequ
         Verdict("every observer's view equals the thread", len(observers), list(_views(users, views))),
         Verdict("no observer saw an impossible state", sum(one.connects for one in observers), list(_observed(users))),
         Verdict("revisions have no gaps", len(state.revisions), list(database_checks.revisions(state))),
+        Verdict("plans end once, and repeat no completed step", len(state.plans), list(database_checks.plans(state))),
+        Verdict(
+            "the output of commands is theirs, and whole", len(journal), list(command_checks.outputs(state, journal))
+        ),
+        Verdict(
+            "no command does a completed step, or takes effect twice",
+            len(list(command_checks.completed_steps(state))),
+            list(command_checks.effects(state, journal)),
+        ),
+        Verdict(
+            "each step that was completed in a checkout is there once",
+            len(users),
+            list(command_checks.commits(state, deployment.checkouts)),
+        ),
+        Verdict(
+            "no process of a command is left",
+            len(journal),
+            list(command_checks.processes(str(deployment.command_journal))),
+        ),
         Verdict("ended runs stay ended", len(state.run_log), list(database_checks.terminal(state))),
         Verdict(
             "a lease belongs to one executor",
@@ -94,8 +113,9 @@ def _effects(deployment: Deployment, state: DatabaseState) -> Iterator[str]:
         calls = {data["toolCallId"]: data for kind, data in parts if kind == "tool-call"}
         yield from (f"run {run_id} has {count} results of {key}" for key, count in results.items() if count > 1)
         for kind, data in parts:
-            if kind == "tool-result" and data["ok"]:
-                tool = calls[data["toolCallId"]]["tool"].removeprefix(PECULIAR)
+            name = calls[data["toolCallId"]]["tool"] if kind == "tool-result" and data["ok"] else ""
+            if name.startswith(PECULIAR):
+                tool = name.removeprefix(PECULIAR)
                 if did[tool, data["toolCallId"]] != 1:
                     yield f"run {run_id} has a result of {tool} {data['toolCallId']}, which did not take effect"
 
@@ -119,6 +139,8 @@ def _view(observer: ThreadObserver, thread: dict[str, Any]) -> Iterator[str]:
     if view.revision != thread["revision"]:
         yield f"is at revision {view.revision}, and the thread is at {thread['revision']}"
     for message in thread["messages"]:
+        if message["id"] in view.unlisted:
+            continue
         head = view.messages.get(message["id"])
         if head is None:
             yield f"has not seen message {message['id']}"
@@ -129,8 +151,11 @@ def _view(observer: ThreadObserver, thread: dict[str, Any]) -> Iterator[str]:
         elif view.tool_states.get(message["id"], {}) != tool_states_of(message):
             states = f"{view.tool_states.get(message['id'])}, {tool_states_of(message)}"
             yield f"has other tool states of message {message['id']}: {states}"
+    for plan in thread.get("plans", ()):
+        if view.plans.get(plan["id"]) != plan:
+            yield f"has plan {plan['id']} as {view.plans.get(plan['id'])}, and it is {plan}"
     for message_id in view.messages.keys() - {message["id"] for message in thread["messages"]}:
-        if not thread["hasMore"]:
+        if not thread["hasMore"] and "step" not in view.messages[message_id]:
             yield f"has seen message {message_id}, which does not exist"
 
 

@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
+import psutil
 
+from khala.tools.supervised import SUPERVISOR
 from tests.chaos.model import ScriptedModel
 from tests.chaos.postgres_cluster import PostgresCluster
 from tests.chaos.preloaded_libraries import compile_library
 from tests.chaos.schedule import MEMBERS, WEBS
 from tests.chaos.tcp_proxy import TcpProxy
 from tests.support import postgres
+from tests.support.command_agents import with_mark
 from tests.support.ports import free_port
 from tests.support.providers import serving
 from tests.support.server import ROOT, Process, command
@@ -27,6 +30,9 @@ EVENT_LOG = Path(__file__).with_name("event_log.sql")
 READY_LINES = ("Khala is at ", "Khala works as ")
 """What processes log when they are ready."""
 SUPERVISE_INTERVAL_SECONDS = 0.2
+SUPERVISED = ("-I", "-S", str(SUPERVISOR))
+"""The beginning of the arguments of a process that supervises a command."""
+COMMAND_AGENT = Path(__file__).with_name("command_agent.py")
 
 
 class Member:
@@ -105,9 +111,11 @@ class Deployment:
         self.cluster = PostgresCluster(folder)
         self.model = ScriptedModel()
         self.members = {name: Member(name, folder, self.cluster.port) for name in MEMBERS}
-        self.postgres_lock = asyncio.Lock()
-        self.model_lock = asyncio.Lock()
+        self.locks = {target: asyncio.Lock() for target in ("postgres", "model", "commands")}
+        """Held by the fault that currently affects this target, which is no member."""
         self.journal = folder / "tools.jsonl"
+        self.command_journal = folder / "commands.jsonl"
+        self.checkouts = folder / "checkouts"
         self.clock_library: Path | None = None
         self.began = time.monotonic()
         self.faults: list[str] = []
@@ -142,6 +150,16 @@ class Deployment:
             for member in self.members.values():
                 member.revive()
 
+    def command_programs(self) -> list[psutil.Process]:
+        """The processes of command agents, without those of Khala that supervise them."""
+        found = []
+        for pid in with_mark(str(self.command_journal)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.cmdline()[1:4] != list(SUPERVISED):
+                    found.append(process)
+        return found
+
     async def verify(self) -> tuple[int, str]:
         """The exit status and output of `khala verify`."""
         done = await asyncio.to_thread(command, {"DATABASE_URL": self.cluster.url}, "verify")
@@ -164,7 +182,7 @@ async def running_deployment(folder: Path) -> AsyncIterator[Deployment]:
         server = {"url": f"http://127.0.0.1:{tools}/mcp", "anonymous": True, "timeout": 10}
         config.write_text(json.dumps({"mcpServers": {"peculiar": server}}))
         await _prepare_database(deployment)
-        env = _settings(folder, config, model.url)
+        env = _settings(folder, config, model.url) | {"KHALA_COMMANDS": str(_write_commands(deployment))}
         for member in deployment.members.values():
             await stack.enter_async_context(member.database.open())
             await stack.enter_async_context(member.clients.open())
@@ -197,6 +215,18 @@ async def _is_listening(port: int) -> bool:
         return False
     writer.close()
     return True
+
+
+def _write_commands(deployment: Deployment) -> Path:
+    """Write the configuration of the command agents. Returns its file."""
+    command = {
+        "argv": [sys.executable, "-S", str(COMMAND_AGENT), str(deployment.command_journal)],
+        "guests": True, "killAfter": 0.5, "timeout": 30,
+    }  # fmt: skip
+    checkout = {"folder": f"{deployment.checkouts}/{{thread}}", "git": True}
+    path = deployment.folder / "commands.json"
+    path.write_text(json.dumps({"commands": {"write": command, "git": command | checkout}}))
+    return path
 
 
 async def _prepare_database(deployment: Deployment) -> None:

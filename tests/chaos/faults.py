@@ -48,9 +48,7 @@ async def _inject_one(deployment: Deployment, fault: Fault) -> None:
 
 
 def _lock_of(deployment: Deployment, fault: Fault) -> asyncio.Lock:
-    if fault.target == "postgres":
-        return deployment.postgres_lock
-    return deployment.model_lock if fault.target == "model" else deployment.members[fault.target].lock
+    return deployment.locks.get(fault.target) or deployment.members[fault.target].lock
 
 
 async def _kill(deployment: Deployment, fault: Fault) -> None:
@@ -214,6 +212,13 @@ async def _model(deployment: Deployment, fault: Fault) -> None:
         deployment.model.mode = ""
 
 
+async def _command_kill(deployment: Deployment, fault: Fault) -> None:
+    programs = deployment.command_programs()
+    if programs:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            programs[int(fault.amount * len(programs))].kill()
+
+
 KINDS: dict[FaultKind, Callable[[Deployment, Fault], Awaitable[None]]] = {
     "kill": _kill,
     "term": _term,
@@ -233,4 +238,5 @@ KINDS: dict[FaultKind, Callable[[Deployment, Fault], Awaitable[None]]] = {
     "full-disk": _full_disk,
     "clock": _clock,
     "model": _model,
+    "command-kill": _command_kill,
 }

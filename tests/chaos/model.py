@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from khala.domain.plans.results import COMPLETE_STEP
 from tests.chaos.schedule import Action
 from tests.support.agents import PECULIAR
 from tests.support.providers import Call, Reply
 from tests.support.wires import UseTool
 
 TAG = re.compile(r"#(u\d+\.\d+)# words=(\d+) pace=(\d+) steps=(\S*)")
-"""The instructions for the model in a user's text."""
+"""The instructions for the model in a user's text, or in the task of a plan's step."""
+COMPLETE = "complete"
+"""The last of the tool calls by step, if the model completes a step of a plan."""
 
 
-def prompt_text(name: str, action: Action) -> str:
+def prompt_text(name: str, action: Action, *, completes: bool = False) -> str:
     """A text that instructs the model: words, pace, and tool calls by step."""
-    tool_steps = ",".join("+".join(tools) for tools in action.tool_steps)
+    steps = [*action.tool_steps, (COMPLETE,)] if completes else action.tool_steps
+    tool_steps = ",".join("+".join(tools) for tools in steps)
     return f"#{name}# words={action.words} pace={action.pace} steps={tool_steps}"
 
 
@@ -65,9 +69,7 @@ class ScriptedModel:
             return token(text)
 
         call.wire = replace(call.wire, token=recorded)
-        uses = (
-            UseTool(name=PECULIAR + name, args={"n": n}, id=f"use-{n}") for name, n in zip(tools, numbers, strict=True)
-        )
+        uses = (_use(name, n) for name, n in zip(tools, numbers, strict=True))
         reply = Reply(
             tokens=tuple(f"<{number}.{place}> " for place in range(words)),
             pace=float(pace),
@@ -75,6 +77,18 @@ class ScriptedModel:
             usage=(10, words),
         )
         return replace(reply, **_failure(self.mode, words // 2))
+
+
+def _use(name: str, number: int) -> UseTool:
+    if name == COMPLETE:
+        return UseTool(name=COMPLETE_STEP, args={"summary": f"done {number}"}, id=f"use-{number}")
+    return UseTool(name=PECULIAR + name, args={"n": number}, id=f"use-{number}")
+
+
+def number_of(args: Mapping[str, Any]) -> int | None:
+    """The number of a tool call, by its arguments."""
+    summary = str(args.get("summary", ""))
+    return int(summary.removeprefix("done ")) if summary.startswith("done ") else args.get("n")
 
 
 def parse_prompt(body: Mapping[str, Any]) -> tuple[str, int, int, Sequence[tuple[str, ...]]]:

@@ -41,24 +41,50 @@ class ObserverView(View):
         self.ended: dict[str, str] = {}
         self.tool_states: dict[str, dict[str, str]] = {}
         """The states of tool calls, by message and call."""
+        self.plans: dict[str, dict[str, Any]] = {}
+        self.event_seqs: dict[str, int] = {}
+        """The number of the last event of each plan."""
+        self.unlisted: set[str] = set()
+        """Active answers that the last snapshot left out, because it has only the newest messages."""
+        self._has_older = False
 
     def _snapshot(self, frame: dict[str, Any]) -> None:
         if frame.get("reset"):
             self.ended = {}
         self.tool_states = {}
+        self.unlisted, self._has_older = set(), frame.get("hasMore", False)
         super()._snapshot(frame)
+        self.plans = {plan["id"]: plan for plan in frame.get("plans", ())}
+        self.event_seqs = {plan["id"]: plan["eventSeq"] for plan in frame.get("plans", ())}
         for message in frame["messages"]:
             self.tool_states[message["id"]] = tool_states_of(message)
+
+    def apply(self, frame: dict[str, Any]) -> None:
+        """Apply a frame. The events of plans have to come without gaps."""
+        super().apply(frame)
+        if frame["type"] != "delta":
+            return
+        self.plans |= {plan["id"]: plan for plan in frame.get("plans", ())}
+        for event in frame.get("planEvents", ()) or ():
+            last = self.event_seqs.get(event["planId"], 0)
+            assert event["seq"] == last + 1, f"event {event['seq']} of plan {event['planId']} came after {last}"
+            self.event_seqs[event["planId"]] = event["seq"]
 
     def _head(self, message: dict[str, Any]) -> None:
         super()._head(message)
         status = message["status"]
+        if status == "streaming":
+            self.seqs.setdefault(message["id"], 0)
         before = self.ended.get(message["id"])
         assert before in (None, status), f"message {message['id']} was {before} and is {status}"
         if status in TERMINAL and message["role"] == "assistant":
             self.ended[message["id"]] = status
 
     def _part(self, part: dict[str, Any]) -> None:
+        if self._has_older and part["messageId"] not in self.seqs and part["seq"]:
+            self.unlisted.add(part["messageId"])
+        if part["messageId"] in self.unlisted:
+            return
         assert part["messageId"] not in self.ended or self.messages[part["messageId"]]["seq"] > part["seq"], (
             f"part {part['seq']} of message {part['messageId']}, which has ended"
         )

@@ -17,20 +17,23 @@ MEMBERS = (*WEBS, *WORKERS)
 FaultKind: TypeAlias = Literal[
     "kill", "term", "freeze", "backend-kill", "backend-freeze", "backend-end", "postmaster-kill", "postmaster-freeze",
     "postgres-stop", "cut-clients", "cut-database", "stall-clients", "stall-database", "slow-database", "slow-disk",
-    "full-disk", "clock", "model",
+    "full-disk", "clock", "model", "command-kill",
 ]  # fmt: skip
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 MODEL_FAILURES = ("429", "500", "hang", "cut", "end", "garbage", "failure", "empty")
 """Ways in which a model provider fails."""
 
 ActionKind: TypeAlias = Literal[
-    "send", "repeat", "regenerate", "cancel", "answer", "claim", "reset", "reconnect", "read"
+    "send", "repeat", "regenerate", "cancel", "answer", "claim", "reset", "reconnect", "read", "plan", "command"
 ]
 ACTION_WEIGHTS: dict[ActionKind, int] = {
     "send": 12, "repeat": 2, "regenerate": 2, "cancel": 3, "answer": 3, "claim": 1, "reset": 1, "reconnect": 3,
-    "read": 2,
+    "read": 2, "plan": 6, "command": 4,
 }  # fmt: skip
 """The actions of users, and their relative frequency."""
+PlanAgent: TypeAlias = Literal["default", "command:write", "command:git"]
+"""The agents of plans: the model, a command, or a command that works in a Git checkout."""
+AGENT_WEIGHTS: dict[PlanAgent, int] = {"default": 3, "command:write": 3, "command:git": 3}
 TOOLS = ("risk", "deed")
 FAULT_FREE_SECONDS = 0.5
 """At the beginning."""
@@ -58,6 +61,11 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     if_busy: Literal["queue", "interrupt", "reject"] = "queue"
     yes: bool = True
     choice: int = 0
+    plan_steps: tuple[tuple[int, ...], ...] = ()
+    """The steps of a plan: the numbers of the steps before it on which each depends."""
+    parallel: int = 1
+    agent: PlanAgent = "default"
+    command: Literal["pause", "force", "resume", "stop"] = "pause"
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +136,7 @@ def _fault(rng: random.Random, at: float, kind: FaultKind) -> Fault:
         "slow-disk": lambda: fault(("postgres",), 1, 5, round(rng.uniform(0.02, 0.4), 3)),
         "full-disk": lambda: fault(("postgres",), 1, 5),
         "clock": lambda: fault(MEMBERS, 2, 8, round(rng.choice((-1, 1)) * 10 ** rng.uniform(0, 5))),
+        "command-kill": lambda: fault(("commands",), 0, 0, rng.random()),
         "model": lambda: msgspec.structs.replace(fault(("model",), 0.5, 4), mode=rng.choice(MODEL_FAILURES)),
     }
     return kinds[kind]()
@@ -155,4 +164,13 @@ def _action(rng: random.Random, *, first: bool) -> Action:
         if_busy=rng.choice(("queue", "interrupt", "reject")),
         yes=rng.random() < 0.8,
         choice=rng.randrange(2),
+        plan_steps=_plan_steps(rng) if kind == "plan" else (),
+        parallel=rng.randint(1, 3),
+        agent=rng.choices(list(AGENT_WEIGHTS), list(AGENT_WEIGHTS.values()))[0],
+        command=rng.choices(("pause", "force", "resume", "stop"), (3, 2, 4, 1))[0],
     )
+
+
+def _plan_steps(rng: random.Random) -> tuple[tuple[int, ...], ...]:
+    count = rng.randint(1, 5)
+    return tuple(tuple(before for before in range(number) if rng.random() < 0.4) for number in range(count))

@@ -57,7 +57,7 @@ def output(number: int, words: int, *, of: int | None = None) -> ModelOutput:
 
 def database(*parts: tuple[str, dict[str, Any]], status: str = "final", **more: Any) -> DatabaseState:
     """A database with one run."""
-    runs: Any = [{"id": RUN, "status": status}]
+    runs: Any = [{"id": RUN, "status": status, "plan_id": None, "options": "{}"}]
     empty: dict[str, Any] = {"run_log": [], "part_log": [], "revisions": [], "messages": []}
     return DatabaseState(runs=runs, parts={RUN: list(parts)}, **(empty | more))
 

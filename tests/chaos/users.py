@@ -9,11 +9,13 @@ from typing import Any
 import httpx
 import msgspec
 
+from tests.chaos.command_checks import GIT_AGENT
 from tests.chaos.deployment import Deployment
 from tests.chaos.model import prompt_text
 from tests.chaos.observers import Credentials, ThreadObserver
 from tests.chaos.schedule import Action, Script
 from tests.support.agents import PECULIAR
+from tests.support.checkouts import make_checkout
 
 RETRY_TIMEOUT_SECONDS = 100.0
 """For all attempts of one request."""
@@ -33,11 +35,14 @@ class User:
 
     def __init__(self, deployment: Deployment, script: Script) -> None:
         self.name = script.name
+        self._deployment = deployment
         self.script = script
         self.thread_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{deployment.folder} {script.name}"))
         self.credentials = Credentials(f"chaos-{script.name}-{uuid.uuid4().hex}-{uuid.uuid4().hex}")
         self.acknowledged: list[Acknowledged] = []
         """The acknowledged requests since the last reset."""
+        self.plans: list[str] = []
+        """The plans since the last reset."""
         self.unsure = False
         """Whether a reset without a response may still happen, so that it is unknown which messages it removes."""
         self.problems: list[str] = []
@@ -62,7 +67,8 @@ class User:
             await getattr(self, f"_{action.kind}")(action)
 
     async def open(self) -> None:
-        """Create the thread, and set its rules."""
+        """Create the thread and its checkout, and set its rules."""
+        await asyncio.to_thread(make_checkout, self._deployment.checkouts / self.thread_id)
         await self._request("POST", "/threads", {"id": self.thread_id, "anonKey": self.credentials.anon_key})
         rules = [{"pattern": "*", "action": "allow"}]
         if self.script.asks:
@@ -137,9 +143,40 @@ class User:
         for acknowledged in self.acknowledged[-2:]:
             await self.answer(acknowledged.ids["runId"], yes=action.yes)
 
+    async def _plan(self, action: Action) -> None:
+        plan_id = str(uuid.uuid4())
+        steps = [self._plan_step(action, number, before) for number, before in enumerate(action.plan_steps)]
+        config: dict[str, Any] = {"agents": [action.agent], "stepDelayMs": 0, "retryBaseMs": 100}
+        if action.agent == GIT_AGENT:
+            # Attempts side by side have worktrees. So one that is killed does not keep others from starting.
+            config |= {"parallel": max(2, action.parallel), "git": {}}
+        else:
+            config["parallel"] = action.parallel
+        body = {"planId": plan_id, "title": f"Plan of {self.name}", "steps": steps, "config": config}
+        await self._request("POST", f"/threads/{self.thread_id}/plans", body)
+        self.plans.append(plan_id)
+        # A repeated start finds the plan running.
+        await self.command_plan(plan_id, "start")
+
+    def _plan_step(self, action: Action, number: int, before: tuple[int, ...]) -> dict[str, Any]:
+        self._count += 1
+        instructions = prompt_text(f"{self.name}.{self._count}", action, completes=True)
+        depends_on = [f"s{other}" for other in before]
+        return {"id": f"s{number}", "title": f"Step {number}", "instructions": instructions, "dependsOn": depends_on}
+
+    async def _command(self, action: Action) -> None:
+        if self.plans:
+            await self.command_plan(self.plans[-1], action.command)
+
+    async def command_plan(self, plan_id: str, command: str) -> None:
+        """Give a plan a command. It may not fit the state of the plan, or the plan may be gone after a reset."""
+        path, body = ("pause", {"force": True}) if command == "force" else (command, {})
+        await self._request("POST", f"/plans/{plan_id}/{path}", body, expected=(200, 404, 409))
+
     async def _reset(self, action: Action) -> None:
         failed = self._failed
         self.acknowledged = []
+        self.plans = []
         await self._request("POST", f"/threads/{self.thread_id}/reset", {})
         # An attempt without a response may still be carried out, after later requests.
         self.unsure = self.unsure or self._failed > failed

@@ -380,12 +380,17 @@ async def test_the_audit_trail_names_each_action_and_no_secret(server: InProcess
         await http.post("/api/auth/password", json={"new": ANOTHER, "current": PASSWORD})
         await login(http, email, WRONG)
         await login(http, email, ANOTHER)
+        planned = {"title": "Plan", "steps": [{"id": "a", "title": "A"}]}
+        plans = [(await http.post(f"{path}/plans", json=planned)).json()["id"] for _ in range(2)]
+        await http.post(f"/api/plans/{plans[0]}/start")
+        await http.delete(f"/api/plans/{plans[1]}")
         await http.delete(path)
         answer = await http.get("/api/me/audit")
         items = answer.json()["items"]
         assert [item["action"] for item in reversed(items)] == [
             "registered", "signed_in", "claimed", "token_made", "link_made", "link_revoked", "visibility_set",
-            "token_revoked", "password_changed", "sign_in_failed", "signed_in", "thread_deleted",
+            "token_revoked", "password_changed", "sign_in_failed", "signed_in", "plan_started",
+            "plan_deleted", "thread_deleted",
         ]  # fmt: skip
         assert {item["network"] for item in items} == {"203.0.113.0/24"}
         secrets = (PASSWORD, ANOTHER, WRONG, thread.key, made["token"], link["shareKey"], http.cookies["khala_session"])

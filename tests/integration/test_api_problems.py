@@ -124,6 +124,14 @@ async def test_the_last_of_duplicate_json_keys_counts(thread: Thread) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("query", "path"), [("kind=none", "kind"), ("threadId=none", "threadId"), ("limit=0", "limit")]
+)
+async def test_an_invalid_query_parameter_has_the_name_that_was_sent(thread: Thread, query: str, path: str) -> None:
+    refused = await thread.http.get(f"/api/search?q=hello&{query}", headers=thread.headers)
+    assert [error["path"] for error in assert_problem(refused, 400, "invalid_input")["errors"]] == [path]
+
+
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/", "/api/nothing", "/api/openapi.yaml", "/api/threads/a/b",
                                   "/schema", "/t/abc", "/api/%00", "/%ff", "/" + "a" * 8000])  # fmt: skip
 async def test_an_unknown_path_is_not_found(server: InProcessServer, path: str) -> None:

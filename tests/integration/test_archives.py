@@ -19,15 +19,17 @@ import pytest
 
 from khala.archive import exporter
 from khala.archive.reader import ArchiveReader
-from khala.domain import ids
+from khala.domain.access import Caller
 from khala.domain.archive_format import MANIFEST, ArchiveRefusedError
 from khala.domain.budgets import BudgetPolicy
+from khala.domain.plans.commands import Start, Stop
 from khala.identity import passwords
 from khala.store.budgets import charges
 from khala.store.budgets.charges import Payer
 from khala.store.operations.archive_rows import KINDS, LEFT_OUT
 from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
+from khala.store.plans import plan_leases
 from khala.store.postgres.database import Database
 from khala.store.runs import parts
 from khala.store.schema import tables
@@ -47,8 +49,10 @@ from tests.support.account_with_data import (
 )
 from tests.support.archives import files_of, lines_of, manifest_of, packed
 from tests.support.client import client
+from tests.support.plans import ThreadPlan, step
 from tests.support.s3 import BUCKET, serving
 from tests.support.server import ROOT
+from tests.support.stored_plans import stored_plan
 
 EMPTY_LAYOUT = msgspec.msgpack.encode([[], []]).hex()
 DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
@@ -58,10 +62,8 @@ DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships",
 @pytest.fixture
 def elsewhere_url(postgres_url: str, template: str) -> Iterator[str]:
     """The empty database of another deployment."""
-    name = f"khala_test_{ids.new().hex}"
-    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
-    yield postgres.named(postgres_url, name)
-    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    with postgres.sync_database(postgres_url, template) as url:
+        yield url
 
 
 def test_each_table_and_column_is_exported_or_left_out_for_a_reason() -> None:
@@ -204,6 +206,10 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
         path = f"/api/threads/{invited.id}/members/{who.id}"
         (await friend.http.put(path, json={"role": "viewer"})).raise_for_status()
         await store_call(database_url, who.id)
+        for http, content in ((friend.http, b"Theirs, too"), (who.http, b"A note")):
+            (await http.put("/v1/stream/notes", headers={"Content-Type": "text/plain"})).raise_for_status()
+            appended = await http.post("/v1/stream/notes", content=content, headers={"Content-Type": "text/plain"})
+            appended.raise_for_status()
         archive = await archive_of(who)
     files = files_of(archive)
     empty = {name for name, content in files.items() if not content}
@@ -216,6 +222,8 @@ async def test_an_archive_has_rows_of_each_kind_and_no_secret(database_url: str,
     assert {line["threadId"] for line in lines_of(archive, "memberships")} == {stranger.id}
     assert {line["threadId"] for line in lines_of(archive, "invitations")} == {invited.id}
     assert [line["content"][0]["text"] for line in lines_of(archive, "written")] == ["/words=1 As a guest"]
+    assert [line["name"] for line in lines_of(archive, "streams")] == ["notes"]
+    assert len(lines_of(archive, "stream_chunks")) == 1
     blobs = {line["sha256"] for line in lines_of(archive, "blobs")}
     assert {f"blobs/{sha256}" for sha256 in blobs} == {name for name in files if name.startswith("blobs/")}
     for sha256 in blobs:
@@ -382,6 +390,14 @@ def changed(files: dict[str, bytes], name: str, **fields: Any) -> dict[str, byte
     return files | {name: msgspec.json.encode(line) + b"\n" + b"".join(rest)}
 
 
+def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
+    """The same files without these, of which the manifest does not tell either."""
+    manifest = msgspec.json.decode(files[MANIFEST])
+    manifest["files"] = [entry for entry in manifest["files"] if entry["name"] not in names]
+    left = {name: content for name, content in files.items() if name not in names}
+    return left | {MANIFEST: msgspec.json.encode(manifest)}
+
+
 FOREIGN = "01890000-0000-7000-8000-000000000000"
 
 
@@ -409,7 +425,7 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         (changed(archive, "messages.jsonl", threadId=FOREIGN), "thread that is not in the archive", True),
         (changed(archive, "messages.jsonl", parentId=FOREIGN), "follows one of another thread", True),
         (changed(archive, "runs.jsonl", userMessageId=FOREIGN), "a run whose messages", True),
-        (changed(archive, "parts.jsonl", runId=FOREIGN), "a part whose run", True),
+        (changed(archive, "parts.jsonl", runId=FOREIGN), "parts whose run", True),
         (changed(archive, "runs.jsonl", partsLayout="00"), "runs.jsonl, line 1", True),
         (changed(archive, "runs.jsonl", partsLayout=EMPTY_LAYOUT, status="queued"), "with packed parts", True),
         (changed(archive, "receipts.jsonl", runId=FOREIGN), "receipts whose run", True),
@@ -421,6 +437,14 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         (changed(archive, "blobs.jsonl", mediaType="text/html\r\nX: y"), "media type", True),
         (changed(archive, "blobs.jsonl", size=1), "size of a blob differs from its line", True),
         (changed(archive, "tools.jsonl", parameters={"type": 5}), "tools.jsonl, line 1", True),
+        (changed(archive, "plans.jsonl", threadId=FOREIGN), "thread that is not in the archive", True),
+        (changed(archive, "plans.jsonl", state={}), "its state is not readable", True),
+        (changed(archive, "plans.jsonl", status="stopped"), "its status is stopped, and its state says idle", True),
+        (changed(archive, "plans.jsonl", eventSeq=2), "it claims 2 events and has 1", True),
+        (changed(archive, "steps.jsonl", progress={"status": "completed"}), "'a' is not what its events fold to", True),
+        (changed(archive, "steps.jsonl", planId=FOREIGN), "database rejected", True),
+        (changed(archive, "events.jsonl", data={"type": "created"}), "its event 1 is not readable", True),
+        (without(archive, "todos.jsonl"), "each file of lines", True),
         (changed(archive, "user.jsonl", id=FOREIGN), "different users", True),
     ]
     async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
@@ -465,6 +489,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
             identity = {"issuer": "https://id.example.com", "subject": "victim", "createdAt": "2026-01-01T00:00:00Z"}
             forged["identities.jsonl"] = msgspec.json.encode({"type": "identity", "data": identity}) + b"\n"
             forged = changed(forged, "runs.jsonl", status="queued", userId=victim.id)
+            forged = changed(forged, "plans.jsonl", userId=victim.id)
             forged = with_claimed_bytes(forged, secret)
             done = await import_into(db, blob_service, packed(forged, tmp_path / "forged.zip"))
             assert {"member", "identity"}.isdisjoint(done.counts)
@@ -474,6 +499,7 @@ async def test_an_archive_gets_no_access_to_data_of_other_accounts(
                 for query in (
                     "SELECT count(*) FROM messages WHERE author_id = $1",
                     "SELECT count(*) FROM runs WHERE user_id = $1",
+                    "SELECT count(*) FROM plans WHERE user_id = $1",
                 ):
                     assert await driver.fetchval(query, victim.id) == 0
                 statuses = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'blocked')"
@@ -498,6 +524,38 @@ def with_claimed_bytes(files: dict[str, bytes], content: bytes) -> dict[str, byt
     manifest = msgspec.json.decode(files[MANIFEST])
     manifest["missing"] = [{"sha256": sha256, "size": len(content), "reason": "gone"}]
     return files | {MANIFEST: msgspec.json.encode(manifest)}
+
+
+async def test_an_archive_from_before_plans_is_imported(
+    archive: dict[str, bytes], elsewhere_url: str, tmp_path: Path
+) -> None:
+    older = without(archive, "plans.jsonl", "steps.jsonl", "events.jsonl")
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (db, blob_service):
+        done = await import_into(db, blob_service, packed(older, tmp_path / "older.zip"))
+    assert (done.counts["plan"], done.counts["thread"]) == (0, 2)
+
+
+async def test_a_plan_that_was_going_on_is_imported_as_paused_and_verifies(
+    db: Database, database_url: str, elsewhere_url: str, tmp_path: Path
+) -> None:
+    async with deployment(database_url, tmp_path / "here") as server, account(server) as who:
+        thread = await own_thread(who)
+        plan = ThreadPlan(db, thread, Caller(user_id=UUID(who.id)))
+        await plan.create(step("a", "/hang=1"), step("b"))
+        await plan.command(Start())
+        await plan.wait(lambda stored: stored.plan.steps["a"].run_id is not None)
+        archive = await archive_of(who)
+        await plan.command(Stop())
+    (tmp_path / "archive.zip").write_bytes(archive)
+    async with store_of(None, tmp_path / "there", elsewhere_url) as (there, blob_service):
+        done = await import_into(there, blob_service, tmp_path / "archive.zip")
+        assert any("1 plans were going on" in note for note in done.notes)
+        imported = await stored_plan(there, plan.id)
+        assert (imported.plan.status, imported.plan.pause_reason) == ("paused", "requested")
+        assert [one.status for one in imported.plan.steps.values()] == ["open", "open"]
+        assert (imported.user_id, imported.requester_key_id) == (UUID(who.id), None)
+        assert await plan_leases.claim(there, most=1, owner="test", lease_seconds=1) == []
+        assert [difference async for difference in find_differences(there, VerifyProgress())] == []
 
 
 async def test_an_unfinished_run_is_imported_as_canceled_and_verifies(

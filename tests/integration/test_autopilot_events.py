@@ -361,11 +361,8 @@ async def test_r15_a_broken_stream_has_no_end_event(requester: Requester) -> Non
 async def test_r15_a_stopping_server_closes_its_streams_and_the_run_continues_elsewhere(
     postgres_url: str, template: str
 ) -> None:
-    name = "khala_test_cut"
-    await postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-    url = postgres.named(postgres_url, name)
     async with contextlib.AsyncExitStack() as after:
-        after.push_async_callback(postgres.execute, postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+        url = await after.enter_async_context(postgres.database(postgres_url, template))
         db = Database(url)
         after.push_async_callback(db.close)
         async with contextlib.AsyncExitStack() as stack:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from khala.domain import ids
-from khala.domain.chat import Delta
+from khala.domain.thread_changes import Delta
 from khala.store.postgres.database import Database
 from khala.store.threads import thread_feed, threads
 from khala.store.threads.thread_feed import MAX_DELTA_MESSAGES, MAX_DELTA_PARTS, SnapshotNeeded, ThreadRead

@@ -296,3 +296,16 @@ def test_a_risky_setting_is_reported(env: dict[str, str], state: str, words: tup
     (found,) = chosen.findings(configuration.from_environment(env))
     assert found.state == state, found
     assert all(word in f"{found.what} {found.says}" for word in words), found
+
+
+def test_a_command_that_is_missing_or_lets_visitors_act_with_our_rights_is_reported(tmp_path: Path) -> None:
+    commands = {
+        "missing": {"argv": ["no-such-program"]},
+        "open": {"argv": ["cat"], "guests": True},
+        "caged": {"argv": ["cat"], "guests": True, "sandbox": True},
+        "fine": {"argv": ["cat"]},
+    }
+    path = tmp_path / "commands.json"
+    path.write_text(json.dumps({"commands": commands}))
+    found = chosen.findings(configuration.from_environment(REAL | {"KHALA_COMMANDS": str(path)}))
+    assert [(one.what.rpartition(" ")[2], one.state) for one in found] == [("missing", "warn"), ("open", "warn")]

@@ -9,25 +9,39 @@ from typing import Any
 
 import pytest
 
+from khala.domain.plans.commands import Start
 from khala.store.postgres.database import Database
 from tests.support.agents import act, call, rules
 from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
+from tests.support.embeddings_server import serving_embeddings
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
+from tests.support.plans import ThreadPlan, step
 from tests.support.statements import has_plan, nodes, plan, recorded, unrestricted_tables
 
 QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
+OWNER = "the steps of a plan share the places of its owner, who has many threads; an index begins with the owner"
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
-SEARCHED = "one process prepares messages of all threads for searches"
+SEARCHED = "one process prepares messages and memories of all threads for searches"
+LISTED = "a search begins with the threads of the caller's list, which an index of the owner has"
 EXCUSED: dict[str, tuple[set[str], str]] = {
-    r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, fairness_key": ({"runs"}, QUEUE),
+    r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, plan_id, fairness_key": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
-    r"^SELECT EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
+    r"^WITH picked AS MATERIALIZED \( SELECT .* FROM plans": ({"plans"}, QUEUE),
+    r"^SELECT extract\(epoch FROM min\(coalesce\(lease_expires_at": ({"plans"}, QUEUE),
+    r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
+    r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
+    r"^SELECT DISTINCT agent FROM memories": ({"memories"}, SPACE),
+    r"^WITH asking AS MATERIALIZED .* FROM memories": ({"memories"}, SPACE),
+    r"FROM memories WHERE generation < ": ({"memories"}, SEARCHED),
     r"FROM search_queue": ({"search_queue"}, SEARCHED),
+    r"FROM passage_queue": ({"passage_queue"}, SEARCHED),
+    r"FROM blobs WHERE attached AND signature IS NULL": ({"blobs"}, SEARCHED),
+    r"^WITH readable AS MATERIALIZED \( \( SELECT .* FROM threads": ({"threads"}, LISTED),
     r"^SELECT id FROM threads WHERE id > \$1 AND deleted_at IS NULL ORDER BY id": ({"threads"}, SEARCHED),
     r"^WITH dead AS \( SELECT id FROM processes": ({"presences"}, HOUSEKEEPING),
     r"FROM approvals WHERE state = 'pending' AND expires_at": ({"approvals"}, HOUSEKEEPING),
@@ -47,6 +61,8 @@ async def use_everything(server: InProcessServer, db: Database) -> None:
         (await thread.http.post(f"/api/runs/{sent['runId']}/cancel", headers=thread.headers)).raise_for_status()
         await thread.ended(sent["runId"])
         await approve_a_call(thread)
+        await execute_a_plan(db, thread)
+    await chat_twice(thread)
     snapshot = await thread.snapshot()
     oldest = snapshot["messages"][1]["id"]
     path = f"/api/threads/{thread.id}/messages?before={oldest}"
@@ -54,9 +70,30 @@ async def use_everything(server: InProcessServer, db: Database) -> None:
     await follow_together(server, db)
 
 
+async def chat_twice(thread: Thread) -> None:
+    """Ask as the AI SDK does, send the request again, and read the chat."""
+    question = {"id": "question", "role": "user", "parts": [{"type": "text", "text": "/echo Hello"}]}
+    for _ in range(2):
+        body = {"id": thread.id, "messages": [question]}
+        (await thread.http.post("/api/chat", json=body, headers=thread.headers)).raise_for_status()
+    for path in ("", "/stream"):
+        (await thread.http.get(f"/api/chat/{thread.id}{path}", headers=thread.headers)).raise_for_status()
+
+
 async def send_and_wait(thread: Thread, text: str) -> None:
     sent = await thread.send(text)
     await thread.ended(sent["runId"])
+
+
+async def execute_a_plan(db: Database, thread: Thread) -> None:
+    """Let a driver execute a plan of two steps, and read it."""
+    executed = ThreadPlan(db, thread)
+    await executed.create(step("a"), step("b", depends_on=("a",)))
+    await executed.command(Start())
+    stored = await executed.wait(lambda stored: stored.plan.status == "stopped")
+    assert stored.plan.end == "completed"
+    for path in ("", "/steps", "/events"):
+        (await thread.http.get(f"/api/plans/{executed.id}{path}", headers=thread.headers)).raise_for_status()
 
 
 async def approve_a_call(thread: Thread) -> None:
@@ -90,18 +127,36 @@ async def follow_together(server: InProcessServer, db: Database) -> None:
                 kinds.add((await feed.next())["type"])
             while (await server.http.get(f"/api/runs/{run_id}", headers=artanis.headers)).json()["status"] != "final":
                 await asyncio.sleep(0.05)
+            await find_by_meaning(server, artanis.headers)
+
+
+async def find_by_meaning(server: InProcessServer, headers: dict[str, str]) -> None:
+    """Search until the answer is found in other words."""
+    while True:
+        found = await server.http.get("/api/search", params={"q": "term1"}, headers=headers)
+        if any(hit["by"] == "meaning" for hit in found.raise_for_status().json()["items"]):
+            return
+        await asyncio.sleep(0.2)
 
 
 async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with recorded(monkeypatch) as seen:
         db = Database(database_url)
-        async with khala(database_url, KHALA_LEASE_SECONDS="1") as server:
+        async with (
+            serving_embeddings([("word1", "term1")]) as embeddings,
+            khala(
+                database_url,
+                KHALA_LEASE_SECONDS="1",
+                KHALA_EMBEDDINGS="openai:near",
+                KHALA_EMBEDDINGS_URL=embeddings.url,
+            ) as server,
+        ):
             await use_everything(server, db)
     unexcused: dict[str, set[str]] = {}
     needed: set[str] = set()
     wide: set[str] = set()
     async with db.driver() as driver:
-        for statement in filter(has_plan, seen):
+        for statement in filter(has_plan, tuple(seen)):
             missing = set(await unrestricted_tables(driver, statement))
             excuses = [pattern for pattern in EXCUSED if re.search(pattern, statement)]
             unexcused[statement] = missing.difference(*(EXCUSED[pattern][0] for pattern in excuses))
@@ -133,12 +188,12 @@ def scans_other_runs(node: dict[str, Any]) -> bool:
         ("run_id = $1", False),
         ("run_id = $1 AND thread_id IS NOT DISTINCT FROM $2", False),
         ("run_id = $1 AND thread_id = $2", True),
-        ("thread_id = $1 AND revision > $2", False),
+        ("thread_id = $1 AND seq > $2", False),
     ],
 )
 async def test_a_scan_of_a_whole_thread_is_detected(db: Database, condition: str, *, wide: bool) -> None:
     async with db.driver() as driver:
-        whole = await plan(driver, f"SELECT * FROM message_parts WHERE {condition}")
+        whole = await plan(driver, f"SELECT * FROM receipts WHERE {condition}")
     assert any(map(scans_other_runs, nodes(whole))) == wide
 
 

@@ -4,11 +4,13 @@ import asyncio
 
 import asyncpg
 import pytest
-from sqlalchemy import Index
+from sqlalchemy import Column, Index, MetaData, Table, Text
 
+from khala.doctor import database_checks
 from khala.store.postgres import index_builder, migrations
 from khala.store.postgres.database import Database, driver_url
-from tests.integration.test_partitions import BY_MONTH, BY_THREAD, run_script
+from tests.integration.test_partitions import BY_HASH, BY_MONTH, run_script
+from tests.support.server import command
 from tests.support.store import batch, lease_of, new_thread, write
 
 NAME = "listings_gone_idx"
@@ -95,21 +97,49 @@ async def test_writes_continue_while_one_of_several_processes_creates_an_index(d
     assert await is_valid(db)
 
 
-@pytest.mark.parametrize("script", [BY_THREAD, BY_MONTH])
+@pytest.mark.parametrize("script", [BY_HASH, BY_MONTH])
 async def test_an_index_on_a_partitioned_table_is_created_in_each_partition_and_attached(
-    db: Database, database_url: str, script: str
+    db: Database, database_url: str, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await lease_of(db, await new_thread(db))
     await run_script(database_url, script)
-    name = "message_parts_thread_id_revision_idx"
-    await run(db, f"DROP INDEX {name}", f"CREATE INDEX {name} ON ONLY message_parts (thread_id, revision)")
+    name = "message_parts_kind_idx"
+    parts = Table("message_parts", MetaData(), Column("kind", Text), Index(name, "kind"))
+    monkeypatch.setattr(index_builder, "DECLARED", {name: next(iter(parts.indexes))})
+    await run(db, f"CREATE INDEX {name} ON ONLY message_parts (kind)")
     assert not await is_valid(db, name)
     assert [str(index.name) for index in await missing(db)] == [name]
     await migrations.upgrade(db.url)
     assert await is_valid(db, name)
     assert await missing(db) == []
-    assert await migrations.differences(db) == []
     assert await write(db, batch(lease, 0, "Some text.")) == {lease.run_id: 1}
+
+
+RETIRED = "message_parts_thread_id_revision_idx"
+
+
+@pytest.mark.parametrize("script", [None, BY_HASH, BY_MONTH])
+async def test_an_index_that_only_the_previous_version_reads_is_dropped_on_request_where_there_are_rows(
+    db: Database, database_url: str, script: str | None
+) -> None:
+    assert not await exists(db, RETIRED), "a new deployment has no previous version"
+    await write(db, batch(await lease_of(db, await new_thread(db)), 0, "Some text."))
+    if script:
+        await run_script(database_url, script)
+    await run(db, f"CREATE INDEX {RETIRED} ON message_parts (thread_id, revision)")
+    await migrations.upgrade(db.url)
+    assert await exists(db, RETIRED), "processes of the previous version may still run"
+    assert await migrations.differences(db) == []
+    assert "--drop-retired" in (await database_checks.schema(db)).says
+    done = await asyncio.to_thread(command, {"DATABASE_URL": database_url}, "migrate", "--drop-retired")
+    assert f"Dropped the index {RETIRED}." in done.stdout, done.stderr
+    assert not await exists(db, RETIRED)
+    assert await migrations.drop_retired_indexes(db.url) == []
+
+
+async def exists(db: Database, name: str) -> bool:
+    async with db.driver() as driver:
+        return bool(await driver.fetchval("SELECT to_regclass($1) IS NOT NULL", name))
 
 
 async def missing(db: Database) -> list[Index]:

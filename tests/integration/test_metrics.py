@@ -194,6 +194,33 @@ async def test_runs_behind_another_answer_or_already_started_do_not_count_as_old
     assert value(samples, "khala_queue_oldest_seconds") == 0
 
 
+async def test_plans_without_a_driver_and_plans_that_wait_for_a_person_are_counted(db: Database) -> None:
+    thread_id = await new_thread(db)
+    for status, reason, lease in (
+        ("running", None, "now() - interval '31 seconds'"),
+        ("stopping", None, "NULL"),
+        ("pausing", None, "now() - interval '29 seconds'"),
+        ("paused", "requested", "NULL"),
+        ("paused", "step_failed", "NULL"),
+        ("stopped", None, "NULL"),
+    ):
+        async with db.driver() as driver:
+            await driver.execute(
+                "INSERT INTO plans (id, thread_id, status, state, event_seq, revision, edited_revision,"
+                " lease_expires_at, updated_at) VALUES ($1, $2, $3, jsonb_build_object('pause_reason', $4::text), 1, 1,"
+                f" 1, {lease}, now() - interval '1 hour')",
+                uuid.uuid4(),
+                thread_id,
+                status,
+                reason,
+            )
+    own = Gauges({"inner": db}, lease_seconds=10)
+    await own.refresh()
+    samples = _samples(own)
+    assert value(samples, "khala_plans_undriven") == 2
+    assert value(samples, "khala_plans_waiting") == 1
+
+
 async def test_unknown_values_are_left_out() -> None:
     away = Database(NOBODY_THERE)
     own = Gauges({"inner": away}, lease_seconds=10)
@@ -296,6 +323,7 @@ def exposed_names() -> set[str]:
     families = [
         *metrics.REGISTRY.collect(),
         *metrics.database_metrics(0, 0, 0, 0, 0),
+        *metrics.plan_metrics(0, 0),
         *metrics.activity_metrics(0, 0, 0),
         *metrics.storage_metrics(0, 0, 0),
         *metrics.search_metrics(0),

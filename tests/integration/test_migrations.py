@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, make_url, text
 
 from khala.domain import ids
 from khala.domain.chat import RunOptions
@@ -83,7 +83,45 @@ async def test_a_migration_may_idle_longer_than_a_request_and_waits_for_locks_fo
 
     monkeypatch.setattr(migrations, "_upgrade", look)
     await migrations.upgrade(database_url)
-    assert (may_idle, may_wait) == (["1min"], ["10s"])
+    assert (may_idle, may_wait) == (["1min"], ["200ms"])
+
+
+WAITING = """
+    SELECT count(*) FROM pg_locks WHERE relation = 'messages'::regclass AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+async def test_a_migration_and_a_transaction_that_wait_for_each_other_both_succeed(
+    database_url: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The migration gives its locks back, without the help of Postgres, which would notice the deadlock only later."""
+    late = "deadlock_timeout = '60s'"
+    await postgres.execute(database_url, f'ALTER DATABASE "{make_url(database_url).database}" SET {late}')
+    tries: list[str] = []
+
+    def lock_two(connection: Connection, revision: str) -> None:
+        tries.append(revision)
+        connection.execute(text("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE"))
+        connection.execute(text("LOCK TABLE messages IN ACCESS EXCLUSIVE MODE"))
+
+    monkeypatch.setattr(migrations, "_upgrade", lock_two)
+    async with db.driver() as reader, reader.transaction():
+        await reader.execute(f"SET LOCAL {late}; LOCK TABLE messages IN ACCESS SHARE MODE")
+        async with asyncio.TaskGroup() as group:
+            migrated = group.create_task(migrations.upgrade(database_url))
+            async with asyncio.timeout(10):
+                while not await reader.fetchval(WAITING):
+                    await asyncio.sleep(0.01)
+            await reader.execute("LOCK TABLE runs IN ACCESS SHARE MODE")
+            await reader.execute("ROLLBACK; BEGIN")
+            await migrated
+    assert len(tries) > 1
+
+
+def test_the_waits_of_a_migration_add_up_to_its_limit() -> None:
+    assert migrations._lock_waits(10) == [0.2, 0.4, 0.8, 1.6, 3.2, 3.8]
+    assert migrations._lock_waits(0.1) == [0.1]
 
 
 async def test_migrations_can_be_undone(postgres_url: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.chat import Delta
 from khala.domain.fold import TextBlock, fold
 from khala.domain.packed_parts import plain_layout
 from khala.domain.parts import Part, PartData, ReasoningDelta, Step, TextDelta, ToolCall, ToolResult
+from khala.domain.thread_changes import Delta
 from khala.store.operations import part_packing
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.operations.verify import VerifyProgress, find_differences

@@ -16,7 +16,7 @@ from khala.domain.accounts import User
 from khala.domain.chat import RunOptions
 from khala.domain.errors import BlobNotFound, InvalidInput, RunNotFound
 from khala.domain.fold import TextBlock
-from khala.store.operations import archive_rows, reset_purge, retention
+from khala.store.operations import archive_rows, retention, run_purge
 from khala.store.operations.account_export import export_lines
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
@@ -183,7 +183,7 @@ async def test_a_purge_deletes_what_is_marked_in_batches_and_nothing_else(
     db: Database, blob_service: BlobService, welcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 3)
-    monkeypatch.setattr(reset_purge, "MAX_BATCH_RUNS", 2)
+    monkeypatch.setattr(run_purge, "MAX_BATCH_RUNS", 2)
     thread_id, other = await new_thread(db, welcome="Hello."), await new_thread(db, welcome="Hello.")
     for place in (thread_id, other):
         await answered(db, place)

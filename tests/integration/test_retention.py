@@ -54,16 +54,19 @@ async def is_open(db: Database, thread_id: UUID, caller: Caller = CALLER) -> boo
 
 
 async def fill(db: Database, thread_id: UUID, many: int) -> None:
-    """Insert so many parts and receipts of one run into the deleted thread."""
+    """Insert a run with so many parts and receipts into the thread."""
+    run_id = ids.new()
     rows = {
+        "runs": "(id, thread_id, message_id, user_message_id, position, fairness_key, status, options)"
+                " SELECT $1, $2, $1, $1, 0, $1, 'final', '{}' FROM generate_series(1, least(1, $3::int))",
         "message_parts": "(run_id, seq, message_id, thread_id, kind, data, revision) "
-                         "SELECT $1, n, $1, $2, 'text-delta', '{}', 1",
-        "receipts": "(run_id, seq, thread_id, type, data) SELECT $1, n, $2, 'model', '{}'",
+                         "SELECT $1, n, $1, $2, 'text-delta', '{}', 1 FROM generate_series(1, $3::int) AS n",
+        "receipts": "(run_id, seq, thread_id, type, data) SELECT $1, n, $2, 'model', '{}'"
+                    " FROM generate_series(1, $3::int) AS n",
     }  # fmt: skip
     async with db.driver() as driver:
         for table, values in rows.items():
-            query = f"INSERT INTO {table} {values} FROM generate_series(1, $3::int) AS n"
-            await driver.execute(query, ids.new(), thread_id, many)
+            await driver.execute(f"INSERT INTO {table} {values}", run_id, thread_id, many)
 
 
 async def test_an_idle_thread_without_an_owner_is_closed_and_emptied(db: Database) -> None:
@@ -127,8 +130,23 @@ async def test_the_rows_of_a_deleted_thread_are_purged_and_those_of_others_stay(
     expected = await count_due(db, WEEK)
     assert (expected["message_parts"], expected["receipts"]) == (27, 25)
     assert await purge(db, WEEK) == expected
-    for table, left in (("message_parts", 27), ("messages", 2), ("receipts", 25), ("runs", 1)):
+    for table, left in (("message_parts", 27), ("messages", 2), ("receipts", 25), ("runs", 2)):
         assert (await count(db, table, gone), await count(db, table, kept)) == (0, left)
+
+
+async def test_parts_are_purged_of_a_thread_whose_runs_the_previous_version_has_deleted_with_it(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "MAX_BATCH_ROWS", 2)
+    lease = await lease_of(db, await new_thread(db))
+    await write(db, batch(lease, 0, "one", "two", "three"))
+    await threads.remove(db, lease.thread_id, CALLER)
+    async with db.driver() as driver:
+        await driver.execute("DELETE FROM runs")
+    expected = await count_due(db, WEEK)
+    assert (expected["message_parts"], expected["messages"]) == (3, 2)
+    assert await purge(db, WEEK) == expected
+    assert (await count(db, "message_parts"), await count(db, "messages")) == (0, 0)
 
 
 async def test_a_batch_has_a_maximum_of_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +156,7 @@ async def test_a_batch_has_a_maximum_of_rows(db: Database, monkeypatch: pytest.M
     await threads.remove(db, gone, CALLER)
     purge_contents = partial(retention._purge_threads, retention.UNPURGED)
     batches = [await retention._batch(db, purge_contents) for _ in range(6)]
-    assert [sum(batch.values()) for batch in batches] == [10, 10, 10, 10, 10, 0]
+    assert [sum(batch.values()) for batch in batches] == [10, 10, 10, 10, 10, 1]
     assert sum(batch.get("receipts", 0) for batch in batches) == 25
     monkeypatch.setattr(retention, "MAX_BATCH_THREADS", 1)
     for _ in range(3):
@@ -211,8 +229,8 @@ async def test_a_deleted_threads_row_is_purged_after_its_contents(
     # A row that was added after the purge of the contents.
     async with db.driver() as driver:
         await driver.execute(retention.MARK_PURGED, [gone])
-    deleted = [await retention._batch(db, partial(retention._purge_threads, retention.OUTDATED)) for _ in range(2)]
-    assert [batch.get("threads", 0) for batch in deleted] == [0, 1], "the row goes last"
+    deleted = [await retention._batch(db, partial(retention._purge_threads, retention.OUTDATED)) for _ in range(3)]
+    assert [batch.get("threads", 0) for batch in deleted] == [0, 0, 1], "the row goes last, after the run"
     assert await count(db, table, gone) == 0
 
 

@@ -32,6 +32,7 @@ SMALL_TALK = "Hello, how are you?"
 CONCEPTS = [
     ("dog", "puppy"), ("pages", "notes", "claims"), ("files", "report", "figures"), ("review", "race"), ("tests",),
     ("data", "totals", "trend"), ("plan", "goal"), ("docs", "readme", "newcomer"), ("rename", "code", "split"),
+    ("car", "automobile"),
 ]  # fmt: skip
 
 
@@ -231,6 +232,34 @@ async def test_meaning_finds_an_agent_that_shares_no_words_with_the_task(server:
         assert await driver.fetchval("SELECT count(*) FROM agent_vectors") == 2
         await driver.execute("DELETE FROM agents WHERE user_id = $1", owner)
         assert await driver.fetchval("SELECT count(*) FROM agent_vectors") == 0
+    await db.close()
+
+
+async def test_an_agent_with_a_text_that_the_model_refuses_holds_up_no_other(server: InProcessServer) -> None:
+    db = Database(server.database_url)
+    async with serving_embeddings(CONCEPTS) as embeddings:
+        embeddings.poison = "Poison"
+        embedder = opened(embeddings)
+        memories = MemoryService(db, embedder)
+        router = AgentRouter(db, embedder, memories)
+        await memories.prepare()
+        await router.prepare()
+        owner = (await person(db)).id
+        for name, title, examples in (
+            ("refused", "Poison", []),
+            ("half", "Poison", ["Repair the car"]),
+            ("kennel", "Kennel", ["Walk the dog"]),
+        ):
+            definition = AgentDefinition(title=title, description="", instructions="", tools=["*"], examples=examples)
+            await agents.create(db, owner, name, definition)
+        for task, expected in (("The puppy is hungry", "kennel"), ("My automobile", "half")):
+            await router.route(task, await candidates(db, owner))
+            await router.embed_missing()
+            assert (await router.route(task, await candidates(db, owner))).agent == expected
+        called = len(embeddings.requests)
+        await router.embed_missing()
+        assert len(embeddings.requests) == called, "refused texts are not tried again"
+        await embedder.aclose()
     await db.close()
 
 

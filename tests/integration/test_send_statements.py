@@ -11,18 +11,20 @@ from khala.domain.chat import RunOptions
 from khala.domain.errors import Forbidden, RunActive
 from khala.store.postgres.database import Database
 from khala.store.sharing import access
-from khala.store.threads import messages, sends, threads
+from khala.store.threads import messages, sends, thread_feed, threads
 from khala.store.threads.sends import SendLimits, SendRequest
 from khala.store.tools import tool_rules
 from tests.integration.test_budgets import limit, limited
 from tests.support.callers import owned_thread, person
-from tests.support.statements import logged
+from tests.support.statements import logged, nodes, plan
 
 MAX_STATEMENTS = 8
 """Statements of a send, with BEGIN and COMMIT."""
 SENDS_UNTIL_PLANNED = 10
 """Postgres plans the first five executions anew, and then compares the costs."""
 STATEMENTS_PER_ROUND = 8
+THREADS = 1000
+"""Enough that a scan of all of them is not the cheapest plan."""
 DEFAULT_LIMITS = limited(
     limit("accounts", "usd", 100),
     limit("user", "runs", 300, HOUR_SECONDS),
@@ -50,7 +52,7 @@ async def test_a_send_takes_at_most_eight_statements(database_url: str, monkeypa
 
 
 @pytest.mark.parametrize("signed_in", [True, False])
-async def test_postgres_plans_the_statements_of_sends_and_prompts_only_once(
+async def test_postgres_plans_the_statements_of_sends_prompts_and_feeds_only_once(
     database_url: str, *, signed_in: bool
 ) -> None:
     db = Database(database_url, pool_size=2)  # one connection of the driver, which prepares each statement once
@@ -65,6 +67,7 @@ async def test_postgres_plans_the_statements_of_sends_and_prompts_only_once(
             await access.authorize(driver, thread.id, caller, Action.SEND_MESSAGE)
             await messages.read_path(driver, thread.id, question.message_id, max_messages=1000, max_bytes=1 << 20)
             await tool_rules.read(driver, thread_id=thread.id, user_id=caller.user_id)
+            await thread_feed.read_changes_in_one_query(driver, {thread.id: 0})
     async with db.driver() as driver:
         plans = await driver.fetch("SELECT statement, custom_plans FROM pg_prepared_statements WHERE generic_plans > 0")
         anew = await driver.fetch(
@@ -73,6 +76,16 @@ async def test_postgres_plans_the_statements_of_sends_and_prompts_only_once(
     await db.close()
     assert [row["statement"] for row in anew] == []
     assert len(plans) >= STATEMENTS_PER_ROUND, "the statements were prepared on this connection"
+
+
+@pytest.mark.parametrize("statement", [access.FACTS_OF_ONE, thread_feed.CHANGES])
+async def test_a_thread_is_found_by_its_key_before_the_table_has_statistics(db: Database, statement: str) -> None:
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO threads (id, anon_key_hash) SELECT gen_random_uuid(), 'k' FROM generate_series(1, $1)", THREADS
+        )
+        found = [node for node in nodes(await plan(driver, statement)) if node.get("Relation Name") == "threads"]
+    assert [node.get("Index Name") for node in found] == ["threads_pkey"], found
 
 
 @pytest.mark.parametrize("change", ["answer", "access"])

@@ -81,6 +81,13 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/tokens"): ({"name": "x", "scope": ["read"]}, "scope"),
     ("POST", "/api/tools"): ({"name": "x", "permission": ["code"]}, "permission"),
     ("POST", "/api/workspace/repositories"): ({"url": "https://git.example.org/o/r", "branch": "main"}, "branch"),
+    ("POST", "/api/threads/{id}/plans"): ({"title": "x", "steps": [{"id": "a", "titel": "x"}]}, "steps[0].titel"),
+    ("POST", "/api/threads/{id}/plans/import"): ({"format": "prd", "document": "{}", "goal": "x"}, "goal"),
+    ("POST", "/api/threads/{id}/plans/draft"): ({"goal": "x", "options": {"modell": "x"}}, "options.modell"),
+    ("POST", "/api/plans/{id}/pause"): ({"forced": True}, "forced"),
+    ("PATCH", "/api/plans/{id}"): ({"config": {"budget": {"euro": 1}}}, "config.budget.euro"),
+    ("POST", "/api/plans/{id}/iterations"): ({"by": 1, "from": 1}, "from"),
+    ("POST", "/api/plans/{id}/edit"): ({"add": [], "added": []}, "added"),
     ("POST", "/api/tools/x/decision"): ({"approved": True, "approve": False}, "approve"),
 }  # fmt: skip
 
@@ -109,6 +116,7 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
         "run_id": "{id}",
         "user_id": "{id}",
         "memory_id": "{id}",
+        "plan_id": "{id}",
         "call_id": "call",
         "name": "x",
     }

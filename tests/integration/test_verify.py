@@ -101,7 +101,7 @@ async def test_differences_of_many_pages_are_found_once_each_in_order_of_id(db: 
     progress = VerifyProgress()
     found = await places(db, progress=progress, jobs=jobs)
     assert found == sorted(place(lease) for lease in leases[::2])
-    assert (progress.answers, progress.threads, progress.position.stage) == (9, 9, "runs")
+    assert (progress.answers, progress.threads, progress.position.stage) == (9, 9, "plans")
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -118,6 +118,10 @@ async def test_threads_and_parts_beyond_the_first_page_are_checked(db: Database)
     )
     expected = [f"thread {leases[6].thread_id}", f"run {stray} of thread {leases[0].thread_id}"]
     assert await places(db) == expected
+    assert await places(db, VerifySelection(thread_id=leases[0].thread_id)) == [], "nothing of the thread names the run"
+    await execute(
+        db, "UPDATE messages SET run_id = $1 WHERE thread_id = $2 AND role = 'user'", stray, leases[0].thread_id
+    )
     assert await places(db, VerifySelection(thread_id=leases[0].thread_id)) == expected[1:]
     assert await places(db, VerifySelection(thread_id=leases[6].thread_id)) == expected[:1]
     await execute(db, "UPDATE threads SET deleted_at = now() WHERE id = $1", leases[0].thread_id)
@@ -219,7 +223,7 @@ async def test_the_command_checks_a_selection_and_exits_with_1_for_differences(d
         assert code == 1
         assert output.splitlines() == [
             f"{place(wrong)}: its content is not what its parts fold to",
-            "2 answers in 2 threads checked, 1 differences.",
+            "2 answers in 2 threads and 0 plans checked, 1 differences.",
         ]
     position = str(VerifyPosition("answers", max(wrong.message_id, right.message_id)))
     for nothing in (["--thread", str(right.thread_id)], ["--after", position], ["--since", "2999-01-01"]):
@@ -268,7 +272,7 @@ def test_the_progress_names_the_position(capsys: pytest.CaptureFixture[str], *, 
     line.clear()
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.strip().startswith("1,500 answers (75 %), 2 threads, 3 differences, at ")
+    assert shown.err.strip().startswith("1,500 answers (75 %), 2 threads, 0 plans, 3 differences, at ")
     if terminal:
         # Click omits the rest of the control sequence, since this is no terminal.
         assert shown.err.startswith("\r")

@@ -1,10 +1,11 @@
-"""Ownership of workspaces: claims move them, exports contain them, and they are deleted with their owner."""
+"""Ownership of workspaces: claims move them, exports contain them and plans, and they are deleted with their owner."""
 
 import asyncio
 from datetime import timedelta
 from uuid import UUID
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,9 @@ from khala.store.postgres.database import Database
 from khala.store.threads import threads
 from khala.store.tools import todos, user_tools, workspace_files
 from khala.store.tools.user_tools import UserToolDefinition
-from tests.support.callers import person
+from tests.support.callers import owned_thread, person
 from tests.support.store import CALLER, new_thread
+from tests.support.stored_plans import finished_plan, new_plan
 
 
 async def fill(db: Database, owner_id: UUID, *paths: str) -> None:
@@ -98,6 +100,36 @@ async def test_an_export_has_files_todos_and_tools(db: Database) -> None:
     assert [line["type"] for line in lines] == ["user", "file", "todo", "todo", "tool"]
     assert msgspec.convert(lines[1]["data"]["content"], bytes, strict=False) == f"a.txt of {who.id}".encode()
     assert (lines[2]["data"], lines[4]["data"]["code"]) == ({"id": 1, "text": "Probe"}, "print(1)")
+
+
+async def test_an_export_has_plans_with_their_steps_and_all_events_and_names_a_damaged_one(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_export, "PAGE_ROWS", 3)
+    who, other = await person(db), await person(db)
+    thread_id = await owned_thread(db, who)
+    await new_plan(db, await owned_thread(db, other), other.caller)
+    ended = await finished_plan(db, thread_id, who.caller)
+    damaged = await new_plan(db, thread_id, who.caller)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE plan_steps SET progress = '{\"status\": 7}' WHERE plan_id = $1", damaged)
+        me = await accounts.get(driver, who.id)
+    lines = [msgspec.json.decode(line) async for line in account_export.export_lines(db, me)]
+    found = [line for line in lines if line["type"] in ("plan", "step", "event", "damaged")]
+    mine, rest = found[:-2], found[-2:]
+    assert (mine[0]["data"]["id"], mine[0]["data"]["status"], mine[0]["data"]["goal"]) == (
+        str(ended),
+        "stopped",
+        "Test",
+    )
+    assert [(line["data"]["id"], line["data"]["status"]) for line in mine if line["type"] == "step"] == [
+        ("a", "completed"),
+        ("b", "completed"),
+    ]
+    seqs = [line["data"]["seq"] for line in mine if line["type"] == "event"]
+    assert seqs == list(range(1, mine[0]["data"]["eventSeq"] + 1))
+    assert [line["type"] for line in rest] == ["plan", "damaged"]
+    assert rest[1]["data"] == {"planId": str(damaged), "error": f"The step 'a' of plan {damaged} is damaged."}
 
 
 async def test_deleting_an_account_deletes_its_files_todos_and_tools(db: Database) -> None:

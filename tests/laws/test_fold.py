@@ -26,6 +26,8 @@ from khala.domain.parts import (
     Compaction,
     Finish,
     LikelyAgent,
+    LikelyToken,
+    Logprobs,
     MemoryRecall,
     Notice,
     PartData,
@@ -35,6 +37,7 @@ from khala.domain.parts import (
     RunFailure,
     Step,
     TextDelta,
+    TokenLogprob,
     TokenUsage,
     ToolCall,
     ToolResult,
@@ -238,6 +241,9 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         Step(step=1, max_steps=2, tool_count=3, usage=TokenUsage()),
         Compaction(summary="s"),
         MemoryRecall(memories=(RecalledMemory(id=UUID(int=1), text="t", score=0.5),)),
+        Logprobs(
+            tokens=(TokenLogprob(token="a", logprob=-0.5, bytes=(97,), top=(LikelyToken(token="b", logprob=-1.5),)),)
+        ),
         Route(agent="a", confidence=0.5, alternatives=(LikelyAgent(agent="b", confidence=0.1),), why="w"),
     ]
     for part in examples:

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from khala.domain.chat import Delta, Message, Snapshot, Thread
+from khala.domain.chat import Message, Thread
 from khala.domain.fold import fold
 from khala.domain.parts import PartData, TextDelta
+from khala.domain.thread_changes import Delta, Snapshot
 from khala.store.postgres.database import Database
 from khala.store.runs.leases import Lease
 from khala.store.threads import thread_feed, threads

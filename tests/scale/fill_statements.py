@@ -70,7 +70,7 @@ PLAN_THREADS = """
                CASE WHEN number = {threads} THEN now() - interval '80 days'
                     ELSE now() - interval '90 days'
                          + (number * 7919 % {threads}) * (interval '86 days' / {threads}) END AS created_at
-        FROM generate_series(0, {threads}) AS number
+        FROM generate_series(0::bigint, {threads}) AS number
     ) AS thread
 """
 
@@ -131,7 +131,7 @@ RUNS = """
     SELECT run.id, thread_id, message_id, user_message_id, 2 * turn + 2, revision + 1, coalesce(owner_id, thread_id),
            answers.status, '{{}}', owner_id, 1, 1, answers.finish || scale.witness(run.hashes), run.created_at,
            run.created_at + interval '4 seconds'
-    FROM scale.runs AS run JOIN scale.answers USING (answer) WHERE kind <> 'deleted'
+    FROM scale.runs AS run JOIN scale.answers USING (answer)
 """
 
 PARTS = """

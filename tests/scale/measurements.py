@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tests.scale.figures import Figure
 from tests.scale.housekeeping_measurements import measure_blob_collection, measure_purge
+from tests.scale.plan_measurements import measure_plans
 from tests.scale.queue_measurements import measure_account_feed, measure_claims, measure_queue_status
+from tests.scale.search_measurements import measure_search
 from tests.scale.stage import ScaleStage
 from tests.scale.storage_measurements import measure_message_bytes, measure_packing
 from tests.scale.thread_measurements import (
@@ -25,6 +27,8 @@ MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
     "verify": measure_verification,
     "blobs": measure_blob_collection,
     "feed": measure_account_feed,
+    "search": measure_search,
+    "plans": measure_plans,
     "claim": measure_claims,
     "status": measure_queue_status,
     "purge": measure_purge,

@@ -19,12 +19,14 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How long measurements of writes go on: sends at each concurrency, flushes, and seconds of a held lock.
 
     `counted_calls`: calls of which a repeated one gets the mean; one is enough for buffers and rows.
+    `plan_steps`: steps of the large plan, each with ten events.
     """
 
     sends: int = 200
     flushes: int = 200
     lock_seconds: float = 6.0
     counted_calls: int = 5
+    plan_steps: int = 1_000
 
 
 FULL_EFFORT = Effort()

@@ -35,8 +35,8 @@ PACKED_COVERED = {name: MESSAGES_COVERED[name] for name in ("messages", "receipt
 async def measure_message_bytes(stage: ScaleStage) -> list[Figure]:
     """Bytes on disk (heap, TOAST and indexes) for each message, by table, of answers of about 1,000 characters.
 
-    The rows of each table are divided by the messages that they belong to: the runs of deleted threads are gone, and
-    old entries of the ledger. The filler's tables and indexes are denser than those of a deployment that is in use.
+    The rows of each table are divided by the messages that they belong to: old entries of the ledger are gone. The
+    filler's tables and indexes are denser than those of a deployment that is in use.
     """
     async with stage.connection() as driver:
         figures = await _by_table(driver, "bytes a message, not packed", MESSAGES_COVERED)

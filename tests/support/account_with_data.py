@@ -12,9 +12,11 @@ from khala.archive.importer import ArchiveImportResult, ImportOptions, import_ar
 from khala.archive.reader import ArchiveReader
 from khala.blobs.blob_service import BlobService
 from khala.blobs.store_url import open_store
+from khala.domain.access import Caller
 from khala.store.postgres.database import Database
 from tests.support.client import Thread, client
 from tests.support.in_process import InProcessServer, khala
+from tests.support.stored_plans import new_plan
 
 PASSWORD = "en taro adun"
 FILE = b"kept beside the database\n" * 500
@@ -29,6 +31,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     http: httpx.AsyncClient
     id: str
     email: str
+    database_url: str
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +41,7 @@ async def account(server: InProcessServer, name: str = "Tassadar") -> AsyncItera
         email = f"{uuid4().hex}@example.com"
         body = {"email": email, "password": PASSWORD, "name": name}
         made = (await http.post("/api/auth/register", json=body)).raise_for_status().json()
-        yield Account(http=http, id=made["id"], email=email)
+        yield Account(http=http, id=made["id"], email=email, database_url=server.database_url)
 
 
 async def own_thread(account: Account, title: str | None = None) -> Thread:
@@ -87,8 +90,18 @@ async def fill_account(account: Account, member: Account) -> Thread:
         ("POST", "/api/memories", {"text": "This is about Shakuras", "threadId": thread.id}),
     ):
         (await account.http.request(verb, path, json=body)).raise_for_status()
+    await add_plan(account, thread)
     await join_by_link(account, thread, member)
     return thread
+
+
+async def add_plan(account: Account, thread: Thread) -> UUID:
+    """An idle plan of two steps in the thread."""
+    db = Database(account.database_url)
+    try:
+        return await new_plan(db, UUID(thread.id), Caller(user_id=user_id(account)))
+    finally:
+        await db.close()
 
 
 async def join_by_link(account: Account, thread: Thread, member: Account) -> None:

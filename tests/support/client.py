@@ -50,7 +50,7 @@ class Thread:
 
     async def snapshot(self) -> dict[str, Any]:
         """The current snapshot of the thread."""
-        return dict((await self.http.get(f"/api/threads/{self.id}", headers=self.headers)).raise_for_status().json())
+        return dict((await self._read(f"/api/threads/{self.id}")).raise_for_status().json())
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """A run of this thread."""
@@ -71,11 +71,23 @@ class Thread:
         parts: list[dict[str, Any]] = []
         while True:
             after = f"after={parts[-1]['seq']}&" if parts else ""
-            found = await self.http.get(f"/api/runs/{run_id}/parts?{after}limit=1000", headers=self.headers)
+            found = await self._read(f"/api/runs/{run_id}/parts?{after}limit=1000")
             page = found.raise_for_status().json()["items"]
             parts += page
             if len(page) < 1000:
                 return parts
+
+    async def _read(self, path: str) -> httpx.Response:
+        """GET a path, and once again if the server asks for it, as clients do.
+
+        Postgres ends transactions that are idle for 5 s. On a busy machine, the process of the tests can stand still
+        for that long.
+        """
+        found = await self.http.get(path, headers=self.headers)
+        if found.status_code == httpx.codes.SERVICE_UNAVAILABLE and "retry-after" in found.headers:
+            await asyncio.sleep(float(found.headers["retry-after"]))
+            found = await self.http.get(path, headers=self.headers)
+        return found
 
 
 class View:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -75,6 +75,39 @@ async def make_template(url: str) -> str:
     await execute(url, f'CREATE DATABASE "{name}"')
     await migrations.upgrade(named(url, name))
     return name
+
+
+@contextlib.asynccontextmanager
+async def database(url: str, template: str) -> AsyncIterator[str]:
+    """The URL of a new database, copied from a template and dropped at the end."""
+    copy = await _make_copy(url, template)
+    try:
+        yield copy
+    finally:
+        await _drop(url, copy)
+
+
+@contextlib.contextmanager
+def sync_database(url: str, template: str) -> Iterator[str]:
+    """Like `database`, for fixtures of tests that are not async."""
+    copy = asyncio.run(_make_copy(url, template))
+    try:
+        yield copy
+    finally:
+        asyncio.run(_drop(url, copy))
+
+
+async def _make_copy(url: str, template: str) -> str:
+    """Copy a template to a new database; returns its URL. Copying files takes a quarter of the time of logged pages."""
+    name = f"khala_test_{ids.new().hex}"
+    await execute(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
+    return named(url, name)
+
+
+async def _drop(url: str, database_url: str) -> None:
+    """Drop a database of the same server, and end all connections to it."""
+    name = asyncpg_url(database_url).database
+    await execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 async def execute(url: str, command: str) -> None:

@@ -10,12 +10,16 @@ import schemathesis
 from schemathesis import Case, CheckContext, Response
 
 REFUSAL_STATUSES = (400, 413, 415, 422)
+OPTIONS = {
+    f"options.{name}" for name in ("agent", "model", "functions", "responseFormat.schema", "toolChoice", "logprobs")
+}
+"""Options of a run that depend on the model, on the offered tools, or on what is stored, and schemas."""
 REFUSED_OTHERWISE: dict[str, set[str]] = {
     # Depends on stored data. An account without a password needs an address with its first one.
     "changePassword": {"email"},
     "changeThread": {"activeLeaf"},
-    "send": {"parentId", "attachments", "blobs", "options.agent", "options.model", "options.functions"},
-    "regenerate": {"messageId", "options.agent", "options.model", "options.functions"},
+    "send": {"parentId", "attachments", "blobs", *OPTIONS},
+    "regenerate": {"messageId", *OPTIONS},
     "decideApproval": {"editedArgs"},
     "listThreads": {"cursor"},
     "search": {"cursor"},
@@ -24,6 +28,18 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "createTool": {"name", "parameters"},
     "createAgent": {"name", "model", "fallbacks"},
     "changeAgent": {"model", "fallbacks"},
+    # Agents and other steps may not exist, or depend on each other. Documents have their own grammar.
+    "createPlan": {"steps", "config.agents"},
+    "importPlan": {"document", "config.agents"},
+    "draftPlan": {"config.agents", *OPTIONS},
+    "changePlan": {"agent", "config.agents"},
+    "changePlanIterations": {"by"},
+    "editPlan": {"add", "change", "remove", "order"},
+    "listPlans": {"cursor"},
+    # A share link opens its own thread only.
+    "readChat": {"id"},
+    "stopChat": {"id"},
+    "stopAgent": {"id"},
     # Depends on the current time.
     "createMemory": {"expiresAt"},
     "correctMemory": {"expiresAt"},

@@ -28,11 +28,13 @@ RULES: dict[str, str] = {
     "indexes in a transaction": rf"^CREATE INDEX CONCURRENTLY (?:IF NOT EXISTS )?{WORD} ON {WORD}",
     "forbids doubles": rf"^CREATE UNIQUE INDEX CONCURRENTLY (?:IF NOT EXISTS )?{WORD} ON {WORD}",
     "changes rows": rf"^(?:UPDATE|DELETE FROM|TRUNCATE(?: TABLE)?) (?:ONLY )?{WORD}",
-    "is no plain statement": r"^(?:DO|WITH|CALL|CREATE (?:OR REPLACE )?(?:FUNCTION|TRIGGER|RULE)|LOCK)\b",
+    "is no plain statement": r"^(?:DO|WITH|CALL|CREATE (?:OR REPLACE )?(?:FUNCTION|TRIGGER|RULE))\b",
 }
 """Changes that break the previous version or block it, with patterns of their statements."""
 
 CREATED = re.compile(rf"^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?{WORD}")
+LOCKED = re.compile(r"^LOCK TABLE ([\w, ]+) IN ACCESS EXCLUSIVE MODE$")
+REFERENCED = re.compile(rf" REFERENCES {WORD}")
 ON_TABLE = re.compile(rf"^(?:ALTER TABLE|CREATE (?:UNIQUE )?INDEX .*? ON|UPDATE) (?:ONLY )?{WORD}")
 
 
@@ -77,6 +79,27 @@ def breaches(revision: str, sql: Iterable[str]) -> list[Breach]:
                 if re.match(pattern, statement, re.IGNORECASE) and "alembic_version" not in statement
             ]
     return found
+
+
+def separate_locks(sql: Iterable[str]) -> list[str]:
+    """The tables in use that the statements lock one after another, if there are several.
+
+    A transaction that comes between two of these locks can hold the second table and wait for the first, while the
+    migration waits for the second. One LOCK statement for all of them leaves no time for that.
+    """
+    created: set[str] = set()
+    together: set[str] = set()
+    apart: list[str] = []
+    for statement in sql:
+        if new := CREATED.match(statement):
+            created.add(new[1])
+        if locked := LOCKED.match(statement):
+            together |= set(locked[1].split(", "))
+        on = ON_TABLE.match(statement)
+        used = {on[1]} if on else set()
+        used |= set(REFERENCED.findall(statement))
+        apart += sorted(used - created - together - {"alembic_version", *apart})
+    return apart if len(apart) + bool(together) > 1 else []
 
 
 def history() -> list[tuple[str, str | None]]:

@@ -16,12 +16,16 @@ from khala.store.schema.tables import metadata
 
 NOT_OWNED = ("audit", "listings", "search_walk")
 """Tables with a thread id that do not belong to the thread: the audit trail, users' lists, the walk of the search."""
-OWNED = {"threads": "id"} | {
-    table.name: "thread_id"
-    for table in metadata.sorted_tables
-    if "thread_id" in table.columns and table.name not in NOT_OWNED
-}
-"""By table, the column with the thread of a row."""
+OWNED = (
+    {"threads": "id"}
+    | {
+        table.name: "thread_id"
+        for table in metadata.sorted_tables
+        if "thread_id" in table.columns and table.name not in NOT_OWNED
+    }
+    | dict.fromkeys(("passage_queue", "passage_vectors"), "thread_id")
+)
+"""By table, the column with the thread of a row. The tables of vectors are not part of the migrations."""
 
 
 @contextlib.contextmanager

@@ -128,7 +128,8 @@ def _openai_failure(status: int, message: str) -> Any:
     kinds = {429: "rate_limit_exceeded", 400: "invalid_request_error", 401: "invalid_api_key"}
     code = "context_length_exceeded" if "context length" in message else kinds.get(status, "server_error")
     code = "insufficient_quota" if "quota" in message else code
-    return {"error": {"message": message, "type": code, "param": None, "code": code}}
+    param = "temperature" if "'temperature'" in message else None
+    return {"error": {"message": message, "type": code, "param": param, "code": code}}
 
 
 OPENAI: Final = Wire(

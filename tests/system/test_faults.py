@@ -136,17 +136,17 @@ async def test_a_frozen_and_replaced_executor_cannot_write_any_more(
 
 
 async def test_after_a_restart_of_a_killed_server_its_observers_continue_from_their_cursors(
-    server: Server, database_url: str
+    own_server: Server, database_url: str
 ) -> None:
-    async with observed_run(server) as answer:
+    async with observed_run(own_server) as answer:
         await answer.wait_for_word(60)
-        await asyncio.to_thread(server.restart)
+        await asyncio.to_thread(own_server.restart)
         message = await answer.check_end()
         assert notices(message) == ["resumed"]
         for observer in answer.observers:
             assert observer.connects == 2
             assert observer.view.snapshots == 1
-    assert not server.crashes()
+    assert not own_server.crashes()
     assert_verified({"DATABASE_URL": database_url})
 
 
@@ -253,17 +253,17 @@ async def test_an_executor_whose_own_lease_lapsed_continues_its_run(database_url
     assert_verified({"DATABASE_URL": database_url})
 
 
-async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Server, database_url: str) -> None:
+async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(own_server: Server, database_url: str) -> None:
     async with (
-        observed_thread(server) as (thread, quick, _),
-        core_waits(database_url, server.pid, os.getpid()) as waits,
+        observed_thread(own_server) as (thread, quick, _),
+        core_waits(database_url, own_server.pid, os.getpid()) as waits,
     ):
-        slow = Observer(server.socket_url, thread, receive_buffer=8192)
+        slow = Observer(own_server.socket_url, thread, receive_buffer=8192)
         async with slow.following():
             await slow.until(lambda view: view.revision is not None)
             slow.pause()
-            before = psutil.Process(server.pid).memory_info().rss
-            answers, most = await send_long_answers(server, thread, quick, waits)
+            before = psutil.Process(own_server.pid).memory_info().rss
+            answers, most = await send_long_answers(own_server, thread, quick, waits)
             assert most - before < MOST_GROWTH
             assert longest_pause(quick, waits) < 1
             assert answers[-1] not in slow.view.finished
@@ -275,7 +275,7 @@ async def test_a_slow_observer_delays_no_other_one_and_misses_nothing(server: Se
             # Its queued frames were dropped and read again at once.
             assert slow.view.snapshots == 2 or slow.view.max_delta_revisions > 10 * quick.view.max_delta_revisions
             assert slow.connects == 1
-    assert not server.crashes()
+    assert not own_server.crashes()
     assert_verified({"DATABASE_URL": database_url})
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from khala.domain import ids
 from khala.runs.executor import MAX_GUEST_SHARE
 from tests.support import postgres
 from tests.support.client import Observer, Thread, View
@@ -32,13 +31,13 @@ MOST_TRIES = 100
 @pytest.fixture(scope="module")
 def shared(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two servers and two workers, shared by the tests because their start takes most of the time."""
-    name = f"khala_test_{ids.new().hex}"
-    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster(postgres.named(postgres_url, name), folder, KHALA_CONCURRENCY=str(CONCURRENCY)) as made:
+    with (
+        postgres.sync_database(postgres_url, template) as url,
+        cluster(url, folder, KHALA_CONCURRENCY=str(CONCURRENCY)) as made,
+    ):
         yield made
         assert_verified(made.workers[0].env)
-    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 @pytest.fixture

@@ -230,7 +230,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     # Starts the worker, because the page waits only briefly for its estimate.
     expect(search_results(chat, "nothing yet")).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
-    task = "Review this code for bugs /call todo_list {}"
+    task = "Review the code under src/ for security problems /call todo_list {}"
     field = chat.page.get_by_label("Message", exact=True)
     dialog = chat.page.get_by_role("dialog", name="Run preview")
 

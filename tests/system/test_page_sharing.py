@@ -86,7 +86,7 @@ def test_all_tabs_of_a_browser_continue_when_one_of_them_registers(browser: Brow
 
 
 def test_a_login_at_the_provider_asks_once_whether_to_add_the_chats_of_this_browser(
-    browser: BrowserContext, database_url: str, tmp_path: Path
+    database_url: str, browser: BrowserContext, tmp_path: Path
 ) -> None:
     server = Process(tmp_path / "server.log", {"DATABASE_URL": database_url, "KHALA_MODEL": "demo"})
     callback, home = f"{server.url}/api/auth/oidc/callback", f"{server.url}/"

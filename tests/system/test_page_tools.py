@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expect
 
+from tests.support import postgres
 from tests.support.delayed_server import delayed_server
 from tests.support.server import Server as Process
 from tests.support.server import ended
@@ -21,14 +21,15 @@ WRITE = '/call write_file {"path":"a.txt","content":"hi"}'
 ASKS = f"{WRITE} /then {DELETE}"
 
 
-@pytest.fixture
-def server(database_url: str, tmp_path: Path) -> Iterator[Process]:
+@pytest.fixture(scope="module")
+def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """As in the other tests of the page, but tools can fetch from this machine."""
-    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
-    process = Process(tmp_path / "server.log", env)
-    with ended(process):
-        process.start()
-        yield process
+    with postgres.sync_database(postgres_url, template) as url:
+        env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
+        process = Process(tmp_path_factory.mktemp("server") / "server.log", env)
+        with ended(process):
+            process.start()
+            yield process
 
 
 def blocked_card(chat: Chat) -> Locator:

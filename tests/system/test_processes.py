@@ -264,17 +264,17 @@ def until(condition: Callable[[], bool], *, within: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-async def test_a_stopping_server_finishes_its_runs_and_claims_no_more(server: Server) -> None:
-    async with httpx.AsyncClient(base_url=server.url) as http:
+async def test_a_stopping_server_finishes_its_runs_and_claims_no_more(own_server: Server) -> None:
+    async with httpx.AsyncClient(base_url=own_server.url) as http:
         thread = await Thread.create(http)
         sent = await thread.send("/hang=3")
         while not await thread.parts(sent["runId"]):
             await asyncio.sleep(0.02)
-        server.send_signal(signal.SIGTERM)
+        own_server.send_signal(signal.SIGTERM)
         async with asyncio.timeout(5):
             while (ready := await http.get("/api/health/ready")).status_code == 200:
                 await asyncio.sleep(0.02)
         working = dict.fromkeys(("database", "writable", "feed", "blobs", "disk"), True)
         assert ready.json() == {"ok": False, **working, "stopping": True}
         assert (await http.get("/api/health/live")).status_code == 200
-    assert server.wait(within=20) == 0
+    assert own_server.wait(within=20) == 0

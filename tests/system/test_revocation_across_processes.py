@@ -11,7 +11,6 @@ import httpx
 import msgspec
 import pytest
 
-from khala.domain import ids
 from tests.support import postgres
 from tests.support.callers import secrets_of
 from tests.support.client import Thread
@@ -32,18 +31,16 @@ class ServerPair(msgspec.Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def servers(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPair]:
-    name = f"khala_test_{ids.new().hex}"
-    asyncio.run(postgres.execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     folder = tmp_path_factory.mktemp("servers")
-    env = {"DATABASE_URL": postgres.named(postgres_url, name), "KHALA_MODEL": "demo", "KHALA_PUBLIC_THREADS": "1"}
-    first, second = Server(folder / "first.log", env), Server(folder / "second.log", env, "--no-executor")
-    with ended(first, second):
-        first.start()
-        second.start()
-        yield ServerPair(first, second)
-        assert not first.crashes()
-        assert not second.crashes()
-    asyncio.run(postgres.execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
+    with postgres.sync_database(postgres_url, template) as url:
+        env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_PUBLIC_THREADS": "1"}
+        first, second = Server(folder / "first.log", env), Server(folder / "second.log", env, "--no-executor")
+        with ended(first, second):
+            first.start()
+            second.start()
+            yield ServerPair(first, second)
+            assert not first.crashes()
+            assert not second.crashes()
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):

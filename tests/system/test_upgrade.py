@@ -15,7 +15,7 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from tests.support import postgres
 from tests.support.observed_run import observed_run
-from tests.support.schema_rules import RULES, breaches, history, statements
+from tests.support.schema_rules import RULES, breaches, history, separate_locks, statements
 from tests.support.server import Process, Server, Worker, ended
 
 ALLOWED: dict[tuple[str, str, str], str] = {
@@ -33,6 +33,9 @@ ALLOWED: dict[tuple[str, str, str], str] = {
     ("0020", "changes rows", "memories"): "memories are new in this version; once, and only those that nobody can see",
 }
 """What past migrations do against the rules, and why it was no harm. A new one has to say so here, too."""
+
+SEPARATE_LOCKS = {"0002", "0003", "0006", "0009", "0013"}
+"""Past migrations that lock tables one after another. No new ones: `migrations.upgrade` would have to try again."""
 
 BREAKING = {
     "drops a table": "DROP TABLE runs",
@@ -63,6 +66,21 @@ def test_every_migration_keeps_the_previous_version_working() -> None:
     found = [breach for revision, before in history() for breach in breaches(revision, statements(revision, before))]
     assert [breach for breach in found if breach.name not in ALLOWED] == []
     assert set(ALLOWED) == {breach.name for breach in found}, "each exception is needed"
+
+
+def test_a_migration_locks_the_tables_in_use_by_one_statement() -> None:
+    found = {revision for revision, before in history() if separate_locks(statements(revision, before))}
+    assert found == SEPARATE_LOCKS
+
+
+def test_tables_that_are_locked_one_after_another_are_found() -> None:
+    lock = "LOCK TABLE runs, messages IN ACCESS EXCLUSIVE MODE"
+    runs, messages = "ALTER TABLE runs ADD COLUMN note TEXT", "ALTER TABLE messages ADD COLUMN note TEXT"
+    refers = "CREATE TABLE notes (run_id UUID REFERENCES runs (id))"
+    assert separate_locks([runs, messages]) == ["runs", "messages"]
+    assert separate_locks([refers, messages]) == ["runs", "messages"]
+    assert separate_locks([lock, runs, messages, "ALTER TABLE threads ADD COLUMN note TEXT"]) == ["threads"]
+    assert separate_locks([lock, runs, messages, refers]) == separate_locks([runs, refers]) == []
 
 
 def test_the_history_is_read_to_its_end() -> None:

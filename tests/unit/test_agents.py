@@ -55,5 +55,5 @@ def test_the_stored_options_keep_those_of_the_run_and_the_version_of_its_agent()
     options = RunOptions(agent="writer", autopilot=True, max_steps=7, instructions="Be brief.", tools=["grep"])
     chosen = agents.choose(options, BUILT_IN[-1], None)
     assert {name: getattr(chosen, name) for name in RunOptions.__struct_fields__} == msgspec.structs.asdict(options)
-    assert (chosen.agent_version, chosen.agent_id) == (1, None)
+    assert (chosen.agent_version, chosen.agent_id) == (BUILT_IN[-1].version, None)
     assert agents.apply(BUILT_IN[-1], chosen).instructions == f"{BUILT_IN[-1].instructions}\n\nBe brief."

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from khala.domain.agent_seeds import BUILT_IN
 from tests.eval.eval_sets import (
     SETS,
     Collection,
@@ -119,6 +120,11 @@ def test_there_are_enough_utterances_for_each_agent_and_for_none() -> None:
         assert {*counts} == {None, *(agent.name for agent in agents)}
         assert min(counts.values()) >= 15
         assert counts[None] >= 30
+
+
+def test_the_built_in_agents_are_evaluated_as_they_are() -> None:
+    evaluated = [(one.name, one.title, one.description, tuple(one.examples)) for one in read_agents()]
+    assert evaluated[: len(BUILT_IN)] == [(one.name, one.title, one.description, one.examples) for one in BUILT_IN]
 
 
 def test_no_utterance_is_an_example_of_an_agent_or_of_the_page() -> None:

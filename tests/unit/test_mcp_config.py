@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from khala.domain.tools import SEPARATOR, TOOL_NAME
 from khala.settings import SettingError, from_environment
-from khala.tools.mcp import McpConfig, McpConfigError, tool_names
+from khala.tools.config_files import ConfigFileError
+from khala.tools.mcp import McpConfig, tool_names
 
 TWELVE = {
     "core", "files", "tasks", "web", "code", "data", "memory", "agents", "planning", "browser", "security", "devtools",
@@ -102,14 +103,14 @@ def test_groups_are_overridden_extended_and_removed(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_error_names_its_place(path: Path, content: Any, place: str) -> None:
-    with pytest.raises(McpConfigError) as bad:
+    with pytest.raises(ConfigFileError) as bad:
         read(path, content, OTHER="hush-hush")
     assert place in str(bad.value)
     assert str(path) in str(bad.value)
 
 
 def test_a_secret_is_never_repeated(path: Path) -> None:
-    with pytest.raises(McpConfigError) as bad:
+    with pytest.raises(ConfigFileError) as bad:
         read(path, {"mcpServers": {"a": {"url": "ftp://x?token=${SECRET}"}}}, SECRET="hush-hush")
     assert "hush" not in str(bad.value)
 

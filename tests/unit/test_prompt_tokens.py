@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from khala.domain.run_progress import RunProgress, RunStep
+from khala.models.model_names import ModelRef
 from khala.models.port import LanguageModel, PromptTurn
 from khala.models.token_counter import TokenCounter, estimate
 from khala.runs.prompt import PromptInput, fit
-from khala.runs.prompt_limits import PromptLimits
+from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
 from khala.runs.prompt_tokens import SAFETY_FACTOR, TURN_TOKENS, ModelTokenCounter
 from tests.bench.context import conversation
 from tests.unit.test_prompt import call, spec
@@ -88,6 +89,24 @@ async def test_the_limit_is_the_lowest_of_the_operators_the_runs_and_the_models(
         TokenCounter(lambda _: Words()), context_tokens=100_000, requested=requested, output_tokens=output
     )
     assert (await limits.of_model(model(name), most)).tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "operators", "shortens", "expected", "read"),
+    [
+        ("gpt-4o", None, False, 96_000, 128_000),
+        ("gpt-4o", None, True, 32_000, 32_000),
+        ("gpt-4o", 20_000, False, 20_000, 20_000),
+        ("unknown", None, False, 32_000, 32_000),
+        ("gpt-4", None, False, 6144, 32_000),
+    ],
+)
+async def test_without_a_limit_of_the_operator_a_whole_conversation_may_fill_the_window(
+    name: str, operators: int | None, shortens: bool, expected: int, read: int
+) -> None:
+    limits = PromptLimits(TokenCounter(lambda _: Words()), context_tokens=operators, shortens=shortens)
+    assert (await limits.of_model(model(name))).tokens == expected
+    assert max_prompt_tokens(operators, [ModelRef("openai", name)], shortens=shortens) == read
 
 
 def test_turns_that_cannot_fit_are_not_counted_and_others_once_in_a_run() -> None:

@@ -65,7 +65,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     trusted = (found.server.origins, found.server.public_url, found.server.trusted_proxies)
     assert trusted == ((), None, ()), "no origin or proxy is trusted by default"
     assert (found.limits.limit_loopback_networks, found.limits.limit_loopback_requests) == (False, False)
-    assert (found.runs.concurrency, found.models.context_tokens, found.database.pool_size) == (200, 32_000, 16)
+    assert (found.runs.concurrency, found.models.context_tokens, found.database.pool_size) == (200, None, 16)
     assert (found.runs.lease_seconds, found.runs.grace_seconds) == (10.0, 20.0)
     assert found.server.keep_alive_seconds > 60, "load balancers keep a connection for 60 seconds, and must close first"
     assert found.runs.lease_seconds <= 15, "a dead executor's run is taken over within 15 seconds"

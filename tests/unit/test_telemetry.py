@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 from litestar.types import Receive, Scope, Send
-from structlog.contextvars import get_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 from khala.api.http.request_telemetry import RequestTelemetry
 from khala.telemetry.logs import HIDDEN, RedactingFilter, configure, redact
@@ -77,22 +77,27 @@ def test_a_traceback_contains_no_secret_and_no_row(form: str, capsys: pytest.Cap
         assert word in logged
 
 
-async def test_requests_and_sockets_have_ids_in_the_log_and_probes_have_none() -> None:
+async def test_requests_and_sockets_have_ids_of_their_own_in_the_log_and_probes_have_none() -> None:
     seen: list[dict[str, Any]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(get_contextvars())
+        if not scope["path"].startswith("/api/health"):
+            bind_contextvars(thread_id="that of one request")
 
     async def say(*_: Any) -> Any:
         pytest.fail("nothing is said here")
 
     observed = RequestTelemetry(app)
-    for kind, path in (("http", "/"), ("http", "/api/me"), ("websocket", "/api/ws"), ("http", "/api/health/live")):
+    for kind, path in (("http", "/api/health/live"), ("http", "/"), ("http", "/api/me"), ("websocket", "/api/ws")):
         scope: Any = {"type": kind, "path": path, "method": "GET", "headers": []}
         await observed(scope, say, say)
-    assert [list(fields) for fields in seen] == [["request_id"], ["request_id"], ["socket_id"], []]
-    assert len({name for fields in seen for name in fields.values()}) == 3
     assert get_contextvars() == {}
+    with bound_contextvars(request_id="that of the request before", thread_id="and its thread"):
+        pipelined: Any = {"type": "http", "path": "/", "method": "GET", "headers": []}
+        await observed(pipelined, say, say)
+    assert [list(fields) for fields in seen] == [[], ["request_id"], ["request_id"], ["socket_id"], ["request_id"]]
+    assert len({name for fields in seen for name in fields.values()}) == 4
 
 
 def test_logs_of_libraries_are_json_lines_too() -> None:

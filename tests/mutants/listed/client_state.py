@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         name="client-forgets-a-known-step",
         file="app/web/src/khala/state.ts",
-        old="const step = message.step ?? newestStep;",
-        new="const step = newestStep ?? message.step;",
+        old="const currentStep = message.currentStep ?? newestStep;",
+        new="const currentStep = newestStep ?? message.currentStep;",
         tests=("app/web/src/khala/state.test.ts",),
         why="A page would show an older step than it has received.",
     ),

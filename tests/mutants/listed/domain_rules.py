@@ -1,4 +1,4 @@
-"""Mutants of access, budgets, the autopilot, redaction and rules for tools in `app/khala/domain`."""
+"""Mutants of access, budgets, the autopilot, plans, redaction and rules for tools in `app/khala/domain`."""
 
 from tests.mutants.mutant import Mutant
 
@@ -283,5 +283,37 @@ MUTANTS = (
             "tests/integration/test_tool_rules_api.py::test_a_user_is_offered_all_tools_and_a_guest_those_without_network",
         ),
         why="Anyone could make the server fetch any URL.",
+    ),
+    Mutant(
+        name="steps-that-are-done-run-again",
+        file="app/khala/domain/plans/fold.py",
+        old='plan.steps[step_id].status = "completed"',
+        new='plan.steps[step_id].status = "open"',
+        tests=("tests/unit/test_plans.py::test_a_step_that_was_done_at_creation_is_not_executed",),
+        why="A plan from a checklist would do again, and pay again, for the steps with a mark.",
+    ),
+    Mutant(
+        name="markdown-in-instructions-is-not-quoted",
+        file="app/khala/domain/plans/documents/markdown_writer.py",
+        old="line[0].isalpha() and line == line.strip()",
+        new="line == line.strip()",
+        tests=("tests/laws/test_plan_documents.py::test_a_checklist_that_is_written_reads_the_same",),
+        why="A checklist in a step's instructions would become its acceptance criteria.",
+    ),
+    Mutant(
+        name="fields-of-a-prd-are-lost",
+        file="app/khala/domain/plans/documents/prd_json.py",
+        old="former = {} if over is None else _fields(over)",
+        new="former: dict[str, Any] = {}",
+        tests=("tests/laws/test_plan_documents.py::test_fields_that_a_plan_does_not_have_survive",),
+        why="`branchName` and notes of a file would be lost when the plan is written over it.",
+    ),
+    Mutant(
+        name="a-repeated-retry-is-refused",
+        file="app/khala/domain/plans/changes.py",
+        old='if status not in ("open", "running"):',
+        new='if status != "running":',
+        tests=("tests/laws/test_plan_changes.py::test_the_same_request_again_changes_nothing",),
+        why="A call that is repeated after a crash would fail although it had its effect.",
     ),
 )

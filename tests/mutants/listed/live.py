@@ -256,8 +256,8 @@ MUTANTS = (
     Mutant(
         name="the-poll-forgets-credentials",
         file="app/khala/live/service.py",
-        old="for watcher in (self.threads, self.accounts, self.guard):",
-        new="for watcher in (self.threads, self.accounts):",
+        old="for watcher in (self.threads, self.accounts, self.guard, self.streams):",
+        new="for watcher in (self.threads, self.accounts, self.streams):",
         tests=("tests/integration/test_revocation.py::test_a_revocation_without_a_notification_is_found_by_the_poll",),
         why="A sign-out whose NOTIFY was lost would never be noticed.",
     ),

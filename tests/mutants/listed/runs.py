@@ -33,8 +33,8 @@ MUTANTS = (
     Mutant(
         name="text-before-the-interruption-is-forgotten",
         file="app/khala/runs/model_turn.py",
-        old='return ModelReply(prompt.partial_answer + "".join(call.chunks), completed)',
-        new='return ModelReply("".join(call.chunks), completed)',
+        old='text = prompt.partial_answer + "".join(call.chunks)',
+        new='text = "".join(call.chunks)',
         tests=("tests/integration/test_leases.py::test_an_answer_interrupted_after_its_last_word_is_complete",),
         why="The next model call would lack the text from before the interruption.",
     ),
@@ -201,8 +201,8 @@ MUTANTS = (
     Mutant(
         name="calls-are-limited-by-round",
         file="app/khala/runs/autopilot.py",
-        old="min(self._limits.calls - sum(1 for _ in self._progress.calls), autopilot.MAX_TOOL_CALLS_PER_STEP)",
-        new="min(self._limits.calls, autopilot.MAX_TOOL_CALLS_PER_STEP)",
+        old="min(self._limits.calls - sum(1 for _ in self._progress.calls), most)",
+        new="min(self._limits.calls, most)",
         tests=("tests/integration/test_agents.py::test_a_budget_of_calls_stops_the_run_with_a_summary",),
         why="A run would make more calls than its budget has.",
     ),

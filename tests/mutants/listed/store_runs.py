@@ -39,9 +39,9 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-beside-a-blocked-run",
-        file="app/khala/store/threads/sends.py",
-        old="WHERE thread_id = $1 AND status IN ('queued', 'running', 'blocked')) AS in_thread",
-        new="WHERE thread_id = $1 AND status IN ('queued', 'running')) AS in_thread",
+        file="app/khala/store/threads/send_statements.py",
+        old="WHERE thread_id = $1 AND plan_id IS NULL AND status IN ('queued', 'running', 'blocked')) AS in_thread",
+        new="WHERE thread_id = $1 AND plan_id IS NULL AND status IN ('queued', 'running')) AS in_thread",
         tests=("tests/integration/test_leases.py::test_a_send_treats_a_run_that_awaits_approval_as_unfinished",),
         why="A send that must not wait would begin beside a run that waits for approval.",
     ),
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-wakes-no-executor",
-        file="app/khala/store/threads/sends.py",
+        file="app/khala/store/threads/send_statements.py",
         old=", pg_notify('{RUNS_CHANNEL}', '') FROM thread",
         new=" FROM thread",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-tells-no-observer",
-        file="app/khala/store/threads/sends.py",
+        file="app/khala/store/threads/send_statements.py",
         old="SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify",
         new="SELECT revision, pg_notify",
         tests=("tests/integration/test_notifications.py::test_observers_and_executors_are_notified",),
@@ -106,7 +106,7 @@ MUTANTS = (
     ),
     Mutant(
         name="a-send-does-not-move-the-leaf",
-        file="app/khala/store/threads/sends.py",
+        file="app/khala/store/threads/send_statements.py",
         old="meta_revision = revision + 1, active_leaf = $3,",
         new="meta_revision = revision + 1,",
         tests=("tests/integration/test_branches.py::test_a_thread_names_its_active_leaf",),
@@ -265,5 +265,13 @@ MUTANTS = (
             "tests/integration/test_leases.py::test_a_run_canceled_between_its_approval_request_and_the_hand_over_is_not_blocked",
         ),
         why="A run would go on a sweep after its executor has let go of it.",
+    ),
+    Mutant(
+        name="the-run-of-a-step-changes-plans",
+        file="app/khala/store/plans/run_plans.py",
+        old="if run.options.step is not None:",
+        new="if run.options.step is not None and run.user_id is not None:",
+        tests=("tests/integration/test_plan_tools.py::test_the_run_of_a_step_reads_its_plan_and_makes_none",),
+        why="A step could add steps to its own plan, without an end.",
     ),
 )

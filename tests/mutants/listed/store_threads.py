@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         name="a-deleted-thread-can-be-read",
         file="app/khala/store/sharing/access.py",
-        old="threads.id = request.thread_id AND threads.deleted_at IS NULL",
+        old="threads.id = request.thread_id AND (threads.deleted_at IS NULL) IS TRUE",
         new="threads.id = request.thread_id",
         tests=("tests/integration/test_access_store.py",),
         why="A deleted thread would answer as one that is closed, which tells that it was there.",
@@ -251,8 +251,8 @@ MUTANTS = (
     Mutant(
         name="threads-of-a-deleted-account-stay-open",
         file="app/khala/store/sharing/access.py",
-        old="threads.deleted_at IS NULL AND {IS_OWNER_PRESENT}",
-        new="threads.deleted_at IS NULL",
+        old="(threads.deleted_at IS NULL) IS TRUE AND {IS_OWNER_PRESENT}",
+        new="(threads.deleted_at IS NULL) IS TRUE",
         tests=(
             "tests/integration/test_account_removal.py::test_after_the_mark_the_account_and_its_threads_are_unusable",
         ),
