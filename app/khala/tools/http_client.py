@@ -17,6 +17,7 @@ MAX_REDIRECTS = 5
 CONNECT_TIMEOUT_SECONDS = 5.0
 READ_TIMEOUT_SECONDS = 15.0
 MAX_URL_CHARACTERS = 4096
+DEFAULT_PORTS = {"http": 80, "https": 443}
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 HEADERS = ((b"Connection", b"close"), (b"User-Agent", b"Khala"))
 """Headers of every request, beside those of the caller."""
@@ -44,7 +45,7 @@ class GuardedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient:
-    """Sends GET requests to public addresses, and to the networks that the operator allows, also after redirects."""
+    """Sends requests to public addresses, and to the networks that the operator allows."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class GuardedClient:
     async def follow(
         self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], *, keep_tls: bool = False
     ) -> AsyncIterator[GuardedResponse]:
-        """The response after all redirects. Each redirect passes the same checks as the first address.
+        """The response to a GET request after all redirects. Each redirect passes the same checks as the first address.
 
         `keep_tls`: refuse a redirect from https to http. Raises `ToolError`, and the errors of `httpcore`.
         """
         for _ in range(MAX_REDIRECTS + 1):
-            async with self._request(url, headers) as response:
+            async with self._request("GET", url, headers) as response:
                 location = response.headers.get("location")
                 if response.status not in REDIRECT_STATUSES or location is None:
                     yield response
@@ -77,15 +78,31 @@ class GuardedClient:
         raise ToolError(f"The address redirects more than {MAX_REDIRECTS} times.")
 
     @asynccontextmanager
-    async def _request(self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]]) -> AsyncIterator[GuardedResponse]:
+    async def post(
+        self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes
+    ) -> AsyncIterator[GuardedResponse]:
+        """The response to a POST request, even a redirect. Raises `ToolError`, and the errors of `httpcore`."""
+        length = (b"Content-Length", str(len(content)).encode())
+        async with self._request("POST", url, [*headers, length], content) as response:
+            yield response
+
+    async def is_in_allowed_network(self, url: httpx.URL) -> bool:
+        """Whether the host is in the operator's networks. Raises `ToolError` for one that may not be reached."""
+        return await self._backend.is_in_allowed_network(url.host, url.port or DEFAULT_PORTS[url.scheme])
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes | None = None
+    ) -> AsyncIterator[GuardedResponse]:
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         sent = [(b"Host", url.netloc), *headers, *HEADERS]
+        timeouts = {"timeout": TIMEOUTS}
         context = await asyncio.to_thread(_trust) if self._ssl is None else self._ssl
         # One connection for each request, so that callers share no connection. No proxy is used.
         pool = httpcore.AsyncConnectionPool(
             ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=self._backend
         )
-        async with pool, pool.stream("GET", target, headers=sent, extensions={"timeout": TIMEOUTS}) as response:
+        async with pool, pool.stream(method, target, headers=sent, content=content, extensions=timeouts) as response:
             headers_by_name = {
                 name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
             }

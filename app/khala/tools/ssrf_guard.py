@@ -100,6 +100,10 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
                 last_error = error
         raise ToolError(f"{host} does not accept connections.", code="unavailable") from last_error
 
+    async def is_in_allowed_network(self, host: str, port: int) -> bool:
+        """Whether the host is in the operator's networks. Raises `ToolError` for one that may not be reached."""
+        return all(map(self._allowed, await self._addresses(host, port)))
+
     async def _addresses(self, host: str, port: int) -> list[IPAddress]:
         try:
             addresses = [ip_address(text) for text in await self._resolve(host, port)]
