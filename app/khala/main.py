@@ -52,14 +52,19 @@ from khala.store.postgres.database import (
 from khala.store.postgres.notifications import (
     PLANS_CHANNEL,
     RUNS_CHANNEL,
+    STREAMS_CHANNEL,
+    SUBSCRIPTIONS_CHANNEL,
     THREADS_CHANNEL,
 )
 from khala.store.streams.append_writer import StreamWriter
 from khala.store.streams.creation import StreamLimits
 from khala.store.threads.sends import SendLimits
+from khala.stream_wakes.dispatcher import WakeDispatcher
+from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
+from khala.tools.http_client import GuardedClient
 from khala.version import KHALA_VERSION
 
 HERE = Path(__file__).parent
@@ -119,13 +124,14 @@ async def running(
         inner = await stack.enter_async_context(_open_inner_pool(components.db))
         worker = _worker(components, inner, environment) if with_executor else None
         live = LiveService(components.db, inner)
-        handlers = {**live.handlers, **_worker_handlers(worker)}
+        streams = _streams(settings, inner)
+        dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
+        handlers = {**live.handlers, **_worker_handlers(worker), **_stream_handlers(live, dispatcher)}
         pools = {"inner": inner, "requests": components.db}
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
         readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
-        streams = _streams(settings, inner)
-        loops["streams"] = streams.writer.run
+        loops |= {"streams": streams.writer.run, "wakes": dispatcher.run}
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
         app = await _open_application(stack, components, live, streams, readiness, stopping)
@@ -178,6 +184,14 @@ def _worker_handlers(worker: WorkerRuntime | None) -> Handlers:
     if worker is None:
         return {}
     return {RUNS_CHANNEL: worker.executor.handle_notification, PLANS_CHANNEL: worker.driver.handle_notification}
+
+
+def _stream_handlers(live: LiveService, dispatcher: WakeDispatcher) -> Handlers:
+    def handle_streams(payload: str) -> None:
+        live.streams.handle_notification(payload)
+        dispatcher.handle_streams(payload)
+
+    return {STREAMS_CHANNEL: handle_streams, SUBSCRIPTIONS_CHANNEL: dispatcher.handle_subscriptions}
 
 
 async def _open_services(
@@ -288,6 +302,7 @@ def _streams(settings: Settings, db: Database) -> StreamContext:
         access=streams.access,
         limits=StreamLimits(per_space=streams.per_account, max_bytes=streams.max_bytes),
         long_poll_seconds=streams.long_poll_seconds,
+        webhooks=WebhookSender(db, GuardedClient(allow=settings.tools.fetch_allow)),
     )
 
 

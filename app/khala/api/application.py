@@ -59,6 +59,7 @@ from khala.api.search.search import SearchController
 from khala.api.sharing.sharing import SharingController, claim_threads
 from khala.api.streams import stream_headers
 from khala.api.streams.routes import StreamController
+from khala.api.streams.subscriptions import SubscriptionController
 from khala.api.streams.thread_streams import ThreadStreamController
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
@@ -137,7 +138,9 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             Router("/", route_handlers=[McpController, health, detail], before_request=check_request),
             Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
             Router(
-                "/v1/stream", route_handlers=[ThreadStreamController, StreamController], before_request=check_request
+                "/v1/stream",
+                route_handlers=[SubscriptionController, ThreadStreamController, StreamController],
+                before_request=check_request,
             ),
             mcp_endpoint(context),
             Router("/", route_handlers=web_page.routes(web), before_request=check_file_request),

@@ -23,6 +23,7 @@ from khala.store.postgres.database import Database
 from khala.store.streams.append_writer import StreamWriter
 from khala.store.streams.creation import StreamLimits
 from khala.store.threads.sends import SendLimits
+from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.tools.commands import Command
 from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
@@ -91,6 +92,7 @@ class StreamContext(msgspec.Struct, frozen=True, kw_only=True):
     """Who may create streams."""
     limits: StreamLimits
     long_poll_seconds: float
+    webhooks: WebhookSender
 
 
 class SignInContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,6 +117,9 @@ FEED_FAILED = _counter("feed_reads_failed_total", "Reads of the feed that failed
 LISTENER_CONNECTED = _gauge("listener_connected", "Whether the connection for notifications is up: 1 or 0.")
 LISTENER_LOST = _counter("listener_reconnects_total", "Losses of the connection for notifications.")
 SOCKETS = _gauge("sockets", "WebSocket connections.")
+STREAM_WAKES = _counter(
+    "stream_wakes_total", "Wakes of subscriptions to streams that were sent to webhooks, by outcome.", "outcome"
+)
 EVENT_STREAMS = _gauge("event_streams", "Open event streams (SSE) of threads.")
 SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions to threads and accounts, over sockets and event streams.")
 DROPPED_BACK = _counter(

@@ -87,7 +87,10 @@ DELETE_OWNED = [
     for table, column in OWNED.items()
 ]
 ANY_OWNED = [f"SELECT EXISTS (SELECT FROM {table} WHERE {column} = $1)" for table, column in OWNED.items()]
-HAS_STREAMS = "SELECT EXISTS (SELECT FROM streams WHERE user_id = $1)"
+HAS_STREAMS = """
+    SELECT EXISTS (SELECT FROM streams WHERE user_id = $1)
+        OR EXISTS (SELECT FROM stream_subscriptions WHERE user_id = $1)
+"""
 LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR UPDATE"
 WORKSPACE = ("files", "todos", "memories")
 

@@ -36,6 +36,8 @@ LEFT_OUT: Mapping[str, str] = {
     "memory_settings": "choices for one server, with its own defaults",
     "thread_resets": "what resets have deleted, until it is purged",
     "stream_producers": "what the writers of streams have sent last, to one server",
+    **dict.fromkeys(("stream_subscriptions", "stream_links"), "workers that one server wakes"),
+    "stream_signing_keys": "a secret of the server",
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }
 """Tables that no archive contains, and why."""

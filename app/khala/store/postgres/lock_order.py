@@ -29,10 +29,12 @@ LOCK_ORDER = (
     "usage_ledger",
     "budgets",
     "users",
+    "stream_subscriptions",
     "streams",
     "owner",  # advisory, of an owner: `owners.lock`
     "processes",
     "search_walk",
+    "stream_signing_keys",
 )
 """Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
 
@@ -62,6 +64,7 @@ GUARDS = {
     "search_queue": ("threads", "search_walk"),
     "stream_chunks": ("streams",),
     "stream_producers": ("streams",),
+    "stream_links": ("stream_subscriptions",),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),

@@ -26,6 +26,8 @@ PRESENCE_CHANNEL = "khala_presence"
 """NOTIFY channel: presence in these threads has changed."""
 STREAMS_CHANNEL = "khala_streams"
 """NOTIFY channel: these durable streams have changed."""
+SUBSCRIPTIONS_CHANNEL = "khala_stream_subscriptions"
+"""NOTIFY channel: these subscriptions to durable streams have pending contents."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200
@@ -61,3 +63,8 @@ async def notify_drivers(driver: Driver, plan_ids: Collection[UUID]) -> None:
 async def notify_streams(driver: Driver, stream_ids: Collection[UUID]) -> None:
     """Notify the readers of these durable streams, when the transaction commits."""
     await driver.execute("SELECT pg_notify($1, $2)", STREAMS_CHANNEL, payload_of(stream_ids))
+
+
+async def notify_subscriptions(driver: Driver, subscription_ids: Collection[UUID]) -> None:
+    """Notify the processes that wake the workers of subscriptions to streams, when the transaction commits."""
+    await driver.execute("SELECT pg_notify($1, $2)", SUBSCRIPTIONS_CHANNEL, payload_of(subscription_ids))

@@ -1,4 +1,4 @@
-"""Tables of durable streams: the streams that clients create, their contents and their producers."""
+"""Tables of durable streams: the streams that clients create, their contents, producers and subscriptions."""
 
 from sqlalchemy import (
     ARRAY,
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.autovacuum import INSERT_ONLY, OFTEN_UPDATED
 from khala.store.schema.columns import metadata, time_column
@@ -81,4 +82,55 @@ stream_producers = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("seq", BigInteger, nullable=False),
     postgresql_with=OFTEN_UPDATED,
+)
+
+stream_subscriptions = Table(
+    "stream_subscriptions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    # As those of streams.
+    Column("space_id", Uuid, nullable=False),
+    Column("user_id", Uuid, ForeignKey("users.id", ondelete="CASCADE")),
+    Column("name", Text, nullable=False),
+    # The configuration as JSON, and a hash of it.
+    Column("config", JSONB, nullable=False),
+    Column("config_digest", LargeBinary, nullable=False),
+    # The subscription's own, as the client that has created it knows the server.
+    Column("url", Text, nullable=False),
+    Column("token_key", LargeBinary, nullable=False),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    # Null while no wake is in flight.
+    Column("wake_id", Text),
+    Column("holder", Text),
+    # The end of the wake's lease, or the time of the next attempt to deliver.
+    time_column("due_at", nullable=True),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    time_column("created_at"),
+    CheckConstraint("user_id IS NULL OR user_id = space_id", name="space_id"),
+    Index("stream_subscriptions_space_id_name_idx", "space_id", "name", unique=True),
+    Index("stream_subscriptions_user_id_idx", "user_id", postgresql_where=text("user_id IS NOT NULL")),
+    Index("stream_subscriptions_due_at_idx", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    postgresql_with=OFTEN_UPDATED,
+)
+
+stream_links = Table(
+    "stream_links",
+    metadata,
+    Column("subscription_id", Uuid, ForeignKey("stream_subscriptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    # Named one by one, and not only by the pattern.
+    Column("explicit", Boolean, nullable=False),
+    # The stream whose contents are acknowledged up to this position: another one may have its name later.
+    Column("stream_id", Uuid),
+    Column("acked_position", BigInteger, nullable=False),
+    postgresql_with=OFTEN_UPDATED,
+)
+
+stream_signing_keys = Table(
+    "stream_signing_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    # The seed of an Ed25519 key.
+    Column("private_key", LargeBinary, nullable=False),
+    time_column("created_at"),
 )

@@ -28,7 +28,14 @@ from khala.store.schema.run_tables import (
 )
 from khala.store.schema.search_tables import search_queue, search_segments, search_walk
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
-from khala.store.schema.stream_tables import stream_chunks, stream_producers, streams
+from khala.store.schema.stream_tables import (
+    stream_chunks,
+    stream_links,
+    stream_producers,
+    stream_signing_keys,
+    stream_subscriptions,
+    streams,
+)
 from khala.store.schema.thread_tables import (
     ephemeral_threads,
     listings,
@@ -81,7 +88,10 @@ __all__ = [
     "sessions",
     "share_links",
     "stream_chunks",
+    "stream_links",
     "stream_producers",
+    "stream_signing_keys",
+    "stream_subscriptions",
     "streams",
     "thread_resets",
     "threads",

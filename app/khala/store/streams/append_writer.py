@@ -170,6 +170,18 @@ class StreamWriter:
         return outcomes
 
 
+async def append_within(
+    driver: Driver, space: StreamSpace, name: str, append: StreamAppend, *, max_stream_bytes: int
+) -> "_Outcome":
+    """Store one append in a transaction of the caller. Returns what was decided, or the error."""
+    pending = _Pending(space, name, append)
+    transaction = _Transaction(driver, max_stream_bytes)
+    await transaction.lock([pending])
+    outcome = await transaction.decide(pending)
+    await transaction.write()
+    return outcome
+
+
 class _Transaction:
     """The streams of one batch of appends, from their locks to the changes."""
 

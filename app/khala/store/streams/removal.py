@@ -34,6 +34,8 @@ SOURCES = """
     ) SELECT id FROM chain
 """
 LOCK_OWN = "SELECT id FROM streams WHERE user_id = $1 ORDER BY id LIMIT $2 FOR UPDATE"
+LOCK_SUBSCRIPTIONS = "SELECT id FROM stream_subscriptions WHERE user_id = $1 ORDER BY id LIMIT $2 FOR UPDATE"
+DELETE_SUBSCRIPTIONS = "DELETE FROM stream_subscriptions WHERE id = ANY ($1::uuid[])"
 EXPIRED = """
     expires_at < now() AND name IS NOT NULL
     AND NOT EXISTS (SELECT FROM streams AS forks WHERE forks.source_id = streams.id)
@@ -129,7 +131,10 @@ async def _remove_expired(driver: Driver) -> int:
 
 
 async def delete_some(driver: Driver, user_id: UUID, max_rows: int) -> int:
-    """Delete rows of this account's streams, some at a time. Returns their number; 0 when none is left."""
+    """Delete rows of this account's streams and subscriptions, some at a time. Returns their number; 0 for none."""
+    subscription_ids = [row["id"] for row in await driver.fetch(LOCK_SUBSCRIPTIONS, user_id, MAX_REMOVED_STREAMS)]
+    if subscription_ids:
+        return affected(await driver.execute(DELETE_SUBSCRIPTIONS, subscription_ids))
     stream_ids = [row["id"] for row in await driver.fetch(LOCK_OWN, user_id, MAX_REMOVED_STREAMS)]
     if not stream_ids:
         return 0

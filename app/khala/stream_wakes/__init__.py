@@ -1,0 +1,1 @@
+"""Wakes the workers of subscriptions to durable streams."""

@@ -1,0 +1,146 @@
+"""The loop that wakes workers: it looks at subscriptions whose streams have changed or whose lease has lapsed.
+
+A notification only says where to look. A lost one delays a wake until the next look at all subscriptions.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from uuid import UUID
+
+import structlog
+
+from khala.domain.errors import Unavailable
+from khala.store.postgres.database import Database
+from khala.store.postgres.notifications import EVERYTHING
+from khala.store.streams import wakes
+from khala.store.streams.wakes import Wake
+from khala.stream_wakes.webhook_sender import WebhookSender
+
+log = structlog.get_logger()
+
+MAX_CONCURRENT_DELIVERIES = 50
+"""Requests to webhooks at the same time. Further wakes of webhooks begin when one has ended."""
+LOOK_INTERVAL_SECONDS = 30.0
+"""Seconds between two looks at all subscriptions."""
+RETRY_SECONDS = 1.0
+"""Seconds until the next look, if the database is unavailable."""
+FIRST_ID = UUID(int=0)
+
+
+class WakeDispatcher:
+    """Begins wakes, and delivers those of webhooks. Every process with a listener may run one."""
+
+    def __init__(self, db: Database, sender: WebhookSender, *, max_stream_bytes: int) -> None:
+        self._db = db
+        self._sender = sender
+        self._max_stream_bytes = max_stream_bytes
+        self._changed_streams: set[UUID] = set()
+        self._subscriptions: set[UUID] = set()
+        self._everything = True
+        self._wake = asyncio.Event()
+        self._deferred: set[UUID] = set()
+        self._deliveries = 0
+
+    def handle_streams(self, payload: str) -> None:
+        """Look at the subscriptions that name these streams."""
+        self._add(self._changed_streams, payload)
+
+    def handle_subscriptions(self, payload: str) -> None:
+        """Look at these subscriptions."""
+        self._add(self._subscriptions, payload)
+
+    def _add(self, where: set[UUID], payload: str) -> None:
+        if payload == EVERYTHING:
+            self._everything = True
+        else:
+            where.update(map(UUID, payload.split(",")))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Wake workers, for ever."""
+        next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
+        async with asyncio.TaskGroup() as deliveries:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._look(deliveries)
+                    seconds = await self._seconds_to_next()
+                except Unavailable as error:
+                    log.warning("wakes_failed", error=str(error.__cause__))
+                    self._everything = True
+                    seconds = RETRY_SECONDS
+                await self._wait(min(seconds, next_look - time.monotonic()))
+                if time.monotonic() >= next_look:
+                    self._everything = True
+                    next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(max(0, seconds)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _seconds_to_next(self) -> float:
+        async with self._db.driver() as driver:
+            seconds = await wakes.seconds_to_next(driver)
+        return LOOK_INTERVAL_SECONDS if seconds is None else seconds
+
+    async def _look(self, deliveries: asyncio.TaskGroup) -> None:
+        """Look at all subscriptions about which there is news."""
+        streams, self._changed_streams = self._changed_streams, set()
+        found, self._subscriptions = self._subscriptions, set()
+        everything, self._everything = self._everything, False
+        async with self._db.driver() as driver:
+            due = await wakes.find_due(driver)
+            found |= due
+            if streams and not everything:
+                found |= await wakes.find_changed(driver, streams)
+        await self._advance(found, deliveries)
+        if everything:
+            await self._advance_idle(deliveries)
+        if len(due - self._deferred) == wakes.MAX_FOUND:
+            self._wake.set()
+
+    async def _advance_idle(self, deliveries: asyncio.TaskGroup) -> None:
+        after = FIRST_ID
+        while True:
+            async with self._db.driver() as driver:
+                found = await wakes.find_idle(driver, after)
+            await self._advance(found, deliveries)
+            if len(found) < wakes.MAX_FOUND:
+                return
+            after = found[-1]
+
+    async def _advance(self, subscription_ids: Collection[UUID], deliveries: asyncio.TaskGroup) -> None:
+        for subscription_id in subscription_ids:
+            can_deliver = self._deliveries < MAX_CONCURRENT_DELIVERIES
+            try:
+                wake = await wakes.advance(self._db, subscription_id, self._max_stream_bytes, can_deliver=can_deliver)
+            except Unavailable:
+                raise
+            except Exception:
+                # One subscription holds up no other.
+                log.exception("wake_failed", subscription_id=str(subscription_id))
+                continue
+            if wake == "deferred":
+                self._deferred.add(subscription_id)
+            elif wake is not None:
+                self._deliveries += 1
+                deliveries.create_task(self._deliver(wake))
+
+    async def _deliver(self, wake: Wake) -> None:
+        try:
+            outcome = await self._sender.deliver(wake)
+            await wakes.record_delivery(self._db, wake, outcome)
+        except Unavailable as error:
+            # The lease lapses, and another wake follows.
+            log.warning("wake_not_recorded", error=str(error.__cause__))
+        except Exception:
+            log.exception("wake_failed", subscription_id=str(wake.subscription.id))
+        finally:
+            self._deliveries -= 1
+        self._subscriptions |= self._deferred | {wake.subscription.id}
+        self._deferred.clear()
+        self._wake.set()
