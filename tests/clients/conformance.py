@@ -55,6 +55,7 @@ def main() -> int:
         env = {
             "KHALA_HOME": folder, "KHALA_STREAMS": "open", "KHALA_ORIGINS": "*", "KHALA_STREAMS_PER_ACCOUNT": "100000",
             "KHALA_STREAMS_LONG_POLL_SECONDS": str(LONG_POLL_SECONDS), "KHALA_MODEL": "demo",
+            "KHALA_FETCH_ALLOW": "127.0.0.0/8",
         }  # fmt: skip
         server = Server(Path(folder) / "log", env)
         server.start()

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROGRAM = Path(__file__).parent / "durable-streams" / "client.mjs"
 SMOKE = (
-    "HTTP Protocol|SSE Mode|Idempotent Producer|Stream Closure|Fork - (Creation|Reading|Recursive|Deletion)|Preflight"
+    "HTTP Protocol|SSE Mode|Idempotent Producer|Stream Closure|Fork - (Creation|Reading|Recursive|Deletion)|Preflight|"
+    "Reserved subscription"
 )
 """The groups of tests that wait for nothing."""
 
@@ -31,7 +32,7 @@ SMOKE = (
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(
         postgres_url, template, KHALA_STREAMS="open", KHALA_ORIGINS="*", KHALA_COOLDOWN_MS="0",
-        KHALA_STREAMS_LONG_POLL_SECONDS=str(LONG_POLL_SECONDS),
+        KHALA_STREAMS_LONG_POLL_SECONDS=str(LONG_POLL_SECONDS), KHALA_FETCH_ALLOW="127.0.0.0/8",
     ) as inside:  # fmt: skip
         yield inside
 

@@ -211,6 +211,17 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /v1/stream/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "HEAD /v1/stream/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "DELETE /v1/stream/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "GET /v1/stream/__ds/jwks.json": OPEN,
+    "PUT /v1/stream/__ds/subscriptions/{name}": ACCOUNTS,
+    "GET /v1/stream/__ds/subscriptions/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /v1/stream/__ds/subscriptions/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /v1/stream/__ds/subscriptions/{name}/streams": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /v1/stream/__ds/subscriptions/{name}/streams/{stream}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /v1/stream/__ds/subscriptions/{name}/claim": ACCOUNTS | dict.fromkeys(USERS, 404),
+    # Only the token of a wake counts.
+    "POST /v1/stream/__ds/subscriptions/{name}/callback": dict.fromkeys(WHO, 401),
+    "POST /v1/stream/__ds/subscriptions/{name}/ack": dict.fromkeys(WHO, 401),
+    "POST /v1/stream/__ds/subscriptions/{name}/release": dict.fromkeys(WHO, 401),
     "GET /v1/stream/threads/{thread_id}": READERS,
     "HEAD /v1/stream/threads/{thread_id}": READERS,
     # The call does not exist: only a caller who may read the thread gets a 404, all others a refusal.
@@ -243,6 +254,9 @@ TOOL = {
 }  # fmt: skip
 REPOSITORIES = "http://127.0.0.1:9"
 """An allowed host, at an address that the SSRF guard refuses: the answer begins, and nothing is requested."""
+REPORTS = ("callback", "ack", "release")
+REPORT = {"wake_id": "w_1", "generation": 1}
+"""A worker's report about a wake."""
 QUEUED = {"ifBusy": "queue"}
 QUESTION = {"role": "user", "content": "Hello?"}
 SHOWN_QUESTION = {"id": "question", "role": "user", "parts": [{"type": "text", "text": "Hello?"}]}
@@ -367,6 +381,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             file_path="index.html",
             name=uuid.uuid4().hex if template.startswith("/v1/stream/") else "shout",
             path="nothing",
+            stream="events/a",
         )
 
     def body(self, route: str) -> Any:
@@ -413,6 +428,14 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /v1/embeddings": {"model": "khala", "input": "A question"},
             "PUT /v1/stream/{name}": [],
             "POST /v1/stream/{name}": [{"event": "begun"}],
+            "PUT /v1/stream/__ds/subscriptions/{name}": {
+                "type": "pull-wake",
+                "pattern": "events/*",
+                "wake_stream": "wakes",
+            },
+            "POST /v1/stream/__ds/subscriptions/{name}/streams": {"streams": ["events/a"]},
+            "POST /v1/stream/__ds/subscriptions/{name}/claim": {"worker": "probe"},
+            **{f"POST /v1/stream/__ds/subscriptions/{{name}}/{report}": REPORT for report in REPORTS},
             "POST /api/tools/{name}/decision": {"approved": True},
             "POST /api/workspace/repositories": {"url": f"{REPOSITORIES}/owner/repo"},
             "PUT /api/me/tool-rules": {"items": []},

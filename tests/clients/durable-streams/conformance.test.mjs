@@ -4,6 +4,5 @@ import { runConformanceTests } from "@durable-streams/server-conformance-tests";
 runConformanceTests({
   baseUrl: process.env.KHALA_URL,
   longPollTimeoutMs: Number(process.env.KHALA_LONG_POLL_MS),
-  // Khala has no subscriptions: docs/durable-streams.md.
-  subscriptions: false,
+  subscriptions: true,
 });
