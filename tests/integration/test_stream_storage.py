@@ -94,3 +94,13 @@ async def test_the_purge_deletes_expired_streams_but_no_source_before_its_forks(
     assert deleted["streams"] == 2
     async with store.driver() as driver:
         assert await driver.fetchval("SELECT count(*) FROM streams WHERE user_id = $1", mine.id) == 0
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z"])
+async def test_a_stream_never_has_an_expiry_that_postgres_stores_as_infinite(
+    server: InProcessServer, store: Database, time: str
+) -> None:
+    mine = await person(store)
+    refused = await server.http.put("/v1/stream/a", headers=mine.headers | TEXT | {"Stream-Expires-At": time})
+    assert refused.status_code == 400
+    assert (await server.http.get("/v1/stream/a", headers=mine.headers)).status_code == 404

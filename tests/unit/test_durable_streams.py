@@ -134,3 +134,9 @@ def test_a_body_that_is_no_json_message_is_refused(body: bytes) -> None:
 def test_a_name_that_no_stream_may_have_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         stream_names.validated_name(name)
+
+
+@pytest.mark.parametrize("source", ["", "a", "/v1/streams/a", "/v1/stream/", "http://[::1", "//[", "http://[x]/v1/stream/a"])
+def test_a_source_that_is_no_path_of_a_stream_is_refused(source: str) -> None:
+    with pytest.raises(InvalidInput):
+        stream_names.source_name(source)

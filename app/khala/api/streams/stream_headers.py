@@ -38,6 +38,9 @@ RESPONSE_HEADERS = (
 )  # fmt: skip
 """Headers that pages of other origins may read."""
 MAX_TTL_SECONDS = 10 * 366 * 86_400
+MIN_EXPIRY = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_EXPIRY = datetime(9999, 1, 1, tzinfo=UTC)
+"""Between them, `Stream-Expires-At`. Postgres' driver stores the first and the last time of Python as infinite ones."""
 MAX_HEADER_CHARACTERS = 256
 """Characters of a producer's id and of `Stream-Seq`."""
 _WHOLE = re.compile(r"0|[1-9]\d{0,15}", re.ASCII)
@@ -112,6 +115,8 @@ def _expires_at(headers: Headers) -> datetime | None:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None or "T" not in value.upper():
             raise ValueError("no time zone")
+        if not MIN_EXPIRY <= moment < MAX_EXPIRY:
+            raise ValueError("out of range")
         return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{EXPIRES_AT} must be like 2030-01-31T12:00:00Z.", path=EXPIRES_AT) from error

@@ -27,7 +27,11 @@ def is_reserved(name: str) -> bool:
 
 def source_name(path: str) -> str:
     """Return the name of the stream at this URL path, as `Stream-Forked-From` has it. Raises `InvalidInput`."""
-    decoded = unquote(urlsplit(path).path)
+    try:
+        decoded = unquote(urlsplit(path).path)
+    except ValueError:
+        # The URL has a host that is malformed.
+        decoded = ""
     if not decoded.startswith(PREFIX):
         raise InvalidInput(f"Stream-Forked-From must be the path of a stream, as {PREFIX}a.", path="Stream-Forked-From")
     return validated_name(decoded.removeprefix(PREFIX))
