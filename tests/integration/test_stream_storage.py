@@ -104,3 +104,23 @@ async def test_a_stream_never_has_an_expiry_that_postgres_stores_as_infinite(
     refused = await server.http.put("/v1/stream/a", headers=mine.headers | TEXT | {"Stream-Expires-At": time})
     assert refused.status_code == 400
     assert (await server.http.get("/v1/stream/a", headers=mine.headers)).status_code == 404
+
+
+async def test_a_browser_shows_a_stream_without_scripts_and_executes_none(
+    server: InProcessServer, store: Database
+) -> None:
+    http, mine = server.http, await person(store)
+    kinds = {"page": "text/html", "code": "text/javascript"}
+    for name, kind in kinds.items():
+        await http.put(f"/v1/stream/{name}", headers=mine.headers | {"Content-Type": kind}, content=b"alert()")
+    for name, kind in kinds.items():
+        for query in ("", "?offset=now", "?offset=-1&live=sse"):
+            async with http.stream("GET", f"/v1/stream/{name}{query}", headers=mine.headers) as read:
+                assert read.headers["Content-Type"].startswith("text/event-stream" if "sse" in query else kind)
+                assert read.headers["Content-Security-Policy"] == "sandbox; default-src 'none'"
+                assert read.headers["X-Content-Type-Options"] == "nosniff"
+    for use in ("script", "style", "worker", "serviceworker"):
+        refused = await http.get("/v1/stream/code", headers=mine.headers | {"Sec-Fetch-Dest": use})
+        assert refused.status_code == 403
+    shown = await http.get("/v1/stream/code", headers=mine.headers | {"Sec-Fetch-Dest": "empty"})
+    assert shown.status_code == 200

@@ -9,8 +9,8 @@ from litestar.response import Stream
 
 from khala.api.context import Context
 from khala.api.http.request_origin import base_url
+from khala.api.streams import browser_isolation, stream_reader
 from khala.api.streams import stream_headers as names
-from khala.api.streams import stream_reader
 from khala.api.streams.append_responses import append_response
 from khala.api.streams.stream_access import space_of
 from khala.domain.access import Caller
@@ -31,6 +31,8 @@ class StreamController(Controller):
 
     path = "/{name:path}"
     include_in_schema = False
+    response_headers = browser_isolation.HEADERS
+    guards = (browser_isolation.refuse_code,)
     request_max_body_size = MAX_APPEND_BYTES
 
     @put("/", raw_body=True, lenient=True)

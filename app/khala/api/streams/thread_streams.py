@@ -17,6 +17,7 @@ from litestar.response import Stream
 from khala.api.context import Context
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.server_sent_events import KEEP_ALIVE, MEDIA_TYPE
+from khala.api.streams import browser_isolation
 from khala.api.streams import stream_headers as names
 from khala.api.streams.stream_reader import (
     CONNECTION_SECONDS,
@@ -43,6 +44,8 @@ class ThreadStreamController(Controller):
 
     path = "/threads/{thread_id:uuid}"
     include_in_schema = False
+    response_headers = browser_isolation.HEADERS
+    guards = (browser_isolation.refuse_code,)
 
     @get("/", lenient=True)
     async def read(
