@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.support.agents import call
 from tests.support.in_process import InProcessServer
@@ -150,6 +151,25 @@ async def test_results_of_some_of_the_clients_calls_continue_the_same_message(se
     assert states == ["output-available", "input-available"]
     chunks(await chat(server, "some", *known, user("/echo Next", "next")))
     assert len((await server.http.get("/api/chat/some", headers=KEY)).json()) == 4, "on the same branch"
+
+
+async def flood(socket: ClientConnection, frame: str) -> None:
+    """Send the frame again and again, until the server closes the connection."""
+    for _ in range(200):
+        await socket.send(frame)
+    while True:
+        assert "Too many frames" in json.loads(await socket.recv())["errorText"]
+
+
+async def test_a_socket_that_sends_too_many_or_too_complex_frames_is_closed(server: InProcessServer) -> None:
+    frame = {"type": "abort", "requestId": "a"}
+    async with connect(server.socket_url.replace("/api/ws", "/api/chat-socket")) as socket:
+        await socket.send(json.dumps(frame | {"body": {"x": [[]] * 200_000}}))
+        assert "200,000 objects" in json.loads(await socket.recv())["errorText"]
+        with pytest.raises(ConnectionClosed) as closed:
+            await flood(socket, json.dumps(frame))
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
 
 
 async def test_a_bad_frame_of_a_socket_is_answered_and_ends_nothing(server: InProcessServer) -> None:

@@ -115,6 +115,11 @@ async def test_a_body_over_a_mebibyte_is_refused_before_and_while_it_is_read(thr
     assert_problem(await send_body(thread, b" " * (1 << 20)), 400, "invalid_input")
 
 
+async def test_a_body_with_more_arrays_and_objects_than_are_decoded_in_time_is_refused(thread: Thread) -> None:
+    body = b'{"text":"a","b":[[]' + b",[]" * 200_000 + b"]}"
+    assert_problem(await send_body(thread, body), 413, "payload_too_large")
+
+
 async def test_the_last_of_duplicate_json_keys_counts(thread: Thread) -> None:
     assert (
         assert_problem(await send_body(thread, b'{"text":"Hello","text":""}'), 400, "invalid_input")["errors"][0][

@@ -1,5 +1,6 @@
 """Durable streams in the database: whose they are, how many there may be, and how they go."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -124,3 +125,16 @@ async def test_a_browser_shows_a_stream_without_scripts_and_executes_none(
         assert refused.status_code == 403
     shown = await http.get("/v1/stream/code", headers=mine.headers | {"Sec-Fetch-Dest": "empty"})
     assert shown.status_code == 200
+
+
+async def test_an_append_of_too_many_messages_is_refused_and_delays_no_other(
+    server: InProcessServer, store: Database
+) -> None:
+    mine = await person(store)
+    kind = mine.headers | {"Content-Type": "application/json"}
+    await server.http.put("/v1/stream/list", headers=kind)
+    many, one = await asyncio.gather(
+        server.http.post("/v1/stream/list", headers=kind, content=b"[1" + b",1" * 100_000 + b"]"),
+        server.http.post("/v1/stream/list", headers=kind, content=b"1"),
+    )
+    assert (many.status_code, one.status_code) == (413, 204)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from khala.domain.errors import InvalidInput
+from khala.domain.errors import InvalidInput, PayloadTooLarge
 from khala.domain.streams import appends, content, cursors, forks, offsets, producers, stream_names
 from khala.domain.streams.appends import Accepted, AlreadyStored, StreamAppend, StreamIsFull, StreamState
 from khala.domain.streams.forks import StreamSegment
@@ -130,13 +130,21 @@ def test_a_body_that_is_no_json_message_is_refused(body: bytes) -> None:
         appends.decide(msgspec.structs.replace(OPEN, content_type="application/json"), append, None, max_bytes=10**6)
 
 
+@pytest.mark.parametrize("body", [b"[1" + b",1" * 100_000 + b"]", b"[[[]" + b",[]" * 200_000 + b"]]"])
+def test_a_body_that_takes_long_to_decode_is_refused(body: bytes) -> None:
+    with pytest.raises(PayloadTooLarge):
+        content.encode_chunk("application/json", body)
+
+
 @pytest.mark.parametrize("name", ["", "/", "a\nb", "a" * 1025, "\ud800"])
 def test_a_name_that_no_stream_may_have_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         stream_names.validated_name(name)
 
 
-@pytest.mark.parametrize("source", ["", "a", "/v1/streams/a", "/v1/stream/", "http://[::1", "//[", "http://[x]/v1/stream/a"])
+@pytest.mark.parametrize(
+    "source", ["", "a", "/v1/streams/a", "/v1/stream/", "http://[::1", "//[", "http://[x]/v1/stream/a"]
+)
 def test_a_source_that_is_no_path_of_a_stream_is_refused(source: str) -> None:
     with pytest.raises(InvalidInput):
         stream_names.source_name(source)

@@ -67,6 +67,7 @@ from khala.api.threads.threads import ThreadController
 from khala.api.tools.repositories import load_repository
 from khala.api.tools.tools import ToolController, ToolRuleController
 from khala.domain.errors import InvalidInput
+from khala.domain.json_bodies import check_containers
 
 log = structlog.get_logger()
 
@@ -156,7 +157,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
 
 async def _check_json_body(request: Request[Any, Any, Any]) -> None:
-    """Refuse bodies that are not JSON, and unknown fields.
+    """Refuse bodies that are not JSON or take long to decode, and unknown fields.
 
     The required content type also refuses forms of other sites: browsers send it only after a CORS preflight.
     """
@@ -164,6 +165,7 @@ async def _check_json_body(request: Request[Any, Any, Any]) -> None:
         return
     if request.content_type[0].lower() != "application/json":
         raise HTTPException(status_code=415, detail=EXAMPLES["unsupported_media_type"])
+    check_containers(await request.body())
     try:
         body = await request.json()
     except (SerializationException, ValueError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """The WebSocket of the AI SDK's `WebSocketChatTransport`: streams of several chats over one connection."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
@@ -17,10 +18,12 @@ from khala.api.ai_sdk.types import MAX_MESSAGES, ChatId, ChatRequest, ChatReques
 from khala.api.chats.chat_ids import thread_id_of
 from khala.api.chats.chat_runs import find_active_run
 from khala.api.context import Context
-from khala.api.http.request_origin import may_open_socket
+from khala.api.http.request_origin import client_network, may_open_socket
 from khala.api.http.websocket_protocol import PROTOCOL_KEY, WebSocketProtocol
 from khala.domain.access import Action, Caller, Scope, require_scope
-from khala.domain.errors import Forbidden, InvalidInput, KhalaError
+from khala.domain.errors import Forbidden, InvalidInput, KhalaError, RateLimited
+from khala.domain.json_bodies import check_containers
+from khala.domain.token_bucket import TokenBucket
 from khala.live.encoded_frame import EncodedFrame
 
 log = structlog.get_logger()
@@ -28,7 +31,9 @@ log = structlog.get_logger()
 MAX_STREAMS = 20
 """Streams of one connection at the same time."""
 MAX_BAD_FRAMES = 10
-"""After so many frames that are no request of the transport, the connection is closed."""
+"""After so many frames that are no request of the transport, or over the rate limit, the connection is closed."""
+FRAME_RATE = (100, 10.0)
+"""Frames in a burst, and per second."""
 
 Socket = WebSocket[Any, Any, Any]
 
@@ -81,6 +86,7 @@ class ChatSocketSession:
         self._group = group
         self._protocol: WebSocketProtocol = socket.scope["state"][PROTOCOL_KEY]
         self._streams: dict[str, asyncio.Task[None]] = {}
+        self._frames = TokenBucket(*FRAME_RATE)
 
     async def listen(self) -> bool:
         """Handle frames until the client disconnects. Return False if it has sent too many bad ones."""
@@ -91,13 +97,19 @@ class ChatSocketSession:
                 return True
             frame = message.get("text") or message.get("bytes") or b""
             try:
-                request = decoder.decode(frame)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                request = self._decode(frame)
+            except (KhalaError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 bad_frames += 1
                 await self._refuse(frame, error)
             else:
                 await self._handle(request)
         return False
+
+    def _decode(self, frame: str | bytes) -> SocketRequest:
+        if not self._frames.take(time.monotonic()):
+            raise RateLimited("Too many frames. Send fewer.")
+        check_containers(frame)
+        return decoder.decode(frame)
 
     def cancel(self) -> None:
         """End all streams. Their runs continue."""
@@ -125,7 +137,8 @@ class ChatSocketSession:
             request_id = id_decoder.decode(frame).request_id
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        await self._send(request_id, "error", errorText=f"This is not a frame of this protocol: {problem}.")
+        text = f"This is not a frame of this protocol: {problem}."
+        await self._send(request_id, "error", errorText=problem.message if isinstance(problem, KhalaError) else text)
 
     def _forget(self, request_id: str, ended: "asyncio.Task[None]") -> None:
         if self._streams.get(request_id) is ended:
@@ -151,6 +164,7 @@ class ChatSocketSession:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             account = await authenticate_token(token.strip(), self._context)
+            account = msgspec.structs.replace(account, network=client_network(self._socket, self._context.origins))
         else:
             account = await authenticate_socket(self._socket, self._context)
         require_scope(account, scope)

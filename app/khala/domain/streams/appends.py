@@ -93,7 +93,8 @@ def decide(
 ) -> AppendDecision:
     """Decide about an append to a stream with this state. `producer` is the state of the append's producer.
 
-    Raises `InvalidInput` for a body that is not valid JSON, in a stream of JSON.
+    Raises `InvalidInput` for a body that is not valid JSON, and `PayloadTooLarge` for one with too many messages, in a
+    stream of JSON.
     """
     known = None if append.claim is None else producers.decide(producer, append.claim)
     match known:

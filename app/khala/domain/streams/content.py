@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from khala.domain.errors import InvalidInput
+from khala.domain.errors import InvalidInput, PayloadTooLarge
+from khala.domain.json_bodies import check_containers
 
 DEFAULT_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 MAX_TYPE_CHARACTERS = 200
+MAX_MESSAGES = 100_000
+"""JSON messages of one append. A read that begins within the append has to find them all again."""
 _TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -47,7 +50,10 @@ def is_text(content_type: str) -> bool:
 
 
 def encode_chunk(content_type: str, body: bytes, position: int = 0) -> StreamChunk:
-    """Return the body as a chunk at this position; an empty JSON array makes an empty chunk. Raises `InvalidInput`."""
+    """Return the body as a chunk at this position; an empty JSON array makes an empty chunk.
+
+    Raises `InvalidInput` for a body that is not valid JSON, and `PayloadTooLarge` for one that takes long to decode.
+    """
     if not is_json(content_type):
         return StreamChunk(position, len(body), body)
     messages = _messages(body)
@@ -56,11 +62,14 @@ def encode_chunk(content_type: str, body: bytes, position: int = 0) -> StreamChu
 
 def _messages(body: bytes) -> list[bytes]:
     """Return the messages of a JSON body: the items of an array, or else the one value."""
+    check_containers(body)
     try:
         msgspec.json.decode(body)
         raw = msgspec.json.decode(body, type=list[msgspec.Raw]) if body.lstrip()[:1] == b"[" else [body]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidInput(f"The body is not valid JSON: {error}.") from error
+    if len(raw) > MAX_MESSAGES:
+        raise PayloadTooLarge(f"An append has at most {MAX_MESSAGES:,} messages.")
     return [bytes(message).strip() for message in raw]
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from khala.domain.errors import InvalidInput, KhalaError, NotFound, Unavailable
+from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
 from khala.domain.streams import appends
 from khala.domain.streams.appends import Accepted, AppendDecision, StreamAppend, StreamState
 from khala.domain.streams.content import StreamChunk
@@ -116,8 +116,9 @@ class StreamWriter:
     async def append(self, space: StreamSpace, name: str, append: StreamAppend) -> StreamAppendResult:
         """Store the append, and return what was decided once that is committed.
 
-        Raises `NotFound`, `StreamGone`, `InvalidInput` for a body that is not valid JSON, and `Unavailable` if too
-        many appends wait or the database is unavailable: then it is unknown whether the append was stored.
+        Raises `NotFound`, `StreamGone`, `InvalidInput` for a body that is not valid JSON, `PayloadTooLarge` for one
+        with too many messages, and `Unavailable` if too many appends wait or the database is unavailable: then it is
+        unknown whether the append was stored.
         """
         size = len(append.body)
         if len(self._waiting) >= MAX_WAITING_APPENDS or self._waiting_bytes + size > MAX_WAITING_BYTES:
@@ -223,7 +224,7 @@ class _Transaction:
             key = self._producer_key(pending)
             known = None if key is None else self._producers.get(key)
             decided = appends.decide(self._states[stream.id], append, known, max_bytes=self._max_stream_bytes)
-        except (NotFound, StreamGone, InvalidInput) as error:
+        except (NotFound, StreamGone, InvalidInput, PayloadTooLarge) as error:
             return error
         self._touched[stream.id] = stream
         if not isinstance(decided, Accepted):
