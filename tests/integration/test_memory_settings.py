@@ -15,6 +15,7 @@ from khala.store.tools import workspace_owners
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
+from tests.support.providers import serving
 from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,7 +23,17 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
+    # The demo model answers at the pace of a reader, so that a run would take eight seconds.
+    async with (
+        serving() as provider,
+        shared(
+            postgres_url,
+            template,
+            KHALA_MODEL="openai:gpt-test",
+            OPENAI_API_KEY="key",
+            OPENAI_BASE_URL=f"{provider.url}/v1",
+        ) as inside,
+    ):
         yield inside
 
 
