@@ -1,5 +1,6 @@
 """The embedding model over OpenAI's protocol, against a local server that is correct, slow, away or wrong."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -10,7 +11,7 @@ from khala.domain.backoff import Backoff
 from khala.domain.vectors import Vector
 from khala.models.embeddings import embedder as embedder_module
 from khala.models.embeddings import embedding_names
-from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.embedder import MAX_CALLS, Embedder
 from khala.models.embeddings.factory import EmbeddingModelError, open_embedder
 from khala.models.port import ModelFailed
 from khala.models.provider_registry import ProviderAccess
@@ -158,6 +159,20 @@ async def test_searches_do_not_wait_for_a_server_that_is_away(
     server.default = EmbeddingReply()
     embedder._paused_until = 0
     assert await embedder.query("a dog") is not None
+
+
+async def test_documents_that_wait_for_a_slow_server_do_not_delay_a_search(
+    embedder: Embedder, server: EmbeddingServer
+) -> None:
+    server.poison, server.poisoned = "document", EmbeddingReply(seconds=60)
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(embedder.documents([f"document {number}"])) for number in range(8)]
+        while len(server.requests) < MAX_CALLS["document"]:
+            await asyncio.sleep(0.01)
+        assert await embedder.query("a dog") is not None
+        for task in waiting:
+            task.cancel()
+    assert len(server.requests) == MAX_CALLS["document"] + 1
 
 
 def test_the_pause_after_failures_grows_and_is_bounded() -> None:

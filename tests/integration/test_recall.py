@@ -9,11 +9,13 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from khala.domain.backoff import Backoff
+from khala.models.embeddings import embedder
 from khala.runs import prompt_items
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
 from tests.support.embeddings_server import EmbeddingReply, serving_embeddings
-from tests.support.in_process import InProcessServer, khala
+from tests.support.in_process import InProcessServer
 from tests.support.providers import Server as ProviderServer
 from tests.support.providers import serving
 from tests.support.shared_server import shared
@@ -133,20 +135,41 @@ async def test_long_memories_are_cut_in_the_part_and_their_number_is_bounded(who
     assert all(len(memory["text"]) <= 801 and memory["text"].endswith("…") for memory in found)
 
 
-async def test_meaning_finds_a_memory_and_a_slow_embedding_server_delays_no_run_for_long(
-    postgres_url: str, template: str, database_url: str
+async def test_meaning_finds_a_memory_and_an_embedding_server_that_hangs_delays_no_run(
+    postgres_url: str, template: str, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(embedder, "QUERY_TIMEOUT_SECONDS", 0.2)
     async with (
         serving_embeddings(CONCEPTS) as embeddings,
-        khala(database_url, KHALA_EMBEDDINGS="openai:near", KHALA_EMBEDDINGS_URL=embeddings.url) as server,
+        shared(
+            postgres_url,
+            template,
+            KHALA_MODEL="openai:gpt-test",
+            OPENAI_BASE_URL=f"{provider.url}/v1",
+            OPENAI_API_KEY="key",
+            KHALA_EMBEDDINGS="openai:near",
+            KHALA_EMBEDDINGS_URL=embeddings.url,
+        ) as server,
         account(server) as who,
     ):
         await remember(who, "Rex is a puppy")
-        await until_embedded(database_url)
+        await until_embedded(server.database_url)
         thread = await own_thread(who)
         assert [memory["text"] for memory in await recalled(thread, "Tell me about my dog")] == ["Rex is a puppy"]
         embeddings.default = EmbeddingReply(seconds=60)
+        monkeypatch.setattr(embedder, "PAUSE", Backoff(first_seconds=60))
         assert [memory["text"] for memory in await recalled(thread, "Is Rex old?")] == ["Rex is a puppy"]
+        # The first run has waited for its vector for as long as a search may; the others do not wait.
+        monkeypatch.setattr(embedder, "QUERY_TIMEOUT_SECONDS", 60)
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                assert len(await recalled(thread, "Is Rex old?")) == 1
+        # Messages and memories are embedded meanwhile, in calls that have not ended.
+        await remember(who, "Zeratul is a puppy")
+        async with asyncio.timeout(20):
+            while not any("Zeratul" in text for text in embeddings.texts):
+                await asyncio.sleep(0.01)
+        assert len(await recalled(thread, "Is Zeratul old?")) == 1
 
 
 async def until_embedded(database_url: str) -> None:

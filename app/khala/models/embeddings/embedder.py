@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -18,8 +18,9 @@ from khala.signals import metrics
 
 MAX_CHARACTERS = 8_000
 """Characters of a text that are embedded. Passages are shorter; a longer question is known by its beginning."""
-MAX_CALLS = 4
-"""Calls of one process at the same time."""
+MAX_CALLS: Mapping[Purpose, int] = {"document": 4, "query": 4}
+"""Calls of one process at the same time. Searches, for which runs wait, have places of their own: documents, which wait
+for a slow server with retries, would occupy all others."""
 QUERY_TIMEOUT_SECONDS = 2.0
 """Time that a search waits for the vector of its text."""
 CACHED_QUERIES = 512
@@ -34,7 +35,7 @@ class Embedder:
 
     def __init__(self, model: EmbeddingModel) -> None:
         self._model = model
-        self._places = asyncio.Semaphore(MAX_CALLS)
+        self._places = {purpose: asyncio.Semaphore(calls) for purpose, calls in MAX_CALLS.items()}
         self._queries: OrderedDict[str, Vector] = OrderedDict()
         self._failures = 0
         self._paused_until = 0.0
@@ -134,7 +135,7 @@ class Embedder:
     async def _call(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
         provider, model = self._model.provider, self._model.model
         outcome = "canceled"
-        async with self._places:
+        async with self._places[purpose]:
             began = time.monotonic()
             try:
                 result = await self._model.embed([text[:MAX_CHARACTERS] for text in texts], purpose)
