@@ -334,6 +334,15 @@ async def test_a_plan_that_cannot_be_executed_is_refused_with_the_path(
     assert refusal(response) == (400, "invalid_input", [path])
 
 
+async def test_a_body_over_the_limit_of_plans_is_refused_with_that_limit(thread: Thread) -> None:
+    steps = [step(f"s{number}", "x" * 19_000) for number in range(220)]
+    created = await thread.post("plans", {"title": "Plan", "steps": steps})
+    assert created.status_code == 201, "4.18 MB are less than 4 MiB"
+    refused = await thread.post("plans", {"title": "Plan", "steps": [*steps, step("last", "x" * 19_000)]})
+    assert refusal(refused) == (413, "payload_too_large", [])
+    assert refused.json()["detail"] == "A request has at most 4,194,304 bytes."
+
+
 async def test_documents_become_plans_and_plans_documents(thread: Thread) -> None:
     text = "# Trip\n\nTo Aiur.\n\n- [x] Pack\n- [ ] Leave\n"
     response = await thread.post("plans/import", {"format": "markdown", "document": text})

@@ -195,7 +195,14 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
         return problem_response("invalid_input", CLIENT_DISCONNECTED)
     if code is None:
         return _unexpected_error(request, error)
-    return problem_response(code, DETAILS.get(code) or error.detail or code, headers=dict(error.headers or {}))
+    detail = _too_large(request) if code == "payload_too_large" else DETAILS.get(code)
+    return problem_response(code, detail or error.detail or code, headers=dict(error.headers or {}))
+
+
+def _too_large(request: Request[Any, Any, Any]) -> str:
+    """Name the limit of the route that refused the body."""
+    most = request.route_handler.resolve_request_max_body_size() or MAX_BODY_BYTES
+    return f"A request has at most {most:,} bytes."
 
 
 def _unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
