@@ -17,6 +17,13 @@ from tests.system.test_page_accessibility import axe_violations
 pytestmark = pytest.mark.timeout(120)
 
 COMPLETES = '/call complete_step {"summary": "It is done"}'
+COMMANDS = {
+    "limited": {
+        "title": "Claude Code",
+        "argv": ["sh", "-c", "echo 'HTTP 429 Too Many Requests' >&2; exit 1"],
+        "guests": True,
+    }
+}
 NOTIFICATIONS = """() => {
     window.notified = [];
     window.Notification = class {
@@ -33,8 +40,13 @@ NOTIFICATIONS = """() => {
 def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server for the whole module: every test has a chat of its own."""
     with postgres.sync_database(postgres_url, template) as url:
-        env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_COOLDOWN_MS": "0"}
-        server = Server(tmp_path_factory.mktemp("plans") / "server.log", env)
+        folder = tmp_path_factory.mktemp("plans")
+        (folder / "commands.json").write_text(json.dumps({"commands": COMMANDS}))
+        env = {
+            "DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_COOLDOWN_MS": "0",
+            "KHALA_COMMANDS": str(folder / "commands.json"),
+        }  # fmt: skip
+        server = Server(folder / "server.log", env)
         with ended(server):
             server.start()
             yield server
@@ -213,7 +225,7 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     press(bar(page), "Start")
     press(bar(page), "Show steps")
     panel = page.get_by_role("dialog")
-    expect(row(page, "a").locator(".tail")).to_contain_text("word")
+    expect(row(page, "a").locator(".preview")).to_contain_text("word")
     expect(panel.get_by_role("heading", level=3)).to_have_text(["Draft", "Release"])
     expect(row(page, "b")).to_contain_text("Waits for “Write”")
     press(bar(page), "Pause")
@@ -243,6 +255,50 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(bar(page).get_by_role("button")).to_have_text(["Continue in a new plan"])
     panel.get_by_text("Activity").click()
     expect(panel.get_by_text("“Write” was interrupted.").first).to_be_visible()
+
+
+def test_a_fallback_agent_and_a_step_that_failed_are_named_with_the_error(chat: Chat) -> None:
+    page = chat.page
+    error = "The demo model was told to lose the connection."
+    page.set_viewport_size({"width": 390, "height": 844})
+    new_plan(
+        chat,
+        {"id": "a", "title": "Write", "instructions": COMPLETES},
+        {"id": "b", "title": "Print", "instructions": "/fail=1", "dependsOn": ["a"]},
+        {"id": "c", "title": "Sell", "dependsOn": ["b"]},
+        config={"agents": ["command:limited", "default"], "rateLimitRetries": 0, "maxRetries": 0},
+    )
+    press(bar(page), "Start")
+    expect(bar(page).locator("strong")).to_have_text("Stopped: “Print” failed")
+    expect(bar(page)).to_contain_text("Fallback for Claude Code, which has reached its rate limit.")
+    expect(bar(page).locator(".problem")).to_have_text(error)
+    expect(bar(page)).to_contain_text("1 of 3 steps · 1 failed · 1 blocked")
+    assert chat.overflow() == 0
+    press(bar(page), "Show steps")
+    expect(bar(page)).to_contain_text("To go on, continue in a new plan. Completed steps are not repeated.")
+    expect(row(page, "b").locator(".preview")).to_have_text(error)
+    expect(row(page, "c")).to_contain_text("Blocked by “Print”")
+    assert (chat.overflow(), axe_violations(chat), chat.complaints) == (0, [], [])
+
+
+def test_the_bar_names_the_primary_agent_while_a_fallback_works(chat: Chat) -> None:
+    new_plan(
+        chat,
+        {"id": "a", "title": "Write", "instructions": "/hang=1"},
+        config={"agents": ["command:limited", "default"], "rateLimitRetries": 0},
+    )
+    press(bar(chat.page), "Start")
+    expect(bar(chat.page)).to_contain_text("Fallback for Claude Code, which has reached its rate limit.")
+    expect(bar(chat.page).locator("strong")).to_have_text("Running")
+
+
+def test_a_new_plan_is_in_autopilot_unless_another_mode_is_chosen(chat: Chat) -> None:
+    page = chat.page
+    press(page, "Plans")
+    panel = page.get_by_role("dialog")
+    for way in ("From a goal", "By hand", "Import"):
+        panel.get_by_text(way, exact=True).click()
+        expect(panel.get_by_label("Mode")).to_have_value("autopilot")
 
 
 def test_a_goal_is_sent_to_the_model_and_a_checklist_imported_with_the_errors_of_the_document(chat: Chat) -> None:

@@ -1,6 +1,6 @@
 // The goal, the rules and the steps of one plan, read over REST when the feed says that they have changed.
 
-import type { Items, PlanDetail, PlanEventEntry, StepDetail } from "../khala/frames.ts";
+import type { Items, PlanDetail, PlanEntry, PlanEventEntry, StepDetail } from "../khala/frames.ts";
 import { isRequestError } from "../khala/requests.ts";
 import { stepsNeededFrom } from "../khala/plans.ts";
 import type { PlanState } from "../khala/plans.ts";
@@ -74,9 +74,14 @@ export class PlanDetails {
   }
 }
 
-/** The id of the step that a pause is about: the last one whose attempt ended. Null if it is not known. */
-export function pausedStepId({ entry }: PlanState, events: readonly PlanEventEntry[]): string | null {
-  if (entry.status !== "paused" || (entry.reason !== "review" && entry.reason !== "step_failed")) return null;
+/** Whether a plan waits for somebody, or has stopped, because of one step. */
+export function isAboutStep({ status, reason }: Pick<PlanEntry, "status" | "reason">): boolean {
+  return status === "paused" ? reason === "review" || reason === "step_failed" : status === "stopped" && reason === "error";
+}
+
+/** The id of that step: the last one that was completed, or that failed. Null if there is none, or if it is not known. */
+export function reasonStepId({ entry }: PlanState, events: readonly PlanEventEntry[]): string | null {
+  if (!isAboutStep(entry)) return null;
   const type = entry.reason === "review" ? "step_completed" : "step_failed";
   return events.findLast((event) => event.type === type)?.stepId ?? null;
 }

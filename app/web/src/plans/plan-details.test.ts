@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 
 import { ApiError } from "../khala/requests.ts";
-import { PlanDetails, pausedStepId } from "./plan-details.svelte.ts";
+import { PlanDetails, reasonStepId } from "./plan-details.svelte.ts";
 import type { CallApi } from "./plan-details.svelte.ts";
 import { planEntry, planState, stepDetail } from "./testing.ts";
 import type { StepDetail } from "../khala/frames.ts";
@@ -72,8 +72,10 @@ it("events are read from the newest known one on, once at a time", async () => {
 it("a pause for a review or a failure is about the last step that ended so", () => {
   const event = (seq: number, type: string, stepId?: string) => ({ planId: "p", seq, type, at: "", data: {}, ...(stepId && { stepId }) });
   const events = [event(1, "step_completed", "a"), event(2, "step_failed", "b"), event(3, "step_completed", "c"), event(4, "paused")];
-  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "review" })), events)).toBe("c");
-  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "step_failed" })), events)).toBe("b");
-  expect(pausedStepId(planState(planEntry({ status: "paused", reason: "budget" })), events)).toBeNull();
-  expect(pausedStepId(planState(planEntry({ status: "running" })), events)).toBeNull();
+  expect(reasonStepId(planState(planEntry({ status: "paused", reason: "review" })), events)).toBe("c");
+  expect(reasonStepId(planState(planEntry({ status: "paused", reason: "step_failed" })), events)).toBe("b");
+  expect(reasonStepId(planState(planEntry({ status: "stopped", reason: "error" })), events)).toBe("b");
+  expect(reasonStepId(planState(planEntry({ status: "stopped", reason: "no_tasks" })), events)).toBeNull();
+  expect(reasonStepId(planState(planEntry({ status: "paused", reason: "budget" })), events)).toBeNull();
+  expect(reasonStepId(planState(planEntry({ status: "running" })), events)).toBeNull();
 });

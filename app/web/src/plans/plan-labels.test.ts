@@ -20,12 +20,13 @@ describe("the status of a plan", () => {
     ["stopped", "completed", "Finished"],
     ["stopped", "max_iterations", "Stopped: reached the limit of 1,200 attempts"],
     ["stopped", "no_tasks", "Stopped: none of the steps that are left can run"],
-    ["stopped", "error", "Stopped: a step failed"],
+    ["stopped", "error", "Stopped: “Build” failed"],
   ] as const)("%s, %s", (status, reason, words) => expect(statusLabel({ status, maxIterations: 1200, ...(reason && { reason }) }, "Build")).toBe(words));
 
   it("names no step where it is not known which", () => {
     expect(statusLabel({ status: "paused", reason: "review", maxIterations: 1 })).toBe("Paused for your review");
     expect(statusLabel({ status: "paused", reason: "step_failed", maxIterations: 1 })).toBe("Paused: a step failed");
+    expect(statusLabel({ status: "stopped", reason: "error", maxIterations: 1 })).toBe("Stopped: a step failed");
   });
 });
 
@@ -35,7 +36,7 @@ it("a plan that pauses by itself says what to do, and one that somebody paused s
   expect(hints.map((hint) => hint === null)).toEqual([false, false, false, false, false, false, true]);
   expect(new Set(hints).size).toBe(reasons.length);
   expect([hintLabel({ status: "running" }), hintLabel({ status: "stopped", reason: "completed" })]).toEqual([null, null]);
-  expect(hintLabel({ status: "stopped", reason: "max_iterations" })).toContain("new plan");
+  for (const reason of ["max_iterations", "no_tasks", "error"] as const) expect(hintLabel({ status: "stopped", reason })).toContain("new plan");
 });
 
 it("progress counts each step once, the blocked ones too", () => {
@@ -53,10 +54,12 @@ it("cost stands beside its limit, and the limit that is nearest fills the bar", 
 
 it("an agent has its title, and a fallback its reason", () => {
   const titleOf = (name: string) => name.toUpperCase();
-  expect(["default", "command:claude", "coder"].map((name) => agentLabel(name, titleOf))).toEqual(["Default agent", "claude", "CODER"]);
+  expect(["default", "command:claude", "coder"].map((name) => agentLabel(name, titleOf))).toEqual(["Default agent", "COMMAND:CLAUDE", "CODER"]);
+  expect(["command:claude", "coder"].map((name) => agentLabel(name, (unknown) => unknown))).toEqual(["claude", "coder"]);
   expect(fallbackLabel({}, "claude")).toBeNull();
-  expect(fallbackLabel({ agentReason: "rate_limited" }, "claude")).toBe("Instead of claude, because it has reached its rate limit");
-  expect(fallbackLabel({ agentReason: "unavailable" }, null)).toBe("Instead of the first agent, because it is unavailable");
+  expect(fallbackLabel({ agentReason: "rate_limited" }, "claude")).toBe("Fallback for claude, which has reached its rate limit");
+  expect(fallbackLabel({ agentReason: "requested" }, "claude")).toBe("Chosen instead of claude");
+  expect(fallbackLabel({ agentReason: "unavailable" }, null)).toBe("Fallback for the first agent, which is unavailable");
 });
 
 describe("the status of a step", () => {

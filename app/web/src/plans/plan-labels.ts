@@ -4,20 +4,21 @@ import { formatDuration, formatUsd } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "../khala/frames.ts";
 
 const MODE_LABELS: Readonly<Record<PlanEntry["mode"], string>> = {
-  all: "Run all steps, stop at the first failure",
-  step: "Pause for review after each step",
   autopilot: "Autopilot: retry and switch agents by itself",
+  step: "Pause for review after each step",
+  all: "Run all steps, stop at the first failure",
 };
 export const MODES = Object.entries(MODE_LABELS) as (readonly [PlanEntry["mode"], string])[];
 
-const AGENT_REASONS: Readonly<Record<string, string>> = {
-  rate_limited: "it has reached its rate limit",
-  unavailable: "it is unavailable",
-  requested: "somebody chose another agent",
-};
+const FALLBACK_REASONS: Readonly<Record<string, string>> = { rate_limited: "has reached its rate limit", unavailable: "is unavailable" };
 const PROVIDER_PREFIX = /^command:/;
+const STOP_HINTS: Readonly<Record<string, string>> = {
+  max_iterations: "To go on, continue in a new plan, which has attempts of its own.",
+  no_tasks: "To go on, continue in a new plan. Completed steps are not repeated.",
+  error: "To go on, continue in a new plan. Completed steps are not repeated.",
+};
 
-/** "Paused for your review of “Write tests”". `step` is the title of the step that the pause is about, if it is known. */
+/** "Paused for your review of “Write tests”". `step` is the title of the step that the reason is about, if it is known. */
 export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "status" | "reason" | "maxIterations">, step: string | null = null): string {
   switch (status) {
     case "idle":
@@ -31,7 +32,7 @@ export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "
     case "paused":
       return pauseLabel(reason, step);
     case "stopped":
-      return endLabel(reason, maxIterations);
+      return endLabel(reason, maxIterations, step);
   }
 }
 
@@ -40,7 +41,7 @@ function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
     case "review":
       return `Paused for your review${step === null ? "" : ` of “${step}”`}`;
     case "step_failed":
-      return `Paused: ${step === null ? "a step" : `“${step}”`} failed`;
+      return `Paused: ${failedLabel(step)}`;
     case "no_progress":
       return "Paused: the last attempts completed no step";
     case "all_limited":
@@ -54,7 +55,7 @@ function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
   }
 }
 
-function endLabel(reason: PlanEntry["reason"], maxIterations: number): string {
+function endLabel(reason: PlanEntry["reason"], maxIterations: number, step: string | null): string {
   switch (reason) {
     case "completed":
       return "Finished";
@@ -63,15 +64,19 @@ function endLabel(reason: PlanEntry["reason"], maxIterations: number): string {
     case "no_tasks":
       return "Stopped: none of the steps that are left can run";
     case "error":
-      return "Stopped: a step failed";
+      return `Stopped: ${failedLabel(step)}`;
     default:
       return "Stopped";
   }
 }
 
+function failedLabel(step: string | null): string {
+  return `${step === null ? "a step" : `“${step}”`} failed`;
+}
+
 /** What a person can do about a plan that waits for somebody, or that has stopped before its end; null if nothing has to be said. */
 export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason">): string | null {
-  if (status === "stopped") return reason === "max_iterations" ? "To go on, continue in a new plan, which has attempts of its own." : null;
+  if (status === "stopped") return STOP_HINTS[reason ?? ""] ?? null;
   if (status !== "paused") return null;
   switch (reason) {
     case "review":
@@ -133,16 +138,20 @@ export function budgetShare(spent: PlanSpent, budget: PlanBudget): number | null
   return shares.length > 0 ? Math.min(1, Math.max(...shares)) : null;
 }
 
-/** The name of an agent for people. `titleOf` knows the page's agents. */
+/** The title of an agent; its name if the page does not know it. `titleOf` knows the page's agents. */
 export function agentLabel(agent: string, titleOf: (agent: string) => string): string {
   if (agent === "default") return "Default agent";
-  return agent.startsWith("command:") ? agent.replace(PROVIDER_PREFIX, "") : titleOf(agent);
+  const title = titleOf(agent);
+  return title === agent ? agent.replace(PROVIDER_PREFIX, "") : title;
 }
 
-/** Why the plan does not use its primary agent; null if it does. */
+/** Why the plan does not use its primary agent: "Fallback for Claude, which is unavailable". Null if it does. */
 export function fallbackLabel({ agentReason }: Pick<PlanEntry, "agentReason">, primary: string | null): string | null {
   if (agentReason === undefined) return null;
-  return `Instead of ${primary ?? "the first agent"}, because ${AGENT_REASONS[agentReason] ?? agentReason}`;
+  const first = primary ?? "the first agent";
+  if (agentReason === "requested") return `Chosen instead of ${first}`;
+  const reason = FALLBACK_REASONS[agentReason];
+  return `Fallback for ${first}${reason === undefined ? "" : `, which ${reason}`}`;
 }
 
 type StepState = Pick<StepDetail, "status" | "attempts" | "agent" | "blocked" | "notBefore">;
@@ -186,7 +195,7 @@ export function eventLabel({ type, stepId, data }: Pick<PlanEventEntry, "type" |
     case "resumed":
       return "The plan was resumed.";
     case "stopped":
-      return `${endLabel(reason, 0).replace(" of 0 attempts", " of attempts")}.`;
+      return `${endLabel(reason, 0, null).replace(" of 0 attempts", " of attempts")}.`;
     case "mode_changed":
       return "The mode was changed.";
     case "budget_changed":
