@@ -21,6 +21,7 @@ from khala.store.accounts import account_removal
 from khala.store.operations import reset_purge, run_purge
 from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
 from khala.store.operations.part_partitions import maintain_partitions
+from khala.store.postgres import page_images
 from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -203,7 +204,8 @@ async def count_due(db: Database, policy: RetentionPolicy) -> dict[str, int]:
 async def purge(db: Database, policy: RetentionPolicy) -> dict[str, int]:
     """Delete all rows that are due. Returns their number by kind, which is zero while another process is purging."""
     total: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
-    steps = list(_deletions(policy)) if await _is_anything_due(db, policy) else []
+    deletions = _deletions(policy) if await _is_anything_due(db, policy) else ()
+    steps: list[Step] = [partial(_with_plain_page_images, deletion) for deletion in deletions]
     if policy.parts:
         steps.append(PartPacker(policy.parts).pack_next)
     for step in steps:
@@ -265,6 +267,11 @@ async def _batch(db: Database, step: Step) -> Mapping[str, int]:
     async with db.transaction() as connection:
         got = await connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": PURGE_LOCK_KEY})
         return await step(connection) if got.scalar_one() else {}
+
+
+async def _with_plain_page_images(step: Step, connection: AsyncConnection) -> Mapping[str, int]:
+    await page_images.leave_uncompressed(await driver_of(connection))
+    return await step(connection)
 
 
 async def _close_idle(policy: RetentionPolicy, connection: AsyncConnection) -> Mapping[str, int]:
