@@ -153,6 +153,21 @@ async def test_results_of_some_of_the_clients_calls_continue_the_same_message(se
     assert len((await server.http.get("/api/chat/some", headers=KEY)).json()) == 4, "on the same branch"
 
 
+@pytest.mark.parametrize("depth", [900, 5000])
+async def test_a_chat_stays_readable_whatever_its_client_returns_of_its_tools(
+    server: InProcessServer, depth: int
+) -> None:
+    chat_id, nested = f"nested-{depth}", "[" * depth + "]" * depth
+    wish, options = user(call("look", at="a") + " /say Seen."), {"functions": [{"name": "look"}]}
+    called = chunks(await chat(server, chat_id, wish, options=options))
+    call_id = next(chunk["toolCallId"] for chunk in called if chunk["type"] == "tool-input-available")
+    result = {"type": "tool-look", "toolCallId": call_id, "state": "output-available", "output": nested}
+    answer = {"id": called[0]["messageId"], "role": "assistant", "parts": [result]}
+    chunks(await chat(server, chat_id, wish, answer, options=options))
+    read = await server.http.get(f"/api/chat/{chat_id}", headers=KEY)
+    assert [part["output"] for part in read.json()[1]["parts"] if part["type"] == "tool-look"] == [nested]
+
+
 async def flood(socket: ClientConnection, frame: str) -> None:
     """Send the frame again and again, until the server closes the connection."""
     for _ in range(200):

@@ -11,6 +11,7 @@ import msgspec
 from khala.api.chats.chat_ids import results_id
 from khala.domain.chat import Message
 from khala.domain.fold import Block, ToolBlock
+from khala.domain.json_bodies import is_deeper
 from khala.domain.parts import HANDED_OVER
 from khala.store.postgres.database import Driver
 from khala.store.runs import run_lookups
@@ -20,6 +21,8 @@ from khala.store.threads import messages
 MAX_CHAIN = 50
 """Answers that continue each other."""
 MAX_SUMMARY_CHARACTERS = 120
+MAX_OUTPUT_DEPTH = 128
+"""Levels of nesting of a result. A response with more could fail to be encoded."""
 
 
 class ClientResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,12 +34,12 @@ class ClientResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_output(text: str) -> object:
-    """Return a result as the client has sent it: the model reads it as text."""
+    """Return a result as the client has sent it: the model reads it as text. What is nested too deeply stays text."""
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
-    return text if isinstance(value, str | int | float | bool) or value is None else value
+    return value if isinstance(value, dict | list) and not is_deeper(value, MAX_OUTPUT_DEPTH) else text
 
 
 def settle(content: Sequence[Block], results: Sequence[ClientResult]) -> tuple[Block, ...]:
