@@ -114,11 +114,18 @@ async def test_lines_of_json_have_the_events_and_then_the_plan(place: Workplace)
     assert plan["plan"]["status"] == "stopped"
 
 
-async def test_a_plan_with_a_failed_step_is_status_1(place: Workplace) -> None:
-    place.write(("S1", "/fail=1"))
-    status, out, _ = await place.khala("run", "plan.md", "--mode", "autopilot", "--strategy", "abort")
+async def test_a_plan_with_a_failed_step_is_status_1_and_is_continued_in_a_new_one(place: Workplace) -> None:
+    place.write(("S1", DONE), ("S2", "/fail=1"))
+    status, out, errors = await place.khala("run", "plan.md", "--mode", "autopilot", "--strategy", "abort")
     assert status == 1
     assert "step_failed" in out
+    assert "khala plan export -o plan.md, then khala plan run plan.md" in errors
+    assert (await place.khala("export", "-o", "plan.md"))[0] == 0
+    text = (place.folder / "plan.md").read_text()
+    (place.folder / "plan.md").write_text(text.replace("/fail=1", DONE))
+    status, out, errors = await place.khala("run", "plan.md")
+    assert (status, errors) == (0, "")
+    assert [line.split()[1:3] for line in out.splitlines() if "step_started" in line] == [["step_started", "S2"]]
 
 
 async def test_only_the_user_can_read_the_file_with_the_key_and_no_token_is_in_it(place: Workplace) -> None:

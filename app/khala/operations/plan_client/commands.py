@@ -23,6 +23,10 @@ EPILOG = (
 DOCUMENT = click.Path(dir_okay=False, path_type=Path)
 GO_ON = "Go on: khala plan resume"
 WATCH = "Watch it: khala plan status --watch"
+CONTINUE = "Continue it in a new plan: khala plan export -o plan.md, then khala plan run plan.md"
+
+STOPPED_EARLY = ("error", "no_tasks", "max_iterations")
+"""Why a plan has stopped that did not complete all steps, and that nobody stopped."""
 
 
 @click.group(epilog=EPILOG)
@@ -133,6 +137,8 @@ def follow_plan(found: "FoundPlan", output: "Output", *, goes_on: bool, asks: bo
             click.echo(f"The plan is {watched.plan.status}. {WATCH if runs else GO_ON}", err=True)
         elif is_open and status == session.EXIT_NEEDS_SOMEBODY:
             click.echo(f"The plan waits for somebody. {GO_ON}", err=True)
+        elif watched.plan.status == "stopped" and watched.plan.reason in STOPPED_EARLY:
+            click.echo(CONTINUE, err=True)
         raise SystemExit(status)
 
 
