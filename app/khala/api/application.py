@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import structlog
 from litestar import Litestar, Request, Router
@@ -95,6 +95,14 @@ TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
 """Headers of every response if the public URL of the server is HTTPS."""
 
 
+class _OwnRouter(Router):
+    """A router that one application owns. Litestar copies others deeply, because several applications may use one."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the router itself. It and the copies of its handlers were created for the application."""
+        return self
+
+
 def application(context: Context, *, web: Path, version: str) -> Litestar:
     """Create the ASGI application. `web` is the folder of the page's files."""
 
@@ -135,16 +143,16 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
-            Router("/api", route_handlers=routes, before_request=check_request),
-            Router("/", route_handlers=[McpController, health, detail], before_request=check_request),
-            Router(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
-            Router(
+            _OwnRouter("/api", route_handlers=routes, before_request=check_request),
+            _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=check_request),
+            _OwnRouter(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
+            _OwnRouter(
                 "/v1/stream",
                 route_handlers=[SubscriptionController, ThreadStreamController, StreamController],
                 before_request=check_request,
             ),
             mcp_endpoint(context),
-            Router("/", route_handlers=web_page.routes(web), before_request=check_file_request),
+            _OwnRouter("/", route_handlers=web_page.routes(web), before_request=check_file_request),
         ],
         dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
