@@ -4,6 +4,7 @@ A route or frame without a row fails the test.
 """
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncIterator, Container, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,8 +21,8 @@ from websockets.asyncio.client import connect
 
 from khala.api.application import application
 from khala.api.context import Context
+from khala.api.http.problem_details import STATUS
 from khala.api.http.request_origin import OriginPolicy
-from khala.api.mcp.server import NEEDS_ACCOUNT
 from khala.domain import frames
 from khala.domain.access import Caller, key_hash
 from khala.domain.memories import MemorySpace, NewMemory
@@ -228,6 +229,11 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /autopilot/detail/{token}": READERS | dict.fromkeys(("right key", *LOOKING_ON, *WRITING, "owner"), 404),
     "ASGI /mcp tools/list": ANYBODY,
     "ASGI /mcp tools/call": ACCOUNTS,
+    "ASGI /mcp resources/list": ANYBODY,
+    "ASGI /mcp resources/templates/list": ANYBODY,
+    "ASGI /mcp resources/read": READERS,
+    "ASGI /mcp prompts/list": ANYBODY,
+    "ASGI /mcp prompts/get": ANYBODY,
     "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},
     "WEBSOCKET /api/chat-socket": NOBODY | {"revoked token": 403},
     "GET /groups": ANYBODY,
@@ -467,12 +473,17 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         return response.status_code
 
     async def _ask_by_mcp(self, http: httpx.AsyncClient, method: str) -> int:
-        """The status of the response; 401 if the JSON-RPC error says that a call needs an account."""
-        params = {"name": "todo_list", "arguments": {}} if method == "tools/call" else {}
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        """The status of the response, or the one of the code that the JSON-RPC error has."""
+        params: dict[str, dict[str, Any]] = {
+            "tools/call": {"name": "todo_list", "arguments": {}},
+            "resources/read": {"uri": f"khala://blobs/{self.blob_id}"},
+            "prompts/get": {"name": "summariser"},
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params.get(method, {})}
         headers = {"Accept": "application/json, text/event-stream"} | self.callers.headers[self.who]
         answer = await http.post("/mcp", json=body, headers=headers)
-        return 401 if f'"code":{NEEDS_ACCOUNT}' in answer.text.replace(" ", "") else answer.status_code
+        code = re.search(r'"error":.*"data":\{"code":"(\w+)"', answer.text)
+        return STATUS[code[1]] if code else answer.status_code
 
     async def _shake_hands(self, http: httpx.AsyncClient, path: str) -> int:
         """The status of the handshake; 200 if it succeeds."""

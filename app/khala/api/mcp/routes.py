@@ -13,7 +13,7 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import BY_ACCOUNT, authenticate_request, require_user
+from khala.api.accounts.authentication import BY_ACCOUNT, authenticate_request, require_user, with_keys
 from khala.api.context import Context
 from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
 from khala.api.http.problem_details import documented_errors
@@ -57,10 +57,10 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         caller = await _authenticate(request, context)
         # The SDK takes a second to load, so it is loaded only if the endpoint is used.
         await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
-        from khala.api.mcp.server import serve
+        from khala.api.mcp.server import McpOffer, serve
 
         receive = await read_ahead(receive, MAX_BODY_BYTES)
-        await serve(McpToolCatalog(context.tools.registry, caller, group), scope, receive, send)
+        await serve(McpOffer.of(context, caller, group), scope, receive, send)
 
     return mcp
 
@@ -71,7 +71,7 @@ async def _authenticate(request: Request[Any, Any, Any], context: Context) -> Ca
     except Unauthorized as error:
         raise NotAuthorizedException(error.message, headers={"WWW-Authenticate": "Bearer"}) from error
     require_scope(caller, "read")
-    return caller
+    return with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
 
 
 def _group(context: Context, name: str) -> ToolGroup | None:

@@ -1,10 +1,11 @@
-"""The MCP server of one request: lists and calls tools for its caller."""
+"""The MCP server of one request: lists and calls tools, and reads resources and prompts, for its caller."""
 
 import asyncio
 import base64
 import re
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -17,11 +18,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from khala.api.context import Context as KhalaContext
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
+from khala.api.mcp.prompts import McpPrompts
+from khala.api.mcp.resources import TEMPLATES, McpResources
 from khala.domain import ids
+from khala.domain.access import Caller
 from khala.domain.errors import KhalaError, PayloadTooLarge
 from khala.tools.invocation import invoke
+from khala.tools.mcp import ToolGroup
 from khala.tools.port import CallContext, CallResult, Tool
 from khala.version import KHALA_VERSION
 
@@ -37,6 +43,8 @@ NEEDS_ACCOUNT = -32050
 """The JSON-RPC error code of a call without an account."""
 VALID_KEY = re.compile(r"[!-~]{1,200}")
 """An idempotency key of a client: printable ASCII."""
+MAX_URI_CHARACTERS = 1_000
+"""Characters of a URI that an error repeats."""
 IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
 """The field of `_meta` with which a client marks a retry of a call."""
 
@@ -45,15 +53,36 @@ Context = ServerRequestContext[Any, Any]
 _running_calls: dict[UUID, int] = {}
 
 
-async def serve(catalog: McpToolCatalog, scope: Scope, receive: Receive, send: Send) -> None:
+class McpOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools, resources and prompts that the request of one caller is offered."""
+
+    tools: McpToolCatalog
+    resources: McpResources
+    prompts: McpPrompts
+
+    @classmethod
+    def of(cls, context: KhalaContext, caller: Caller, group: ToolGroup | None) -> "McpOffer":
+        """The offer to this caller, in the group or in all of Khala."""
+        tools = McpToolCatalog(context.tools.registry, caller, group)
+        resources = McpResources(context, caller, tools)
+        return cls(tools=tools, resources=resources, prompts=McpPrompts(context, caller, group))
+
+
+async def serve(offer: McpOffer, scope: Scope, receive: Receive, send: Send) -> None:
     """Serve one request."""
-    handler = _RequestHandler(catalog)
+    handler = _RequestHandler(offer.tools)
+    contents = _ContentHandler(offer.resources, offer.prompts)
     server = Server(
         "khala",
         version=KHALA_VERSION,
         title="Khala",
         on_list_tools=handler.list_tools,
         on_call_tool=handler.call_tool,
+        on_list_resources=contents.list_resources,
+        on_list_resource_templates=contents.list_templates,
+        on_read_resource=contents.read_resource,
+        on_list_prompts=contents.list_prompts,
+        on_get_prompt=contents.get_prompt,
         # Tools have no parameters in headers.
         get_tool_input_schema=lambda _: None,
     )
@@ -67,8 +96,7 @@ class _RequestHandler:
         self._catalog = catalog
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        if params is not None and params.cursor:
-            raise MCPError(types.INVALID_PARAMS, "There are no more pages.")
+        _refuse_cursor(params)
         tools = await self._tools()
         return types.ListToolsResult(tools=[_describe(tool) for tool in tools.values()])
 
@@ -93,10 +121,8 @@ class _RequestHandler:
                 del _running_calls[user_id]
 
     async def _tools(self) -> dict[str, Tool]:
-        try:
+        with _reported():
             return await self._catalog.tools()
-        except KhalaError as error:
-            raise MCPError(types.INTERNAL_ERROR, error.message, {"code": error.code}) from error
 
     async def _call(self, ctx: Context, tool: Tool, params: types.CallToolRequestParams) -> types.CallToolResult:
         started_at = time.monotonic()
@@ -124,6 +150,57 @@ class _RequestHandler:
         given = (params.meta or {}).get(IDEMPOTENCY_KEY_FIELD)
         key = given if isinstance(given, str) and VALID_KEY.fullmatch(given) else str(ids.new())
         return f"mcp:{self._catalog.actor.owner_id}:{key}"
+
+
+class _ContentHandler:
+    """Answers requests for resources and prompts."""
+
+    def __init__(self, resources: McpResources, prompts: McpPrompts) -> None:
+        self._resources = resources
+        self._prompts = prompts
+
+    async def list_resources(
+        self, _: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        with _reported():
+            page = await self._resources.page(params.cursor if params else None)
+        return types.ListResourcesResult(resources=page.resources, next_cursor=page.next)
+
+    async def list_templates(
+        self, _: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        _refuse_cursor(params)
+        with _reported():
+            kinds = await self._resources.kinds()
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATES[kind] for kind in kinds])
+
+    async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        with _reported(uri=params.uri[:MAX_URI_CHARACTERS]):
+            return types.ReadResourceResult(contents=[await self._resources.read(params.uri)])
+
+    async def list_prompts(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        _refuse_cursor(params)
+        with _reported():
+            return types.ListPromptsResult(prompts=await self._prompts.list())
+
+    async def get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        with _reported():
+            return await self._prompts.get(params.name, params.arguments or {})
+
+
+@contextmanager
+def _reported(**data: str) -> Iterator[None]:
+    """Turn errors into errors of the protocol, with the code that the same error has over REST."""
+    try:
+        yield
+    except KhalaError as error:
+        code = types.INTERNAL_ERROR if error.code == "unavailable" else types.INVALID_PARAMS
+        raise MCPError(code, error.message, {"code": error.code, **data}) from error
+
+
+def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
+    if params is not None and params.cursor:
+        raise MCPError(types.INVALID_PARAMS, "There are no more pages.")
 
 
 class _TruncatingSink:

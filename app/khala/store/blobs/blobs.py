@@ -26,6 +26,9 @@ from khala.store.threads.reset_marks import IS_BLOB, IS_RUN
 MAX_UNATTACHED = 50
 """Unattached uploads of one author, and in one thread."""
 UNATTACHED_LIFETIME = "1 day"
+MAX_LISTED_THREADS = 1_000
+"""The threads of a user's list whose blobs are listed: those that changed last."""
+LAST_ID = UUID(int=2**128 - 1)
 QUOTA_LOCK_CLASS = 0x6B6C
 """The class of the advisory locks under which a thread's storage is counted."""
 
@@ -49,6 +52,18 @@ ATTACH = f"""
     WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {NOT_EXPIRED} AND {IS_BLOB}
     RETURNING {COLUMNS}
 """
+OF_LISTED_THREADS = f"""
+    SELECT newest.* FROM (
+        SELECT thread_id FROM listings WHERE user_id = $1 AND NOT gone
+        ORDER BY revision DESC LIMIT {MAX_LISTED_THREADS}
+    ) AS listed CROSS JOIN LATERAL (
+        SELECT {COLUMNS} FROM blobs
+        WHERE blobs.thread_id = listed.thread_id AND blobs.id < $2 AND attached AND {NOT_EXPIRED} AND {IS_BLOB}
+        ORDER BY id DESC LIMIT $3
+    ) AS newest
+    ORDER BY id DESC LIMIT $3
+"""
+"""Reads the blobs of each thread by the index: a walk through all newest blobs would grow with the deployment."""
 
 
 class Blob(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +122,11 @@ async def find(driver: Driver, blob_id: UUID, thread_id: UUID | None = None) -> 
     if row is None or (thread_id is not None and row["thread_id"] != thread_id):
         raise BlobNotFound("There is no such blob.")
     return _blob(row)
+
+
+async def of_listed_threads(driver: Driver, user_id: UUID, *, before: UUID | None, limit: int) -> list[Blob]:
+    """The blobs of the threads in the user's list, the newest first. Does not check access."""
+    return [_blob(row) for row in await driver.fetch(OF_LISTED_THREADS, user_id, before or LAST_ID, limit)]
 
 
 async def touch(driver: Driver, sha256: bytes, size: int) -> bool:

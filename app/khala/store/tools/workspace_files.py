@@ -29,6 +29,10 @@ WRITE = """
 ENTRIES = """
     SELECT path, octet_length(content) AS size FROM files WHERE owner_id = $1 ORDER BY path COLLATE "C"
 """
+PAGE = """
+    SELECT path, octet_length(content) AS size FROM files WHERE owner_id = $1 AND path COLLATE "C" > $2
+    ORDER BY path COLLATE "C" LIMIT $3
+"""
 OTHERS = """
     SELECT count(*) AS many, coalesce(sum(octet_length(content)), 0) AS bytes,
            EXISTS (SELECT FROM users WHERE id = $1) AS known,
@@ -67,6 +71,12 @@ def limits_of(*, known: bool) -> WorkspaceLimits:
 async def entries(driver: Driver, owner_id: UUID) -> list[WorkspaceEntry]:
     """All files of the owner, by path."""
     return [WorkspaceEntry(path=row["path"], size=row["size"]) for row in await driver.fetch(ENTRIES, owner_id)]
+
+
+async def page(driver: Driver, owner_id: UUID, *, after: str, limit: int) -> list[WorkspaceEntry]:
+    """The owner's next files by path, after this path."""
+    rows = await driver.fetch(PAGE, owner_id, after, limit)
+    return [WorkspaceEntry(path=row["path"], size=row["size"]) for row in rows]
 
 
 async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
