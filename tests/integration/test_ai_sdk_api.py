@@ -11,6 +11,8 @@ import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from khala.api.chats.chat_ids import thread_id_of
+from khala.domain.access import Caller, author_id_of_key, key_hash
 from tests.support.agents import call
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
@@ -18,6 +20,7 @@ from tests.support.shared_server import shared
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = {"X-Anon-Key": "k" * 40}
+AG_UI_MESSAGE = {"id": "q", "role": "user", "content": "Hi"}
 ASK = call("write_file", path="a.txt", content="one") + " /then " + call("delete_file", path="a.txt") + " /say Over."
 
 
@@ -70,6 +73,25 @@ async def test_a_chat_of_another_key_is_another_chat_and_its_thread_is_closed(se
     assert len((await server.http.get(f"/api/chat/{thread_id}", headers=KEY)).json()) == 2
 
 
+async def test_nobody_takes_the_thread_id_of_another_callers_chat(server: InProcessServer) -> None:
+    """The id follows from the id of the caller, which the readers of a shared thread know."""
+    author_id = author_id_of_key(key_hash(KEY["X-Anon-Key"]))
+    thread_id = str(thread_id_of("wanted", Caller(anon_key_hash=key_hash(KEY["X-Anon-Key"]))))
+    other = {"X-Anon-Key": "t" * 40}
+    assert thread_id[:13] == str(author_id)[:13]
+    refused = [
+        await server.http.post("/api/threads", json={"id": thread_id, "anonKey": other["X-Anon-Key"]}),
+        await chat(server, thread_id, user("Hi"), headers=other),
+        await server.http.post(
+            "/api/ag-ui", json={"threadId": thread_id, "runId": "r", "messages": [AG_UI_MESSAGE]}, headers=other
+        ),
+    ]
+    assert [response.status_code for response in refused] == [400] * 3
+    assert chunks(await chat(server, "wanted", user("/echo Mine")))[0]["messageMetadata"]["threadId"] == thread_id
+    again = await server.http.post("/api/threads", json={"id": thread_id, "anonKey": KEY["X-Anon-Key"]})
+    assert again.status_code == 200, "its owner may open it again"
+
+
 async def test_a_call_that_was_decided_otherwise_is_an_error_that_says_so(server: InProcessServer) -> None:
     asked = chunks(await chat(server, "asked", user(ASK), options={"autopilot": True}))
     (request,) = [chunk for chunk in asked if chunk["type"] == "tool-approval-request"]
@@ -88,7 +110,8 @@ async def test_a_call_that_was_decided_otherwise_is_an_error_that_says_so(server
     assert [chunk["type"] for chunk in rest[1:3]] == ["tool-approval-response", "tool-output-denied"]
     again = chunks(await chat(server, "asked", user(ASK), decided(approved=False)))
     assert joined(again) == joined(rest), "the decision arrives twice, and attaches"
-    elsewhere = await chat(server, "mine", user(ASK), decided(approved=False))
+    chunks(await chat(server, "elsewhere", user("/echo Other")))
+    elsewhere = await chat(server, "elsewhere", user(ASK), decided(approved=False))
     assert (elsewhere.status_code, "another chat" in elsewhere.text) == (400, True)
 
 

@@ -7,17 +7,20 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+RESERVED_VERSION = 8
+"""The version of ids that clients cannot give to a thread. Others could compute them from an id that they know."""
+
 
 def new() -> UUID:
     """A new id: a UUID of version 7, so that rows created together are stored together."""
     return uuid7()
 
 
-def derived(base: UUID, name: str) -> UUID:
+def derived(base: UUID, name: str, *, version: int = 7) -> UUID:
     """The id that follows from another one and a name, always the same. It has the creation time of `base`."""
     random = int.from_bytes(hashlib.sha256(base.bytes + name.encode(errors="surrogatepass")).digest()[:10])
-    version, variant = 7 << 76, 2 << 62
-    return UUID(int=base.int >> 80 << 80 | random & ~(0xF << 76 | 0x3 << 62) | version | variant)
+    fixed = version << 76 | 2 << 62
+    return UUID(int=base.int >> 80 << 80 | random & ~(0xF << 76 | 0x3 << 62) | fixed)
 
 
 def created_at(uuid: UUID) -> datetime:

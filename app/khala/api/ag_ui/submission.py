@@ -98,7 +98,8 @@ class AgentSubmission:
         try:
             stored = await self._find_message(question)
         except ThreadNotFound:
-            await chat_runs.create_thread(self._context, self._caller, self.thread_id, question.text, self._anon_key)
+            chat_id = self._request.thread_id
+            await chat_runs.create_thread(self._context, self._caller, chat_id, question.text, self._anon_key)
             stored = None
         try:
             return await (self._send(question) if stored is None else self._answer_again(question, stored))

@@ -78,7 +78,7 @@ class ChatSubmission(msgspec.Struct, frozen=True, kw_only=True):
         try:
             found = await self._find_answer(question)
         except ThreadNotFound:
-            await chat_runs.create_thread(self.context, self.caller, self.thread_id, question.text, self.anon_key)
+            await chat_runs.create_thread(self.context, self.caller, self.request.id, question.text, self.anon_key)
             found = None
         if found is not None:
             return ChatRun(run=streamed(found))

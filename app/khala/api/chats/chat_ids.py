@@ -33,9 +33,10 @@ def thread_id_of(chat_id: str, caller: Caller) -> UUID:
     if thread_id is not None:
         return thread_id
     if caller.user_id is not None:
-        return ids.derived(caller.user_id, f"chat:{chat_id}")
+        return ids.derived(caller.user_id, f"chat:{chat_id}", version=ids.RESERVED_VERSION)
     if caller.anon_key_hash is not None:
-        return ids.derived(author_id_of_key(caller.anon_key_hash), f"chat:{chat_id}")
+        author_id = author_id_of_key(caller.anon_key_hash)
+        return ids.derived(author_id, f"chat:{chat_id}", version=ids.RESERVED_VERSION)
     if caller.share_key_hash is not None:
         raise InvalidInput("A share link opens one thread. Use the thread's id as the chat's id.", path="id")
     raise Unauthorized("Sign in, or send a key of your own as X-Anon-Key.")

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from khala.api.agents.catalog import choose_agent
+from khala.api.chats.chat_ids import as_uuid, thread_id_of
 from khala.api.context import Context
 from khala.api.http import strict_fields
 from khala.api.threads.run_options import check_options
@@ -23,10 +24,11 @@ from khala.store.threads import threads
 MAX_TITLE_CHARACTERS = 80
 
 
-async def create_thread(context: Context, caller: Caller, thread_id: UUID, text: str, anon_key: str | None) -> None:
+async def create_thread(context: Context, caller: Caller, chat_id: str, text: str, anon_key: str | None) -> None:
     """Create the thread of a chat, with the beginning of its first message as the title.
 
-    Raises `Unauthorized` for a caller without an account or a key of their own.
+    Raises `Unauthorized` for a caller without an account or a key of their own, and `InvalidInput` for a chat id that
+    may be another caller's thread.
     """
     if caller.user_id is None:
         if anon_key is None:
@@ -34,7 +36,8 @@ async def create_thread(context: Context, caller: Caller, thread_id: UUID, text:
         validated_anon_key(anon_key)
     title = " ".join(text[: 4 * MAX_TITLE_CHARACTERS].split())[:MAX_TITLE_CHARACTERS] or None
     # Without a welcome: the client would not show it, and the model would answer after it.
-    await threads.create(context.db, thread_id, caller, title=title, welcome="")
+    thread_id, is_named = thread_id_of(chat_id, caller), as_uuid(chat_id) is None
+    await threads.create(context.db, thread_id, caller, title=title, welcome="", reserved=is_named)
 
 
 async def checked_options(context: Context, caller: Caller, given: Mapping[str, Any], text: str) -> RunOptions:

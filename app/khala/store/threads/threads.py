@@ -99,12 +99,20 @@ async def continue_from(connection: AsyncConnection, thread_id: UUID, message_id
 
 @retried
 async def create(
-    db: Database, thread_id: UUID, caller: Caller, *, title: str | None, welcome: str, lifetime: timedelta | None = None
+    db: Database,
+    thread_id: UUID,
+    caller: Caller,
+    *,
+    title: str | None,
+    welcome: str,
+    lifetime: timedelta | None = None,
+    reserved: bool = False,
 ) -> tuple[Thread, bool]:
     """Create a thread with a welcome message, unless it exists. Returns the thread, and whether it is new.
 
     A user with an account owns the thread. A guest has access to it by the anonymous key. With `lifetime`, the thread
-    expires after that time.
+    expires after that time. Raises `InvalidInput` for a new thread with a reserved id, unless the server has made it
+    for this caller (`reserved`).
     """
     ownership = {"anon_key_hash": caller.anon_key_hash} if caller.user_id is None else {"owner_id": caller.user_id}
     async with db.transaction() as connection:
@@ -115,6 +123,8 @@ async def create(
             .returning(threads.c.id)
         )
         new = created.first() is not None
+        if new and thread_id.version == ids.RESERVED_VERSION and not reserved:
+            raise InvalidInput("A UUID of version 8 cannot be the id of a new thread. Use version 4 or 7.", path="id")
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
