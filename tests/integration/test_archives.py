@@ -422,6 +422,8 @@ async def test_an_invalid_archive_is_refused_and_leaves_nothing(
         (archive | {"todos.jsonl": b"[]\n"}, "todos.jsonl, line 1", True),
         (changed(archive, "todos.jsonl", more=1), "unknown field `more`", True),
         (changed(archive, "messages.jsonl", content={"not": "blocks"}), "messages.jsonl, line 1", True),
+        (changed(archive, "messages.jsonl", createdAt="0001-01-01T00:00:00Z"), "a time from 1970 to 9998", True),
+        (changed(archive, "threads.jsonl", updatedAt="9999-12-31T23:59:59.999999Z"), "a time from 1970", True),
         (changed(archive, "messages.jsonl", threadId=FOREIGN), "thread that is not in the archive", True),
         (changed(archive, "messages.jsonl", parentId=FOREIGN), "follows one of another thread", True),
         (changed(archive, "runs.jsonl", userMessageId=FOREIGN), "a run whose messages", True),

@@ -1,6 +1,7 @@
 """Checks an archive's lines beyond their types, so that the server can read everything that an import stores."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from khala.domain.fold import Content
 from khala.domain.memories import MemoryKind, MemoryScope
 from khala.domain.packed_parts import check_layout
 from khala.domain.parts import Finish
+from khala.domain.stored_times import is_storable
 from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.tools import todos, workspace_files
 from khala.store.tools.user_tools import UserToolDefinition
@@ -43,6 +45,10 @@ def check(kind: str, data: Any) -> None:
     for (line_kind, field), max_characters in MAX_TEXTS.items():
         if line_kind == kind and len(getattr(data, field) or "") > max_characters:
             raise ValueError(f"{field} has more than {max_characters:,} characters.")
+    for field in data.__struct_fields__:
+        value = getattr(data, field)
+        if isinstance(value, datetime) and not is_storable(value):
+            raise ValueError(f"{field} must be a time from 1970 to 9998.")
     CHECKS.get(kind, _no_check)(data)
 
 

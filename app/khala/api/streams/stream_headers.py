@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from khala.domain.errors import InvalidInput
+from khala.domain.stored_times import is_storable
 from khala.domain.streams import offsets, stream_names
 from khala.domain.streams.content import media_type
 from khala.domain.streams.producers import MAX_PRODUCER_NUMBER, ProducerClaim
@@ -38,9 +39,6 @@ RESPONSE_HEADERS = (
 )  # fmt: skip
 """Headers that pages of other origins may read."""
 MAX_TTL_SECONDS = 10 * 366 * 86_400
-MIN_EXPIRY = datetime(1970, 1, 1, tzinfo=UTC)
-MAX_EXPIRY = datetime(9999, 1, 1, tzinfo=UTC)
-"""Between them, `Stream-Expires-At`. Postgres' driver stores the first and the last time of Python as infinite ones."""
 MAX_HEADER_CHARACTERS = 256
 """Characters of a producer's id and of `Stream-Seq`."""
 _WHOLE = re.compile(r"0|[1-9]\d{0,15}", re.ASCII)
@@ -113,10 +111,8 @@ def _expires_at(headers: Headers) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-        if moment.tzinfo is None or "T" not in value.upper():
-            raise ValueError("no time zone")
-        if not MIN_EXPIRY <= moment < MAX_EXPIRY:
-            raise ValueError("out of range")
+        if not is_storable(moment) or "T" not in value.upper():
+            raise ValueError("no time zone, or out of range")
         return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{EXPIRES_AT} must be like 2030-01-31T12:00:00Z.", path=EXPIRES_AT) from error
