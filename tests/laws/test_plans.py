@@ -48,6 +48,7 @@ from khala.domain.plans.events import (
     Created,
     Paused,
     PlanEvent,
+    Started,
     StepCompleted,
     StepReopened,
     StepStarted,
@@ -103,6 +104,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(AttemptCanceled),
 )
 commands: st.SearchStrategy[PlanCommand] = st.one_of(
+    st.builds(Start),
     st.builds(Pause, force=st.booleans()),
     st.builds(Resume),
     st.builds(Stop),
@@ -208,6 +210,8 @@ class Plans(RuleBasedStateMachine):
             assert all(self.plan.steps[before].satisfied for before in step.planned.depends_on)
             assert step.not_before is None or step.not_before <= event.at
             assert event.agent not in self.plan.limited_agents
+        if isinstance(event, Started):
+            assert self.plan.status == "idle"
         if isinstance(event, Stopped | Paused):
             assert not self.attempts
         if isinstance(event, StepReopened):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.support.server import ROOT
 from tests.system.browser import Chat
@@ -20,8 +20,8 @@ from tests.system.test_page_plans import bar, press, row
 pytestmark = pytest.mark.timeout(120)
 
 IMAGES = ROOT / "docs" / "images"
-WIDE = {"width": 1440, "height": 900}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 DIRECTIVES = "/text The page needs the routes first, so I look at them. /call list_directory {} /hanground=2"
 """What the demo model does in a step. It is in the goal, which is folded on the page."""
 DOCUMENT = """\
@@ -58,7 +58,7 @@ def import_plan(chat: Chat, goal: str, **fields: Any) -> None:
     assert answer.ok, answer.text()
 
 
-def picture(page: Page, name: str, size: dict[str, int]) -> None:
+def picture(page: Page, name: str, size: ViewportSize) -> None:
     """Take the picture again if that is asked for. It exists, and has this size."""
     path: Path = IMAGES / f"{name}.png"
     if os.environ.get("KHALA_RECORD"):

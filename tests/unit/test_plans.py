@@ -42,7 +42,16 @@ from khala.domain.plans.dependencies import check_steps, count_steps
 from khala.domain.plans.engine import advance, needs_probe, next_time, report_probe
 from khala.domain.plans.events import Created, PlanEvent
 from khala.domain.plans.fold import apply, create
-from khala.domain.plans.plan import FailureStrategy, Plan, PlanBudget, PlanConfig, PlanMode, PlannedStep, Spent
+from khala.domain.plans.plan import (
+    FailureStrategy,
+    Plan,
+    PlanBudget,
+    PlanConfig,
+    PlanMode,
+    PlannedStep,
+    PlanStatus,
+    Spent,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -244,6 +253,17 @@ def test_a_rate_limit_is_waited_out_and_then_the_next_agent_follows() -> None:
     assert driver.running == ["a"]
 
 
+def test_the_fallback_agents_follow_in_their_order() -> None:
+    config = PlanConfig(agents=("first", "second", "third"), rate_limit_retries=0, step_delay_ms=0)
+    driver = Driver(step("a"), config=config)
+    agents = [driver.plan.steps["a"].agent]
+    for outcome in (AttemptLimited(), AttemptUnavailable(error="It is missing.")):
+        driver.end("a", outcome)
+        agents.append(driver.plan.steps["a"].agent)
+    assert agents == ["first", "second", "third"]
+    assert driver.plan.agent_reason == "unavailable"
+
+
 def test_if_all_agents_are_limited_the_plan_pauses_with_the_step_open_and_a_resume_retries_it() -> None:
     config = PlanConfig(agents=("first", "second", "third"), rate_limit_retries=0)
     driver = Driver(step("a"), config=config)
@@ -389,6 +409,29 @@ def test_a_command_that_does_not_fit_is_refused(command: PlanCommand) -> None:
         driver.complete("a")
     with pytest.raises(Conflict):
         driver.command(command)
+
+
+FITTING: dict[str, set[str]] = {
+    "idle": {"Start", "Stop"},
+    "running": {"Pause", "Stop"},
+    "pausing": {"Resume", "Stop"},
+    "paused": {"Resume", "Stop"},
+    "stopping": set(),
+    "stopped": set(),
+}
+"""The commands that fit each status."""
+
+
+@pytest.mark.parametrize("status", FITTING)
+def test_in_each_status_only_the_commands_that_fit_are_accepted(status: PlanStatus) -> None:
+    for command in (Start(), Pause(), Resume(), Stop()):
+        plan = Driver(step("a")).plan
+        plan.status = status
+        if type(command).__name__ in FITTING[status]:
+            assert decide(plan, command, NOON), (status, command)
+            continue
+        with pytest.raises(Conflict, match=f"{status}|was not started|has stopped"):
+            decide(plan, command, NOON)
 
 
 def test_nothing_follows_the_end() -> None:

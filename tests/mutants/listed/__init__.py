@@ -9,6 +9,7 @@ from tests.mutants.listed import (
     domain_requests,
     domain_rules,
     live,
+    plans,
     runs,
     store_accounts,
     store_append,
@@ -38,4 +39,5 @@ MUTANTS = (
     *client_state.MUTANTS,
     *client_network.MUTANTS,
     *commands.MUTANTS,
+    *plans.MUTANTS,
 )

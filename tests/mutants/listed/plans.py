@@ -1,0 +1,173 @@
+"""Mutants of plans: which steps run and when, who executes them, and who may drive a plan."""
+
+from tests.mutants.mutant import Mutant
+
+ATTEMPTS = "app/khala/domain/plans/attempts.py"
+COMMANDS = "app/khala/domain/plans/commands.py"
+ENGINE = "app/khala/domain/plans/engine.py"
+LAWS = "tests/laws/test_plans.py"
+UNIT = "tests/unit/test_plans.py"
+STORE = "tests/integration/test_plans.py"
+
+MUTANTS = (
+    Mutant(
+        name="plan-starts-twice",
+        file=COMMANDS,
+        old='case Start() if plan.status == "idle":',
+        new='case Start() if plan.status != "running":',
+        tests=(f"{UNIT}::test_in_each_status_only_the_commands_that_fit_are_accepted",),
+        why="Whoever starts a paused plan would approve a result that nobody has looked at.",
+    ),
+    Mutant(
+        name="plan-pauses-before-its-step-ends",
+        file=ENGINE,
+        old="return [] if plan.busy else [Paused(",
+        new="return [Paused(",
+        tests=(f"{UNIT}::test_a_pause_waits_for_the_step_under_way_and_can_be_taken_back",),
+        why="The step under way would go on in a paused plan.",
+    ),
+    Mutant(
+        name="plan-stops-twice",
+        file=ENGINE,
+        old='case "idle" | "paused" | "stopped":\n            return []\n        case "stopping":',
+        new='case "idle" | "paused":\n            return []\n        case "stopping" | "stopped":',
+        tests=(LAWS,),
+        why="A plan would have several ends.",
+    ),
+    Mutant(
+        name="plan-retries-once-too-often",
+        file=ATTEMPTS,
+        old="step.failures < plan.config.max_retries",
+        new="step.failures <= plan.config.max_retries",
+        tests=(f"{UNIT}::test_a_failed_step_is_retried_with_growing_waits_and_then_skipped",),
+        why="A step would cost more attempts than allowed.",
+    ),
+    Mutant(
+        name="plan-needs-one-dependency-only",
+        file="app/khala/domain/plans/dependencies.py",
+        old="return all(plan.steps[dependency].satisfied",
+        new="return not step.planned.depends_on or any(plan.steps[dependency].satisfied",
+        tests=(f"{UNIT}::test_steps_run_by_dependencies_and_then_by_priority",),
+        why="A step would begin without the work that it needs.",
+    ),
+    Mutant(
+        name="plan-ignores-priorities",
+        file="app/khala/domain/plans/dependencies.py",
+        old="return sorted(ready, key=lambda step: step.planned.priority)",
+        new="return ready",
+        tests=(f"{UNIT}::test_steps_run_by_dependencies_and_then_by_priority",),
+        why="Urgent steps would wait for others.",
+    ),
+    Mutant(
+        name="plan-believes-a-failed-command",
+        file="app/khala/domain/plans/results.py",
+        old='if status == "error":',
+        new='if status == "error" and not is_marked_complete(text_of(content)):',
+        tests=("tests/unit/test_step_outcomes.py",),
+        why="A command that fails after its marker would complete its step.",
+    ),
+    Mutant(
+        name="plan-completes-by-silence",
+        file="app/khala/domain/plans/results.py",
+        old="AttemptUnfinished() if summary is None else AttemptCompleted(summary=summary)",
+        new='AttemptCompleted(summary=summary or "")',
+        tests=("tests/unit/test_step_outcomes.py",),
+        why="An agent that gives up would complete its step.",
+    ),
+    Mutant(
+        name="plan-never-lacks-progress",
+        file=ATTEMPTS,
+        old="if fruitless >= self._plan.config.no_progress:",
+        new="if fruitless > self._plan.max_iterations:",
+        tests=(f"{UNIT}::test_attempts_without_progress_pause_the_plan",),
+        why="A plan would spend its budget on attempts that complete nothing.",
+    ),
+    Mutant(
+        name="plan-waits-for-a-day",
+        file=ATTEMPTS,
+        old="if retry_after is not None and MIN_RETRY_AFTER_SECONDS <= retry_after <= MAX_RETRY_AFTER_SECONDS:",
+        new="if retry_after is not None:",
+        tests=(f"{UNIT}::test_the_wait_after_a_rate_limit",),
+        why="A service could make a plan wait for ever, or not at all.",
+    ),
+    Mutant(
+        name="plan-takes-the-last-fallback-first",
+        file=ATTEMPTS,
+        old="(agent for agent in plan.config.agents if agent not in limited)",
+        new="(agent for agent in reversed(plan.config.agents) if agent not in limited)",
+        tests=(f"{UNIT}::test_the_fallback_agents_follow_in_their_order",),
+        why="The agents would not follow each other in the order that a person gave.",
+    ),
+    Mutant(
+        name="plan-fails-if-all-agents-are-limited",
+        file=ATTEMPTS,
+        old='yield from self._pause("all_limited")',
+        new='yield from self._stop("error")',
+        tests=(f"{UNIT}::test_if_all_agents_are_limited_the_plan_pauses_with_the_step_open_and_a_resume_retries_it",),
+        why="A rate limit would end the plan for good.",
+    ),
+    Mutant(
+        name="plan-never-returns-to-its-primary-agent",
+        file=ENGINE,
+        old="and plan.probed_at < plan.iteration",
+        new="and plan.probed_at > plan.iteration",
+        tests=(f"{UNIT}::test_the_primary_agent_is_probed_between_steps_and_takes_over_again",),
+        why="The plan would stay with a fallback agent after the limit has passed.",
+    ),
+    Mutant(
+        name="plan-waits-out-a-stop",
+        file="app/khala/plans/pump.py",
+        old="                await self._changed.wait()\n        except TimeoutError",
+        new="                await asyncio.sleep(seconds + 1)\n        except TimeoutError",
+        tests=(f"{STORE}::test_a_stop_ends_the_wait_after_a_rate_limit",),
+        why="A stop or a pause would wait for the end of a back-off.",
+    ),
+    Mutant(
+        name="plan-ignores-removed-iterations",
+        file=COMMANDS,
+        old="return [IterationsRemoved(at=now, count=-by)] if by else []",
+        new="return []",
+        tests=(UNIT, "tests/integration/test_plans_api.py"),
+        why="A person could not limit a plan that runs.",
+    ),
+    Mutant(
+        name="plan-has-two-drivers",
+        file="app/khala/store/plans/plan_leases.py",
+        old="AND coalesce(plans.lease_expires_at < clock_timestamp(), true) AND plans.id",
+        new="AND plans.id",
+        tests=(f"{STORE}::test_one_driver_at_a_time_holds_a_plan_and_a_lapsed_lease_is_taken_over",),
+        why="Two processes would take a plan from each other again and again.",
+    ),
+    Mutant(
+        name="plan-repeats-a-step-that-has-just-ended",
+        file="app/khala/store/plans/step_runs.py",
+        old="    polled = await poll(driver, stored) if stored.plan.busy else None\n",
+        new="    polled = None\n",
+        tests=(STORE, "tests/integration/test_plans_api.py"),
+        why="A forced pause would repeat a finished step of which the driver has not heard yet.",
+    ),
+    Mutant(
+        name="plan-switches-to-any-agent",
+        file=COMMANDS,
+        old="if agent not in plan.config.agents:",
+        new="if not agent:",
+        tests=(UNIT, "tests/integration/test_plans_api.py"),
+        why="A misspelled agent would be unavailable in the middle of the plan.",
+    ),
+    Mutant(
+        name="plan-needs-no-review",
+        file=ATTEMPTS,
+        old='            yield from self._pause("review")',
+        new="            pass",
+        tests=(f"{UNIT}::test_step_by_step_each_result_waits_for_approval",),
+        why="Results that nobody has approved would be built upon.",
+    ),
+    Mutant(
+        name="plan-cuts-the-end-of-a-task",
+        file="app/khala/domain/plans/tasks.py",
+        old="return _joined([*before, _finished_steps(plan, min(room, MAX_SUMMARIES_CHARACTERS)), *after])",
+        new="return _joined([*before, _finished_steps(plan, MAX_SUMMARIES_CHARACTERS), *after])[:MAX_TASK_CHARACTERS]",
+        tests=("tests/unit/test_plan_tasks.py",),
+        why="An agent would not know how to complete its step.",
+    ),
+)
