@@ -12,7 +12,7 @@ import pytest
 from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import BudgetExhausted
 from khala.domain.plans.commands import CancelStep, ChangeIterations, Pause, PlanCommand, Resume, Start, Stop
-from khala.domain.plans.events import AttemptCharged, Pausing, StepStarted, Stopped
+from khala.domain.plans.events import AttemptCharged, Paused, Pausing, StepStarted, Stopped, Stopping
 from khala.domain.plans.fold import fold
 from khala.plans import pump
 from khala.plans.pump import PlanPump
@@ -25,6 +25,8 @@ from tests.support.in_process import InProcessServer, khala
 from tests.support.plans import COMPLETES, ThreadPlan, step
 
 LONG_HANG = "/hang=1"
+MAX_REACTION_SECONDS = 0.2
+"""The longest time after which a pause or a stop takes effect while a plan waits."""
 
 
 @pytest.fixture
@@ -77,16 +79,29 @@ async def test_a_pause_waits_for_the_step_and_resume_goes_on(plan: ThreadPlan) -
     assert stored.plan.steps["a"].attempts == 1
 
 
-async def test_a_stop_ends_the_wait_after_a_rate_limit(plan: ThreadPlan) -> None:
-    await plan.create(step("a", "/ratelimit=60"))
+async def test_a_stop_and_a_pause_end_the_wait_after_a_rate_limit_at_once(plan: ThreadPlan) -> None:
+    await plan.create(step("a", "/ratelimit=60"), rate_limit_retries=100)
     await plan.command(Start())
-    stored = await plan.wait(lambda stored: stored.plan.steps["a"].rate_limits == 1)
-    not_before = stored.plan.steps["a"].not_before
-    assert not_before is not None
-    assert 3 < (not_before - datetime.now(UTC)).total_seconds() <= 60
-    await plan.command(Stop())
-    stored = await plan.wait(lambda stored: stored.plan.status == "stopped")
-    assert stored.plan.steps["a"].status == "open"
+    for number in range(1, 7):
+        stored = await plan.wait(lambda stored, number=number: stored.plan.steps["a"].rate_limits == number)  # type: ignore[misc]
+        not_before = stored.plan.steps["a"].not_before
+        assert not_before is not None
+        assert 3 < (not_before - datetime.now(UTC)).total_seconds() <= 60
+        await plan.command(Pause() if number < 6 else Stop())
+        stored = await plan.wait(lambda stored: stored.plan.status in ("paused", "stopped"))
+        if number < 6:
+            await plan.command(Resume())
+    assert (stored.plan.status, stored.plan.steps["a"].status, stored.plan.steps["a"].attempts) == (
+        "stopped",
+        "open",
+        6,
+    )
+    events = await plan.events()
+    asked = [event.at for event in events if isinstance(event, Pausing | Stopping)]
+    done = [event.at for event in events if isinstance(event, Paused | Stopped)]
+    seconds = [(end - begin).total_seconds() for begin, end in zip(asked, done, strict=True)]
+    assert min(seconds) < MAX_REACTION_SECONDS, "at least once, on a machine that may be busy"
+    assert max(seconds) < 3, "always before the wait is over"
 
 
 async def test_steps_go_side_by_side_and_beside_the_conversation(plan: ThreadPlan, server: InProcessServer) -> None:

@@ -138,6 +138,10 @@ def test_steps_run_by_dependencies_and_then_by_priority() -> None:
         order += driver.running
         driver.complete(*driver.running)
     assert order == ["first", "second", "late"]
+    driver = Driver(step("last", "a", "b"), step("a"), step("b", priority=1))
+    driver.complete("a")
+    assert driver.running == ["b"], "one of two dependencies is not enough"
+    driver.complete("b", "last")
     assert (driver.plan.status, driver.plan.end) == ("stopped", "completed")
     assert driver.types[-2:] == ["stopping", "stopped"]
 

@@ -119,7 +119,7 @@ MUTANTS = (
         file="app/khala/plans/pump.py",
         old="                await self._changed.wait()\n        except TimeoutError",
         new="                await asyncio.sleep(seconds + 1)\n        except TimeoutError",
-        tests=(f"{STORE}::test_a_stop_ends_the_wait_after_a_rate_limit",),
+        tests=(f"{STORE}::test_a_stop_and_a_pause_end_the_wait_after_a_rate_limit_at_once",),
         why="A stop or a pause would wait for the end of a back-off.",
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS = (
         file="app/khala/store/plans/step_runs.py",
         old="    polled = await poll(driver, stored) if stored.plan.busy else None\n",
         new="    polled = None\n",
-        tests=(STORE, "tests/integration/test_plans_api.py"),
+        tests=(f"{STORE}::test_a_step_that_has_ended_is_not_interrupted_before_its_driver_knows",),
         why="A forced pause would repeat a finished step of which the driver has not heard yet.",
     ),
     Mutant(
