@@ -115,6 +115,21 @@ async def test_a_commit_includes_buffers_that_are_due_soon_and_no_others(db: Dat
     assert first_part[1].created_at == other[1].created_at, "both were written in one transaction"
 
 
+async def test_runs_that_began_at_different_times_share_their_later_flushes(db: Database) -> None:
+    leases = [await lease_of(db, await new_thread(db)) for _ in range(3)]
+    async with writing(db, FlushPolicy(milliseconds=600, parts=1000)) as writer:
+        buffers = [writer.open(lease) for lease in leases]
+        for step in range(100):
+            for place, buffer in enumerate(buffers):
+                if step >= 8 * place:
+                    buffer.append_text("more ")
+            await asyncio.sleep(0.025)
+    async with db.driver() as driver:
+        newest = [(await parts.of_run(driver, lease.thread_id, lease.run_id))[-1] for lease in leases]
+    assert len({part.created_at for part in newest}) == 1
+    assert all(part.seq >= 2 for part in newest)
+
+
 async def test_a_locked_thread_delays_no_text_of_other_threads(db: Database) -> None:
     locked, other = leases = [await lease_of(db, await new_thread(db)) for _ in range(2)]
     lost: list[Lease] = []

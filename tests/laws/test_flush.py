@@ -1,9 +1,11 @@
 """Laws of the flush policy: pending text is due at once, or by age, size or count, and never later."""
 
-from hypothesis import given
+from math import inf
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from khala.domain.flush_policy import FlushPolicy, PendingText
+from khala.domain.flush_policy import MAX_SHARING_RUNS, FlushPolicy, FlushSchedule, PendingText
 
 POLICY = FlushPolicy(milliseconds=350, chars=1200, parts=32)
 
@@ -73,3 +75,107 @@ def test_pending_text_is_due_before_the_text_that_is_held_behind_it() -> None:
     pending.add(1, 4.0)
     pending.hold(4.1, (60.0, 300.0))
     assert pending.due_at(POLICY) == 4.0
+
+
+class SimulatedRuns:
+    """Runs of one process that always have text, which is held from their first flush on."""
+
+    def __init__(self, starts: list[float], rates: tuple[float, float] = (60.0, 300.0)) -> None:
+        self.schedule = FlushSchedule(POLICY)
+        self.runs = [PendingText() for _ in starts]
+        self.rates = rates
+        self.flushes: list[tuple[float, int]] = []
+        """Times and sizes of all flushes."""
+        for run, start in sorted(zip(self.runs, starts, strict=True), key=lambda pair: pair[1]):
+            self.write_until(start)
+            run.add(5, start)
+            self.schedule.join(run)
+            self.write([run], start)
+
+    def due_at(self, run: PendingText) -> float:
+        due, since = run.due_at(POLICY), run.waits_since
+        if due is None or since is None:
+            return inf
+        assert since <= due <= since + POLICY.seconds
+        return due
+
+    def write_until(self, end: float) -> None:
+        while True:
+            due = [(self.due_at(run), run) for run in self.runs]
+            now = min(at for at, _ in due)
+            if now > end:
+                return
+            self.write([run for at, run in due if at <= now], now)
+
+    def write(self, due: list[PendingText], now: float) -> None:
+        self.flushes.append((now, len(due)))
+        for place, run in enumerate(due):
+            run.end_hold(now)
+            run.hold(now + place / 10_000, self.rates)
+            run.mark_taken(at_once=False, now=now)
+        self.schedule.continue_together(due)
+
+    def flushes_after(self, time: float) -> list[int]:
+        """The sizes of all flushes after this time, in the time between two flushes of a run."""
+        self.write_until(time + POLICY.seconds)
+        return [size for at, size in self.flushes if at > time]
+
+
+starts = st.lists(st.floats(0, 3), min_size=1, max_size=MAX_SHARING_RUNS)
+
+
+@settings(max_examples=30)
+@given(starts)
+def test_the_flushes_of_a_few_runs_become_one(when: list[float]) -> None:
+    simulated = SimulatedRuns(when)
+    sizes = simulated.flushes_after(3 + len(when) * POLICY.seconds)
+    assert sizes == [len(when)]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(0, 3), min_size=MAX_SHARING_RUNS, max_size=120))
+def test_many_runs_keep_several_flushes_of_a_bounded_size(when: list[float]) -> None:
+    simulated = SimulatedRuns(when)
+    sizes = simulated.flushes_after(10.0)
+    assert sum(sizes) >= len(when)
+    assert max(sizes) <= 2 * MAX_SHARING_RUNS
+    assert len(sizes) <= 2 + 2 * len(when) / MAX_SHARING_RUNS
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 200))
+def test_runs_that_were_written_at_once_are_divided_if_they_are_very_many(count: int) -> None:
+    simulated = SimulatedRuns([0.0] * count)
+    simulated.flushes.clear()
+    simulated.write(simulated.runs, 10.0)
+    sizes = simulated.flushes_after(10.0)
+    assert max(sizes) < 2 * MAX_SHARING_RUNS
+    assert len(sizes) <= max(1, 2 * count // MAX_SHARING_RUNS)
+
+
+@given(starts)
+def test_fast_models_share_no_flushes(when: list[float]) -> None:
+    simulated = SimulatedRuns(when, rates=(320.0, 1600.0))
+    assert all(run.shared is None for run in simulated.runs)
+    assert all(run.due_at(POLICY) == (run.held_since or 0) + 0.1 for run in simulated.runs)
+
+
+@given(starts, st.floats(0, 1))
+def test_the_first_text_and_full_text_never_wait_for_other_runs(when: list[float], at: float) -> None:
+    simulated = SimulatedRuns(when)
+    for chars, urgent in ((5, True), (POLICY.chars, False)):
+        pending = PendingText(urgent=urgent)
+        pending.add(chars, 3 + at)
+        simulated.schedule.join(pending)
+        assert pending.due_at(POLICY) == 3 + at
+
+
+@given(starts, st.floats(0, 1))
+def test_a_run_that_joins_loses_at_most_half_an_interval(when: list[float], at: float) -> None:
+    simulated = SimulatedRuns(when)
+    pending = PendingText(urgent=False)
+    pending.add(5, 3 + at)
+    simulated.schedule.join(pending)
+    due = pending.due_at(POLICY)
+    assert due is not None
+    assert 3 + at + POLICY.seconds / 2 <= due <= 3 + at + POLICY.seconds

@@ -10,6 +10,7 @@ from khala.store.operations import retention
 from tests.scale.deployment import MAX_SHARE
 from tests.scale.figures import Figure, usage_figures
 from tests.scale.stage import ScaleStage
+from tests.scale.write_measurements import WAL
 
 PURGE_TARGET_MS = 10_000.0
 MINUTE_TARGET_MS = 20.0
@@ -22,12 +23,16 @@ async def measure_purge(stage: ScaleStage) -> list[Figure]:
 
     Most threads were deleted within the last day, so their rows stay when their contents are purged.
     """
-    purge = await stage.meter.once(lambda: retention.purge(stage.db, POLICY))
+    async with stage.connection() as driver:
+        written = await driver.fetchval(WAL)
+        purge = await stage.meter.once(lambda: retention.purge(stage.db, POLICY))
+        written = await driver.fetchval(WAL) - written
     idle = await stage.meter.repeated(lambda: retention.purge(stage.db, POLICY))
     size = f"{stage.size.deleted:,} deleted threads"
     limit = PURGE_TARGET_MS if stage.size.deleted == MAX_SHARE else None
     return [
         *usage_figures("purge", size, purge, milliseconds=limit),
+        Figure(name="WAL of the purge", size=size, value=written / 2**20, unit="MiB"),
         *usage_figures("purge when nothing is due", size, idle, milliseconds=MINUTE_TARGET_MS),
     ]
 

@@ -20,7 +20,7 @@ import structlog
 
 from khala.domain.backoff import Backoff
 from khala.domain.errors import Unavailable
-from khala.domain.flush_policy import FlushPolicy
+from khala.domain.flush_policy import FlushPolicy, FlushSchedule
 from khala.domain.fold import Content
 from khala.domain.receipts import FIRST_HASH
 from khala.signals.metrics import FLUSHES_DELAYED, FLUSHES_FAILED
@@ -81,6 +81,7 @@ class Writer:
     def __init__(self, db: Database, policy: FlushPolicy, bus: WakeBus | None = None) -> None:
         self._db = db
         self._policy = policy
+        self._schedule = FlushSchedule(policy)
         self._bus = bus
         self._waiting: dict[RunBuffer, None] = {}
         self._wake = asyncio.Event()
@@ -99,7 +100,7 @@ class Writer:
             next_seq=next_seq,
             receipts=ReceiptChain(lease.run_id, next_seq=next_receipt, last_hash=last_receipt_hash),
             content=content,
-            on_added=self._schedule,
+            on_added=self._await_flush,
             on_lost=on_lost,
         )
 
@@ -113,9 +114,11 @@ class Writer:
                 await self._write(due)
             await asyncio.sleep(max(self._pause, began + MIN_COMMIT_INTERVAL_SECONDS - time.monotonic()))
 
-    def _schedule(self, buffer: RunBuffer) -> None:
+    def _await_flush(self, buffer: RunBuffer) -> None:
         """Schedule the buffer, to which parts were added, or whose text is held from now on."""
         self._waiting[buffer] = None
+        if not buffer.in_flight:
+            self._schedule.join(buffer.pending)
         if self._awaited:
             self._awaited.discard(buffer)
             if not self._awaited:
@@ -190,12 +193,14 @@ class Writer:
         stored = [buffer for buffer in buffers if buffer.lease.run_id in result.stored]
         oldest = min((buffer.batch_since for buffer in stored), default=began)
         record_flush([buffer.next_batch() for buffer in stored], began, now, oldest=oldest)
+        active = [buffer.pending for buffer in stored if buffer.next_batch().ending is None]
         for buffer in buffers:
             if buffer.lease.run_id in result.busy:
                 FLUSHES_DELAYED.inc()
                 buffer.delay(BUSY_RETRY, now)
             else:
                 self._acknowledge(buffer, held=buffer.lease.run_id in result.stored)
+        self._schedule.continue_together(active)
 
     async def _commit(self, buffers: list[RunBuffer]) -> AppendResult:
         batches = [buffer.next_batch() for buffer in buffers]
