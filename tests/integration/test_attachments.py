@@ -122,14 +122,14 @@ async def test_attachments_that_are_no_pending_upload_of_the_thread_are_refused(
 async def test_a_repeated_message_is_the_same_and_with_other_files_a_conflict(server: InProcessServer) -> None:
     thread = await server.thread()
     first, second = await uploaded(thread, TEXT), await uploaded(thread, TEXT)
-    body = {"text": "Look.", "messageId": str(uuid.uuid4()), "attachments": [first]}
+    body = {"text": "/pace=0 Look.", "messageId": str(uuid.uuid4()), "attachments": [first]}
     sent = (await thread.post("send", body)).json()
     assert (await thread.post("send", body)).json() == sent
     for other in ([second], [first, second], []):
         answer = await thread.post("send", body | {"attachments": other})
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     await thread.ended(sent["runId"])
-    await (await send(thread, "And this.", second)).ended()  # a conflict attaches no file
+    await (await send(thread, "/pace=0 And this.", second)).ended()  # a conflict attaches no file
 
 
 async def test_a_tools_output_cannot_be_attached(server: InProcessServer) -> None:

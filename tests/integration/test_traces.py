@@ -166,7 +166,7 @@ async def test_an_unreachable_collector_prevents_no_run_and_no_process_from_endi
         worker.start()
         async with khala(database_url, with_executor=False) as server:
             thread = await server.thread()
-            run = await thread.ended((await thread.send("Hello?"))["runId"])
+            run = await thread.ended((await thread.send("/pace=0 Hello?"))["runId"])
         assert run["status"] == "final"
         assert worker.kill(signal.SIGTERM) == 0
     assert worker.crashes() == []

@@ -13,6 +13,7 @@ from khala.domain.plans.plan import PlannedStep
 from khala.domain.plans.planner import PLANNER_INSTRUCTIONS
 from khala.domain.tools import ToolSpec
 from khala.models.demo import directives as demo_directives
+from khala.models.demo import script
 from khala.models.demo.model import DemoModel
 from khala.models.demo.script import HELP
 from khala.models.demo.tools import direct
@@ -336,7 +337,10 @@ def test_every_message_is_parsed(text: str, words: list[str]) -> None:
         assert not directives.steps or list(demo_directives.calls(directives, number))
 
 
-async def test_a_goal_without_directives_becomes_a_plan_and_a_step_without_directives_is_completed() -> None:
+async def test_a_goal_without_directives_becomes_a_plan_and_a_step_without_directives_is_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(script, "DEFAULT_PACE", 0)
     goal = user("Fly to Aiur. /nothing")
     first = await ask(prompt_of(goal, tools=PLANNER, system=f"Hello.\n\n{PLANNER_INSTRUCTIONS}"))
     assert isinstance(first[-1], Completed)
