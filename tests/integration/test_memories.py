@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from khala.doctor import workload_checks
-from khala.domain import ids
+from khala.domain import ids, search_terms
 from khala.domain.backoff import Backoff
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
 from khala.domain.memories import Memory, MemorySpace, NewMemory, fingerprint
@@ -430,8 +430,43 @@ async def test_a_search_is_the_same_with_and_without_the_index_of_words(
 
     sampled = await ranked()
     assert [len(found) > 0 for found in sampled] == [True, True, True, False]
-    monkeypatch.setattr(search, "LEXICAL", search.LEXICAL.replace(f" {search.MAX_SAMPLE}", " 150"))
+    monkeypatch.setattr(search, "LEXICAL", search.LEXICAL.replace(f" {search.MAX_SAMPLE}", " 250"))
     assert await ranked() == sampled
+
+
+async def test_among_many_memories_the_rarest_words_find(db: Database) -> None:
+    service, space = MemoryService(db, None), await user_space(db)
+    texts = [f"Common {'green' if number % 3 else 'blue'} {number}" for number in range(900)] + ["Common poodle"]
+    columns = ["id", "owner_id", "space_id", "scope", "kind", "text", "fingerprint", "terms"]
+    copied = [
+        (
+            ids.new(),
+            space.owner_id,
+            space.id,
+            "user",
+            "fact",
+            text,
+            fingerprint(text),
+            search_terms.term_keys(space.id, search_terms.terms(text)),
+        )
+        for text in texts
+    ]
+    async with db.driver() as driver:
+        await driver.copy_records_to_table("memories", records=copied, columns=columns)
+    assert texts_of(await service.search([space], "the common poodle", limit=5)) == ["Common poodle"]
+    found = texts_of(await service.search([space], "common blue", limit=50))
+    assert len(found) == 50
+    assert all("blue" in text for text in found), "all its words are frequent, and this one is the rarest"
+
+
+async def test_a_search_in_a_small_space_reads_no_other_space(db: Database) -> None:
+    space = await user_space(db)
+    async with db.driver() as driver:
+        await driver.execute("SET plan_cache_mode = force_generic_plan")
+        plan = await driver.fetch(f"EXPLAIN {search.LEXICAL}", [space.id], [1], [1.0], 0.1, 0.3, 8)
+    sample = "\n".join(row[0] for row in plan).partition("CTE sizes")[0]
+    assert "Index Scan using memories_space_id_fingerprint_key" in sample
+    assert "Seq Scan" not in sample
 
 
 async def test_a_claim_moves_the_guests_memories_and_merges_equal_ones(db: Database, service: MemoryService) -> None:
@@ -531,7 +566,7 @@ async def test_vectors_are_stored_in_16_bits_and_searched_by_a_typed_vector(
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT pg_typeof(vector)::text FROM memory_vectors") == "halfvec"
         explain = f"EXPLAIN (VERBOSE) {search.HYBRID}"
-        rows_of_plan = await driver.fetch(explain, [space.id], [1], [1.0], 0.1, 0.3, "[1,0,0,0,0]", 1)
+        rows_of_plan = await driver.fetch(explain, [space.id], [1], [1.0], 0.1, 0.3, 8, [1, 0, 0, 0, 0], 1)
     assert "InitPlan" in "\n".join(row[0] for row in rows_of_plan if "inner_product(" in row[0])
 
 

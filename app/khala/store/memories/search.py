@@ -1,15 +1,13 @@
 """Search among memories, in one statement: by words, and by meaning where there is an embedding model."""
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from uuid import UUID
 
 import msgspec
 
 from khala.domain import search_terms
-from khala.domain.memories import LEXICAL_WEIGHT, Memory, MemorySpace, fuse
+from khala.domain.memories import FUSION_RANK, LEXICAL_WEIGHT, Memory, MemorySpace
 from khala.domain.vectors import Vector
-from khala.store.memories import vectors
 from khala.store.memories.memories import IN_USE, IS_ERASED, memory
 from khala.store.memories.vectors import MIN_SIMILARITY
 from khala.store.postgres.database import Driver
@@ -21,36 +19,51 @@ MAX_FREQUENCY = 100
 """Memories with a word from which the word counts as frequent: it ranks memories, and finds none by itself."""
 MAX_MATCHES = 400
 """Memories with one of the words that are ranked."""
-MAX_SAMPLE = 256
-"""Memories of a space that are read first. If it has no more, the index of words is not used; else it is used only for
-words that fewer than `MAX_FREQUENCY` of them have."""
+MAX_SAMPLE = 128
+"""Memories of a space that are read first, in the order of their fingerprints, which is random. If it has no more, the
+index of words is not used."""
+MIN_SEEN = 4
+"""Memories of the sample with a word from which the word's frequency is estimated and not counted by the index."""
 COLUMNS = ", ".join(f"memories.{name}" for name in Memory.__struct_fields__ if name != "score")
 
 BY_WORDS = f"""
     asking AS MATERIALIZED (
         SELECT $1::uuid[] AS spaces, $2::int[] AS keys, $3::float8[] AS weights, $4::float8 AS min_share,
-               $5::float8 AS unknown_weight
+               $5::float8 AS unknown_weight, $6::int AS max_found
     ), sampled AS MATERIALIZED (
-        SELECT nearby.id, nearby.terms FROM unnest((SELECT spaces FROM asking)) AS space (id) CROSS JOIN LATERAL (
-            SELECT id, terms FROM memories WHERE space_id = space.id AND {IN_USE} LIMIT {MAX_SAMPLE}
+        SELECT nearby.* FROM unnest((SELECT spaces FROM asking)) AS space (id) CROSS JOIN LATERAL (
+            SELECT id, space_id, terms, fingerprint FROM memories WHERE space_id = space.id AND {IN_USE}
+            ORDER BY fingerprint LIMIT {MAX_SAMPLE}
         ) AS nearby
+    ), sizes AS MATERIALIZED (
+        SELECT space_id, count(*) AS sampled,
+               CASE WHEN count(*) < {MAX_SAMPLE} THEN 1.0::float8 ELSE 65536.0::float8 / (1 + max(
+                   256 * get_byte(fingerprint, 0) + get_byte(fingerprint, 1))) END AS each
+        FROM sampled GROUP BY space_id
     ), stored AS MATERIALIZED (
-        SELECT least(count(*), {MAX_FREQUENCY}) AS memories, count(*) < {MAX_SAMPLE} AS all_sampled FROM sampled
+        SELECT least(sum(sampled * each), {MAX_FREQUENCY}) AS memories,
+               coalesce(max(sampled), 0) < {MAX_SAMPLE} AS all_sampled
+        FROM sizes
     ), sampled_words AS MATERIALIZED (
-        SELECT id, key FROM sampled CROSS JOIN LATERAL unnest(terms) AS term (key)
-        WHERE key = ANY ((SELECT keys FROM asking)::int[])
+        SELECT id, key, space_id FROM (SELECT id, space_id, unnest(terms) AS key FROM sampled) AS term
+        JOIN unnest((SELECT keys FROM asking)) AS word (key) USING (key)
+    ), seen AS (
+        SELECT key, count(*) AS sampled, sum(each) AS estimate FROM sampled_words JOIN sizes USING (space_id)
+        GROUP BY key
     ), asked AS MATERIALIZED (
-        SELECT key, weight, CASE
-            WHEN seen >= {MAX_FREQUENCY} THEN {MAX_FREQUENCY}
-            WHEN (SELECT all_sampled FROM stored) THEN coalesce(seen, 0)
+        SELECT key, weight, estimate, CASE
+            WHEN (SELECT all_sampled FROM stored) THEN least(coalesce(sampled, 0), {MAX_FREQUENCY})
+            WHEN sampled >= {MIN_SEEN} AND estimate >= 2 * {MAX_FREQUENCY} THEN {MAX_FREQUENCY}
             ELSE (SELECT count(*) FROM (
                 SELECT FROM memories WHERE terms @> ARRAY[word.key] AND {IN_USE} LIMIT {MAX_FREQUENCY}) AS having_it)
         END AS frequency
         FROM unnest((SELECT keys FROM asking), (SELECT weights FROM asking)) AS word (key, weight)
-        LEFT JOIN (SELECT key, count(*) AS seen FROM sampled_words GROUP BY key) AS seen USING (key)
+        LEFT JOIN seen USING (key)
     ), finding AS MATERIALIZED (
-        SELECT coalesce(array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}), array_agg(key)) AS keys
-        FROM asked WHERE frequency > 0
+        SELECT coalesce(
+            array_agg(key) FILTER (WHERE frequency < {MAX_FREQUENCY}),
+            (array_agg(key ORDER BY coalesce(estimate, 0), key))[:1]
+        ) AS keys FROM asked WHERE frequency > 0
     ), worths AS MATERIALIZED (
         SELECT key, weight * CASE WHEN frequency = 0 THEN (SELECT unknown_weight FROM asking) ELSE 1 END
                     * ln(1 + (SELECT memories FROM stored) / (greatest(frequency, 1) + 0.5)) AS worth
@@ -60,12 +73,12 @@ BY_WORDS = f"""
     ), matched AS MATERIALIZED (
         SELECT id, key FROM sampled_words WHERE (SELECT all_sampled FROM stored)
         UNION ALL
-        SELECT id, key FROM (
+        SELECT id, unnest(terms) AS key FROM (
             SELECT id, terms FROM memories
             WHERE NOT (SELECT all_sampled FROM stored)
               AND terms && (SELECT keys FROM finding) AND space_id = ANY ((SELECT spaces FROM asking)::uuid[])
               AND {IN_USE} LIMIT {MAX_MATCHES}
-        ) AS found CROSS JOIN LATERAL unnest(terms) AS term (key)
+        ) AS found
     ), words AS (
         SELECT id, sum(worth) / (SELECT worth FROM whole) AS share FROM matched JOIN worths USING (key)
         GROUP BY id HAVING bool_or(key = ANY ((SELECT keys FROM finding)::int[]))
@@ -74,11 +87,16 @@ BY_WORDS = f"""
     )
 """
 """A word counts more, the fewer memories have it. One that no memory has counts as if one had it. Each space has its
-own keys of the same words. The arguments are in `asking`, which the planner does not look into: else plans for given
-arguments would seem cheaper than one for all, and each search would be planned, which takes longer than it does."""
+own keys of the same words. If all words are frequent, the rarest one finds.
+
+`sizes` estimates how many memories each one of the sample stands for: fingerprints are evenly distributed, so the more
+memories there are, the smaller is the largest of the first `MAX_SAMPLE`.
+
+The arguments are in `asking`, which the planner does not look into: else plans for given arguments would seem cheaper
+than one for all, and each search would be planned, which takes longer than it does."""
 BY_MEANING = f"""
     vector AS MATERIALIZED (
-        SELECT $6::text::halfvec AS vector, $7::smallint AS generation
+        SELECT $7::real[]::halfvec AS vector, $8::smallint AS generation
     ), near AS (
         SELECT nearest.id, nearest.similarity FROM vector_spaces CROSS JOIN LATERAL (
             SELECT memory_id AS id, inner_product(vector, (SELECT vector FROM vector)) AS similarity FROM memory_vectors
@@ -95,20 +113,37 @@ BY_MEANING = f"""
 
 A space without all vectors of the generation is searched by words only.
 """
+USABLE = f"""
+    space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE
+"""
 ROWS = f"""
-    FROM found JOIN memories USING (id)
-    WHERE space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE
+    SELECT {COLUMNS}, best.score FROM (
+        SELECT id, score FROM scored ORDER BY score DESC, id LIMIT (SELECT max_found FROM asking)
+    ) AS best JOIN memories USING (id) ORDER BY best.score DESC, id
 """
 LEXICAL = f"""
-    WITH {BY_WORDS}, found AS (SELECT id, share, NULL::float8 AS similarity FROM words)
-    SELECT {COLUMNS}, share, similarity {ROWS}
+    WITH {BY_WORDS}, scored AS (
+        SELECT id, share AS score FROM words JOIN memories USING (id) WHERE {USABLE}
+    ) {ROWS}
 """
+"""Without a model, a score is the share of the query's words that the memory has, by their worth."""
 HYBRID = f"""
-    WITH {BY_WORDS}, {BY_MEANING}, found AS (SELECT id, share, similarity FROM words FULL JOIN near USING (id))
-    SELECT {COLUMNS}, share, similarity {ROWS}
+    WITH {BY_WORDS}, {BY_MEANING}, ranked AS (
+        SELECT id,
+               CASE WHEN similarity IS NOT NULL THEN
+                   row_number() OVER (ORDER BY similarity DESC NULLS LAST, id) END AS near,
+               CASE WHEN share IS NOT NULL THEN
+                   row_number() OVER (ORDER BY share DESC NULLS LAST, id) END AS worded
+        FROM words FULL JOIN near USING (id) JOIN memories USING (id) WHERE {USABLE}
+    ), scored AS (
+        SELECT id, (coalesce(1.0::float8 / ({FUSION_RANK} + near), 0)
+                    + {LEXICAL_WEIGHT} * coalesce(1.0::float8 / ({FUSION_RANK} + worded), 0))
+                   * {FUSION_RANK + 1} / {1 + LEXICAL_WEIGHT} AS score FROM ranked
+    ) {ROWS}
 """
-SHARE_DIGITS = 9
-"""Of a share that is a score: the last digits of a sum depend on its order, which depends on the plan."""
+"""Reciprocal rank fusion of the orders by meaning and by words. The first of both has the score 1."""
+SCORE_DIGITS = 9
+"""Of a score: the last digits of a sum depend on its order, which depends on the plan."""
 MAX_VERSIONS = 10
 """Earlier versions of a memory that a search with history returns."""
 EARLIER = f"""
@@ -163,12 +198,10 @@ async def search(
     space_ids = list(dict.fromkeys(space.id for space in spaces))
     terms = search_terms.terms(asked.text)
     keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
-    words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight)
-    by_meaning = () if asked.vector is None else (vectors.as_text(asked.vector), asked.generation)
+    words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight, limit)
+    by_meaning = () if asked.vector is None else (asked.vector, asked.generation)
     rows = await driver.fetch(HYBRID if by_meaning else LEXICAL, *words, *by_meaning)
-    by_id = {row["id"]: row for row in rows}
-    scores = _shares(rows) if asked.vector is None else fuse(_rankings(rows))
-    return [memory(by_id[found], score) for found, score in islice(scores.items(), limit)]
+    return [memory(row, min(1.0, round(row["score"], SCORE_DIGITS))) for row in rows]
 
 
 async def with_history(
@@ -188,23 +221,6 @@ async def with_history(
         for version in (current, *(memory(row, current.score) for row in earlier.get(current.id, ())))
     ]
     return listed[:limit]
-
-
-def _shares(rows: Sequence[Record]) -> Mapping[UUID, float]:
-    """Without a model, a score is the share of the query's words that the memory has, by their worth."""
-    return {found: min(1.0, round(share, SHARE_DIGITS)) for found, share in _ranked(rows, "share")}
-
-
-def _rankings(rows: Sequence[Record]) -> list[tuple[Sequence[UUID], float]]:
-    """The found memories by meaning and by words, with the weight of each order."""
-    measures = (("similarity", 1.0), ("share", LEXICAL_WEIGHT))
-    return [([found for found, _ in _ranked(rows, measure)], weight) for measure, weight in measures]
-
-
-def _ranked(rows: Sequence[Record], measure: str) -> list[tuple[UUID, float]]:
-    """The ids of the rows that have this measure, the highest first."""
-    found = [(row["id"], row[measure]) for row in rows if row[measure] is not None]
-    return sorted(found, key=lambda item: (-item[1], item[0]))
 
 
 async def mark_used(driver: Driver, memory_ids: Sequence[UUID]) -> None:

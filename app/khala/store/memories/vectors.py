@@ -19,7 +19,8 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 
 MIN_SIMILARITY = 0.2
-"""The cosine below which a memory does not fit. Unrelated texts have 0 to 0.2 with the usual models."""
+"""The cosine below which a memory does not fit. Fitted on the evaluation's half for tuning, with all-MiniLM-L6-v2: nine
+of ten unrelated English texts have less than 0.17, and nine of ten that answer a question have more."""
 LEASE_SECONDS = 120.0
 """Longer than a batch takes, with the retries of its call."""
 MIN_CANARY_SIMILARITY = 0.99
