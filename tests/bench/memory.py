@@ -3,8 +3,8 @@
 The memories are made by SQL: texts of words with a realistic frequency, and random vectors of 384 dimensions. A search
 is `MemoryService.search` with a vector that is cached, so the embedding model takes no part in it. A recall is what a
 run does before its first model call. The bare scan is one statement that orders the vectors of the owner. All are
-measured in turn for each text, in the same process. Other work on the machine changes medians; the fastest of all times
-changes little, so it is shown beside them.
+measured in turn for each text, in the same process. Other work on the machine changes medians; the fastest tenth of all
+times changes less, so it is shown beside them. At last, recalls are measured while calls for documents hang.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from khala.domain import ids, search_terms
 from khala.domain.memories import MemorySpace, fingerprint
 from khala.domain.vectors import Vector, unit_vector
 from khala.memory.memory_service import MemoryService
-from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.embedder import MAX_CALLS, Embedder
 from khala.models.embeddings.port import EmbeddingResult, Purpose
 from khala.runs.recall import recall
 from khala.store.memories import vectors
@@ -61,8 +61,8 @@ class SearchCost(msgspec.Struct, frozen=True, kw_only=True):
     scan_ms: float
     recall_ms: float
     loop_ms: float
-    fastest_search_ms: float
-    fastest_scan_ms: float
+    fast_search_ms: float
+    fast_scan_ms: float
 
     @property
     def ratio(self) -> float:
@@ -70,9 +70,21 @@ class SearchCost(msgspec.Struct, frozen=True, kw_only=True):
         return self.search_ms / self.scan_ms
 
     @property
-    def fastest_ratio(self) -> float:
-        """The same of the fastest search and the fastest scan."""
-        return self.fastest_search_ms / self.fastest_scan_ms
+    def fast_ratio(self) -> float:
+        """The same of their fastest tenths."""
+        return self.fast_search_ms / self.fast_scan_ms
+
+
+class RecallCost(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians of recalls among `RECALL_SIZE` memories in milliseconds, and the fastest tenth of them.
+
+    `beside_documents`: while the embedding model does not answer calls for documents, as many as are sent at once.
+    """
+
+    alone_ms: float
+    alone_fast_ms: float
+    beside_documents_ms: float
+    beside_documents_fast_ms: float
 
 
 class MemoryCosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,19 +92,26 @@ class MemoryCosts(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: dict[str, str]
     searches: list[SearchCost]
+    recalls: RecallCost
     bytes_a_memory: float
     problems: list[str] = []
 
 
 class FixedModel:
-    """An embedding model whose vectors follow from the text, without a server."""
+    """An embedding model whose vectors follow from the text, without a server. It can hang for documents."""
 
     name = "bench"
     provider = "openai"
     model = "bench"
     max_texts = 128
 
+    def __init__(self) -> None:
+        self.answers_documents = asyncio.Event()
+        self.answers_documents.set()
+
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
+        if purpose == "document":
+            await self.answers_documents.wait()
         return EmbeddingResult(vectors=tuple(map(random_vector, texts)), tokens=len(texts))
 
     async def aclose(self) -> None:
@@ -149,6 +168,11 @@ async def times_ms(works: Sequence[Callable[[str], Awaitable[object]]], texts: l
     return times
 
 
+def fastest_tenth(times: Sequence[float]) -> float:
+    """The time that a tenth of these do not exceed."""
+    return sorted(times)[len(times) // 10]
+
+
 async def measure(db: Database, service: MemoryService, generation: int, size: int) -> SearchCost:
     """Fill an owner with so many memories and measure searches of them."""
     owner = await person(db)
@@ -188,8 +212,41 @@ async def measure(db: Database, service: MemoryService, generation: int, size: i
         scan_ms=statistics.median(scans),
         recall_ms=statistics.median(recalls),
         loop_ms=(time.process_time() - cpu) / len(texts) * 1000,
-        fastest_search_ms=min(searches),
-        fastest_scan_ms=min(scans),
+        fast_search_ms=fastest_tenth(searches),
+        fast_scan_ms=fastest_tenth(scans),
+    )
+
+
+async def measure_recalls(db: Database, service: MemoryService, model: FixedModel, generation: int) -> RecallCost:
+    """Recalls of new questions, alone and while calls for documents hang: a message's embedding delays no run."""
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    await fill(db, MemorySpace(scope="user", owner_id=owner.id), RECALL_SIZE, generation)
+    async with db.driver() as driver:
+        await driver.execute("ANALYZE memories, memory_vectors")
+    source = random.Random(1)
+
+    async def recalled(text: str) -> None:
+        await recall(db, service, user_id=owner.id, thread_id=thread_id, question=text)
+
+    async def times() -> list[float]:
+        (taken,) = await times_ms((recalled,), [random_text(source) for _ in range(SEARCHES)])
+        return taken
+
+    await times()
+    alone = await times()
+    model.answers_documents.clear()
+    calls = 2 * MAX_CALLS["document"]
+    async with asyncio.TaskGroup() as group:
+        for number in range(calls):
+            group.create_task(service.embedder.documents([f"Message {number}"]))
+        beside = await times()
+        model.answers_documents.set()
+    return RecallCost(
+        alone_ms=statistics.median(alone),
+        alone_fast_ms=fastest_tenth(alone),
+        beside_documents_ms=statistics.median(beside),
+        beside_documents_fast_ms=fastest_tenth(beside),
     )
 
 
@@ -209,11 +266,17 @@ async def run(url: str, sizes: Sequence[int]) -> MemoryCosts:
     name = await postgres.make_template(url)
     db = Database(postgres.named(url, name), timeout=None)
     try:
-        service = MemoryService(db, Embedder(FixedModel()))
+        model = FixedModel()
+        service = MemoryService(db, Embedder(model))
         await service.prepare()
         generation = await vectors.generation_of(db, FixedModel.name, DIMENSIONS)
         searches = [await measure(db, service, generation, size) for size in sizes]
-        return MemoryCosts(machine=machine.host_facts(), searches=searches, bytes_a_memory=await bytes_a_memory(db))
+        return MemoryCosts(
+            machine=machine.host_facts(),
+            searches=searches,
+            recalls=await measure_recalls(db, service, model, generation),
+            bytes_a_memory=await bytes_a_memory(db),
+        )
     finally:
         await db.close()
         await postgres.execute(url, f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -229,7 +292,7 @@ def report(costs: MemoryCosts) -> tuple[str, bool]:
     """The table, and whether all targets are met."""
     lines = [
         "memories  search ms  target  bare scan ms  ratio (≤ 1.3)  by words only ms  recall ms  on the loop ms"
-        "  fastest search, scan ms  their ratio"
+        "  fastest tenth of searches, scans ms  their ratio"
     ]
     met = costs.bytes_a_memory <= MAX_BYTES
     for cost in costs.searches:
@@ -238,10 +301,16 @@ def report(costs: MemoryCosts) -> tuple[str, bool]:
         lines.append(
             f"{cost.memories:8,}  {cost.search_ms:9.2f}  {target:6.0f}  {cost.scan_ms:12.2f}"
             f"  {cost.ratio:13.2f}  {cost.words_ms:16.2f}  {cost.recall_ms:9.2f}  {cost.loop_ms:14.2f}"
-            f"  {cost.fastest_search_ms:15.2f}, {cost.fastest_scan_ms:6.2f}  {cost.fastest_ratio:11.2f}"
+            f"  {cost.fast_search_ms:15.2f}, {cost.fast_scan_ms:6.2f}  {cost.fast_ratio:11.2f}"
         )
     lines.append(f"{costs.bytes_a_memory:,.0f} bytes a memory (target {MAX_BYTES:,})")
-    lines.append(f"a recall among {RECALL_SIZE:,} memories: at most {MAX_RECALL_MS:g} ms")
+    recalls = costs.recalls
+    lines.append(
+        f"a recall among {RECALL_SIZE:,} memories (at most {MAX_RECALL_MS:g} ms), and its fastest tenth:"
+        f" alone {recalls.alone_ms:.2f}, {recalls.alone_fast_ms:.2f} ms; while no document's call is answered"
+        f" {recalls.beside_documents_ms:.2f}, {recalls.beside_documents_fast_ms:.2f} ms"
+    )
+    met = met and recalls.beside_documents_fast_ms <= MAX_RECALL_MS
     return "\n".join(lines), met
 
 
