@@ -118,6 +118,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         accounts_types.SignedInUser, accounts_types.SignedOut, accounts.Session, accounts_types.CreatedToken,
         accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
         runs_types.UsedMemory, runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,
+        runs_types.RunCursor,
         SkippedFiles, LoadedRepository, tools_types.RepositoryProgress, tools_types.RepositoryLoaded,
         tools_types.RepositoryFailed,
         context.LeftOut, context.ContextSection, context.ContextCall, runs_types.RunContext,

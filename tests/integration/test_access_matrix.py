@@ -97,6 +97,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/threads/{thread_id}/links": OWNERS,
     "DELETE /api/threads/{thread_id}/links/{link_id}": OWNERS | NO_SUCH,
     "GET /api/runs/{run_id}": READERS,
+    "GET /api/runs/{run_id}/cursor": READERS,
     "GET /api/runs/{run_id}/parts": READERS,
     "GET /api/runs/{run_id}/receipts": READERS,
     "GET /api/runs/{run_id}/context": READERS,

@@ -28,6 +28,7 @@ from khala.api.ai_sdk.socket import chat_socket
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
+from khala.api.cursors.routes import read_cursor
 from khala.api.http import web_page
 from khala.api.http.allow_header import allow_header_hook
 from khala.api.http.body_limits import MAX_BODY_BYTES
@@ -135,7 +136,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
         ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
-        PlanDraftController, PlanCommandController, ChatController, chat_socket, AgUiController, HealthController,
+        PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
+        HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [
         complete, embed, list_models, read_model, read_document, ResponseController,

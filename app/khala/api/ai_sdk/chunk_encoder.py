@@ -68,12 +68,14 @@ class ChunkEncoder:
     """The chunks of one run, as far as its parts have been added.
 
     `pauses` counts the moments in which the run could not go on without an approval. `awaited` are the calls that it
-    waits for now.
+    waits for now. `positions` has, for each chunk that `add` has returned, the number of parts that a client then has.
     """
 
     def __init__(self, run: StreamedRun) -> None:
         self._run = run
         self._chunks: list[UiChunk] = []
+        self._position = 0
+        self.positions: list[int] = []
         self._in_step = False
         self._step_has_calls = False
         self._block: Literal["", "text", "reasoning"] = ""
@@ -101,7 +103,7 @@ class ChunkEncoder:
 
         `arguments` are those of calls that were too large for a part, by the call's id.
         """
-        self._chunks = []
+        self._chunks, self.positions = [], []
         for part, data in without_failure_text(parts):
             self._add(part.seq, data, arguments)
         return self._chunks
@@ -114,12 +116,12 @@ class ChunkEncoder:
         Returns the chunks after the last pause in which the run waited for all of them, and the number of that pause:
         the client has the chunks before.
         """
-        self._chunks, decided_pause = [], 0
+        self._chunks, self.positions, decided_pause = [], [], 0
         for part, data in without_failure_text(parts):
             pauses = self.pauses
             self._add(part.seq, data, arguments)
             if self.pauses > pauses and decided <= self.awaited:
-                self._chunks, decided_pause = [], self.pauses
+                self._chunks, self.positions, decided_pause = [], [], self.pauses
         return self._chunks, decided_pause
 
     def pause(self) -> list[UiChunk]:
@@ -159,9 +161,13 @@ class ChunkEncoder:
                 pass
             case _:
                 assert_never(data)
+        self._position = seq + 1
+        if self.positions:
+            self.positions[-1] = self._position
 
     def _emit(self, kind: str, **fields: Any) -> None:
         self._chunks.append({"type": kind, **fields})
+        self.positions.append(self._position)
 
     def _begin_output(self) -> None:
         """Begin the next step, if this output of the model is the first, or follows tool calls."""

@@ -29,17 +29,21 @@ HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 
 
 class EncodedChunks:
-    """Chunks as JSON, and as server-sent events. Streams of one run share them."""
+    """Chunks as JSON, and as server-sent events. Streams of one run share them.
 
-    def __init__(self, chunks: Sequence[UiChunk], encoder: ChunkEncoder) -> None:
+    `positions` are those of the last chunks. Chunks without one are no part of the answer.
+    """
+
+    def __init__(self, chunks: Sequence[UiChunk], encoder: ChunkEncoder, positions: Sequence[int] = ()) -> None:
         self.chunks = tuple([json_encoder.encode(chunk).decode() for chunk in chunks])
+        self.positions = (*[None] * (len(chunks) - len(positions)), *positions)
         self.encoder = encoder
         """Continues after these chunks. Streams share it, so each works on a copy."""
 
     @cached_property
     def events(self) -> str:
         """The chunks as server-sent events."""
-        return "".join(map(encode_event, self.chunks))
+        return "".join(map(encode_event, self.chunks, self.positions))
 
 
 class ChunkStream:
@@ -89,7 +93,7 @@ class ChunkStream:
         arguments = await self._load_arguments(run, update.parts) if run.functions else {}
         if self._chat.decided and not self._next_seq:
             chunks, self._decided_pause = self._encoder.add_decided(update.parts, self._chat.decided, arguments)
-            encoded = self._encoded(chunks)
+            encoded = EncodedChunks(chunks, self._encoder, tuple(self._encoder.positions))
         elif arguments:
             encoded = _encode(self._encoder, update, arguments)
         else:
@@ -141,4 +145,4 @@ def _encode(before: ChunkEncoder, update: RunUpdate, arguments: dict[str, Any]) 
     chunks = encoder.add(update.parts, arguments)
     # Plans are not part of the answer: a client that resumes gets only those that change from then on.
     plans: list[UiChunk] = [{"type": "data-plan", "data": plan, "transient": True} for plan in update.plans]
-    return EncodedChunks([*plans, *chunks], encoder)
+    return EncodedChunks([*plans, *chunks], encoder, tuple(encoder.positions))

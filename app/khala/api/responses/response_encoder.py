@@ -105,6 +105,11 @@ class ResponseEncoder:
         }
 
     @property
+    def holds_text(self) -> bool:
+        """Whether there is text that is sent when it has been checked."""
+        return bool(self._held)
+
+    @property
     def status(self) -> str | None:
         """The final status; None if the run has not ended."""
         if self.finish is None:
@@ -252,7 +257,7 @@ class ResponseEncoder:
         if call.tool in self._header.functions:
             self._function_call(call, text)
         elif call.tool == RUN_CODE:
-            self._calls[call.tool_call_id] = self._code_call(text)
+            self._calls[call.tool_call_id] = self._code_call(call, text)
         else:
             self._calls[call.tool_call_id] = self._mcp_call(call, text)
 
@@ -265,13 +270,19 @@ class ResponseEncoder:
         self._emit("response.function_call_arguments.done", **place, name=call.tool, arguments=text)
         self._end_item(index, status="completed", arguments=text)
 
-    def _code_call(self, text: str) -> int:
+    def _code_call(self, call: ToolCall, text: str) -> int:
         args = msgspec.json.decode(text)
         code = args.get("code") if isinstance(args, dict) else None
         code = code if isinstance(code, str) else ""
         container = f"cntr_{self._header.run_id.hex}"
         index = self._add_item(
-            "ci", "code_interpreter_call", status="in_progress", container_id=container, code="", outputs=None
+            "ci",
+            "code_interpreter_call",
+            status="in_progress",
+            call_id=call.tool_call_id,
+            container_id=container,
+            code="",
+            outputs=None,
         )
         place = self._place(index)
         self._emit("response.code_interpreter_call.in_progress", **place)
@@ -287,6 +298,7 @@ class ResponseEncoder:
             "mcp",
             "mcp_call",
             status="in_progress",
+            call_id=call.tool_call_id,
             server_label=label,
             name=name,
             arguments="",

@@ -37,6 +37,24 @@ class PartPage(ApiStruct, frozen=True, kw_only=True):
     done: bool
 
 
+class RunCursor(ApiStruct, frozen=True, kw_only=True):
+    """One place in a run, as the cursor of each protocol.
+
+    `position` is the number of parts before it. `revision` is the `after` of the thread's feed, `offset` the offset in
+    the thread's stream, `eventId` the last event of AG-UI, and `sequenceNumber` that of the Responses API. `done`: the
+    run has ended, and nothing follows.
+    """
+
+    thread_id: UUID
+    run_id: UUID
+    position: int
+    revision: int
+    offset: str
+    event_id: str
+    sequence_number: int
+    done: bool
+
+
 class RunContext(ApiStruct, frozen=True, kw_only=True):
     """The contexts of a run's model calls, in order."""
 

@@ -1447,6 +1447,24 @@ export interface PartPage {
   done: boolean;
 }
 
+/**
+ * One place in a run, as the cursor of each protocol.
+ *
+ * `position` is the number of parts before it. `revision` is the `after` of the thread's feed, `offset` the offset in
+ * the thread's stream, `eventId` the last event of AG-UI, and `sequenceNumber` that of the Responses API. `done`: the
+ * run has ended, and nothing follows.
+ */
+export interface RunCursor {
+  threadId: string;
+  runId: string;
+  position: number;
+  revision: number;
+  offset: string;
+  eventId: string;
+  sequenceNumber: number;
+  done: boolean;
+}
+
 /** How many files were not loaded for one reason, with some of their names. */
 export interface SkippedFiles {
   reason: "symlink" | "hard_link" | "device" | "encrypted" | "unsupported" | "unsafe_path" | "path_not_utf8" | "path_too_long" | "git_data" | "system_file" | "duplicate_path" | "too_large" | "binary";
