@@ -1,4 +1,7 @@
-"""A whole plan: a scripted model adds a function to a small project, fails once, and completes it at the second try."""
+"""A whole plan: a scripted model checks out a project, adds a function, fails once, and completes it at the second try.
+
+The project comes from a server that speaks a repository host's protocol.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,6 +18,8 @@ from tests.support.account_with_data import account, own_thread
 from tests.support.in_process import khala
 from tests.support.plans import ThreadPlan, step
 from tests.support.providers import Call, Reply, serving
+from tests.support.repository_archives import tar_gz
+from tests.support.repository_host import ArchiveServer, archive_server
 from tests.support.wires import UseTool
 
 BUGGY = "def median(values):\n    return sorted(values)[len(values) // 2]\n"
@@ -34,11 +39,26 @@ class MedianTest(unittest.TestCase):
 
 unittest.main(argv=["tests"])
 """
-README = "# Statistics\n\n`median(values)` returns the middle of the values.\n"
+README = "# Statistics\n"
+MEDIAN = "project/median.py"
+ADDED = "# Statistics\n\n`median(values)` returns the middle of the values.\n"
+PROJECT = {"README.md": README.encode(), "mean.py": b"def mean(values):\n    return sum(values) / len(values)\n"}
 
 
 def write(path: str, content: str) -> UseTool:
     return UseTool(name="write_file", args={"path": path, "content": content})
+
+
+def check_out(url: str) -> UseTool:
+    return UseTool(name="load_repo", args={"url": url, "into": "project"})
+
+
+def read(path: str) -> UseTool:
+    return UseTool(name="read_file", args={"path": path})
+
+
+def edit(path: str, old: str, new: str) -> UseTool:
+    return UseTool(name="edit_file", args={"path": path, "old": old, "new": new})
 
 
 def run_tests(code: str) -> UseTool:
@@ -52,12 +72,13 @@ def complete(summary: str) -> UseTool:
 class ScriptedDeveloper:
     """Replies of the model: one list for each attempt of the function's step, and one for the documentation."""
 
-    def __init__(self) -> None:
+    def __init__(self, repository: str) -> None:
+        failed = "The test of an even number of values fails."
         self.attempts: list[list[UseTool | str]] = [
-            [write("median.py", BUGGY), run_tests(BUGGY), "The test of an even number of values fails."],
-            [write("median.py", CORRECT), run_tests(CORRECT), complete("median.py has the function, and is tested.")],
+            [check_out(repository), read("project/mean.py"), write(MEDIAN, BUGGY), run_tests(BUGGY), failed],
+            [write(MEDIAN, CORRECT), run_tests(CORRECT), complete("median.py has the function, and is tested.")],
         ]
-        self.documents: list[UseTool | str] = [write("README.md", README), complete("The README has it.")]
+        self.documents: list[UseTool | str] = [edit("project/README.md", README, ADDED), complete("The README has it.")]
         self.tasks: list[str] = []
         self.outputs: list[str] = []
 
@@ -76,8 +97,15 @@ class ScriptedDeveloper:
 
 
 @pytest.fixture
-async def developer() -> ScriptedDeveloper:
-    return ScriptedDeveloper()
+async def host() -> AsyncIterator[ArchiveServer]:
+    async with archive_server() as made:
+        made.archives["statistics"] = tar_gz(PROJECT)
+        yield made
+
+
+@pytest.fixture
+async def developer(host: ArchiveServer) -> ScriptedDeveloper:
+    return ScriptedDeveloper(host.url("statistics"))
 
 
 @pytest.fixture
@@ -87,11 +115,11 @@ async def url(developer: ScriptedDeveloper) -> AsyncIterator[str]:
 
 
 async def test_a_plan_adds_a_tested_function_to_a_project(
-    database_url: str, db: Database, developer: ScriptedDeveloper, url: str
+    database_url: str, db: Database, developer: ScriptedDeveloper, url: str, host: ArchiveServer
 ) -> None:
     env: dict[str, Any] = {
         "KHALA_MODEL": "openai:developer", "OPENAI_API_KEY": "key", "OPENAI_BASE_URL": f"{url}/v1",
-        "KHALA_COOLDOWN_MS": "0",
+        "KHALA_COOLDOWN_MS": "0", "KHALA_REPOSITORY_HOSTS": f"github={host.origin}", "KHALA_FETCH_ALLOW": "127.0.0.0/8",
     }  # fmt: skip
     async with khala(database_url, **env) as server, account(server) as person:
         thread = await own_thread(person)
@@ -109,9 +137,12 @@ async def test_a_plan_adds_a_tested_function_to_a_project(
         assert [one.attempts for one in stored.plan.steps.values()] == [2, 1]
         assert "FAIL: test_even" in "\n".join(developer.outputs)
         assert "Steps that are complete:\n- Add the function: median.py has the function" in developer.tasks[-1]
+        assert "return sum(values) / len(values)" in "\n".join(developer.outputs), "it has read the project"
         async with db.driver() as driver:
-            content = await driver.fetchval("SELECT content FROM files WHERE path = 'median.py'")
-        assert content == CORRECT.encode()
+            files = {row["path"]: row["content"] for row in await driver.fetch("SELECT path, content FROM files")}
+        changed = {"README.md": ADDED.encode(), "median.py": CORRECT.encode()}
+        assert files.pop("project/.khala-repository.json"), "where the project is from"
+        assert files == {f"project/{path}": content for path, content in (PROJECT | changed).items()}
 
 
 async def approve_all(thread: Any, plan: ThreadPlan) -> None:

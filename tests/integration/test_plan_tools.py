@@ -12,6 +12,7 @@ from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.chat import ClientFunction, PlanDraft, RunOptions, StoredRunOptions
 from khala.domain.errors import Forbidden, InvalidInput
+from khala.domain.parts import Step, ToolCall, ToolResult
 from khala.domain.plans.commands import Start
 from khala.domain.plans.planner import (
     MAX_ADDED_INSTRUCTIONS_CHARACTERS,
@@ -19,12 +20,14 @@ from khala.domain.plans.planner import (
     PLANNER_INSTRUCTIONS,
     planner_options,
 )
+from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.tools import ToolActor
 from khala.store.plans import plan_rows, plans, run_plans
 from khala.store.plans.plan_rows import StoredPlan
 from khala.store.postgres.database import Database
 from khala.tools.plan_tools import PlanCreate, PlanStatusReport, PlanUpdate
 from tests.integration.test_context import serve
+from tests.support import store
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.plans import ThreadPlan, step
@@ -260,3 +263,20 @@ def test_the_options_of_a_planner_are_bounded_and_keep_what_the_person_chose() -
         with pytest.raises(InvalidInput) as found:
             planner_options(refused, draft)
         assert found.value.path == path
+
+
+async def test_a_run_that_was_killed_after_its_step_was_complete_calls_no_model_again(
+    database_url: str, db: Database
+) -> None:
+    thread_id = await store.new_thread(db)
+    sent = await store.ask(db, thread_id, "/pace=0 /echo asked again")
+    (claimed,) = await store.claim(db, lease=0.2)
+    completed = ToolResult(tool_call_id="a", ok=True, summary="Completed.", duration_ms=1)
+    call = ToolCall(tool_call_id="a", step=1, tool=COMPLETE_STEP, args={"summary": "done"})
+    parts = (Step(step=1, max_steps=20, tool_count=1), call, completed)
+    await store.write(db, store.batch(claimed.lease, 0, *parts))
+    async with khala(database_url, KHALA_COOLDOWN_MS="0") as taking_over:
+        thread = Thread(taking_over.http, str(thread_id), store.KEY)
+        assert (await thread.ended(str(sent.run_id)))["status"] == "final"
+        kinds = [part["kind"] for part in await thread.parts(str(sent.run_id))]
+    assert kinds == ["step", "tool-call", "tool-result", "notice", "finish"], "without text of a model"

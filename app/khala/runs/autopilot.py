@@ -100,8 +100,8 @@ class Autopilot:
                 awaited = await self._tool_executor.finish(steps[-1])
                 if awaited:
                     return RunOutcome("blocked", "blocked", awaits=awaited)
-                if _completes_step(steps[-1]):
-                    return RunOutcome("final", "stop")
+            if steps and _completes_step(steps[-1]):
+                return RunOutcome("final", "stop")
             if self._calls_client():
                 return RunOutcome("final", "tool_calls")
             reason = autopilot.stop_reason(steps, self._limits) if self._progress.step_count else None
