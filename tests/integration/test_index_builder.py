@@ -57,9 +57,18 @@ async def test_an_index_that_a_crash_has_left_invalid_is_created_again(db: Datab
     assert await is_valid(db)
 
 
-async def test_an_index_that_a_declared_one_replaces_is_dropped_once_that_exists(db: Database) -> None:
-    (old,), new = index_builder.REPLACED, "listings_user_id_revision_thread_id_idx"
-    await run(db, f"DROP INDEX {new}", f"CREATE INDEX {old} ON listings (user_id, revision)")
+@pytest.mark.parametrize(
+    ("old", "on", "new"),
+    [
+        ("listings_user_id_revision_idx", "listings (user_id, revision)", "listings_user_id_revision_thread_id_idx"),
+        ("memories_generation_idx", "memories (generation, id) WHERE superseded_by IS NULL", "memories_pending_idx"),
+    ],
+)
+async def test_an_index_that_a_declared_one_replaces_is_dropped_once_that_exists(
+    db: Database, old: str, on: str, new: str
+) -> None:
+    assert old in index_builder.REPLACED
+    await run(db, f"DROP INDEX {new}", f"CREATE INDEX {old} ON {on}")
     await migrations.upgrade(db.url)
     assert await is_valid(db, new)
     assert not await is_valid(db, old)

@@ -97,7 +97,7 @@ LEASE = """
 PENDING = """
     SELECT id, owner_id, text FROM memories
     WHERE generation < $1 AND superseded_by IS NULL AND owner_id <> ALL ($3::uuid[])
-    ORDER BY generation, id LIMIT $2
+    ORDER BY generation LIMIT $2
 """
 STORE = """
     WITH made AS (

@@ -68,7 +68,8 @@ memories = Table(
         postgresql_where=text("superseded_by IS NULL"),
         postgresql_with={"fastupdate": "off"},
     ),
-    Index("memories_generation_idx", "generation", "id", postgresql_where=text("superseded_by IS NULL")),
+    # Few different values, so that an entry takes 7 bytes.
+    Index("memories_pending_idx", "generation", postgresql_where=text("superseded_by IS NULL")),
     Index("memories_thread_id_idx", "thread_id", postgresql_where=text("thread_id IS NOT NULL")),
     Index("memories_superseded_by_idx", "superseded_by", postgresql_where=text("superseded_by IS NOT NULL")),
     Index("memories_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
