@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         name="a-search-finds-memories-of-deleted-threads",
         file="app/khala/store/memories/search.py",
-        old="WHERE space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE\n",
-        new="WHERE space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE}\n",
+        old="    space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE} AND {IS_ERASED} IS NOT TRUE\n",
+        new="    space_id = ANY ((SELECT spaces FROM asking)::uuid[]) AND {IN_USE}\n",
         tests=(ISOLATION,),
         why="Until the purge, a deleted thread would go on to answer questions.",
     ),
