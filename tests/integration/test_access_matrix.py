@@ -74,6 +74,9 @@ READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
 RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
 """Who may give a plan commands. The plan of the scene is idle, so that it can neither pause nor resume."""
 
+WHILE_WRITTEN = {"owner": 409}
+"""The answer of the scene is being written."""
+
 MATRIX: dict[str, dict[str, int]] = {
     "POST /api/threads": ANYBODY,
     "GET /api/threads": SHOWN,
@@ -204,6 +207,20 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /v1/responses/{response_id}/input_items": READING_ACCOUNTS,
     "POST /v1/responses/{response_id}/cancel": READING_ACCOUNTS | dict.fromkeys(("invited", "viewer"), 403),
     "DELETE /v1/responses/{response_id}": READING_ACCOUNTS | dict.fromkeys(("invited", "viewer", "editor"), 403),
+    "POST /v1/conversations": ACCOUNTS,
+    "GET /v1/conversations/{conversation_id}": READING_ACCOUNTS,
+    "POST /v1/conversations/{conversation_id}": READING_ACCOUNTS | dict.fromkeys(("invited", "viewer"), 403),
+    "DELETE /v1/conversations/{conversation_id}": READING_ACCOUNTS
+    | dict.fromkeys(("invited", "viewer", "editor"), 403),
+    "GET /v1/conversations/{conversation_id}/items": READING_ACCOUNTS,
+    "POST /v1/conversations/{conversation_id}/items": READING_ACCOUNTS
+    | dict.fromkeys(("invited", "viewer", "editor"), 403)
+    | WHILE_WRITTEN,
+    "GET /v1/conversations/{conversation_id}/items/{item_id}": READING_ACCOUNTS,
+    "DELETE /v1/conversations/{conversation_id}/items/{item_id}": READING_ACCOUNTS
+    | dict.fromkeys(("invited", "viewer"), 403)
+    | {"editor": 409}
+    | WHILE_WRITTEN,
     "POST /v1/embeddings": ACCOUNTS | dict.fromkeys(USERS, 404),
     "GET /v1/models": ACCOUNTS,
     "GET /v1/openapi.json": OPEN,
@@ -374,6 +391,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             thread_name=self.callers.thread_of(self.who),
             run_id=self.run_id,
             response_id=f"resp_{self.run_id.hex}",
+            conversation_id=f"conv_{self.callers.thread_of(self.who).hex}",
+            item_id=f"msg_{self.message_id.hex}_1",
             user_id=self.callers.people["viewer" if self.who != "viewer" else "editor"].id,
             link_id=self.callers.link_id,
             session_id=uuid.uuid4(),
@@ -432,6 +451,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/runs/{run_id}/approvals/{call_id}": {"approved": True},
             "POST /v1/chat/completions": {"model": "khala", "stream": True, "messages": [QUESTION]},
             "POST /v1/responses": {"model": "khala", "background": True, "input": "A question"},
+            "POST /v1/conversations": {"metadata": {"topic": "khala"}},
+            "POST /v1/conversations/{conversation_id}": {"metadata": {"topic": "khala"}},
+            "POST /v1/conversations/{conversation_id}/items": {"items": [QUESTION]},
             "POST /v1/embeddings": {"model": "khala", "input": "A question"},
             "PUT /v1/stream/{name}": [],
             "POST /v1/stream/{name}": [{"event": "begun"}],

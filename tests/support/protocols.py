@@ -147,7 +147,7 @@ class AgUiStream:
         known.apply_agent_events(event for _, event in frames)
 
     def is_end(self, frame: Frame) -> bool:
-        return frame[1]["type"] == "RUN_FINISHED" and frame[1]["outcome"]["type"] == "success"
+        return bool(frame[1]["type"] == "RUN_FINISHED" and frame[1]["outcome"]["type"] == "success")
 
 
 class ResponseStream:

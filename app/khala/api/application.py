@@ -53,6 +53,7 @@ from khala.api.operations.models import list_models as list_offered_models
 from khala.api.plans.commands import PlanCommandController
 from khala.api.plans.drafts import PlanDraftController
 from khala.api.plans.plans import PlanController, ThreadPlanController
+from khala.api.responses.conversations import ConversationController
 from khala.api.responses.routes import ResponseController
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
@@ -140,7 +141,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         HealthController,
     ]  # fmt: skip
     openai_routes: Sequence[ControllerRouterHandler] = [
-        complete, embed, list_models, read_model, read_document, ResponseController,
+        complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

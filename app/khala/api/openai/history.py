@@ -44,6 +44,7 @@ class AssistantTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HistoryTurn: TypeAlias = UserTurn | AssistantTurn
+Instructions: TypeAlias = SystemMessage | DeveloperMessage
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,18 +71,22 @@ def read_history(messages: Sequence[RequestMessage], paths: Sequence[str] = ()) 
     """
     paths = paths or [f"messages[{index}]" for index in range(len(messages))]
     list_path = paths[0].partition("[")[0] if paths else "messages"
+    if not (dialog := [one for one in messages if not isinstance(one, Instructions)]) or isinstance(
+        dialog[-1], AssistantMessage
+    ):
+        raise InvalidInput("The last message must be a user's, or the result of a tool.", path=list_path)
+    return read_turns(messages, paths)
+
+
+def read_turns(messages: Sequence[RequestMessage], paths: Sequence[str]) -> History:
+    """As `read_history`, for messages that nobody is asked to answer."""
+    list_path = paths[0].partition("[")[0] if paths else ""
     system = [
         text_of(message.content, f"{paths[index]}.content")
         for index, message in enumerate(messages)
-        if isinstance(message, SystemMessage | DeveloperMessage)
+        if isinstance(message, Instructions)
     ]
-    dialog = [
-        (index, message)
-        for index, message in enumerate(messages)
-        if not isinstance(message, SystemMessage | DeveloperMessage)
-    ]
-    if not dialog or isinstance(dialog[-1][1], AssistantMessage):
-        raise InvalidInput("The last message must be a user's, or the result of a tool.", path=list_path)
+    dialog = [(index, message) for index, message in enumerate(messages) if not isinstance(message, Instructions)]
     builder = _TurnBuilder(list_path)
     for index, message in dialog:
         builder.add(paths[index], message)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -27,6 +27,7 @@ from khala.domain.idempotency import RequestIdentity
 from khala.store.runs import completion_requests
 from khala.store.runs.completion_requests import AcceptedRequest
 
+T = TypeVar("T")
 decoder = msgspec.json.Decoder(ResponseBody)
 
 
@@ -35,7 +36,7 @@ async def create(
 ) -> tuple[ResponseBody, AcceptedRequest]:
     """Return the decoded body, and the run that answers it. Raises the errors of sending."""
     body = await request.body()
-    parsed = _decode(body)
+    parsed = decode_body(body, decoder)
     identity = idempotency.identity(
         caller, body, request.headers, HEADERS, received=request.scope["state"]["began"], run_id=ids.new()
     )
@@ -100,7 +101,8 @@ async def _submission(
     )
 
 
-def _decode(body: bytes) -> ResponseBody:
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the decoded body. Raises `InvalidInput` with the path of the field that does not fit."""
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:

@@ -65,8 +65,12 @@ class ConvertedInput(msgspec.Struct, frozen=True, kw_only=True):
     paths: Sequence[str]
 
 
-def convert_input(given: str | Sequence[JsonObject], open_calls: Sequence[str] = ()) -> ConvertedInput:
-    """Return the input. `open_calls` are the calls of the continued response whose results it has to begin with.
+def convert_input(
+    given: str | Sequence[JsonObject], open_calls: Sequence[str] = (), *, name: str = "input"
+) -> ConvertedInput:
+    """Return the input, which is this field of the request.
+
+    `open_calls` are the calls of the continued response whose results it has to begin with.
 
     Raises `InvalidInput` with the path of the item that does not fit.
     """
@@ -75,7 +79,7 @@ def convert_input(given: str | Sequence[JsonObject], open_calls: Sequence[str] =
     messages: list[RequestMessage] = []
     paths: list[str] = []
     for index, item in enumerate(items):
-        path = "input" if isinstance(given, str) else f"input[{index}]"
+        path = name if isinstance(given, str) else f"{name}[{index}]"
         parsed = _parse(item, path)
         if isinstance(parsed, FunctionCallOutput) and not messages and parsed.call_id in open_calls:
             results[parsed.call_id] = _plain_text(parsed.output, path)
@@ -88,7 +92,7 @@ def convert_input(given: str | Sequence[JsonObject], open_calls: Sequence[str] =
                 paths.append(path)
     missing = next((call for call in open_calls if call not in results), None)
     if missing is not None:
-        raise InvalidInput(f"No tool output was found for the function call {shorten(missing, 60)}.", path="input")
+        raise InvalidInput(f"No tool output was found for the function call {shorten(missing, 60)}.", path=name)
     return ConvertedInput(results=results, messages=messages, paths=paths)
 
 

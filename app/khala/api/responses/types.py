@@ -8,6 +8,8 @@ from khala.api.openai.types import JsonObject
 from khala.domain.generation import EndUser, Metadata, ReasoningEffort, Temperature, TopLogprobs, TopP
 
 MAX_INPUT_ITEMS = 1000
+MAX_ADDED_ITEMS = 20
+"""Items that one request adds to a conversation."""
 
 
 class InputText(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="input_text"):
@@ -215,3 +217,22 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     user: EndUser | None = None
     metadata: Metadata | None = None
     prompt: Any = None
+
+
+class NewConversation(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a request for a conversation."""
+
+    items: Annotated[list[JsonObject], msgspec.Meta(max_length=MAX_ADDED_ITEMS)] | None = None
+    metadata: Metadata | None = None
+
+
+class ConversationChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The metadata that replaces that of a conversation."""
+
+    metadata: Metadata | None
+
+
+class NewItems(msgspec.Struct, frozen=True, kw_only=True):
+    """Items to add at the end of a conversation."""
+
+    items: Annotated[list[JsonObject], msgspec.Meta(min_length=1, max_length=MAX_ADDED_ITEMS)]

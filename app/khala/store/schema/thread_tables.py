@@ -48,6 +48,8 @@ threads = Table(
     time_column("purged_at", nullable=True),
     # The newest revision with a change of a plan; null if the thread has had none.
     Column("plans_revision", BigInteger),
+    # What a client has attached to the thread as a conversation of OpenAI's protocol.
+    Column("client_metadata", JSONB(none_as_null=True)),
     CheckConstraint("visibility IN ('private', 'link', 'public')", name="visibility"),
     Index("threads_anon_key_hash_idx", "anon_key_hash", "created_at", "id"),
     Index("threads_owner_id_idx", "owner_id"),

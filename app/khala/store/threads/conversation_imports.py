@@ -85,7 +85,7 @@ async def start(db: Database, conversation: ConversationImport, caller: Caller, 
         if question.request is not None:
             await completion_requests.record(driver, question.request)
         new = await _create(connection, caller, conversation)
-        leaf = await _append(connection, question.thread_id, caller, conversation.history)
+        leaf = await append(connection, question.thread_id, caller, conversation.history)
         if not conversation.has_question and leaf is not None:
             question = msgspec.structs.replace(question, message_id=leaf)
         thread = await sends.open_thread(driver, question, caller, Action.IMPORT_MESSAGES, limits)
@@ -152,7 +152,7 @@ async def continue_answer(
         thread = await sends.open_thread(driver, question, caller, Action.SEND_MESSAGE, limits)
         if thread.active_leaf != waiting.leaf:
             raise Conflict("The thread has continued meanwhile.")
-        leaf = await _append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
+        leaf = await append(connection, thread_id, caller, [settled], parent_id=waiting.parent_id)
         assert leaf is not None
         request = msgspec.structs.replace(question, message_id=leaf)
         thread = await sends.open_thread(driver, request, caller, Action.SEND_MESSAGE, limits)
@@ -192,7 +192,7 @@ async def continue_after(
         await sends.open_thread(driver, question, caller, action, limits)
         new = [*([completed] if completed is not None else []), *continuation.history]
         parent_id = continuation.leaf if completed is None else continuation.parent_id
-        leaf = await _append(connection, thread_id, caller, new, parent_id=parent_id) or continuation.leaf
+        leaf = await append(connection, thread_id, caller, new, parent_id=parent_id) or continuation.leaf
         given = {"parent_id": leaf} if continuation.has_question else {"message_id": leaf}
         request = msgspec.structs.replace(question, **given)
         thread = await sends.open_thread(driver, request, caller, action, limits)
@@ -215,7 +215,7 @@ async def _create(connection: AsyncConnection, caller: Caller, conversation: Con
     return new
 
 
-async def _append(
+async def append(
     connection: AsyncConnection,
     thread_id: UUID,
     caller: Caller,

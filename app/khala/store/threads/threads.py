@@ -1,6 +1,6 @@
 """Threads: their life cycle, and the row lock that every change in a thread requires."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -107,6 +107,7 @@ async def create(
     welcome: str,
     lifetime: timedelta | None = None,
     reserved: bool = False,
+    client_metadata: Mapping[str, str] | None = None,
 ) -> tuple[Thread, bool]:
     """Create a thread with a welcome message, unless it exists. Returns the thread, and whether it is new.
 
@@ -118,7 +119,7 @@ async def create(
     async with db.transaction() as connection:
         created = await connection.execute(
             upsert(threads)
-            .values(id=thread_id, title=title, **ownership)
+            .values(id=thread_id, title=title, client_metadata=client_metadata and dict(client_metadata), **ownership)
             .on_conflict_do_nothing()
             .returning(threads.c.id)
         )
@@ -299,7 +300,7 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     in_threads = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (memberships, share_links, ephemeral_threads):
         await connection.execute(delete(table).where(table.c.thread_id == in_threads))
-    closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private"}
+    closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private", "client_metadata": None}
     await connection.execute(
         update(threads).where(threads.c.id == in_threads).values(**closed, deleted_at=func.clock_timestamp())
     )
