@@ -15,8 +15,8 @@ from prometheus_client.metrics_core import Metric
 
 from khala import cli
 from khala.api.application import application
-from khala.api.openai.document import document as openai_document
 from khala.api.openapi import constraints
+from khala.api.responses.document import document as openai_document
 from khala.signals import metrics
 
 Json = Mapping[str, Any]

@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import msgspec
+import openai
 import pytest
 import pytest_asyncio
 
@@ -33,6 +34,8 @@ WITHOUT_SHAPE = CHECKS.removesuffix(",accepted_for_shape")
 """For `/v1`: in which order messages may come, no schema can say."""
 DOCUMENT = "/api/openapi.json"
 ROOT = Path(__file__).parents[2]
+STORED = "/v1/(responses|conversations)"
+"""Operations of `/v1` that find what is stored. They have few examples each."""
 SEND = "/api/threads/{thread_id}/send"
 ONCE = ("deleteThread", "deleteAccount", "deletePlan")
 """Operations that leave nothing to test; they have tests of their own."""
@@ -194,9 +197,20 @@ async def test_all_responses_of_openais_protocol_are_documented(
         }
         async with shared(postgres_url, template, KHALA_RUNS_PER_OWNER="100000", **model) as inside:
             database = Database(inside.database_url)
-            requester = Requester(headers=(await person(database)).headers, ids={"name": "khala"})
-            phases = ["--phases=examples,fuzzing", "--max-examples=30"]
-            await run_schemathesis(inside, tmp_path, requester, *phases, document="/v1/openapi.json")
+            owner = await person(database)
+            requester = Requester(headers=owner.headers, ids={"name": "khala"})
+            path = "/v1/openapi.json"
+            phases = ["--phases=examples,fuzzing", "--max-examples=30", f"--exclude-path-regex={STORED}"]
+            await run_schemathesis(inside, tmp_path, requester, *phases, document=path)
+            client = openai.AsyncOpenAI(base_url=f"{inside.url}/v1", api_key=owner.token)
+            made = await client.conversations.create(items=[{"role": "user", "content": "Hello"}])
+            response = await client.responses.create(model="khala", input="Hello")
+            (item,) = (await client.conversations.items.list(made.id)).data
+            stored = {"response_id": response.id, "conversation_id": made.id, "item_id": str(item.id)}
+            phases = ["--phases=examples,fuzzing", "--max-examples=3", f"--include-path-regex={STORED}"]
+            left_out = [f"--exclude-operation-id={name}" for name in ("deleteResponse", "deleteConversation")]
+            requester = Requester(headers=owner.headers, ids=stored)
+            await run_schemathesis(inside, tmp_path, requester, *phases, *left_out, document=path)
             async with database.driver() as driver:
                 assert await driver.fetchval("SELECT count(*) FROM runs WHERE status = 'final'"), (
                     "some requests succeeded"

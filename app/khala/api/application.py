@@ -44,7 +44,6 @@ from khala.api.memories.proposals import MemoryProposalController
 from khala.api.memories.settings import MemorySettingsController
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
-from khala.api.openai.document import read_document
 from khala.api.openai.embeddings import embed
 from khala.api.openai.routes import complete, list_models, read_model
 from khala.api.openapi import document
@@ -54,6 +53,7 @@ from khala.api.plans.commands import PlanCommandController
 from khala.api.plans.drafts import PlanDraftController
 from khala.api.plans.plans import PlanController, ThreadPlanController
 from khala.api.responses.conversations import ConversationController
+from khala.api.responses.document import read_document
 from khala.api.responses.routes import ResponseController
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail

@@ -1,9 +1,8 @@
 """The OpenAPI document of `/v1`: the supported part of OpenAI's protocol, and Khala's own headers."""
 
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 
 import msgspec
-from litestar import Response, get
 
 from khala.api.openai.completion_options import (
     AGENT_HEADER,
@@ -136,18 +135,10 @@ COMPLETION: JsonObject = {
 }
 
 
-@get("/openapi.json", include_in_schema=False, lenient=True, sync_to_thread=False)
-def read_document() -> Response[JsonObject]:
-    """Return the OpenAPI document of these routes."""
-    return Response(document(), media_type="application/json")
-
-
-@lru_cache(maxsize=1)
-def document() -> JsonObject:
-    """Build the document, once."""
-    _, components = msgspec.json.schema_components(
-        (CompletionBody, EmbeddingBody, EmbeddingList, ListedModels, ListedModel, ErrorResponse), ref_template=REF
-    )
+def build(structs: Sequence[type], schemas: JsonObject, paths: JsonObject) -> JsonObject:
+    """Build the document with further paths. `structs` and `schemas` are what they refer to."""
+    own = (CompletionBody, EmbeddingBody, EmbeddingList, ListedModels, ListedModel, ErrorResponse)
+    _, components = msgspec.json.schema_components((*own, *structs), ref_template=REF)
     text: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_CHARACTERS}
     texts: JsonObject = {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_INPUTS}
     components["EmbeddingBody"]["properties"]["input"] = {"anyOf": [text, texts]}
@@ -161,13 +152,16 @@ def document() -> JsonObject:
         "paths": {
             "/v1/chat/completions": {"post": _completion()},
             "/v1/embeddings": {"post": _embeddings()},
-            "/v1/models": {"get": _operation("listModels", "List models", {"application/json": _ref("ListedModels")})},
-            "/v1/models/{name}": {
-                "get": _operation("readModel", "Read a model", {"application/json": _ref("ListedModel")}, [name])
+            "/v1/models": {
+                "get": operation("listModels", "List models", {"application/json": reference("ListedModels")})
             },
-        },
+            "/v1/models/{name}": {
+                "get": operation("readModel", "Read a model", {"application/json": reference("ListedModel")}, [name])
+            },
+        }
+        | paths,
         "components": {
-            "schemas": components | {"ChatCompletion": COMPLETION},
+            "schemas": components | {"ChatCompletion": COMPLETION} | schemas,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"bearer": []}],
@@ -175,31 +169,42 @@ def document() -> JsonObject:
 
 
 def _completion() -> JsonObject:
-    header = {"in": "header", "required": False}
-    headers = [
-        header | {"name": name, "description": description, "schema": schema}
-        for name, (description, schema) in HEADERS.items()
-    ]
-    contents = {"application/json": _ref("ChatCompletion"), "text/event-stream": EVENT}
-    media = {"schema": _ref("CompletionBody"), "examples": EXAMPLES}
+    headers = header_parameters(HEADERS)
+    contents = {"application/json": reference("ChatCompletion"), "text/event-stream": EVENT}
+    media = {"schema": reference("CompletionBody"), "examples": EXAMPLES}
     body = {"required": True, "content": {"application/json": media}}
-    return _operation("complete", "Answer a conversation", contents, headers) | {"requestBody": body}
+    return operation("complete", "Answer a conversation", contents, headers) | {"requestBody": body}
 
 
 def _embeddings() -> JsonObject:
-    media = {"schema": _ref("EmbeddingBody"), "examples": {"A text": {"value": {"model": "khala", "input": "A text"}}}}
+    media = {
+        "schema": reference("EmbeddingBody"),
+        "examples": {"A text": {"value": {"model": "khala", "input": "A text"}}},
+    }
     body = {"required": True, "content": {"application/json": media}}
-    return _operation("embed", "Embed texts", {"application/json": _ref("EmbeddingList")}) | {"requestBody": body}
+    return operation("embed", "Embed texts", {"application/json": reference("EmbeddingList")}) | {"requestBody": body}
 
 
-def _operation(
+def header_parameters(names: Iterable[str]) -> list[JsonObject]:
+    """Describe these headers of a request."""
+    header = {"in": "header", "required": False}
+    described = {name: HEADERS[name] for name in names}
+    return [
+        header | {"name": name, "description": description, "schema": schema}
+        for name, (description, schema) in described.items()
+    ]
+
+
+def operation(
     name: str, summary: str, contents: dict[str, JsonObject], parameters: list[JsonObject] | None = None
 ) -> JsonObject:
-    failure = {"description": "An error.", "content": {"application/json": {"schema": _ref("ErrorResponse")}}}
+    """Describe an operation with the errors of these routes. `contents` are the schemas of its result by media type."""
+    failure = {"description": "An error.", "content": {"application/json": {"schema": reference("ErrorResponse")}}}
     success = {"description": summary, "content": {kind: {"schema": schema} for kind, schema in contents.items()}}
     responses = {"200": success} | {str(status): failure for status in ERRORS}
     return {"operationId": name, "summary": summary, "parameters": parameters or [], "responses": responses}
 
 
-def _ref(name: str) -> JsonObject:
+def reference(name: str) -> JsonObject:
+    """Refer to a schema."""
     return {"$ref": REF.format(name=name)}
