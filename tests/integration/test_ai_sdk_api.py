@@ -45,7 +45,7 @@ def chunks(response: httpx.Response) -> list[dict[str, Any]]:
     assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
     *events, done, end = response.text.split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
-    return [json.loads(event.removeprefix("data: ")) for event in events if not event.startswith(":")]
+    return [json.loads(event.partition("data: ")[2]) for event in events if not event.startswith(":")]
 
 
 def joined(stream: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
