@@ -119,6 +119,8 @@ async def test_a_response_continues_the_conversation_and_its_messages_become_ite
 @pytest.mark.parametrize(
     ("items", "problem"),
     [
+        ([said("a\0b")], "NUL characters"),
+        ([CALLED[0], CALLED[1] | {"output": "a\0b"}], "NUL characters"),
         ([{"type": "computer_call"}], "Items of type computer_call"),
         ([CALLED[0]], "has no tool message"),
         ([CALLED[1]], "No earlier call"),
@@ -147,6 +149,11 @@ async def test_instructions_after_the_first_items_are_refused(requester: Request
         f"/v1/conversations/{made.id}", json={"metadata": {"a": 1}}, headers=requester.person.headers
     )
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata[...]")
+    for name, value in (("a\0", "b"), ("a", "b\0")):
+        with pytest.raises(openai.BadRequestError, match="NUL characters"):
+            await requester.client.conversations.update(made.id, metadata={name: value})
+        with pytest.raises(openai.BadRequestError, match="NUL characters"):
+            await requester.client.conversations.create(metadata={name: value})
     for path in ("", "/items"):
         nothing = await requester.inside.http.post(
             f"/v1/conversations/{made.id}{path}", content=b"null", headers=requester.person.headers | JSON

@@ -18,6 +18,7 @@ from khala.api.responses.response_header import CONVERSATION_PREFIX, conversatio
 from khala.api.responses.routes import AfterItem, Limit, Order
 from khala.api.responses.stored_items import message_id_of, page
 from khala.api.responses.types import ConversationChanges, NewConversation, NewItems
+from khala.api.validation import check_json
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError, NotFound, ThreadNotFound
@@ -45,6 +46,7 @@ class ConversationController(Controller):
         """Create a thread with these items, without an answer to them."""
         require_user(caller)
         new = decode_body(await request.body() or b"{}", new_decoder)
+        check_json(new.metadata, "metadata")
         thread_id = ids.new()
         items = ConversationItems(context, caller, thread_id, new.items or ())
         await threads.create(
@@ -76,6 +78,7 @@ class ConversationController(Controller):
         """Replace the metadata."""
         found = await _find(context, caller, conversation_id)
         changes = decode_body(await request.body(), changes_decoder)
+        check_json(changes.metadata, "metadata")
         await conversations.set_metadata(context.db, found.id, caller, changes.metadata or {})
         return await _read(context, caller, conversation_id)
 
