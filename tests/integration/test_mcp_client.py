@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import psutil
 import pytest
 
-from khala.domain.tools import TOOL_NAME
+from khala.domain.tools import TOOL_NAME, ToolActor
 from khala.tools.mcp import McpServerConfig
 from khala.tools.port import ToolError
 from tests.support import everything
@@ -381,3 +383,26 @@ def _alive(pid: int) -> bool:
 
 def _is(process: psutil.Process, code: str) -> bool:
     return code in process.cmdline()
+
+
+@both
+async def test_the_user_and_the_thread_are_named_only_to_servers_that_are_trusted_with_them(
+    how: str, journal: Path
+) -> None:
+    user, thread = UUID(int=7), UUID(int=8)
+    actors = [
+        ToolActor(owner_id=user, user_id=user, thread_id=thread, run_id=UUID(int=9)),
+        ToolActor(owner_id=thread, thread_id=thread),
+        ToolActor(owner_id=user, user_id=user),
+    ]
+    for share, expected in (
+        (True, [{"khala/user": str(user), "khala/thread": str(thread)}, {"khala/thread": str(thread)},
+                {"khala/user": str(user)}]),
+        (False, [{}, {}, {}]),
+    ):  # fmt: skip
+        journal.unlink(missing_ok=True)
+        async with server_over(how, journal, share_identity=share) as (server, _), connected(server) as connections:
+            for actor in actors:
+                call = msgspec.structs.replace(call_context(), actor=actor)
+                assert (await use(connections, "peculiar__echo", call, text="who?")).ok
+            assert [one["identity"] for one in calls(journal, "echo")] == expected

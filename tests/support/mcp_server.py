@@ -72,7 +72,8 @@ class Peculiar:
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         key = (ctx.meta or {}).get("khala/idempotencyKey")
         args = params.arguments or {}
-        self.note(event="began", tool=params.name, key=key, n=args.get("n"))
+        identity = {name: value for name, value in (ctx.meta or {}).items() if name in ("khala/user", "khala/thread")}
+        self.note(event="began", tool=params.name, key=key, n=args.get("n"), identity=identity)
         try:
             method: Callable[[Context, dict[str, Any]], Awaitable[Any]] | None = getattr(self, f"_{params.name}", None)
             answer = await method(ctx, args) if method else f"{params.name} done"

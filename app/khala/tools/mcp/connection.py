@@ -13,6 +13,7 @@ import structlog
 
 from khala.domain.backoff import Backoff
 from khala.domain.chat import WireStruct
+from khala.tools.mcp.call_meta import call_meta
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import ConnectionSignal
 from khala.tools.port import CallContext, Tool, ToolError
@@ -205,10 +206,11 @@ class McpConnection:
     ) -> "types.CallToolResult":
         from khala.tools.mcp.session import McpRequestError
 
+        meta = call_meta(call.idempotency_key, call.actor, share_identity=self.server.share_identity)
         session = await self._wait_for_session(CONNECT_WAIT_SECONDS)
         responses = self._responses
         try:
-            return await session.call(tool, args, call.idempotency_key, call.progress)
+            return await session.call(tool, args, meta, call.progress)
         except McpRequestError as error:
             if not error.session_ended:
                 raise ToolError(_bounded(error.message), code=error.code) from error
@@ -221,7 +223,7 @@ class McpConnection:
             REPEAT_WAIT_SECONDS if first.sent else CONNECT_WAIT_SECONDS, after=responses
         )
         try:
-            return await session.call(tool, args, call.idempotency_key, call.progress)
+            return await session.call(tool, args, meta, call.progress)
         except McpRequestError as error:
             if not error.session_ended:
                 raise ToolError(_bounded(error.message), code=error.code) from error

@@ -1,6 +1,6 @@
 """One session with a server, from its handshake to its end. Only this module uses the SDK's client."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,8 +20,6 @@ MAX_TOOLS = 500
 """Tools of one server; further tools are left out."""
 TOO_LARGE_EVENT = "SSE stream failed"
 """The SDK's message for a response over its limit. Such a request is not repeated."""
-IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
-"""The field of a call's `_meta` with its idempotency key."""
 
 
 class McpRequestError(Exception):
@@ -90,16 +88,15 @@ class McpSession:
         return tools[:MAX_TOOLS]
 
     async def call(
-        self, tool: str, args: dict[str, Any], key: str, report: Callable[[str], None]
+        self, tool: str, args: dict[str, Any], meta: Mapping[str, str], report: Callable[[str], None]
     ) -> types.CallToolResult:
-        """Call a tool with this idempotency key. Cancelling the task cancels the call at the server."""
+        """Call a tool with these fields of `_meta`. Cancelling the task cancels the call at the server."""
 
         # The parameters have the names that the SDK's protocol for this callback requires.
         async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             report(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        meta = {"_meta": {IDEMPOTENCY_KEY_FIELD: key}}
-        params = types.CallToolRequestParams.model_validate({"name": tool, "arguments": args, **meta})
+        params = types.CallToolRequestParams.model_validate({"name": tool, "arguments": args, "_meta": dict(meta)})
         try:
             return await self._client.send_request(
                 types.CallToolRequest(params=params), types.CallToolResult, progress_callback=report_progress
