@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import mcp_types as types
 import uvicorn
+from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
@@ -57,6 +58,7 @@ class Peculiar:
             _tool("echo", TEXT, read_only_hint=True),
             _tool("fail"), _tool("hang"), _tool("count", idempotent_hint=True), _tool("once"), _tool("slow"),
             _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
+            _tool("ask"), _tool("capabilities"),
             _tool("deed", idempotent_hint=True), _tool("risk"), _tool("grow"),
             _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
             types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
@@ -113,6 +115,28 @@ class Peculiar:
         self.note(event="did", tool="risk", key=(ctx.meta or {}).get("khala/idempotencyKey"), n=args.get("n"))
         await anyio.sleep(1)
         return "it went well"
+
+    async def _ask(self, ctx: Context, args: dict[str, Any]) -> str:
+        """Has the client call a model, as the arguments say."""
+        meta = {"khala/idempotencyKey": (ctx.meta or {}).get("khala/idempotencyKey")} if args.get("named") else {}
+        params = {
+            "messages": [{"role": "user", "content": {"type": "text", "text": args.get("text", "Say pylon.")}}],
+            "maxTokens": 100, **args.get("params", {}), "_meta": meta,
+        }  # fmt: skip
+        request = types.CreateMessageRequest(params=types.CreateMessageRequestParams.model_validate(params))
+        answers = []
+        for _ in range(args.get("times", 1)):
+            try:
+                answer = await ctx.session.send_request(request, types.CreateMessageResult)
+            except MCPError as error:
+                return f"refused: {error.message}"
+            answers.append(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+            self.note(event="sampled", tool="ask", key=(ctx.meta or {}).get("khala/idempotencyKey"))
+        return json.dumps(answers[-1])
+
+    async def _capabilities(self, ctx: Context, _: dict[str, Any]) -> str:
+        given = ctx.session.client_capabilities
+        return "nothing" if given is None else given.model_dump_json(exclude_none=True)
 
     async def _slow(self, ctx: Context, args: dict[str, Any]) -> str:
         for step in range(3):

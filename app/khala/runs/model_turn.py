@@ -57,10 +57,10 @@ class ModelReply(NamedTuple):
 
 
 class BuiltPrompt(NamedTuple):
-    """A prompt, and the record of what it consists of."""
+    """A prompt, and the record of what it consists of; None if it has nothing of the conversation."""
 
     prompt: Prompt
-    record: ContextRecord
+    record: ContextRecord | None
 
 
 PromptBuilder: TypeAlias = Callable[[LanguageModel, int | None], Awaitable[BuiltPrompt]]
@@ -79,7 +79,8 @@ class ModelTurn:
     """Calls the candidates in order. A model that was replaced by the next one is not called again in this run.
 
     Without `waits_for_limits`, a rate limit is not waited out: a plan decides for its steps what follows. With
-    `shortens`, a prompt that the provider finds too long is built again with less of it.
+    `shortens`, a prompt that the provider finds too long is built again with less of it. `tool_call_id` is the tool
+    call for which the models are called, if it is one.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ModelTurn:
         *,
         waits_for_limits: bool = True,
         shortens: bool = True,
+        tool_call_id: str | None = None,
     ) -> None:
         self._buffer = buffer
         self._meter = meter
@@ -98,6 +100,7 @@ class ModelTurn:
         self._candidates = list(candidates)
         self._waits_for_limits = waits_for_limits
         self._shortens = shortens
+        self._tool_call_id = tool_call_id
         self._attempt = 0
         self._sent_tokens: dict[ModelRef, int] = {}
         """Tokens of the newest prompt for each model."""
@@ -177,7 +180,7 @@ class ModelTurn:
     async def _call(self, ref: ModelRef, build_prompt: PromptBuilder, on_text: TextListener) -> ModelReply:
         model = self._open(ref)
         prompt, record = await build_prompt(model, self._max_tokens.get(ref))
-        self._sent_tokens[ref] = record.tokens
+        self._sent_tokens[ref] = 0 if record is None else record.tokens
         call = ModelCall(model, record)
         self._attempt += 1
         try:
@@ -227,7 +230,8 @@ class ModelTurn:
         """Count the call's cost, and add its receipt."""
         price = self._meter.tally.add(call, completed)
         record_model_call(call, outcome, time.monotonic() - call.began, completed.usage, price)
-        self._buffer.append_receipt("model", call.receipt(outcome, self._attempt, completed), price)
+        receipt = call.receipt(outcome, self._attempt, completed)
+        self._buffer.append_receipt("model", receipt, price, self._tool_call_id)
 
     def _switch(self, remaining_models: Sequence[ModelRef], reason: str) -> None:
         self._candidates = list(remaining_models)

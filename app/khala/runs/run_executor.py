@@ -36,6 +36,7 @@ from khala.runs.prompt_files import PromptFiles
 from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_executor import ToolDependencies, ToolExecutor
+from khala.runs.tool_sampling import ToolSampling
 from khala.runs.usage_tally import UsageTally
 from khala.signals import metrics
 from khala.store.budgets import ledger
@@ -150,6 +151,7 @@ class RunExecutor:
             buffer.append(claimed.options.route)
         own = self._options.system if options.server_instructions else ""
         system, history = prompt.system_prompt(own, history, requested=options.instructions)
+        limits = self._prompt_limits(claimed, shortens=shortens)
         return await Autopilot(
             buffer=buffer,
             progress=progress,
@@ -172,14 +174,9 @@ class RunExecutor:
                 run_agents.tools_of(agent, claimed.options),
                 tool_choice=options.tool_choice,
                 completes_step=claimed.options.step is not None,
+                sampling=ToolSampling(buffer, meter, self._models, candidates, limits),
             ),
-            limits=PromptLimits(
-                self._counter,
-                context_tokens=self._options.context_tokens,
-                requested=claimed.options.context_tokens,
-                output_tokens=claimed.options.max_output_tokens,
-                shortens=shortens,
-            ),
+            limits=limits,
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             config=RunConfig(system=system, memories=memories, cooldown_seconds=self._options.cooldown_seconds),
             options=options,
@@ -282,6 +279,15 @@ class RunExecutor:
         """The models to call, in order: the requested or the default one, the agent's fallbacks, the operator's."""
         names = [claimed.options.model] if claimed.options.model is not None else agents.models_of(agent)
         return list(dict.fromkeys([*map(self._model, names), *self._options.models]))
+
+    def _prompt_limits(self, claimed: ClaimedRun, *, shortens: bool) -> PromptLimits:
+        return PromptLimits(
+            self._counter,
+            context_tokens=self._options.context_tokens,
+            requested=claimed.options.context_tokens,
+            output_tokens=claimed.options.max_output_tokens,
+            shortens=shortens,
+        )
 
     def _model(self, name: str | None) -> ModelRef:
         return self._options.models[0] if name is None else model_names.parse(name)

@@ -27,6 +27,7 @@ from khala.runs import tool_results
 from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
 from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
+from khala.runs.tool_sampling import ToolSampling
 from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
 from khala.tools.commands import CommandRunner
@@ -59,7 +60,7 @@ class ToolExecutor:
     `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
     the client: their calls end at once, and the client executes them. Tools that `tool_choice` excludes are not
     offered, and those of the server not executed. `completes_step`: the run executes a step of a plan, and may complete
-    it.
+    it. `sampling` calls models for tools.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ToolExecutor:
         *,
         tool_choice: ToolChoice | None = None,
         completes_step: bool = False,
+        sampling: ToolSampling | None = None,
     ) -> None:
         self._progress = progress
         self._find_actor = find_actor
@@ -83,6 +85,7 @@ class ToolExecutor:
         self._functions = {function.name: function for function in functions}
         self._agent_tools = agent_tools
         self._completes_step = completes_step
+        self._sampling = sampling
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, RuleAction] = {}
         self._inline = tool_results.InlineAllowance()
@@ -209,7 +212,12 @@ class ToolExecutor:
             async with blob_service.spool() as sink:
                 with self._recorder.progress_reporter(call) as report:
                     context = port.CallContext(
-                        id=call.id, idempotency_key=call.id, actor=self._actor, sink=sink, progress=report
+                        id=call.id,
+                        idempotency_key=call.id,
+                        actor=self._actor,
+                        sink=sink,
+                        progress=report,
+                        sample=None if self._sampling is None else self._sampling.sampler_of(call.id),
                     )
                     result = await invoke(tool, call.args or {}, context)
                 output = await tool_results.store_output(result, sink, blob_service, self._actor, self._inline)

@@ -1,11 +1,12 @@
 """The interface of a tool: arguments go in, a result comes out, and large output goes to a sink."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from khala.domain.tools import ToolActor, ToolSpec
+from khala.models.port import Prompt
 
 
 class Sink(Protocol):
@@ -16,11 +17,23 @@ class Sink(Protocol):
         ...
 
 
+class SampledText(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's text for a tool. `truncated`: it has as many tokens as were allowed."""
+
+    text: str
+    model: str
+    truncated: bool = False
+
+
+Sampler: TypeAlias = Callable[[Prompt], Awaitable[SampledText]]
+"""Calls a model for a tool call, under the budget of its run. Raises `ToolError`."""
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The context of one call.
 
     `idempotency_key` is the same for each try of this call, and unique to it. `progress` reports in a few words how far
-    the call is.
+    the call is. `sample` is None for a call that belongs to no run.
     """
 
     id: str
@@ -28,6 +41,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     actor: ToolActor
     sink: Sink
     progress: Callable[[str], None] = lambda _: None
+    sample: Sampler | None = None
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,8 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     `timeout` bounds one call, in seconds. `idempotent` and `read_only` are patterns of tool names, as the server lists
     them. Calls of an idempotent tool may be repeated. A read-only tool changes nothing. `anonymous` lets people
-    without an account use the server. With `share_identity`, calls name the user and the thread.
+    without an account use the server. With `share_identity`, calls name the user and the thread. With
+    `sampling`, the server may have models called during its calls.
     """
 
     name: str = ""
@@ -48,6 +49,7 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     timeout: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     anonymous: bool = False
     share_identity: bool = False
+    sampling: bool = False
     idempotent: ToolNamePatterns = ()
     read_only: ToolNamePatterns = ()
 

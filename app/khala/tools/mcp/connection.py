@@ -13,6 +13,7 @@ import structlog
 
 from khala.domain.backoff import Backoff
 from khala.domain.chat import WireStruct
+from khala.tools.mcp.active_calls import ActiveCalls
 from khala.tools.mcp.call_meta import call_meta
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import ConnectionSignal
@@ -81,6 +82,7 @@ class McpConnection:
         self._responded = asyncio.Event()
         self._short_connections = 0
         self._active_calls = 0
+        self._calls = ActiveCalls()
         self._attempts = 0
         self._error: str | None = None
         self._connected_at: datetime | None = None
@@ -137,7 +139,7 @@ class McpConnection:
         self._signal = signal = ConnectionSignal()
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
-                session = await stack.enter_async_context(open_session(self.server, signal))
+                session = await stack.enter_async_context(open_session(self.server, signal, self._calls))
                 self.tools = await asyncio.to_thread(self._adapt, self, await session.tools())
             self._set_ready(session)
             try:
@@ -193,7 +195,7 @@ class McpConnection:
             raise ToolError(f"{self.server.name} is busy with too many calls. Try again later.", code="unavailable")
         self._active_calls += 1
         try:
-            async with asyncio.timeout(self.server.timeout):
+            async with asyncio.timeout(self.server.timeout), self._calls.track(call):
                 return await self._call(tool, args, call, idempotent=idempotent)
         except TimeoutError as error:
             seconds = f"{self.server.timeout:g} seconds"

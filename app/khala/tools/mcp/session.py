@@ -6,10 +6,12 @@ from typing import Any
 
 import mcp_types as types
 from mcp import ClientSession, MCPError
+from mcp.client.session import ClientRequestContext
 from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
-from khala.tools.mcp import http, stdio
+from khala.tools.mcp import http, sampling, stdio
+from khala.tools.mcp.active_calls import ActiveCalls
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
 from khala.tools.mcp.tool_list import ToolListFilter
@@ -36,18 +38,35 @@ class McpRequestError(Exception):
 
 
 @asynccontextmanager
-async def open_session(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIterator["McpSession"]:
-    """A session that is ready for calls. Raises `McpRequestError`, `OSError` or an error of the SDK."""
+async def open_session(
+    server: McpServerConfig, signal: ConnectionSignal, calls: ActiveCalls
+) -> AsyncIterator["McpSession"]:
+    """A session that is ready for calls. Raises `McpRequestError`, `OSError` or an error of the SDK.
+
+    The server may have a model called for one of the `calls`, if its configuration allows that.
+    """
     transport = http.connect(server, signal) if server.transport == "http" else stdio.start(server, signal)
 
     async def handle(message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             signal.request_check()
 
+    async def sample(
+        context: ClientRequestContext,  # noqa: ARG001  # the SDK passes it
+        params: types.CreateMessageRequestParams,
+    ) -> types.CreateMessageResult | types.ErrorData:
+        return await sampling.respond(server.name, calls, params)
+
     info = types.Implementation(name="khala", version=KHALA_VERSION)
     async with (
         transport as (read, write),
-        ClientSession(ToolListFilter(read, server.name), write, message_handler=handle, client_info=info) as client,
+        ClientSession(
+            ToolListFilter(read, server.name),
+            write,
+            message_handler=handle,
+            client_info=info,
+            sampling_callback=sample if server.sampling else None,
+        ) as client,
     ):
         try:
             await _handshake(client)
