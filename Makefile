@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos conformance mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,7 @@ lint: $(READY)
 	@$(BIN)/lint-imports
 	@$(BIN)/python infra/frames.py --check
 	@$(BIN)/python infra/configuration.py --check
+	@$(BIN)/python infra/clients.py --check
 	@$(BIN)/python infra/check_names.py
 
 types: $(READY)
@@ -61,6 +62,10 @@ chaos: $(READY)  ## Inject random faults, and check that Khala keeps its promise
 
 conformance: $(READY)  ## Run the conformance tests of Durable Streams (ARGS="Fork")
 	@$(BIN)/python -m tests.clients.conformance $(ARGS)
+
+clients: $(READY) browser  ## Run published clients against a server, and write docs/clients.md (ARGS="litellm llm")
+	@$(BIN)/python -m tests.clients.matrix $(ARGS)
+	@$(BIN)/python infra/clients.py
 
 mutate: $(READY)  ## Put listed faults into copies of the source, and check that tests fail (ARGS="--only NAME")
 	@$(BIN)/python infra/web.py install

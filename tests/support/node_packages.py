@@ -15,6 +15,8 @@ from tests.support.oidc.install import NODE, NPM
 CACHE = Path(__file__).parents[2] / ".cache" / "node_packages"
 PACKAGES = ("package.json", "package-lock.json")
 TIMEOUT_SECONDS = 60
+INSTALL_TIMEOUT_SECONDS = 400
+"""The largest client has a thousand packages."""
 
 
 async def run(program: Path, **env: str) -> dict[str, Any]:
@@ -66,6 +68,8 @@ def _install(source: Path, folder: Path) -> None:
         shutil.copy(source / name, partial)
     ci = [str(NODE), str(NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     env = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    done = subprocess.run(ci, cwd=partial, env=env, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        ci, cwd=partial, env=env, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     partial.rename(folder)
