@@ -128,7 +128,10 @@ async def test_with_several_calls_the_request_has_to_name_its_call(how: str, jou
         assert json.loads(named.output)["content"]["text"] == "quick says hi"
         first.cancel()
         await asyncio.wait({first})
-    assert (len(slow.prompts), len(quick.prompts)) == (1, 1)
+        after = await use(connections, "peculiar__ask", call_with(quick.sample))
+        assert "just cancelled" in after.output, "the server may still work on the cancelled call"
+        assert json.loads((await use(connections, "peculiar__ask", call_with(quick.sample), named=True)).output)
+    assert (len(slow.prompts), len(quick.prompts)) == (1, 2)
 
 
 @both

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,9 @@ from khala.tools.port import CallContext, SampledText, ToolError
 
 MAX_SAMPLES = 10
 """Model calls that a server may request during one call."""
+
+ABANDONED_SECONDS = 60.0
+"""Time for which a server may still work on a call that Khala has cancelled."""
 
 
 class _ActiveCall:
@@ -25,6 +29,7 @@ class ActiveCalls:
 
     def __init__(self) -> None:
         self._calls: dict[str, _ActiveCall] = {}
+        self._cancelled_at: float | None = None
 
     @asynccontextmanager
     async def track(self, call: CallContext) -> AsyncIterator[None]:
@@ -32,6 +37,9 @@ class ActiveCalls:
         active = self._calls[call.idempotency_key] = _ActiveCall(call)
         try:
             yield
+        except asyncio.CancelledError:  # Also at the call's timeout.
+            self._cancelled_at = time.monotonic()
+            raise
         finally:
             if self._calls.get(call.idempotency_key) is active:
                 del self._calls[call.idempotency_key]
@@ -71,4 +79,6 @@ class ActiveCalls:
             raise ToolError(
                 f"{len(self._calls)} calls are running. Send the khala/idempotencyKey of the call in _meta."
             )
+        if self._cancelled_at is not None and time.monotonic() - self._cancelled_at < ABANDONED_SECONDS:
+            raise ToolError("Another call was just cancelled. Send the khala/idempotencyKey of the call in _meta.")
         return next(iter(self._calls.values()))
