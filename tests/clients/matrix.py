@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,28 +138,37 @@ def version(row: Row) -> str:
     return str(json.loads((folder / "package.json").read_text())["dependencies"][row.package])
 
 
+def record(row: Row, server: Server, spent: str) -> int:
+    """Run one client's program, and write its results. Returns the number of cells that failed."""
+    began = time.monotonic()
+    try:
+        cells = row_result(row, server, spent)
+    except (AssertionError, subprocess.SubprocessError) as error:
+        print(f"{row.id}: the program failed: {error}", flush=True)
+        return 1
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results[row.id] = {"version": version(row), "cells": cells}
+    ordered = {row.id: results[row.id] for row in ROWS if row.id in results}
+    RESULTS.write_text(json.dumps(ordered, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    failed = [feature for feature, cell in cells.items() if cell["state"] == "failed"]
+    counts = Counter(cell["state"] for cell in cells.values())
+    print(f"{row.id}: {dict(counts)}, {time.monotonic() - began:.0f} s", *failed, flush=True)
+    return len(failed)
+
+
 def main() -> int:
     """Run the programs of the named clients, or of all. Returns the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server and the programs end, too
+    unknown = set(sys.argv[1:]) - {row.id for row in ROWS}
+    if unknown:
+        sys.exit(f"no such client: {', '.join(sorted(unknown))}")
     chosen = [row for row in ROWS if not sys.argv[1:] or row.id in sys.argv[1:]]
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    failed = 0
     with (
         tempfile.TemporaryDirectory(prefix="khala-clients-", ignore_cleanup_errors=True) as folder,
         serving(Path(folder)) as server,
     ):
         spent = spent_account(server)
-        for row in chosen:
-            began = time.monotonic()
-            cells = row_result(row, server, spent)
-            bad = [feature for feature, cell in cells.items() if cell["state"] == "failed"]
-            failed += len(bad)
-            counts = {
-                s: sum(c["state"] == s for c in cells.values()) for s in ("works", "refused", "ignored", "absent")
-            }
-            print(f"{row.id}: {counts}, failed: {bad}, {time.monotonic() - began:.0f} s", flush=True)
-            results[row.id] = {"version": version(row), "cells": {feature: cells[feature] for feature in cells}}
-    ordered = {row.id: results[row.id] for row in ROWS if row.id in results}
-    RESULTS.write_text(json.dumps(ordered, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        failed = sum(record(row, server, spent) for row in chosen)
     return 1 if failed else 0
 
 

@@ -1,5 +1,6 @@
 """The AI SDK, unmodified, against a running server: chats, replays, tools with approvals, stops, files and errors."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest_asyncio
 from tests.support import node_packages
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
+from tests.system.browser import words
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -65,6 +67,19 @@ async def test_a_chat_that_is_left_in_an_answer_is_resumed_with_the_same_message
     assert left["errors"] == []
     assert len(left["resumed"]) == 2, "the replay has not doubled the message"
     assert left["resumed"][1] == left["whole"][1]
+
+
+async def test_an_answer_that_the_transport_leaves_is_finished_by_a_plain_http_client(server: InProcessServer) -> None:
+    leave = PROGRAM.with_name("leave.mjs")
+    left = await node_packages.run(leave, KHALA_URL=server.url, KHALA_KEY=KEY, KHALA_CHAT="left-halfway")
+    rest = await server.http.get("/api/chat/left-halfway/stream", headers={"X-Anon-Key": KEY}, timeout=30)
+    *events, done = [line.removeprefix("data: ") for line in rest.text.splitlines() if line]
+    chunks = [json.loads(event) for event in events]
+    text = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+    assert (text, done) == (words(24), "[DONE]")
+    assert text.startswith(left["text"])
+    assert len(left["text"]) < len(text)
+    assert chunks[0]["messageId"] == left["id"]
 
 
 @pytest.mark.parametrize(("name", "state"), [("approved", "output-available"), ("denied", "output-denied")])
