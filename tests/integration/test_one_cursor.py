@@ -22,7 +22,7 @@ from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 100.0
 ENV = {"KHALA_LEASE_SECONDS": "1", "KHALA_COOLDOWN_MS": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
 QUESTION = (
     f"/pace=40 /text {' '.join(f'word{number}' for number in range(60))} "
