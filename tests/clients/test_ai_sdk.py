@@ -73,7 +73,7 @@ async def test_an_answer_that_the_transport_leaves_is_finished_by_a_plain_http_c
     leave = PROGRAM.with_name("leave.mjs")
     left = await node_packages.run(leave, KHALA_URL=server.url, KHALA_KEY=KEY, KHALA_CHAT="left-halfway")
     rest = await server.http.get("/api/chat/left-halfway/stream", headers={"X-Anon-Key": KEY}, timeout=30)
-    *events, done = [line.removeprefix("data: ") for line in rest.text.splitlines() if line]
+    *events, done = [line.removeprefix("data: ") for line in rest.text.splitlines() if line.startswith("data: ")]
     chunks = [json.loads(event) for event in events]
     text = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
     assert (text, done) == (words(24), "[DONE]")
