@@ -81,6 +81,10 @@ class PendingText(msgspec.Struct, kw_only=True):
         since, self.held_since = self.held_since, None
         return now if since is None else since
 
+    def drop_hold(self) -> None:
+        """No text has arrived while it was held: later text is due by its own arrival."""
+        self.held_since = self.shared = None
+
     def mark_taken(self, *, at_once: bool, now: float) -> None:
         """Reset after a batch took the pending text. `at_once`: the batch took only a part; the rest is due at once."""
         self.chars = self.parts = 0

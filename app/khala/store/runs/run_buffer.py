@@ -128,7 +128,7 @@ class RunBuffer:
             return False
         has_text = deliver()
         if not has_text:
-            self.pending.held_since = None
+            self.pending.drop_hold()
         return has_text
 
     def append(self, part: PartData) -> None:
