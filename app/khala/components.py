@@ -34,6 +34,7 @@ from khala.runs.isolation import IsolatedExecutor
 from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
+from khala.sdk.loading import App, load_app
 from khala.search.passage_embedder import PassageEmbedder
 from khala.settings import Settings
 from khala.store.embedded import EmbeddedPostgres
@@ -65,6 +66,7 @@ class Components:
     connections: McpConnections
     tool_registry: ToolRegistry
     commands: CommandRunner
+    app: App
     embedder: Embedder | None
     """None if no embedding model is configured."""
     memories: MemoryService
@@ -80,10 +82,11 @@ async def open_components(
     """Open all components; the schema is up to date unless `migrate` is false.
 
     `pool_size` is the number of connections to the database, by default that of the settings. Raises
-    `ConnectionError` if a NATS server is set and does not answer, and `EmbeddingModelError` if the embedding model
-    cannot be used.
+    `ConnectionError` if a NATS server is set and does not answer, `EmbeddingModelError` if the embedding model cannot
+    be used, and `AppError` if a module of the application cannot be imported.
     """
     async with AsyncExitStack() as stack:
+        app = await asyncio.to_thread(load_app, settings.runs.app)
         wake_bus = await _open_wake_bus(settings)
         db = await stack.enter_async_context(open_database(settings, pool_size=pool_size))
         if migrate:
@@ -99,7 +102,7 @@ async def open_components(
         router = AgentRouter(db, embedder, memories)
         await router.prepare()
         sandbox, tool_registry = await stack.enter_async_context(
-            _open_tools(settings, db, blob_service, connections, memories)
+            _open_tools(settings, db, blob_service, connections, memories, app)
         )
         yield Components(
             settings=settings,
@@ -108,6 +111,7 @@ async def open_components(
             connections=connections,
             tool_registry=tool_registry,
             commands=CommandRunner(settings.commands, sandbox),
+            app=app,
             embedder=embedder,
             memories=memories,
             passages=passages,
@@ -160,6 +164,7 @@ async def _open_tools(
     blob_service: BlobService,
     connections: McpConnections,
     memories: MemoryService,
+    app: App,
 ) -> AsyncIterator[tuple[Sandbox | None, ToolRegistry]]:
     async with background({"mcp": connections.run}):
         sandbox = await Sandbox.find()  # while the MCP servers start
@@ -171,6 +176,7 @@ async def _open_tools(
             sandbox=sandbox,
             connections=connections,
             memories=memories,
+            app_tools=app.tools,
             options=settings.tools.options,
         )
         yield sandbox, registry
@@ -286,6 +292,7 @@ def _tool_dependencies(components: Components) -> ToolDependencies:
         tool_registry=components.tool_registry,
         blob_service=components.blob_service,
         commands=components.commands,
+        app=components.app,
         approval_seconds=components.settings.runs.approval_hours * 3600,
     )
 

@@ -265,6 +265,7 @@ async def _open_application(
             mcp_connections=components.connections,
             groups=settings.mcp.groups,
             commands=settings.commands,
+            app=components.app,
         ),
         models=ModelContext(
             listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder

@@ -145,6 +145,18 @@ def test_a_program_answers_as_an_agent(database_url: str, tmp_path: Path) -> Non
         assert run(page, tmp_path, addresses_of(server), {}) == "final 5\n"
 
 
+def test_a_function_in_python_answers_as_an_agent(database_url: str, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "python-agents.md"
+    write_files(page, tmp_path, {})
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_APP": "shop", "PYTHONPATH": str(tmp_path)}
+    server = Server(tmp_path / "server.log", env, anew=True)
+    with ended(server):
+        server.start()
+        asked, answered, paid = run(page, tmp_path, addresses_of(server), {}).splitlines()
+    assert asked == "refund {'order': 'A-17', 'amount': 39}"
+    assert (answered, paid) == ("final You bought: Kettle.", "Paid 39 back for A-17.")
+
+
 def test_a_plan_is_executed_step_by_step(server: Server, tmp_path: Path) -> None:
     out = run(ROOT / "docs" / "how-to" / "plans.md", tmp_path, addresses_of(server), {})
     first, pack, leave, *drafted = out.splitlines()

@@ -18,6 +18,7 @@ from khala.live.service import LiveService
 from khala.memory.agent_router import AgentRouter
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
+from khala.sdk.loading import App
 from khala.search.search_service import SearchService
 from khala.store.postgres.database import Database
 from khala.store.streams.append_writer import StreamWriter
@@ -45,6 +46,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """By name."""
     commands: Mapping[str, Command]
     """The programs that may answer as agents, by name."""
+    app: App
+    """The operator's own agents in Python."""
 
 
 class ModelContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,8 @@ LINK_MARK = "~"
 
 COMMAND_PREFIX = "command:"
 """The beginning of the name of a command agent, which the operator's configuration defines."""
+APP_PREFIX = "app:"
+"""The beginning of the name of an agent that is a Python function of the operator's application."""
 AUTO = "auto"
 """The name with which a client leaves the choice of the agent to the server."""
 RESERVED_NAMES = frozenset({AUTO, "default"})

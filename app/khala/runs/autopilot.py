@@ -49,11 +49,15 @@ NO_TOOLS = "You have used all your tool calls. Answer now with what you know."
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a run: instructions, recalled memories, and seconds between two steps."""
+    """The configuration of a run: instructions, recalled memories, and seconds between two steps.
+
+    `earlier_steps` of the run were made before the loop began, and do not count towards its limit.
+    """
 
     system: str
     memories: Sequence[RecalledMemory] = ()
     cooldown_seconds: float
+    earlier_steps: int = 0
 
 
 class Autopilot:
@@ -88,7 +92,7 @@ class Autopilot:
         self._compactor = Compactor(turn, history, progress, limits)
         budget = options.budget
         calls = autopilot.MAX_TOOL_CALLS if budget is None or budget.tool_calls is None else budget.tool_calls
-        self._limits = AutopilotLimits(steps=options.step_limit, calls=calls)
+        self._limits = AutopilotLimits(steps=options.step_limit + config.earlier_steps, calls=calls)
         self._generation = generation_of(options)
 
     async def run(self) -> RunOutcome:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from khala.domain import agent_seeds
-from khala.domain.agents import AUTO, COMMAND_PREFIX, Agent
+from khala.domain.agents import APP_PREFIX, AUTO, COMMAND_PREFIX, Agent
 from khala.domain.chat import StoredRunOptions
 from khala.domain.plans.planner import PLAN_CREATE
 from khala.runs.model_turn import RunOutcome, failed_outcome
+from khala.sdk.agent import AppAgent
+from khala.sdk.loading import App
 from khala.store.agents import agents
 from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import ClaimedRun
@@ -41,3 +43,12 @@ def command_of(commands: Mapping[str, Command], claimed: ClaimedRun) -> Command 
         return None
     command = find_command(commands, name, guest=claimed.guest)
     return failed_outcome("agent_not_found", AGENT_NOT_FOUND) if command is None else command
+
+
+def app_agent_of(app: App, claimed: ClaimedRun) -> AppAgent | RunOutcome | None:
+    """The Python function that executes the run, None for another agent. If there is none any more, the outcome."""
+    name = claimed.options.agent or ""
+    if not name.startswith(APP_PREFIX):
+        return None
+    found = app.find(name, guest=claimed.guest)
+    return failed_outcome("agent_not_found", AGENT_NOT_FOUND) if found is None else found

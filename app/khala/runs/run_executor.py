@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import assert_never
 
 import structlog
 
 from khala.domain import agents, run_progress
 from khala.domain.agents import Agent
-from khala.domain.chat import Message
+from khala.domain.chat import Message, StoredRunOptions
 from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.fold import fold, text_of
 from khala.domain.isolation_policy import Interruption, IsolatedOutcome
@@ -20,7 +21,7 @@ from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
 from khala.runs import prompt, recall, run_agents
-from khala.runs.autopilot import Autopilot, RunConfig
+from khala.runs.app_run import AppRun
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.command_run import CommandRun
 from khala.runs.executor_options import ExecutorOptions
@@ -32,6 +33,7 @@ from khala.runs.model_turn import (
     failed_outcome,
     write_failure,
 )
+from khala.runs.prepared_run import PreparedRun
 from khala.runs.prompt_files import PromptFiles
 from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
 from khala.runs.run_execution import RunExecution
@@ -137,51 +139,79 @@ class RunExecutor:
             return command
         if command is not None:
             return await self._run_command(command, execution, buffer, progress)
+        app_agent = run_agents.app_agent_of(self._tool_dependencies.app, claimed)
+        if isinstance(app_agent, RunOutcome):
+            return app_agent
         if claimed.next_seq and (claimed.taken_over or not progress.waits_for_approval):
             buffer.append(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
-        agent = await run_agents.read_agent(self._db, claimed.options)
+        agent = await run_agents.read_agent(self._db, claimed.options) if app_agent is None else app_agent.agent
         if isinstance(agent, RunOutcome):
             return agent
         options = claimed.options if agent is None else agents.apply(agent, claimed.options)
-        candidates, shortens = self._candidates(claimed, agent), options.context_overflow == "shorten"
-        history = await self._history(claimed, candidates, shortens=shortens)
-        memories = await self._recall(claimed, agent, buffer, progress, history)
-        meter.tally.memories = len(memories)
+        prepared = await self._prepare(claimed, agent, options, buffer, progress)
+        meter.tally.memories = len(prepared.memories)
         if claimed.options.route is not None and not claimed.next_seq:
             buffer.append(claimed.options.route)
-        own = self._options.system if options.server_instructions else ""
-        system, history = prompt.system_prompt(own, history, requested=options.instructions)
-        limits = self._prompt_limits(claimed, shortens=shortens)
-        return await Autopilot(
+        tool_executor = ToolExecutor(
+            buffer,
+            progress,
+            lambda: self._actor(claimed),
+            self._tool_dependencies,
+            execution.decisions,
+            options.functions,
+            run_agents.tools_of(agent, claimed.options),
+            tool_choice=options.tool_choice,
+            completes_step=claimed.options.step is not None,
+            sampling=ToolSampling(buffer, meter, self._models, prepared.candidates, prepared.limits),
+        )
+
+        turn = ModelTurn(
+            buffer,
+            meter,
+            self._models,
+            prepared.candidates,
+            waits_for_limits=claimed.options.step is None,
+            shortens=options.context_overflow == "shorten",
+        )
+        open_autopilot = partial(prepared.open_autopilot, buffer, progress, meter, turn, tool_executor)
+        if app_agent is None:
+            return await open_autopilot().run()
+        run = AppRun(
             buffer=buffer,
             progress=progress,
             meter=meter,
-            turn=ModelTurn(
-                buffer,
-                meter,
-                self._models,
-                candidates,
-                waits_for_limits=claimed.options.step is None,
-                shortens=shortens,
-            ),
-            tool_executor=ToolExecutor(
-                buffer,
-                progress,
-                lambda: self._actor(claimed),
-                self._tool_dependencies,
-                execution.decisions,
-                options.functions,
-                run_agents.tools_of(agent, claimed.options),
-                tool_choice=options.tool_choice,
-                completes_step=claimed.options.step is not None,
-                sampling=ToolSampling(buffer, meter, self._models, candidates, limits),
-            ),
-            limits=limits,
-            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
-            config=RunConfig(system=system, memories=memories, cooldown_seconds=self._options.cooldown_seconds),
+            tool_executor=tool_executor,
+            blob_service=self._tool_dependencies.blob_service,
+            actor=await self._actor(claimed),
+            history=prepared.history,
+            open_autopilot=open_autopilot,
+        )
+        return await run.run(app_agent, options.tools)
+
+    async def _prepare(
+        self,
+        claimed: ClaimedRun,
+        agent: Agent | None,
+        options: StoredRunOptions,
+        buffer: RunBuffer,
+        progress: RunProgress,
+    ) -> PreparedRun:
+        """Read what the run needs, and choose its models. The first part of a new run is what is recalled for it."""
+        candidates, shortens = self._candidates(claimed, agent), options.context_overflow == "shorten"
+        history = await self._history(claimed, candidates, shortens=shortens)
+        memories = await self._recall(claimed, agent, buffer, progress, history)
+        own = self._options.system if options.server_instructions else ""
+        system, history = prompt.system_prompt(own, history, requested=options.instructions)
+        return PreparedRun(
             options=options,
+            candidates=candidates,
+            limits=self._prompt_limits(claimed, shortens=shortens),
+            files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
+            system=system,
+            memories=memories,
             history=history,
-        ).run()
+            cooldown_seconds=self._options.cooldown_seconds,
+        )
 
     async def _run_command(
         self, command: Command, execution: RunExecution, buffer: RunBuffer, progress: RunProgress

@@ -28,6 +28,7 @@ from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
 from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
 from khala.runs.tool_sampling import ToolSampling
+from khala.sdk.loading import App
 from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
 from khala.tools.commands import CommandRunner
@@ -46,11 +47,12 @@ RunningCalls: TypeAlias = Mapping[asyncio.Task[None], ToolCallProgress]
 
 
 class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that tool calls and commands need. A request for approval expires after `approval_seconds`."""
+    """The services that runs need. A request for approval expires after `approval_seconds`."""
 
     tool_registry: ToolRegistry
     blob_service: BlobService
     commands: CommandRunner = msgspec.field(default_factory=lambda: CommandRunner({}))
+    app: App = App()
     approval_seconds: float = 86_400.0
 
 
@@ -88,6 +90,7 @@ class ToolExecutor:
         self._sampling = sampling
         self._tools: dict[str, Tool] = {}
         self._actions: dict[str, RuleAction] = {}
+        self._provided: dict[str, tuple[Tool, RuleAction]] = {}
         self._inline = tool_results.InlineAllowance()
         self._arguments = ArgumentStore(dependencies.blob_service, self._inline)
         self._recorder = ToolCallRecorder(buffer, progress, decisions.by_call_id)
@@ -126,6 +129,14 @@ class ToolExecutor:
     def _is_chosen(self, name: str) -> bool:
         choice = self._tool_choice
         return choice is None or (choice.mode != "none" and (not choice.tools or name in choice.tools))
+
+    def provide(self, call_id: str, tool: Tool, action: RuleAction) -> None:
+        """Have this tool execute the call with this id, whatever its name is, under this rule."""
+        self._provided[call_id] = tool, action
+
+    def _find(self, call: ToolCallProgress) -> tuple[Tool | None, RuleAction]:
+        """The tool of a call, and the treatment of the call."""
+        return self._provided.get(call.id) or (self._tools.get(call.tool), self._actions.get(call.tool, "ask"))
 
     async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
         """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far."""
@@ -168,7 +179,7 @@ class ToolExecutor:
 
     def _recover(self, call: ToolCallProgress) -> None:
         """Requeue or fail a call whose executor was lost."""
-        tool = self._tools.get(call.tool)
+        tool, _ = self._find(call)
         if tool is not None and tool.spec.idempotent:
             # An approved call needs no second approval: for a blocked call, the gate uses the existing decision.
             call.state = "blocked" if call.id in self._decisions.by_call_id else "queued"
@@ -193,19 +204,20 @@ class ToolExecutor:
         except ToolError as error:
             self._recorder.fail(call, error.message, error.code)
             return False
-        if call.tool in self._functions:
+        if call.tool in self._functions and call.id not in self._provided:
             result = ToolResult(tool_call_id=call.id, ok=True, summary=HANDED_OVER, duration_ms=0)
             self._recorder.add(result)
             return False
-        tool = self._tools.get(call.tool)
+        tool, action = self._find(call)
         if tool is None:
             message = f"{call.tool} isn't available in this chat."
             self._recorder.fail(call, message, "not_found")
             return False
-        return await self._gate.admits(call, tool, self._actions.get(call.tool, "ask"))
+        return await self._gate.admits(call, tool, action)
 
     async def _execute(self, call: ToolCallProgress) -> None:
-        tool = self._tools[call.tool]
+        tool, _ = self._find(call)
+        assert tool is not None  # as in `_is_ready`
         blob_service = self._dependencies.blob_service
         began = time.monotonic()
         try:

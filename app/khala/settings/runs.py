@@ -104,6 +104,12 @@ class ModelSettings(SettingGroup):
 class RunSettings(SettingGroup):
     """The execution of runs."""
 
+    app: Words = setting(
+        "KHALA_APP",
+        (),
+        "Modules with agents and tools of your own, as `mypackage.agents`: [Python agents](how-to/python-agents.md). "
+        "All processes import them when they start.",
+    )
     flush_ms: Whole = setting(
         "KHALA_FLUSH_MS",
         350,

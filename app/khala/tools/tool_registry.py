@@ -69,7 +69,11 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
 
 class ToolRegistry:
-    """All tools of this process. Built-in tools are the same for everyone; tools of servers may change at any time."""
+    """All tools of this process. Tools of servers may change at any time.
+
+    Built-in tools and those of the operator's application are the same for everyone. Raises `RuntimeError` if one of
+    `app_tools` has a name that is taken.
+    """
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class ToolRegistry:
         sandbox: Sandbox | None,
         connections: McpConnections | None,
         memories: MemoryService | None = None,
+        app_tools: Mapping[str, Tool] | None = None,
         options: ToolRegistryOptions,
     ) -> None:
         self._db = db
@@ -89,6 +94,9 @@ class ToolRegistry:
         self._left_out: set[str] = set()
         self.repositories = None if blob_service is None else self._create_loader(blob_service)
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
+        if taken := sorted(self.reserved_names & (app_tools or {}).keys()):
+            raise RuntimeError(f"KHALA_APP: {taken[0]} is the name of a built-in tool or of an MCP server.")
+        self._builtins |= app_tools or {}
 
     @property
     def fetch_client(self) -> GuardedClient | None:

@@ -1,4 +1,4 @@
-"""The agents that a caller may use: their own, shared ones, built-in ones, and commands of the operator.
+"""The agents that a caller may use: their own, shared and built-in ones, commands and Python agents of the operator.
 
 A guest must have an agent's tools.
 """
@@ -27,6 +27,8 @@ async def list_agents(context: Context, caller: Caller) -> list[Agent]:
             by_name |= {agent.name: agent for agent in await agent_store.of_user(driver, caller.user_id)}
     commands = [one for one in context.tools.commands.values() if one.guests or caller.user_id is not None]
     by_name |= {command.agent.name: command.agent for command in commands}
+    app_agents = [one for one in context.tools.app.agents.values() if one.guests or caller.user_id is not None]
+    by_name |= {one.agent.name: one.agent for one in app_agents}
     return [agent for _, agent in sorted(by_name.items())]
 
 
@@ -40,6 +42,9 @@ async def find_agent(context: Context, caller: Caller, name: str) -> StoredAgent
     if name.startswith(agents.COMMAND_PREFIX):
         command = find_command(context.tools.commands, name, guest=caller.user_id is None)
         return None if command is None else command.agent
+    if name.startswith(agents.APP_PREFIX):
+        app_agent = context.tools.app.find(name, guest=caller.user_id is None)
+        return None if app_agent is None else app_agent.agent
     if caller.user_id is not None and "\0" not in name:
         async with context.db.driver() as driver:
             own = await agent_store.find(driver, caller.user_id, name)

@@ -21,7 +21,7 @@ from khala.api.plans.types import NewPlanDraft, PlanDraftState
 from khala.api.threads.run_options import check_options
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.agents import AUTO, COMMAND_PREFIX
+from khala.domain.agents import APP_PREFIX, AUTO, COMMAND_PREFIX
 from khala.domain.chat import PlanDraft, StoredRunOptions
 from khala.domain.errors import Conflict, InvalidInput
 from khala.domain.plans.named_agents import agents_of_config
@@ -98,8 +98,8 @@ class PlanDraftController(Controller):
 
 async def _run_options(context: Context, caller: Caller, plan_id: UUID, data: NewPlanDraft) -> StoredRunOptions:
     options = await check_options(data.options, context, caller)
-    if (options.agent or "").startswith(COMMAND_PREFIX):
-        raise InvalidInput("A command makes no plans. Name an agent that has a model.", path="options.agent")
+    if (options.agent or "").startswith((COMMAND_PREFIX, APP_PREFIX)):
+        raise InvalidInput("This agent makes no plans. Name one that has instructions.", path="options.agent")
     if options.agent == AUTO:
         options = await choose_agent(context, caller, options, data.goal)
     draft = PlanDraft(

@@ -1,0 +1,366 @@
+"""Executes a run of an agent that is a Python function: carries out what it asks for, once.
+
+Steps, tool calls, approvals and model calls are tool calls of the answer, so they are stored, shown, approved and
+recovered as those of a model are. When a run continues, the function is called again, and its n-th call under a name
+gets the stored result of the n-th one.
+"""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any, Never, TypeAlias
+
+import msgspec
+import structlog
+from pydantic_core import to_jsonable_python
+
+from khala.blobs.blob_service import BlobService
+from khala.domain.chat import Message
+from khala.domain.errors import BudgetExhausted, KhalaError, Unavailable
+from khala.domain.flush_policy import replace_unstorable
+from khala.domain.fold import text_of
+from khala.domain.parts import BlobRef
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor, ToolSpec
+from khala.models.port import Prompt, PromptTurn, ToolUse
+from khala.runs.autopilot import Autopilot
+from khala.runs.budget_meter import BudgetMeter
+from khala.runs.model_turn import RunOutcome, failed_outcome
+from khala.runs.tool_executor import ToolExecutor
+from khala.sdk.agent import AppAgent, ApprovalResult, StepError
+from khala.sdk.tool import APP_SOURCE, as_json, call_function
+from khala.store.runs.run_buffer import LeaseLost, RunBuffer
+from khala.tools.port import CallContext, CallResult, ToolError
+
+log = structlog.get_logger()
+
+MAX_OPERATIONS = 1_000
+"""Steps, calls, approvals and model calls of one run."""
+MAX_TEXT_CHARACTERS = 2_000_000
+"""Characters that an agent may add to an answer."""
+MAX_RESULT_BYTES = 16 << 20
+STEP_TIMEOUT_SECONDS = 86_400.0
+CLEANUP_TIMEOUT_SECONDS = 2.0
+"""Time for an agent to clean up after its run was stopped, before it is abandoned."""
+GENERATE = "generate"
+FAILED = "agent_failed"
+NOT_DETERMINISTIC = (
+    "The agent wrote another text than before it was interrupted. What may differ from call to call belongs in a step."
+)
+INTERNAL_ERROR = "The agent failed with an internal error."
+WRITTEN = (
+    "You have already written the beginning of this answer, which ends as follows. Write what comes after it, and do "
+    "not repeat it.\n\n{text}"
+)
+MAX_QUOTED_CHARACTERS = 4_000
+"""Characters of an agent's own text that the model reads before it writes the rest."""
+AFTER_ANSWER = "An agent may do nothing after `answer`."
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+class AppRun:
+    """The run of one agent, and the `AgentRunContext` that its function gets."""
+
+    def __init__(
+        self,
+        *,
+        buffer: RunBuffer,
+        progress: RunProgress,
+        meter: BudgetMeter,
+        tool_executor: ToolExecutor,
+        blob_service: BlobService,
+        actor: ToolActor,
+        history: Sequence[Message],
+        open_autopilot: Callable[..., Autopilot],
+    ) -> None:
+        self._buffer = buffer
+        self._progress = progress
+        self._meter = meter
+        self._tool_executor = tool_executor
+        self._blob_service = blob_service
+        self._actor = actor
+        self._history = history
+        self._open_autopilot = open_autopilot
+        self._stored_text = "".join(step.text for step in progress.steps) + progress.pending_text
+        self._written = 0
+        """Characters that the function has written since it was called."""
+        self._new_texts: list[str] = []
+        """Text that is in the buffer and not in the progress yet."""
+        self._counts: Counter[str] = Counter()
+        self._beginning = asyncio.Lock()
+        self._active = 0
+        """Operations that are being carried out, except those that wait for a person."""
+        self._awaited: set[str] = set()
+        self._stopped: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+        self._answered: RunOutcome | None = None
+
+    async def run(self, agent: AppAgent, tools: Sequence[str] | None) -> RunOutcome:
+        """Call the agent's function, until it returns, fails, or waits for a person. `tools`: the requested patterns.
+
+        Raises `LeaseLost` and `Unavailable`.
+        """
+        await self._tool_executor.offer(tools)
+        task = asyncio.create_task(self._call(agent), name=f"agent {agent.name}")
+        try:
+            await asyncio.wait({task, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return self._stopped.result() if self._stopped.done() else task.result()
+        finally:
+            await _end(task, agent.name)
+
+    async def _call(self, agent: AppAgent) -> RunOutcome:
+        try:
+            text = await agent.function(self)
+            if text:
+                await self.text(text)
+        except (LeaseLost, Unavailable):
+            raise
+        except (StepError, ToolError) as error:
+            return self._failed(str(error))
+        except Exception:  # any error of the agent
+            log.exception("agent_crashed", agent=agent.name)
+            return self._failed(INTERNAL_ERROR)
+        return self._answered or RunOutcome("final", "stop")
+
+    def _failed(self, message: str) -> RunOutcome:
+        outcome = failed_outcome(BudgetExhausted.code if self._meter.exhausted else FAILED, message)
+        return outcome._replace(reason="budget") if self._meter.exhausted else outcome
+
+    @property
+    def prompt(self) -> str:
+        """See `AgentRunContext`."""
+        return text_of(self._history[-1].content or ())
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """See `AgentRunContext`."""
+        return self._history
+
+    @property
+    def user_id(self) -> str | None:
+        """See `AgentRunContext`."""
+        return None if self._actor.user_id is None else str(self._actor.user_id)
+
+    @property
+    def thread_id(self) -> str:
+        """See `AgentRunContext`."""
+        return str(self._actor.thread_id)
+
+    @property
+    def run_id(self) -> str:
+        """See `AgentRunContext`."""
+        return str(self._actor.run_id)
+
+    async def text(self, text: str) -> None:
+        """See `AgentRunContext`."""
+        self._check_open()
+        text = replace_unstorable(text)
+        stored = self._stored_text[self._written : self._written + len(text)]
+        if not text.startswith(stored):
+            raise StepError(NOT_DETERMINISTIC)
+        self._written += len(text)
+        if self._written > MAX_TEXT_CHARACTERS:
+            raise StepError(f"An answer has at most {MAX_TEXT_CHARACTERS:,} characters.")
+        if new := text[len(stored) :]:
+            self._buffer.append_text(new)
+            self._new_texts.append(new)
+        if self._buffer.full:
+            await self._buffer.wait_written()
+
+    async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """See `AgentRunContext`."""
+        bound = inspect.signature(function).bind(*args, **kwargs)
+
+        async def carry_out(_: dict[str, Any], __: CallContext) -> CallResult:
+            result = await call_function(function, *bound.args, **bound.kwargs)
+            return CallResult(output="" if result is None else as_json(result))
+
+        shown = to_jsonable_python(dict(bound.arguments), fallback=repr)
+        call = await self._carry_out(name, shown, carry_out)
+        result = await self._result(call)
+        return None if result == "" else result
+
+    async def call(self, tool: str, /, **args: Any) -> Any:
+        """See `AgentRunContext`."""
+        return await self._result(await self._carry_out(tool, args))
+
+    async def approve(self, name: str, /, **arguments: Any) -> ApprovalResult:
+        """See `AgentRunContext`."""
+
+        async def carry_out(approved: dict[str, Any], _: CallContext) -> CallResult:
+            return CallResult(output=approved, summary="Approved.")
+
+        call = await self._carry_out(name, as_json(arguments), carry_out, action="ask")
+        assert call.result is not None
+        if not call.result.ok:
+            return ApprovalResult(approved=False, arguments=arguments, reason=call.result.summary)
+        return ApprovalResult(approved=True, arguments=await self._result(call))
+
+    async def generate(self, prompt: str, *, instructions: str = "", max_tokens: int | None = None) -> str:
+        """See `AgentRunContext`."""
+
+        async def carry_out(_: dict[str, Any], call: CallContext) -> CallResult:
+            assert call.sample is not None
+            turns = (PromptTurn(role="user", text=prompt),)
+            reply = await call.sample(Prompt(system=instructions, turns=turns, max_output_tokens=max_tokens))
+            return CallResult(output=reply.text)
+
+        shown = {"prompt": prompt, "instructions": instructions}
+        call = await self._carry_out(GENERATE, {name: text for name, text in shown.items() if text}, carry_out)
+        return str(await self._result(call))
+
+    async def answer(self, *, instructions: str = "") -> None:
+        """See `AgentRunContext`."""
+        self._check_open()
+        own_text = self._take_own_text()
+        if own_text.strip():
+            written = WRITTEN.format(text=own_text[-MAX_QUOTED_CHARACTERS:])
+            instructions = "\n\n".join(filter(None, (instructions, written)))
+        self._answered = RunOutcome("final", "stop")  # So that nothing else may be done meanwhile.
+        outcome = await self._open_autopilot(instructions=instructions, earlier_steps=self._counts.total()).run()
+        if outcome.status == "final":
+            self._answered = outcome
+        else:
+            await self._stop(outcome)
+
+    def _take_own_text(self) -> str:
+        """The text that the agent has written since the last step. What follows it was written by the loop.
+
+        It is removed from the progress, so that the model does not continue it as text of its own.
+        """
+        self._settle_text()
+        progress = self._progress
+        own = max(0, self._written - sum(len(step.text) for step in progress.steps))
+        text, progress.pending_text = progress.pending_text[:own], progress.pending_text[own:]
+        return text
+
+    def _check_open(self) -> None:
+        if self._answered is not None:
+            raise StepError(AFTER_ANSWER)
+
+    def _settle_text(self) -> None:
+        self._progress.pending_text += "".join(self._new_texts)
+        self._new_texts.clear()
+
+    async def _carry_out(
+        self,
+        name: str,
+        args: dict[str, Any],
+        function: "StepFunction | None" = None,
+        *,
+        action: RuleAction = "allow",
+    ) -> ToolCallProgress:
+        """The call that ended, now or before the run was interrupted. Without a function it is that of a tool."""
+        self._check_open()
+        if TOOL_NAME.fullmatch(name) is None:
+            raise StepError(
+                f"{name[:100]!r} is no name: it needs 1 to 64 letters, digits, _ and -, the first a letter."
+            )
+        self._counts[name] += 1
+        place = self._counts[name]
+        self._active += 1
+        waits = False
+        try:
+            # Calls begin in the order in which the function asks for them, so that they are found in this order again.
+            async with self._beginning:
+                step, call = self._stored(name, place) or await self._begin(name, args)
+            if call.result is None:
+                if function is not None:
+                    self._tool_executor.provide(call.id, _StepTool(name, function), action)
+                awaited = await self._tool_executor.finish(step)
+                waits = bool(awaited)
+                self._awaited.update(awaited)
+        finally:
+            self._active -= 1
+        if self._awaited and not self._active:
+            await self._stop(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
+        if waits:
+            await asyncio.get_running_loop().create_future()  # The run is stopped once nothing else is carried out.
+        return call
+
+    def _stored(self, name: str, place: int) -> tuple[RunStep, ToolCallProgress] | None:
+        calls = ((step, call) for step in self._progress.steps for call in step.calls if call.tool == name)
+        return next(islice(calls, place - 1, None), None)
+
+    async def _begin(self, name: str, args: dict[str, Any]) -> tuple[RunStep, ToolCallProgress]:
+        number = self._progress.step_count + 1
+        if number > MAX_OPERATIONS:
+            raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
+        self._settle_text()
+        tally = self._meter.tally
+        step = await self._tool_executor.begin(
+            [ToolUse(id="", name=name, args=args)],
+            number=number,
+            max_steps=number,
+            spent={"usage": tally.usage, "cost_usd": tally.cost_usd},
+        )
+        return step, step.calls[0]
+
+    async def _result(self, call: ToolCallProgress) -> Any:
+        """The stored output of a call that has ended. Raises `StepError`."""
+        result = call.result
+        assert result is not None
+        if not result.ok:
+            raise StepError(result.output if isinstance(result.output, str) else result.summary)
+        return result.output if result.blob is None else await self._read(result.blob)
+
+    async def _read(self, blob: BlobRef) -> Any:
+        if blob.size > MAX_RESULT_BYTES:
+            raise StepError(f"The result has {blob.size:,} bytes, and an agent can read at most {MAX_RESULT_BYTES:,}.")
+        try:
+            found = await self._blob_service.find(blob.blob_id, self._actor.thread_id)
+            async with self._blob_service.read(found) as chunks:
+                data = b"".join([chunk async for chunk in chunks])
+        except KhalaError as error:
+            raise StepError(f"The result could not be read: {error.message}") from error
+        if blob.media_type.startswith("text/"):
+            return data.decode(errors="replace")
+        return msgspec.json.decode(data) if blob.media_type == "application/json" else data
+
+    async def _stop(self, outcome: RunOutcome) -> Never:
+        """End the run with this outcome. The function does not go on."""
+        if not self._stopped.done():
+            self._stopped.set_result(outcome)
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("unreachable")
+
+
+StepFunction: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[CallResult]]
+
+
+class _StepTool:
+    """One operation of an agent, in the form of a tool. It may be repeated if its outcome is unknown."""
+
+    def __init__(self, name: str, function: StepFunction) -> None:
+        self.spec = ToolSpec(
+            name=name,
+            description="",
+            parameters=OBJECT,
+            timeout=STEP_TIMEOUT_SECONDS,
+            idempotent=True,
+            source=APP_SOURCE,
+        )
+        self._function = function
+
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
+        """Carry out the operation. Raises `ToolError`."""
+        try:
+            return await self._function(args, call)
+        except (ToolError, KhalaError, LeaseLost):
+            raise
+        except Exception as error:
+            log.exception("agent_step_failed", step=self.spec.name)
+            # The message of an exception may have secrets. It is only logged.
+            raise ToolError(f"The step {self.spec.name} failed: {type(error).__name__}.") from error
+
+
+async def _end(task: "asyncio.Task[RunOutcome]", name: str) -> None:
+    """Cancel the task, and wait until it has cleaned up or the timeout has passed."""
+    if task.done():
+        return
+    task.cancel()
+    task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+    await asyncio.wait({task}, timeout=CLEANUP_TIMEOUT_SECONDS)
+    if not task.done():
+        log.error("agent_not_stopped", agent=name, seconds=CLEANUP_TIMEOUT_SECONDS)

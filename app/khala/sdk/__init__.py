@@ -1,0 +1,22 @@
+"""Agents and tools of your own, in Python: what the module that `KHALA_APP` names imports.
+
+```python
+from khala.sdk import AgentRunContext, agent, tool
+```
+"""
+
+from khala.sdk.agent import AgentRunContext, AppAgent, ApprovalResult, StepError, agent
+from khala.sdk.tool import AppTool, ToolCallContext, tool
+from khala.tools.port import ToolError
+
+__all__ = [
+    "AgentRunContext",
+    "AppAgent",
+    "AppTool",
+    "ApprovalResult",
+    "StepError",
+    "ToolCallContext",
+    "ToolError",
+    "agent",
+    "tool",
+]

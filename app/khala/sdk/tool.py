@@ -1,0 +1,234 @@
+"""The decorator `tool`: makes a tool of a function, with a schema from its type hints and its docstring."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints, overload
+
+import griffe
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from khala.domain.tools import SEPARATOR, TOOL_NAME, RuleAction, ToolActor, ToolPermission, ToolSpec
+from khala.tools.port import CallContext, CallResult, ToolError
+
+APP_SOURCE = "app"
+"""The source of the tools of `KHALA_APP`, in lists of tools and in receipts."""
+MAX_DESCRIPTION_CHARACTERS = 2_000
+MAX_TIMEOUT_SECONDS = 3_600.0
+MAX_PROBLEMS = 5
+"""Invalid arguments that the model is told of."""
+_QUIET: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
+"""Options of the parser, which else warns of parameters that have their type in the signature."""
+
+
+class ToolCallContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The context of one call of a tool.
+
+    `user_id` is None for a guest, who has no account. `thread_id` and `run_id` are None for a call by an MCP client.
+    `idempotency_key` is the same for each attempt of this call, and unique to it.
+    """
+
+    actor: ToolActor
+    idempotency_key: str
+    call: CallContext
+
+    @property
+    def user_id(self) -> str | None:
+        """The id of the account for which the tool acts."""
+        return None if self.actor.user_id is None else str(self.actor.user_id)
+
+    @property
+    def thread_id(self) -> str | None:
+        """The id of the thread of the call."""
+        return None if self.actor.thread_id is None else str(self.actor.thread_id)
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run that makes the call."""
+        return None if self.actor.run_id is None else str(self.actor.run_id)
+
+    def progress(self, text: str) -> None:
+        """Show people in one line how far the call is. Khala shows at most one line a second."""
+        self.call.progress(text)
+
+
+class AppTool:
+    """A tool that is a Python function. It can still be called as a function."""
+
+    def __init__(
+        self, function: Callable[..., Any], spec: ToolSpec, arguments: type[BaseModel], context: str | None
+    ) -> None:
+        self.spec = spec
+        self._function = function
+        self._arguments = arguments
+        self._context = context
+        self.__doc__ = function.__doc__
+        self.__name__ = spec.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself."""
+        return self._function(*args, **kwargs)
+
+    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
+        """Execute a call. Raises `ToolError`."""
+        try:
+            values = self._arguments.model_validate(args)
+        except ValidationError as error:
+            raise ToolError(_problems(error), code="bad_arguments") from error
+        named = {name: getattr(values, name) for name in self._arguments.model_fields}
+        if self._context is not None:
+            named[self._context] = ToolCallContext(actor=call.actor, idempotency_key=call.idempotency_key, call=call)
+        return await _result(await call_function(self._function, **named), call)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> AppTool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    permissions: Iterable[ToolPermission] = (),
+    approval: RuleAction = "allow",
+    idempotent: bool = False,
+    timeout: float = 30.0,
+) -> Callable[[Callable[..., Any]], AppTool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    permissions: Iterable[ToolPermission] = (),
+    approval: RuleAction = "allow",
+    idempotent: bool = False,
+    timeout: float = 30.0,
+) -> AppTool | Callable[[Callable[..., Any]], AppTool]:
+    """Offer this function to models as a tool.
+
+    The parameters' type hints become the schema. The docstring becomes the description, and its section `Args:` the
+    descriptions of parameters. A parameter of the type `ToolCallContext` gets the context of the call, and is no
+    argument. A function that is not `async` is called in a thread.
+
+    The function returns text, bytes or anything that is JSON; long output is stored as a blob. It raises `ToolError`
+    with a message for the model. The message of any other exception is only logged.
+
+    `name`: by default the function's. `permissions`: a guest is only offered tools that need no other permissions than
+    `fs` and `ui`. `approval`: whether a call is allowed, or a person is asked, if no rule says otherwise. `idempotent`:
+    a call whose outcome is unknown, because its process was lost, may be repeated. `timeout`: seconds that a call may
+    take. Raises `TypeError` and `ValueError` for a function that cannot be a tool.
+    """
+
+    def decorate(decorated: Callable[..., Any]) -> AppTool:
+        return _create(
+            decorated,
+            name=decorated.__name__ if name is None else name,
+            permissions=frozenset(permissions),
+            approval=approval,
+            idempotent=idempotent,
+            timeout=timeout,
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call the function with these arguments, in a thread if it is not `async`."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    found = await asyncio.to_thread(function, *args, **kwargs)
+    return await found if inspect.isawaitable(found) else found
+
+
+def as_json(value: Any) -> Any:
+    """The value as JSON types: of data classes, Pydantic models, times and the like. Raises `ToolError`."""
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        raise ToolError(f"The result is not JSON: {error}") from error
+
+
+async def _result(value: Any, call: CallContext) -> CallResult:
+    if isinstance(value, bytes | bytearray):
+        await call.sink.write(bytes(value))
+        return CallResult(media_type="application/octet-stream")
+    return CallResult(output="" if value is None else as_json(value))
+
+
+def _create(function: Callable[..., Any], *, name: str, timeout: float, **options: Any) -> AppTool:
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(f"{name}: a tool is a function that returns its result.")
+    if TOOL_NAME.fullmatch(name) is None or SEPARATOR in name:
+        raise ValueError(f"{name}: a tool's name has 1 to 64 letters, digits, _ and -, and no {SEPARATOR}.")
+    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(f"{name}: a timeout is more than 0 and at most {MAX_TIMEOUT_SECONDS:g} seconds.")
+    description, described = _documentation(function)
+    if not description:
+        raise ValueError(f"{name}: a tool needs a docstring, by which the model decides when to call it.")
+    if len(description) > MAX_DESCRIPTION_CHARACTERS:
+        raise ValueError(f"{name}: a description has at most {MAX_DESCRIPTION_CHARACTERS:,} characters.")
+    arguments, context = _arguments(function, name, described)
+    spec = ToolSpec(
+        name=name,
+        description=description,
+        parameters=_schema(arguments, name),
+        timeout=timeout,
+        source=APP_SOURCE,
+        **options,
+    )
+    return AppTool(function, spec, arguments, context)
+
+
+def _arguments(
+    function: Callable[..., Any], name: str, described: dict[str, str]
+) -> tuple[type[BaseModel], str | None]:
+    """The arguments as a model, and the name of the parameter for the context."""
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    context = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(f"{name}: {parameter} cannot be an argument: it has no name of its own.")
+        if parameter.name not in hints:
+            raise TypeError(f"{name}: the parameter {parameter.name} needs a type hint.")
+        if hints[parameter.name] is ToolCallContext:
+            context = parameter.name
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], Field(default, description=described.get(parameter.name)))
+    try:
+        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields), context
+    except (PydanticUserError, NameError) as error:
+        raise TypeError(f"{name}: a parameter cannot be described as JSON: {error}") from error
+
+
+def _schema(arguments: type[BaseModel], name: str) -> dict[str, Any]:
+    try:
+        schema = arguments.model_json_schema()
+    except PydanticUserError as error:
+        raise TypeError(f"{name}: a parameter cannot be described as JSON: {error}") from error
+    schema.pop("title", None)
+    for described in schema.get("properties", {}).values():
+        described.pop("title", None)
+    return schema | {"properties": schema.get("properties", {})}
+
+
+def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """The description of the function, and of its parameters."""
+    docstring = griffe.Docstring(inspect.getdoc(function) or "")
+    description, described = "", {}
+    for section in docstring.parse("auto", per_style_options=_QUIET):
+        if section.kind is griffe.DocstringSectionKind.text and not description:
+            description = section.value.strip()
+        elif section.kind is griffe.DocstringSectionKind.parameters:
+            described = {parameter.name: parameter.description for parameter in section.value}
+    return description, described
+
+
+def _problems(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]
+    return " ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}." for problem in problems)

@@ -1,0 +1,165 @@
+"""Agents and tools in Python, as an application defines them. `KHALA_APP_JOURNAL` names the file of their effects."""
+
+import asyncio
+import os
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from khala.sdk import AgentRunContext, StepError, ToolCallContext, ToolError, agent, tool
+
+MODULE = __name__
+
+
+def journal(effect: str) -> None:
+    """Record that something was carried out."""
+    with Path(os.environ["KHALA_APP_JOURNAL"]).open("a") as file:
+        file.write(effect + "\n")
+
+
+class Place(BaseModel):
+    """A place on earth."""
+
+    city: str
+    country: str = "DE"
+
+
+@tool
+async def weather(context: ToolCallContext, place: Place, day: date, unit: Literal["C", "F"] = "C") -> dict[str, Any]:
+    """Tell the weather of a day.
+
+    Args:
+        context: The call.
+        place: Where.
+        day: When.
+        unit: The unit of temperatures.
+
+    """
+    context.progress("Looking at the sky")
+    return {"city": place.city, "weekday": f"{day:%A}", "unit": unit, "guest": context.user_id is None}
+
+
+@tool(permissions={"network"}, approval="ask", timeout=5)
+def pay(amount: Annotated[int, Field(gt=0)]) -> str:
+    """Pay an amount."""
+    journal(f"pay {amount}")
+    return f"Paid {amount}."
+
+
+@tool(name="break")
+async def break_down(*, politely: bool) -> bytes:
+    """Fail."""
+    if politely:
+        raise ToolError("It is out of order.")
+    raise RuntimeError("secret")
+
+
+@tool
+async def picture() -> bytes:
+    """Draw a picture."""
+    return b"\x89PNG" + bytes(8)
+
+
+def double(number: int) -> int:
+    """Twice the number."""
+    journal(f"double {number}")
+    return 2 * number
+
+
+async def fail() -> None:
+    """Raise."""
+    raise ConnectionError("the password is hunter2")
+
+
+@agent("steps", title="Stepwise", guests=True, tools=["weather"])
+async def steps(context: AgentRunContext) -> str:
+    """Carry out steps side by side, and one after the other."""
+    await context.text(f"You said {context.prompt}.\n")
+    numbers = await asyncio.gather(*(context.step("double", double, number) for number in range(3)))
+    found = await context.call("weather", place={"city": "Ulm"}, day="2026-11-24")
+    nothing = await context.step("nothing", lambda: None)
+    long = await context.step("long", lambda: "x" * 10_000)
+    try:
+        await context.step("fail", fail)
+    except StepError as error:
+        await context.text(f"{error}\n")
+    return f"{numbers} {found['weekday']} {nothing} {len(long)} {len(context.messages)}"
+
+
+@agent("approval", guests=True)
+async def approval(context: AgentRunContext) -> None:
+    """Ask for approval."""
+    first = await context.step("first", double, 21)
+    await context.text(f"May I send {first}?\n")
+    decision = await context.approve("send_mail", to="ann@example.org", number=first)
+    if decision.approved:
+        await context.step("sent", journal, f"sent {decision.arguments}")
+    await context.text(f"approved={decision.approved} {decision.arguments['number']} {decision.reason}")
+
+
+@agent("models", guests=True, tools=["weather"])
+async def models(context: AgentRunContext) -> None:
+    """Ask a model, and let it write the rest."""
+    reply = await context.generate("/say blue", instructions="One word.")
+    await context.text(f"It said {reply}. ")
+    await context.answer(instructions="Be brief.")
+
+
+@agent("crash", guests=True)
+async def crash(context: AgentRunContext) -> None:
+    """Raise an exception."""
+    await context.text("Well")
+    raise RuntimeError("secret")
+
+
+@agent("refuse", guests=True)
+async def refuse(context: AgentRunContext) -> None:
+    """Fail with a message."""
+    raise StepError("I only speak about birds.")
+
+
+@agent("private")
+async def private(context: AgentRunContext) -> str:
+    """Be for accounts only."""
+    return context.user_id or "nobody"
+
+
+@agent("hang", guests=True)
+async def hang(context: AgentRunContext) -> None:
+    """Wait for ever, and clean up when it is cancelled."""
+    try:
+        await context.text("Waiting")
+        await asyncio.Event().wait()
+    finally:
+        journal("cleaned up")
+
+
+async def slow(number: int) -> int:
+    """Take some time."""
+    journal(f"begin {number}")
+    await asyncio.sleep(0.4)
+    journal(f"end {number}")
+    return number
+
+
+@agent("long", guests=True)
+async def long(context: AgentRunContext) -> None:
+    """Do six slow steps, and write between them."""
+    total = 0
+    for number in range(6):
+        total += await context.step("slow", slow, number)
+        await context.text(f"After step {number}, the sum is {total}.\n")
+
+
+calls = 0
+
+
+@agent("random", guests=True)
+async def random(context: AgentRunContext) -> None:
+    """Write another text each time, which is a mistake."""
+    global calls
+    calls += 1
+    await context.text(f"Call {calls}. ")
+    await context.approve("go_on")

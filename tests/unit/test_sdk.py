@@ -1,0 +1,135 @@
+"""The decorators of tools and agents, and how modules with them are loaded."""
+
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from khala.sdk import AgentRunContext, AppTool, ToolCallContext, agent, tool
+from khala.sdk.loading import AppError, load_app
+from tests.support import app_agents
+
+
+def test_a_tool_gets_its_schema_from_the_function() -> None:
+    spec = app_agents.weather.spec
+    assert (spec.name, spec.description, spec.source) == ("weather", "Tell the weather of a day.", "app")
+    properties = spec.parameters["properties"]
+    assert list(properties) == ["place", "day", "unit"]
+    assert properties["day"] == {"description": "When.", "format": "date", "type": "string"}
+    assert properties["unit"]["enum"] == ["C", "F"]
+    assert spec.parameters["required"] == ["place", "day"]
+    assert spec.parameters["additionalProperties"] is False
+    assert app_agents.pay.spec.parameters["properties"]["amount"] == {"exclusiveMinimum": 0, "type": "integer"}
+    assert (app_agents.pay.spec.approval, app_agents.pay.spec.timeout) == ("ask", 5)
+
+
+def test_a_tool_can_still_be_called_as_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KHALA_APP_JOURNAL", str(tmp_path / "journal"))
+    assert app_agents.pay(3) == "Paid 3."
+
+
+def without_docstring(city: str) -> str:
+    return city
+
+
+def without_hint(city) -> str:  # type: ignore[no-untyped-def]
+    """Say where."""
+    return str(city)
+
+
+def with_rest(*cities: str) -> str:
+    """Say where."""
+    return ",".join(cities)
+
+
+def with_object(place: sys.__class__) -> str:  # type: ignore[name-defined]
+    """Say where."""
+    return str(place)
+
+
+def generator() -> Any:
+    """Yield."""
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (without_docstring, "needs a docstring"),
+        (without_hint, "needs a type hint"),
+        (with_rest, "cannot be an argument"),
+        (with_object, "cannot be described as JSON"),
+        (generator, "returns its result"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        tool(function)
+
+
+@pytest.mark.parametrize("options", [{"name": "two words"}, {"name": "a__b"}, {"timeout": 0}, {"timeout": 1e9}])
+def test_invalid_options_of_a_tool_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"tool.s name|timeout"):
+        tool(**options)(app_agents.pay)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Two", {}), ("", {}), ("a" * 64, {}), ("fine", {"title": "t" * 101}), ("fine", {"examples": ["e" * 501]})],
+)
+def test_invalid_agents_are_refused(name: str, options: dict[str, Any]) -> None:
+    async def function(context: AgentRunContext) -> None:
+        """Do nothing."""
+
+    with pytest.raises(ValueError, match=r"name has|at most"):
+        agent(name, **options)(function)
+
+
+def test_an_agent_is_an_async_function() -> None:
+    with pytest.raises(TypeError, match="async"):
+        agent("fine")(lambda context: None)  # type: ignore[arg-type,return-value]
+
+
+def test_a_context_is_no_argument() -> None:
+    @tool
+    def where(when: date, context: ToolCallContext) -> str:
+        """Say where."""
+        return f"{when} {context.thread_id}"
+
+    assert isinstance(where, AppTool)
+    assert list(where.spec.parameters["properties"]) == ["when"]
+
+
+def write(folder: Path, name: str, code: str) -> str:
+    (folder / f"{name}.py").write_text(code)
+    return name
+
+
+HEAD = "from khala.sdk import agent, tool\n"
+TOOL = HEAD + '@tool\ndef where() -> str:\n    """Say where."""\n    return ""\n'
+
+
+def test_modules_are_found_in_the_folder(tmp_path: Path) -> None:
+    name = write(tmp_path, "khala_test_app_one", TOOL)
+    app = load_app([name], folder=tmp_path)
+    assert list(app.tools) == ["where"]
+    assert not app.agents
+    assert not load_app([]).tools
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nothing_there", "could not be imported: ModuleNotFoundError"),
+        ("1/0", "could not be imported: ZeroDivisionError"),
+        ("raise SystemExit(3)", "could not be imported: SystemExit"),
+        ("def broken(:", "could not be imported: SyntaxError"),
+        (TOOL + TOOL.replace("def where", "def other").replace("@tool\n", "@tool(name='where')\n"), "two tools"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_named(tmp_path: Path, code: str, message: str) -> None:
+    name = write(tmp_path, f"khala_test_app_{abs(hash(code))}", code)
+    with pytest.raises(AppError, match=f"{name}.*{message}"):
+        load_app([name], folder=tmp_path)
