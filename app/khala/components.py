@@ -251,8 +251,10 @@ class WorkerRuntime:
         return PumpOptions(
             budgets=settings.limits.budgets,
             per_owner=settings.limits.runs_per_owner,
-            tasks=StepTasks(components.db, components.commands.commands),
-            probe=AgentProbe(components.db, components.commands, self._providers.open, settings.model_chain[0]).probe,
+            tasks=StepTasks(components.db, components.commands.commands, components.app),
+            probe=AgentProbe(
+                components.db, components.commands, self._providers.open, settings.model_chain[0], components.app
+            ).probe,
         )
 
     def _load_models(self) -> None:

@@ -1,5 +1,6 @@
 """Agents and tools in Python: what they offer, store, ask and refuse."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from khala.domain.plans.commands import Start
+from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
 from tests.support import app_agents
 from tests.support.account_with_data import account, own_thread
 from tests.support.agents import Agent, act, call
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
+from tests.support.plans import ThreadPlan, step
 from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -143,6 +147,27 @@ async def test_an_agent_that_writes_another_text_when_it_goes_on_fails(thread: T
     await agent.decide(waiting["toolCallId"], approved=True)
     assert (await agent.ended())["status"] == "error"
     assert "wrote another text than before it was interrupted" in await agent.text()
+
+
+async def test_an_agent_completes_the_steps_of_a_plan(server: InProcessServer, thread: Thread) -> None:
+    db = Database(server.database_url, pool_size=1)
+    try:
+        plan = ThreadPlan(db, thread)
+        await plan.create(step("a"), step("b"), agents=("app:missing", "app:planned"))
+        await plan.command(Start())
+        stored = await plan.wait(lambda stored: stored.plan.status == "stopped")
+    finally:
+        await db.close()
+    assert (stored.plan.end, stored.plan.agent) == ("completed", "app:planned")
+    assert [one.summary for one in stored.plan.steps.values()] == ["Counted."] * 2
+
+
+async def test_a_step_that_nobody_waits_for_ends_with_the_run(thread: Thread, journal: Path) -> None:
+    agent, ended = await done(thread, "careless")
+    assert (ended["status"], await agent.states()) == ("final", ["cancelled"])
+    async with asyncio.timeout(10):
+        while "left behind" not in journal.read_text():
+            await asyncio.sleep(0.02)
 
 
 async def test_models_call_tools_in_python(thread: Thread) -> None:

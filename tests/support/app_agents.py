@@ -153,7 +153,33 @@ async def long(context: AgentRunContext) -> None:
         await context.text(f"After step {number}, the sum is {total}.\n")
 
 
+async def hold(begun: asyncio.Event) -> None:
+    """Wait for ever, and record the end."""
+    begun.set()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        journal("left behind")
+
+
+@agent("careless", guests=True)
+async def careless(context: AgentRunContext) -> str:
+    """Begin a step, and do not wait for it."""
+    begun = asyncio.Event()
+    background.add(asyncio.create_task(context.step("hold", hold, begun)))
+    await begun.wait()
+    return "Done."
+
+
+@agent("planned", guests=True)
+async def planned(context: AgentRunContext) -> str:
+    """Complete the step of a plan."""
+    await context.step("double", double, 4)
+    return "Counted.\n\n<promise>COMPLETE</promise>"
+
+
 calls = 0
+background: set[asyncio.Task[Any]] = set()
 
 
 @agent("random", guests=True)

@@ -11,6 +11,7 @@ from khala.models import model_names
 from khala.models.model_names import BadModelError, ModelRef
 from khala.models.port import LanguageModel, ModelFailed, Prompt, PromptTurn
 from khala.plans.step_tasks import find_agent
+from khala.sdk.loading import App
 from khala.store.plans.plan_rows import StoredPlan
 from khala.store.postgres.database import Database
 from khala.tools.commands import Command, CommandRunner, find_command
@@ -31,19 +32,25 @@ class AgentProbe:
     """Probes agents by a call of their model that is as short as possible."""
 
     def __init__(
-        self, db: Database, commands: CommandRunner, open_model: Callable[[ModelRef], LanguageModel], default: ModelRef
+        self,
+        db: Database,
+        commands: CommandRunner,
+        open_model: Callable[[ModelRef], LanguageModel],
+        default: ModelRef,
+        app: App = App(),  # noqa: B008
     ) -> None:
         self._db = db
         self._commands = commands
         self._open_model = open_model
         self._default = default
+        self._app = app
 
     async def probe(self, stored: StoredPlan, name: str) -> bool:
         """Whether the model or command of this agent answers within `PROBE_SECONDS`."""
         command = find_command(self._commands.commands, name, guest=stored.user_id is None)
         if command is not None:
             return await self._runs(command, stored.thread_id)
-        agent = await find_agent(self._db, self._commands.commands, stored.user_id, name)
+        agent = await find_agent(self._db, self._commands.commands, self._app, stored.user_id, name)
         if agent is None:
             return False
         model = agents.models_of(agent.agent)[0]

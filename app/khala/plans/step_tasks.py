@@ -12,6 +12,7 @@ from khala.domain.plans.events import StepStarted
 from khala.domain.plans.tasks import checkout_of, task_of
 from khala.domain.program_level import STEP_LEVEL
 from khala.domain.routing import DEFAULT_AGENT
+from khala.sdk.loading import App
 from khala.store.agents import agents as stored_agents
 from khala.store.plans.plan_rows import StoredPlan
 from khala.store.plans.step_runs import StepTask
@@ -27,13 +28,15 @@ class FoundAgent(msgspec.Struct, frozen=True):
 
 
 async def find_agent(
-    db: Database, commands: Mapping[str, Command], user_id: UUID | None, name: str
+    db: Database, commands: Mapping[str, Command], app: App, user_id: UUID | None, name: str
 ) -> FoundAgent | None:
     """The agent of this name that this user may use, or None. An own agent hides the built-in one of the same name."""
     if name == DEFAULT_AGENT:
         return FoundAgent()
     if (command := find_command(commands, name, guest=user_id is None)) is not None:
         return FoundAgent(command.agent)
+    if (app_agent := app.find(name, guest=user_id is None)) is not None:
+        return FoundAgent(app_agent.agent)
     if user_id is not None:
         async with db.driver() as driver:
             found = await stored_agents.find(driver, user_id, name)
@@ -46,13 +49,14 @@ async def find_agent(
 class StepTasks:
     """Makes the tasks of steps."""
 
-    def __init__(self, db: Database, commands: Mapping[str, Command]) -> None:
+    def __init__(self, db: Database, commands: Mapping[str, Command], app: App = App()) -> None:  # noqa: B008
         self._db = db
         self._commands = commands
+        self._app = app
 
     async def make(self, stored: StoredPlan, started: StepStarted) -> StepTask | None:
         """The task of the attempt that starts. None if its agent does not exist."""
-        found = await find_agent(self._db, self._commands, stored.user_id, started.agent)
+        found = await find_agent(self._db, self._commands, self._app, stored.user_id, started.agent)
         if found is None:
             return None
         requested = RunOptions(autopilot=True, max_steps=MAX_STEPS)

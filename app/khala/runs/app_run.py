@@ -92,6 +92,8 @@ class AppRun:
         self._beginning = asyncio.Lock()
         self._active = 0
         """Operations that are being carried out, except those that wait for a person."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """The tasks of the operations that are being carried out. The function may have created some of them."""
         self._awaited: set[str] = set()
         self._stopped: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
         self._answered: RunOutcome | None = None
@@ -107,7 +109,7 @@ class AppRun:
             await asyncio.wait({task, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
             return self._stopped.result() if self._stopped.done() else task.result()
         finally:
-            await _end(task, agent.name)
+            await _end({task, *self._tasks}, agent.name)
 
     async def _call(self, agent: AppAgent) -> RunOutcome:
         try:
@@ -261,6 +263,9 @@ class AppRun:
         place = self._counts[name]
         self._active += 1
         waits = False
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             # Calls begin in the order in which the function asks for them, so that they are found in this order again.
             async with self._beginning:
@@ -277,6 +282,7 @@ class AppRun:
             await self._stop(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
         if waits:
             await asyncio.get_running_loop().create_future()  # The run is stopped once nothing else is carried out.
+        self._tasks.discard(task)
         return call
 
     def _stored(self, name: str, place: int) -> tuple[RunStep, ToolCallProgress] | None:
@@ -355,12 +361,13 @@ class _StepTool:
             raise ToolError(f"The step {self.spec.name} failed: {type(error).__name__}.") from error
 
 
-async def _end(task: "asyncio.Task[RunOutcome]", name: str) -> None:
-    """Cancel the task, and wait until it has cleaned up or the timeout has passed."""
-    if task.done():
-        return
-    task.cancel()
-    task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
-    await asyncio.wait({task}, timeout=CLEANUP_TIMEOUT_SECONDS)
-    if not task.done():
-        log.error("agent_not_stopped", agent=name, seconds=CLEANUP_TIMEOUT_SECONDS)
+async def _end(tasks: "set[asyncio.Task[Any]]", name: str) -> None:
+    """Cancel the tasks, and wait until they have cleaned up or the timeout has passed."""
+    running = {task for task in tasks if not task.done()}
+    for task in running:
+        task.cancel()
+        task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
+    if running:
+        _, left = await asyncio.wait(running, timeout=CLEANUP_TIMEOUT_SECONDS)
+        if left:
+            log.error("agent_not_stopped", agent=name, seconds=CLEANUP_TIMEOUT_SECONDS)

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain import agent_seeds, ids
-from khala.domain.agents import COMMAND_PREFIX
+from khala.domain.agents import APP_PREFIX, COMMAND_PREFIX
 from khala.domain.chat import PlanDraft, StoredRunOptions
 from khala.domain.errors import InvalidInput, NotFound
 from khala.domain.plans.changes import commands_for, read_request
@@ -203,10 +203,10 @@ def _config(given: Mapping[str, Any], options: StoredRunOptions) -> PlanConfig:
 
 
 async def _known_agents(driver: Driver, actor: ToolActor, named: Mapping[str, str]) -> set[str]:
-    """The agents of the run's user, and those of `named` that are commands: the driver of the plan checks these."""
-    commands = {name for name in named.values() if name.startswith(COMMAND_PREFIX)}
+    """The agents of the run's user, and those of `named` that the operator defines: the plan's driver checks these."""
+    defined = {name for name in named.values() if name.startswith((COMMAND_PREFIX, APP_PREFIX))}
     own = [] if actor.user_id is None else await agents.of_user(driver, actor.user_id)
-    return {*agent_seeds.BY_NAME, *(agent.name for agent in own), *commands}
+    return {*agent_seeds.BY_NAME, *(agent.name for agent in own), *defined}
 
 
 def _check_storable(args: Mapping[str, Any]) -> None:
