@@ -33,7 +33,7 @@ MAX_FIRST_BATCHES = 10
 """Batches that the request itself executes: enough for an account of usual size."""
 
 MARK = "INSERT INTO deleted_accounts (user_id, deleted_at) VALUES ($1, clock_timestamp())"
-CREDENTIALS = ("sessions", "api_tokens", "oidc_logins", "passwords", "identities", "agent_links")
+CREDENTIALS = ("sessions", "api_tokens", "oauth_grants", "oidc_logins", "passwords", "identities", "agent_links")
 """Tables with the credentials of users, and with links to their agents: few rows for each."""
 FORGET_USER = "UPDATE users SET name = NULL, email = NULL, tool_rules = NULL WHERE id = $1"
 

@@ -25,6 +25,8 @@ LEFT_OUT: Mapping[str, str] = {
     "completion_requests": "requests that may be sent again for a day, to one server",
     "ephemeral_threads": "the expiry of threads; an import keeps what its owner has exported",
     "oidc_logins": "sign-ins that have not ended, with their secrets",
+    "oauth_clients": "programs that have registered at one server",
+    "oauth_grants": "secrets of programs, for one server",
     "objects": "the blob store's own records of objects, which `blobs` name",
     "processes": "servers that run now",
     "presences": "people who are here now",

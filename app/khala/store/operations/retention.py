@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
 from khala.signals import metrics
-from khala.store.accounts import account_removal
+from khala.store.accounts import account_removal, oauth_clients
 from khala.store.operations import reset_purge, run_purge
 from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
 from khala.store.operations.part_partitions import maintain_partitions
@@ -123,6 +123,8 @@ SWEEPS = {
     "invitations": f"declined_at < now() - interval '{DECLINE_DURATION.days} days'",
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
+    "oauth_grants": "expires_at < now()",
+    "oauth_clients": oauth_clients.IS_UNUSED,
     "share_links": "expires_at < now()",
     "detail_tokens": "expires_at < now()",
     "completion_requests": "expires_at < now()",
@@ -145,6 +147,7 @@ SWEEPS = {
 SWEPT_BY = {
     "listings": "changed_at",
     "invitations": "declined_at",
+    "oauth_clients": "created_at",
     "memory_settings": "changed_at",
     "budgets": "ends_at",
     "usage_ledger": "created_at",

@@ -70,6 +70,9 @@ GUARDS = {
     "sessions": ("users",),
     "api_tokens": ("users",),
     "oidc_logins": ("users",),
+    "oauth_grants": ("users",),
+    # Nothing else is changed with a client.
+    "oauth_clients": (),
     "user_tools": ("users",),
     "agents": ("users",),
     "agent_links": ("users",),
@@ -100,6 +103,8 @@ UNCONTENDED = frozenset(
         "sessions",
         "api_tokens",
         "oidc_logins",
+        "oauth_clients",
+        "oauth_grants",
         "todos",
         "memories",
         "memory_proposals",

@@ -100,6 +100,51 @@ oidc_logins = Table(
     Index("oidc_logins_expires_at_idx", "expires_at"),
 )
 
+# Programs that have registered as OAuth clients of the MCP server.
+oauth_clients = Table(
+    "oauth_clients",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("redirect_uris", ARRAY(Text), nullable=False),
+    time_column("created_at"),
+    # When somebody last allowed it access.
+    time_column("used_at", nullable=True),
+    Index("oauth_clients_created_at_idx", "created_at"),
+)
+
+# The access of OAuth clients to accounts. A row has the hashes of the secrets that are valid now: first a code, then an
+# access token, the one before it, and a refresh token. All of them begin with the grant's family.
+oauth_grants = Table(
+    "oauth_grants",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    user_id_column(),
+    # No foreign key to `oauth_clients`: an id may also be the URL of the client's metadata.
+    Column("client_id", Text, nullable=False),
+    Column("client_name", Text, nullable=False),
+    Column("redirect_uri", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("family_hash", LargeBinary, nullable=False),
+    Column("challenge", Text, nullable=False),
+    Column("code_hash", LargeBinary, nullable=False),
+    Column("access_hash", LargeBinary),
+    time_column("access_expires_at", nullable=True),
+    Column("previous_access_hash", LargeBinary),
+    time_column("previous_access_expires_at", nullable=True),
+    # Null until the code is exchanged.
+    Column("refresh_hash", LargeBinary),
+    time_column("created_at"),
+    time_column("used_at", nullable=True),
+    # Of the code, until it is exchanged; then of the refresh token.
+    required_time_column("expires_at"),
+    Index("oauth_grants_family_hash_key", "family_hash", unique=True),
+    Index("oauth_grants_user_id_idx", "user_id"),
+    Index("oauth_grants_client_id_idx", "client_id"),
+    Index("oauth_grants_expires_at_idx", "expires_at"),
+)
+
 audit = Table(
     "audit",
     metadata,
