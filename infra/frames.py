@@ -39,6 +39,7 @@ from khala.domain import (
     frames,
     generation,
     memories,
+    oauth,
     parts,
     run_estimates,
     search_matches,
@@ -105,7 +106,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
     "SendResult": chat.SendResult, "ClaimResult": accounts.ClaimResult, "Link": accounts.ShareLink,
-    "Token": accounts.ApiToken, "Trace": audit.AuditEntry, "BlobLine": line_views.BlobLine,
+    "Token": accounts.ApiToken, "ClientGrant": oauth.ClientGrant,
+    "Trace": audit.AuditEntry, "BlobLine": line_views.BlobLine,
     "ReadResult": blob_reader.ReadResult, "Used": budgets.BudgetUsage, "Rule": ToolRule,
     "Tool": tools_types.OfferedTool,
     "Model": operations_types.OfferedModel, "Models": operations_types.OfferedModels,

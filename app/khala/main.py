@@ -19,6 +19,7 @@ from khala.api.context import (
     LimitContext,
     MemoryContext,
     ModelContext,
+    OAuthContext,
     ProcessContext,
     SignInContext,
     StreamContext,
@@ -36,7 +37,7 @@ from khala.api.operations.readiness import ReadinessService
 from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog
 from khala.domain.transfer_rate import TransferRatePolicy
-from khala.identity.oidc import OidcProvider
+from khala.identity.oidc import OidcProvider, OidcSettings
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
@@ -291,6 +292,7 @@ async def _open_application(
             provider_name=oidc.name if oidc else "",
             allow_registration=settings.accounts.registration == "open",
         ),
+        oauth=_oauth(stack, settings),
         process=ProcessContext(readiness=readiness, stopping=stopping),
     )
     return application(context, web=WEB, version=KHALA_VERSION)
@@ -305,6 +307,16 @@ def _streams(settings: Settings, db: Database) -> StreamContext:
         long_poll_seconds=streams.long_poll_seconds,
         webhooks=WebhookSender(db, GuardedClient(allow=settings.tools.fetch_allow)),
     )
+
+
+def _oauth(stack: AsyncExitStack, settings: Settings) -> OAuthContext:
+    issuer, mode = settings.accounts.mcp_authorization_server, settings.accounts.mcp_oauth
+    if issuer is None or mode == "off":
+        return OAuthContext(mode=mode)
+    # Only its tokens are verified, so that it does not know Khala as a client.
+    external = OidcProvider(OidcSettings(issuer=issuer, client_id="", name="The authorization server"))
+    stack.push_async_callback(external.aclose)
+    return OAuthContext(mode=mode, external=external)
 
 
 def _limits(settings: Settings) -> LimitContext:

@@ -133,6 +133,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/tokens": ACCOUNTS,
     "GET /api/tokens": ACCOUNTS,
     "DELETE /api/tokens/{token_id}": ACCOUNTS,
+    "GET /api/grants": ACCOUNTS,
+    "DELETE /api/grants/{grant_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "GET /api/agents": ANYBODY,
     "POST /api/agents": ACCOUNTS,
     "GET /api/agents/{name}": dict.fromkeys(WHO, 404) | NOBODY,
@@ -252,6 +254,22 @@ MATRIX: dict[str, dict[str, int]] = {
     "ASGI /mcp resources/read": READERS,
     "ASGI /mcp prompts/list": ANYBODY,
     "ASGI /mcp prompts/get": ANYBODY,
+    **{
+        f"GET /.well-known/{name}": OPEN
+        for name in (
+            "oauth-protected-resource",
+            "oauth-protected-resource/mcp",
+            "oauth-protected-resource/mcp/{group}",
+            "oauth-authorization-server",
+            "openid-configuration",
+        )
+    },
+    "POST /oauth/register": OPEN,
+    # Without a client, nobody is asked for consent. The rest: `test_oauth_attacks.py`.
+    "GET /oauth/authorize": dict.fromkeys(WHO, 400),
+    "POST /oauth/authorize": dict.fromkeys(WHO, 400),
+    "POST /oauth/token": dict.fromkeys(WHO, 400),
+    "POST /oauth/revoke": dict.fromkeys(WHO, 400),
     "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},
     "WEBSOCKET /api/chat-socket": NOBODY | {"revoked token": 403},
     "GET /groups": ANYBODY,
@@ -396,6 +414,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             user_id=self.callers.people["viewer" if self.who != "viewer" else "editor"].id,
             link_id=self.callers.link_id,
             session_id=uuid.uuid4(),
+            grant_id=uuid.uuid4(),
+            group="files",
             token_id=person.token_id if person else uuid.uuid4(),
             blob_id=self.blob_id,
             memory_id=self.memory_id,
@@ -447,6 +467,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/auth/password": {"new": "en taro tassadar", "email": sign_in["email"]},
             "PATCH /api/me": {"name": "Zeratul"},
             "POST /api/tokens": {"name": "another"},
+            "POST /oauth/register": {"redirect_uris": ["http://127.0.0.1/callback"]},
             "POST /api/tools": TOOL,
             "POST /api/runs/{run_id}/approvals/{call_id}": {"approved": True},
             "POST /v1/chat/completions": {"model": "khala", "stream": True, "messages": [QUESTION]},

@@ -55,6 +55,7 @@ BY_ACCOUNT = {
     "get /api/me/export", "get /api/me/usage/receipts", "get /api/me/audit", "get /api/me/invitations",
     "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
     "post /api/tokens", "get /api/tokens", "delete /api/tokens/{token_id}",
+    "get /api/grants", "delete /api/grants/{grant_id}",
     "post /api/tools", "get /api/tools/mine", "post /api/tools/{name}/decision", "delete /api/tools/{name}",
     "get /api/me/tool-rules", "put /api/me/tool-rules", "post /api/workspace/repositories",
     "post /api/agents", "patch /api/agents/{name}", "delete /api/agents/{name}",
@@ -220,7 +221,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 113
+    assert len(set(names)) == len(names) == 115
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name

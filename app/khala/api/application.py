@@ -42,6 +42,8 @@ from khala.api.mcp.routes import endpoint as mcp_endpoint
 from khala.api.memories.memories import MemoryController
 from khala.api.memories.proposals import MemoryProposalController
 from khala.api.memories.settings import MemorySettingsController
+from khala.api.oauth import router as oauth_router
+from khala.api.oauth.grants import GrantController
 from khala.api.openai import errors as openai_errors
 from khala.api.openai.completion_options import HEADERS as OPENAI_HEADERS
 from khala.api.openai.embeddings import embed
@@ -83,7 +85,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """Headers of every response, including errors."""
-UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/groups", "/health")
+UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/oauth/", "/groups", "/health")
 """Responses below these paths must not be cached."""
 LOGGED_PARAMETERS = ("thread_id", "run_id", "plan_id")
 """Path parameters that each log line of a request contains."""
@@ -95,6 +97,11 @@ CORS_HEADERS = (
 """Headers that pages of allowed other origins may send."""
 TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
 """Headers of every response if the public URL of the server is HTTPS."""
+
+
+OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (
+    complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,
+)  # fmt: skip
 
 
 class _OwnRouter(Router):
@@ -129,37 +136,36 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
     async def check_file_request(request: Request[Any, Any, Any]) -> None:
         context.limits.requests.check(request, context.origins, cost=PAGE_FILE_COST)
 
-    async def check_document_request(request: Request[Any, Any, Any]) -> None:
+    async def check_limit(request: Request[Any, Any, Any]) -> None:
+        request.scope["state"].setdefault("began", time.monotonic())
         context.limits.requests.check(request, context.origins)
 
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
-        events, follow, SignInController, OidcController, AccountController, ApiTokenController, ToolController,
-        ToolRuleController, AgentController, route_task, load_repository, MemoryController,
+        events, follow, SignInController, OidcController, AccountController, ApiTokenController, GrantController,
+        ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
         HealthController,
-    ]  # fmt: skip
-    openai_routes: Sequence[ControllerRouterHandler] = [
-        complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
             _OwnRouter("/api", route_handlers=routes, before_request=check_request),
             _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=check_request),
-            _OwnRouter(openai_errors.PREFIX, route_handlers=openai_routes, before_request=check_request),
+            _OwnRouter(openai_errors.PREFIX, route_handlers=OPENAI_ROUTES, before_request=check_request),
             _OwnRouter(
                 "/v1/stream",
                 route_handlers=[SubscriptionController, ThreadStreamController, StreamController],
                 before_request=check_request,
             ),
             mcp_endpoint(context),
+            _OwnRouter("/", route_handlers=oauth_router.HANDLERS, before_request=check_limit),
             _OwnRouter("/", route_handlers=web_page.routes(web), before_request=check_file_request),
         ],
         dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
-        openapi_config=document.config(version, before_request=check_document_request),
+        openapi_config=document.config(version, before_request=check_limit),
         request_max_body_size=MAX_BODY_BYTES,
         cors_config=_cors(context.origins.allowed),
         before_send=[_add_headers(context.origins.public_url), allow_header_hook(), _log_response],
@@ -225,5 +231,5 @@ def _cors(origins: tuple[str, ...]) -> CORSConfig | None:
         allow_origins=list(origins),
         allow_headers=[*CORS_HEADERS],
         allow_credentials="*" not in origins,
-        expose_headers=["Retry-After", "x-thread-id", "x-run-id", *stream_headers.RESPONSE_HEADERS],
+        expose_headers=["Retry-After", "WWW-Authenticate", "x-thread-id", "x-run-id", *stream_headers.RESPONSE_HEADERS],
     )

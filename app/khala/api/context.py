@@ -107,6 +107,14 @@ class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
     """Whether anybody may create an account with an address and a password."""
 
 
+class OAuthContext(msgspec.Struct, frozen=True, kw_only=True):
+    """OAuth of MCP clients."""
+
+    mode: Literal["optional", "required", "off"]
+    external: OidcProvider | None = None
+    """The provider that issues the tokens of MCP clients; None if this server does. Each MCP server is an audience."""
+
+
 class ProcessContext(msgspec.Struct, frozen=True, kw_only=True):
     """The state of this process."""
 
@@ -131,4 +139,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     threads: ThreadContext
     limits: LimitContext
     sign_in: SignInContext
+    oauth: OAuthContext
     process: ProcessContext

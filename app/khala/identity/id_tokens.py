@@ -68,6 +68,7 @@ class TokenClaims(msgspec.Struct, frozen=True):
     email_verified: Any = None
     name: Any = None
     events: Any = None
+    scope: Any = None
 
     @property
     def party(self) -> str | None:

@@ -70,9 +70,10 @@ class CompletedSignIn(VerifiedIdentity, frozen=True, kw_only=True):
 
 
 class BearerIdentity(VerifiedIdentity, frozen=True, kw_only=True):
-    """The user of a bearer token."""
+    """The user of a bearer token, and its scopes."""
 
     expires_at: datetime
+    scopes: frozenset[str] = frozenset()
 
 
 class _KeySet(msgspec.Struct):
@@ -139,8 +140,18 @@ class OidcProvider:
 
     async def verify(self, token: str) -> BearerIdentity:
         """The user of this access token or ID token of the issuer. Raises Unauthorized for any other string."""
-        claims = await self._claims(token, self._expected_bearer())
-        return BearerIdentity(**self._verified(claims.sub, claims), expires_at=claims.expires_at)
+        return self._bearer(await self._claims(token, self._expected_bearer()))
+
+    async def verify_for(self, token: str, audience: str) -> BearerIdentity:
+        """The user of this access token of the issuer for the audience. Raises Unauthorized for any other string."""
+        expected = id_tokens.TokenExpectations(self.settings.issuer, audience, None, id_tokens.BEARER_TOKEN_TYPES)
+        return self._bearer(await self._claims(token, expected))
+
+    def _bearer(self, claims: id_tokens.TokenClaims) -> BearerIdentity:
+        scope = claims.scope if isinstance(claims.scope, str) else ""
+        return BearerIdentity(
+            **self._verified(claims.sub, claims), expires_at=claims.expires_at, scopes=frozenset(scope.split())
+        )
 
     async def end_session_url(self, id_token: str | None, post_logout_redirect_uri: str) -> str | None:
         """The URL at which the browser also signs out at the provider.

@@ -45,6 +45,20 @@ class AccountSettings(SettingGroup):
         "KHALA_OIDC_AUDIENCE", None, "The audience that bearer JWTs must have.", shown_default="the client's id"
     )
 
+    mcp_oauth: Literal["optional", "required", "off"] = setting(
+        "KHALA_MCP_OAUTH",
+        "optional",
+        "Whether MCP clients may get access by OAuth ([MCP](mcp.md#oauth)). With `optional`, clients without a token "
+        "are still offered the tools of guests, as a list; with `required`, they have to get a token first.",
+    )
+    mcp_authorization_server: WebUrl | None = setting(
+        "KHALA_MCP_AUTHORIZATION_SERVER",
+        None,
+        "The issuer of an OpenID Provider that issues the tokens of MCP clients, in place of Khala. Needs "
+        "`KHALA_PUBLIC_URL`.",
+        shown_default="Khala itself",
+    )
+
     @model_validator(mode="after")
     def _check_client(self) -> "AccountSettings":
         if self.oidc_issuer and not self.oidc_client_id:

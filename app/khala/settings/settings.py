@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -136,6 +136,13 @@ class Settings(BaseSettings):
     def embedding_access(self) -> ProviderAccess:
         """The key and address of the embedding model's server."""
         return self.embeddings.access(self.providers.get("openai", ProviderAccess()))
+
+    @model_validator(mode="after")
+    def _check_audience(self) -> "Settings":
+        if self.accounts.mcp_authorization_server and self.server.public_url is None:
+            # Else a request could choose, by its Host header, for which server a token must be.
+            raise ValueError("KHALA_MCP_AUTHORIZATION_SERVER needs KHALA_PUBLIC_URL: set that, too.")
+        return self
 
     @cached_property
     def mcp(self) -> "McpConfig":

@@ -1,4 +1,4 @@
-"""Throttles failed sign-ins and registrations, counted for all processes."""
+"""Throttles failed sign-ins, and registrations of accounts and OAuth clients, counted for all processes."""
 
 from khala.domain.access import key_hash
 from khala.domain.errors import RateLimited
@@ -10,6 +10,8 @@ MAX_FAILURES = {"pair": 10, "address": 100, "network": 60}
 """Wrong passwords in a window: for an account from one network, for an account, and from one network."""
 MAX_REGISTRATIONS = {WINDOW_SECONDS: 10, 24 * 3600: 30}
 """Accounts that one network may create, by window in seconds."""
+MAX_CLIENTS = {3600: 20}
+"""OAuth clients that one network may register, by window in seconds."""
 
 
 async def count_attempt(db: Database, email: str, network: str | None) -> None:
@@ -29,6 +31,13 @@ async def count_registration(db: Database, network: str | None) -> None:
     if network is not None:
         for window, maximum in MAX_REGISTRATIONS.items():
             await _count(db, f"registration {window}", key_hash(network), maximum, window)
+
+
+async def count_client(db: Database, network: str | None) -> None:
+    """Count a new OAuth client. Raises `RateLimited` if there were too many."""
+    if network is not None:
+        for window, maximum in MAX_CLIENTS.items():
+            await _count(db, f"client {window}", key_hash(network), maximum, window)
 
 
 def _keys(email: str, network: str | None) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 
+import msgspec
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
@@ -60,8 +61,17 @@ class _TimedBody:
         self._complete = message["type"] != "http.request" or not message["more_body"]
 
 
-async def read_ahead(receive: Receive, max_bytes: int) -> Receive:
-    """Read the body until it is complete or exceeds `max_bytes`, and return a `receive` that replays it.
+class ReadAheadBody(msgspec.Struct, frozen=True):
+    """A body that was read before the application gets it."""
+
+    content: bytes
+    """Its beginning, if it is too large."""
+    receive: Receive
+    """Replays the body."""
+
+
+async def read_ahead(receive: Receive, max_bytes: int) -> ReadAheadBody:
+    """Read the body until it is complete or exceeds `max_bytes`.
 
     For an application that would treat `RequestTimeout` as its own error.
     """
@@ -76,7 +86,8 @@ async def read_ahead(receive: Receive, max_bytes: int) -> Receive:
     async def replay() -> ReceiveMessage:
         return messages.popleft() if messages else await receive()
 
-    return replay
+    parts = [message["body"] for message in messages if message["type"] == "http.request"]
+    return ReadAheadBody(b"".join(parts), replay)
 
 
 def _has_body(scope: Scope) -> bool:

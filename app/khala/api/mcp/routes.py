@@ -7,21 +7,24 @@ from typing import Annotated, Any
 
 from litestar import Controller, Request, asgi, get
 from litestar.di import NamedDependency
-from litestar.exceptions import MethodNotAllowedException, NotAuthorizedException
+from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta
 
 from khala.api.accounts import session_cookie
-from khala.api.accounts.authentication import BY_ACCOUNT, authenticate_request, require_user, with_keys
+from khala.api.accounts.authentication import BY_ACCOUNT, require_user, with_keys
 from khala.api.context import Context
 from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import refuse_cross_site
+from khala.api.mcp import tool_calls
 from khala.api.mcp.offered_tools import McpToolCatalog
+from khala.api.oauth import access_tokens
+from khala.api.oauth.resources import challenge
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller, require_scope
-from khala.domain.errors import NotFound, Unauthorized
+from khala.domain.errors import NotFound
 from khala.tools.mcp import ServerState, ToolGroup
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
@@ -53,25 +56,29 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         refuse_cross_site(
             request, context.origins, cookie=session_cookie.session_secret(request, context.origins) is not None
         )
-        group = _group(context, scope["path"].strip("/"))
-        caller = await _authenticate(request, context)
+        group_name = scope["path"].strip("/")
+        group = _group(context, group_name)
+        caller, is_oauth = await access_tokens.authenticate(request, context, group_name)
+        if is_oauth and "read" not in caller.scopes:
+            raise access_tokens.insufficient_scope(request, context, group_name)
+        require_scope(caller, "read")
+        caller = with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
         # The SDK takes a second to load, so it is loaded only if the endpoint is used.
         await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
         from khala.api.mcp.server import McpOffer, serve
 
-        receive = await read_ahead(receive, MAX_BODY_BYTES)
-        await serve(McpOffer.of(context, caller, group), scope, receive, send)
+        body = await read_ahead(receive, MAX_BODY_BYTES)
+        if context.oauth.mode != "off" and (caller.user_id is None or is_oauth):
+            called = tool_calls.called_tool(body.content)
+            if called is not None and caller.user_id is None:
+                response = tool_calls.needs_account(called, challenge(request, context, group_name))
+                await response(scope, body.receive, send)
+                return
+            if called is not None and await tool_calls.needs_write(called.params.name, context, caller, group):
+                raise access_tokens.insufficient_scope(request, context, group_name)
+        await serve(McpOffer.of(context, caller, group), scope, body.receive, send)
 
     return mcp
-
-
-async def _authenticate(request: Request[Any, Any, Any], context: Context) -> Caller:
-    try:
-        caller = await authenticate_request(request, context)
-    except Unauthorized as error:
-        raise NotAuthorizedException(error.message, headers={"WWW-Authenticate": "Bearer"}) from error
-    require_scope(caller, "read")
-    return with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
 
 
 def _group(context: Context, name: str) -> ToolGroup | None:

@@ -23,6 +23,7 @@ from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
 from khala.api.mcp.prompts import McpPrompts
 from khala.api.mcp.resources import TEMPLATES, McpResources
+from khala.api.mcp.tool_calls import NEEDS_ACCOUNT, NEEDS_ACCOUNT_MESSAGE
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError, PayloadTooLarge
@@ -39,8 +40,6 @@ MAX_OUTPUT_BYTES = 128 << 20
 """A tool that writes more is stopped."""
 MAX_CONCURRENT_CALLS = 8
 """Per user, in this process."""
-NEEDS_ACCOUNT = -32050
-"""The JSON-RPC error code of a call without an account."""
 VALID_KEY = re.compile(r"[!-~]{1,200}")
 """An idempotency key of a client: printable ASCII."""
 MAX_URI_CHARACTERS = 1_000
@@ -103,10 +102,7 @@ class _RequestHandler:
     async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         user_id = self._catalog.actor.user_id
         if user_id is None:
-            message = (
-                "Calling tools requires an account. Send the header Authorization: Bearer, followed by an API token."
-            )
-            raise MCPError(NEEDS_ACCOUNT, message, {"code": "unauthorized"})
+            raise MCPError(NEEDS_ACCOUNT, NEEDS_ACCOUNT_MESSAGE, {"code": "unauthorized"})
         tool = (await self._tools()).get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")

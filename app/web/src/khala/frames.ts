@@ -1171,6 +1171,19 @@ export interface Token {
   expiresAt?: string;
 }
 
+/** The access of an MCP client to an account. `resource` is the MCP server that it may use. */
+export interface ClientGrant {
+  id: string;
+  clientId: string;
+  clientName: string;
+  redirectHost: string;
+  resource: string;
+  scopes: ("khala:read" | "khala:write")[];
+  createdAt: string;
+  usedAt?: string;
+  expiresAt: string;
+}
+
 /** One change. `detail` never contains a secret. */
 export interface Trace {
   id: string;
