@@ -236,6 +236,8 @@ export interface PageModel {
   answerClaimOffer(yes: boolean): Promise<void>;
   /** The error code of a failed external sign-in, for the sign-in dialog. */
   readonly signInProblem: string | null;
+  /** The path of the server that asked for a sign-in, to open after it; null if none did. */
+  signInReturn: string | null;
   /** The link of the shared agent that the address names, until the gallery is closed. */
   sharedAgent: string | null;
   /** The dialog that is open. */

@@ -28,6 +28,9 @@ import { AgentCatalog } from "./agents.svelte.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { Connection, PageModel } from "./page-model.ts";
 
+/** The start of the addresses to which a sign-in may return: a person decides there about the access of an app. */
+const CONSENT_PATH = "/oauth/authorize?";
+
 class BrowserPage extends Feedback implements PageModel {
   readonly #storage = new BrowserStorage(() => localStorage);
   readonly keyring = new Keyring(this.#storage, () => this.#keysChanged++);
@@ -69,6 +72,7 @@ class BrowserPage extends Feedback implements PageModel {
   chat: OpenChat | null = $state.raw(null);
   dialog: PageModel["dialog"] = $state(null);
   signInProblem: string | null = $state(null);
+  signInReturn: string | null = $state(null);
   claimableCount = $state(0);
   sharedAgent: string | null = $state(null);
 
@@ -282,13 +286,15 @@ class BrowserPage extends Feedback implements PageModel {
     this.stream.post({ type: "start", url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/ws` });
     this.#connection.isOnline = navigator.onLine;
     this.#listen();
-    const problem = new URLSearchParams(location.search).get("signin");
+    const query = new URLSearchParams(location.search);
+    const [problem, next] = [query.get("signin"), query.get("continue")];
     const cameBack = await this.account.restore(problem !== null);
-    if (problem !== null) history.replaceState(null, "", location.pathname);
+    if (problem !== null || next !== null) history.replaceState(null, "", location.pathname);
     this.#openFromAddress();
     if (this.account.user) this.stream.post({ type: "watch", isOn: true });
     if (cameBack) void this.#transitions.offerClaim();
     if (problem !== null) [this.signInProblem, this.dialog] = [problem, "signin"];
+    if (next?.startsWith(CONSENT_PATH)) [this.signInReturn, this.dialog] = [next, "signin"];
     await Promise.all([this.sendQueue.restore(), this.preferences.agent === null ? null : this.agents.load()]);
   }
 
