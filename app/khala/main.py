@@ -33,6 +33,7 @@ from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
 from khala.api.http.request_telemetry import RequestTelemetry
 from khala.api.http.websocket_protocol import WebSocketProtocol
+from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog
@@ -311,12 +312,13 @@ def _streams(settings: Settings, db: Database) -> StreamContext:
 
 def _oauth(stack: AsyncExitStack, settings: Settings) -> OAuthContext:
     issuer, mode = settings.accounts.mcp_authorization_server, settings.accounts.mcp_oauth
+    documents = ClientDocuments(GuardedClient(allow=settings.tools.fetch_allow))
     if issuer is None or mode == "off":
-        return OAuthContext(mode=mode)
+        return OAuthContext(mode=mode, documents=documents)
     # Only its tokens are verified, so that it does not know Khala as a client.
     external = OidcProvider(OidcSettings(issuer=issuer, client_id="", name="The authorization server"))
     stack.push_async_callback(external.aclose)
-    return OAuthContext(mode=mode, external=external)
+    return OAuthContext(mode=mode, documents=documents, external=external)
 
 
 def _limits(settings: Settings) -> LimitContext:

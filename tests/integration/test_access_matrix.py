@@ -267,7 +267,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /oauth/register": OPEN,
     # Without a client, nobody is asked for consent. The rest: `test_oauth_attacks.py`.
     "GET /oauth/authorize": dict.fromkeys(WHO, 400),
-    "POST /oauth/authorize": dict.fromkeys(WHO, 400),
+    "POST /oauth/authorize": dict.fromkeys(WHO, 403),
     "POST /oauth/token": dict.fromkeys(WHO, 400),
     "POST /oauth/revoke": dict.fromkeys(WHO, 400),
     "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},

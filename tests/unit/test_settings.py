@@ -129,6 +129,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         ("KHALA_PUBLIC_URL", "https://a.example/", "server.public_url", "https://a.example"),
         ("KHALA_TRUSTED_PROXIES", "10.0.0.0/8", "server.trusted_proxies", (ip_network("10.0.0.0/8"),)),
         ("KHALA_REGISTRATION", "closed", "accounts.registration", "closed"),
+        ("KHALA_MCP_OAUTH", "required", "accounts.mcp_oauth", "required"),
         ("KHALA_PUBLIC_THREADS", "1", "server.public_threads", True),
         ("KHALA_ANON_DAYS", "0.5", "accounts.anon_days", 0.5),
         ("KHALA_CONCURRENCY", "1", "runs.concurrency", 1),

@@ -10,6 +10,7 @@ import msgspec
 from khala.api.accounts.exports import ExportLimiter
 from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
+from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
 from khala.domain.memories import Extraction
@@ -111,6 +112,8 @@ class OAuthContext(msgspec.Struct, frozen=True, kw_only=True):
     """OAuth of MCP clients."""
 
     mode: Literal["optional", "required", "off"]
+    documents: ClientDocuments
+    """The clients whose id is the URL of their metadata."""
     external: OidcProvider | None = None
     """The provider that issues the tokens of MCP clients; None if this server does. Each MCP server is an audience."""
 

@@ -59,13 +59,18 @@ class GuardedClient:
 
     @asynccontextmanager
     async def follow(
-        self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], *, keep_tls: bool = False
+        self,
+        url: httpx.URL,
+        headers: Sequence[tuple[bytes, bytes]],
+        *,
+        keep_tls: bool = False,
+        max_redirects: int = MAX_REDIRECTS,
     ) -> AsyncIterator[GuardedResponse]:
         """The response to a GET request after all redirects. Each redirect passes the same checks as the first address.
 
         `keep_tls`: refuse a redirect from https to http. Raises `ToolError`, and the errors of `httpcore`.
         """
-        for _ in range(MAX_REDIRECTS + 1):
+        for _ in range(max_redirects + 1):
             async with self._request("GET", url, headers) as response:
                 location = response.headers.get("location")
                 if response.status not in REDIRECT_STATUSES or location is None:
@@ -75,7 +80,7 @@ class GuardedClient:
             if keep_tls and url.scheme == "https" and target.scheme != "https":
                 raise ToolError(f"{url.host} redirects to an address without TLS.", code="forbidden")
             url = target
-        raise ToolError(f"The address redirects more than {MAX_REDIRECTS} times.")
+        raise ToolError(f"The address redirects more than {max_redirects} times.")
 
     @asynccontextmanager
     async def post(

@@ -18,6 +18,7 @@ from khala.api.accounts import session_cookie
 from khala.api.context import Context
 from khala.api.http.request_origin import base_url, client_network, refuse_cross_site
 from khala.api.oauth import pages
+from khala.api.oauth.client_documents import is_document_url
 from khala.api.oauth.forms import MAX_FORM_BYTES, parse_parameters, read_form, required
 from khala.api.oauth.metadata import AUTHORIZE, require_own_server
 from khala.api.oauth.resources import canonical, is_resource
@@ -36,6 +37,8 @@ PARAMETERS = (
     "state",
 )  # fmt: skip
 """The parameters of a request for access. Others are ignored (RFC 6749, section 3.1)."""
+
+OTHER_SESSION = "This form was not made for this browser's session. Start again in the app."
 
 Connection = Request[Any, Any, Any]
 
@@ -68,17 +71,19 @@ class _Refused(Exception):
 async def ask_consent(request: Connection, context: NamedDependency[Context]) -> Response[Any]:
     """Show the form on which the person decides. Without a session, the person signs in first."""
     require_own_server(context)
-    query = bytes(request.scope["query_string"])
+    browser = await _browser(request, context)
     try:
-        access = await _read_request(request, context, parse_parameters(query))
+        parameters = parse_parameters(bytes(request.scope["query_string"]))
+        if browser is None and is_document_url(parameters.get("client_id", "")):
+            # Only people with an account make this server fetch a document.
+            return _ask_sign_in(parameters)
+        access = await _read_request(request, context, parameters)
     except OAuthError as error:
         return pages.error_page(error.message)
     except _Refused as refused:
         return _show_refusal(request, context, refused)
-    browser = await _browser(request, context)
     if browser is None:
-        back = f"{AUTHORIZE}?{urlencode(access.parameters)}"
-        return Redirect(SIGN_IN + quote(back, safe=""), status_code=302, headers={"Cache-Control": "no-store"})
+        return _ask_sign_in(access.parameters)
     return await _consent_page(context, access, browser)
 
 
@@ -87,6 +92,9 @@ async def decide(request: Connection, context: NamedDependency[Context]) -> Resp
     """Send the person's decision to the client: a code, or an error."""
     require_own_server(context)
     refuse_cross_site(request, context.origins, cookie=True)
+    browser = await _browser(request, context)
+    if browser is None:
+        raise Forbidden(OTHER_SESSION)
     try:
         form = await read_form(request)
         access = await _read_request(request, context, form)
@@ -95,9 +103,8 @@ async def decide(request: Connection, context: NamedDependency[Context]) -> Resp
         return pages.error_page(error.message)
     except _Refused as refused:
         return _show_refusal(request, context, refused)
-    browser = await _browser(request, context)
-    if browser is None or not hmac.compare_digest(form.get("proof", "").encode(), _proof(browser, access).encode()):
-        raise Forbidden("This form was not made for this browser's session. Start again in the app.")
+    if not hmac.compare_digest(form.get("proof", "").encode(), _proof(browser, access).encode()):
+        raise Forbidden(OTHER_SESSION)
     if decision != "allow":
         return _redirect(request, context, access, error="access_denied")
     scopes = access.consent.scopes if "write" in form else ("khala:read",)
@@ -124,6 +131,8 @@ async def _read_request(request: Connection, context: Context, given: dict[str, 
 
 
 async def _client(context: Context, client_id: str) -> OAuthClient:
+    if is_document_url(client_id):
+        return await context.oauth.documents.find(client_id)
     async with context.db.driver() as driver:
         client = await oauth_clients.find(driver, client_id)
     if client is None:
@@ -148,6 +157,12 @@ def _checked(request: Connection, context: Context, client: OAuthClient, paramet
         scopes=oauth.requested_scopes(parameters.get("scope")),
         challenge=challenge,
     )
+
+
+def _ask_sign_in(parameters: dict[str, str]) -> Response[Any]:
+    """Return the redirect to the page, on which the person signs in and returns."""
+    back = f"{AUTHORIZE}?{urlencode({name: parameters[name] for name in PARAMETERS if name in parameters})}"
+    return Redirect(SIGN_IN + quote(back, safe=""), status_code=302, headers={"Cache-Control": "no-store"})
 
 
 async def _browser(request: Connection, context: Context) -> Browser | None:

@@ -65,8 +65,8 @@ def consent_page(view: ConsentView) -> Response[str]:
         f"Allow {name}?",
         f"""<h1>{name} asks for access to your Khala account</h1>
 <p>You are signed in as <strong>{escape(view.account)}</strong>.</p>
-<p class="note">{_destination(view.redirect_uri, host)} The app chose its name itself. Allow access only if you have
-just started this.</p>
+<p class="note">{_publisher(view.client)} {_destination(view.redirect_uri, host)}
+The app chose its name itself. Allow access only if you have just started this.</p>
 <form method="post" action="/oauth/authorize">{hidden}
 <p>At <strong>{escape(view.resource)}</strong> it may:</p>
 <label><input type="checkbox" checked disabled> Read: your files and memories, and attachments of your chats</label>
@@ -90,6 +90,12 @@ def error_page(message: str, *, status: int = 400, back: tuple[str, str] | None 
         url, host = map(escape, back)
         link = f'<p><a href="{url}" rel="noreferrer">Return to {host}</a></p>'
     return _page("Access not possible", f"<h1>Access not possible</h1><p>{escape(message)}</p>{link}", status=status)
+
+
+def _publisher(client: OAuthClient) -> str:
+    """Say whose the app is, which is known only if its id is a URL."""
+    host = urlsplit(client.id).netloc
+    return f"The app belongs to <strong>{escape(host)}</strong>." if host else "Khala does not know whose app this is."
 
 
 def _destination(redirect_uri: str, host: str) -> str:
