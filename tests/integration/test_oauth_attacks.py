@@ -201,6 +201,7 @@ async def test_a_token_is_for_the_address_that_it_was_asked_for(
         {"redirect_uri": "javascript:alert(1)"},
         {"redirect_uri": None},
         {"client_id": "no such client"},
+        {"client_id": "\0"},
         {"client_id": None},
     ],
 )
@@ -375,6 +376,10 @@ async def test_registrations_are_bounded(
     with pytest.raises(RateLimited):
         await sign_in_throttle.count_client(store, "203.0.113.0/24")
     await sign_in_throttle.count_client(store, "198.51.100.0/24")
+    for _ in range(sign_in_throttle.MAX_DOCUMENTS[3600]):
+        await sign_in_throttle.count_document(store, "203.0.113.0/24")
+    with pytest.raises(RateLimited):
+        await sign_in_throttle.count_document(store, "203.0.113.0/24")
 
 
 async def test_a_client_ends_its_own_access_and_no_other(

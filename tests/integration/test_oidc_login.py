@@ -255,7 +255,7 @@ async def test_an_invalid_code_is_refused(server: InProcessServer) -> None:
     [
         "//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example",
         "/\n/evil.example", "\t//evil.example", " //evil.example", "javascript:alert(1)", "evil.example", "",
-        "///evil.example", "/x\\..\\evil", "/\x00", "/\r\nSet-Cookie: a=b", "http:/evil.example", "/" + "x" * 1024,
+        "///evil.example", "/x\\..\\evil", "/\x00", "/\r\nSet-Cookie: a=b", "http:/evil.example", "/" + "x" * 8192,
     ],
 )  # fmt: skip
 async def test_a_return_url_to_another_site_redirects_to_the_page(

@@ -254,6 +254,10 @@ async def test_expired_rows_are_deleted_and_valid_ones_stay(db: Database) -> Non
                     " SELECT gen_random_uuid(), $1, $2 || n::text::bytea, now() + n * interval '1 hour'",
         "oidc_logins": "INSERT INTO oidc_logins (state_hash, nonce, verifier, return_to, user_id, expires_at)"
                        " SELECT $2 || n::text::bytea, 'n', 'v', '/', $1, now() + n * interval '1 hour'",
+        "oauth_grants": "INSERT INTO oauth_grants (id, user_id, client_id, client_name, redirect_uri, resource, scopes,"
+                        " family_hash, challenge, code_hash, expires_at)"
+                        " SELECT gen_random_uuid(), $1, 'c', 'n', 'r', 'r', '{}', $2 || n::text::bytea, 'c', '',"
+                        " now() + n * interval '1 hour'",
         "api_tokens": "INSERT INTO api_tokens (id, user_id, name, secret_hash, scopes, expires_at)"
                       " SELECT gen_random_uuid(), $1, 'n', $2 || n::text::bytea, '{read}', now() + n * interval '31 d'",
     }  # fmt: skip
@@ -262,7 +266,31 @@ async def test_expired_rows_are_deleted_and_valid_ones_stay(db: Database) -> Non
             await driver.execute(f"{query} FROM unnest(ARRAY[-1, 1]) AS n", who.id, key_hash("secret"))
     done = await purge(db, WEEK)
     assert {kind: number for kind, number in done.items() if number} == dict.fromkeys(rows, 1)
-    assert [await count(db, table) for table in rows] == [1, 1, 2]
+    assert [await count(db, table) for table in rows] == [1, 1, 1, 2]
+
+
+async def test_clients_without_access_are_deleted_after_a_day_or_long_after_their_last_use(db: Database) -> None:
+    who = await person(db)
+    clients = {
+        "new": (0, None), "unused": (2, None), "allowed": (200, 200), "used": (200, 80), "forgotten": (200, 91),
+    }  # fmt: skip
+    async with db.driver() as driver:
+        for client_id, (created, used) in clients.items():
+            await driver.execute(
+                "INSERT INTO oauth_clients (id, name, redirect_uris, created_at, used_at)"
+                " VALUES ($1, 'n', '{}', now() - $2 * interval '1 day', now() - $3 * interval '1 day')",
+                client_id, created, used,
+            )  # fmt: skip
+        await driver.execute(
+            "INSERT INTO oauth_grants (id, user_id, client_id, client_name, redirect_uri, resource, scopes,"
+            " family_hash, challenge, code_hash, expires_at)"
+            " VALUES (gen_random_uuid(), $1, 'allowed', 'n', 'r', 'r', '{}', '', 'c', '', now() + interval '1 day')",
+            who.id,
+        )
+    assert (await purge(db, WEEK))["oauth_clients"] == 2
+    async with db.driver() as driver:
+        left = {row["id"] for row in await driver.fetch("SELECT id FROM oauth_clients")}
+    assert left == {"new", "allowed", "used"}
 
 
 async def test_a_dry_run_deletes_nothing_and_counts_what_a_real_run_deletes(db: Database, database_url: str) -> None:

@@ -85,7 +85,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 """Headers of every response, including errors."""
-UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/oauth/", "/groups", "/health")
+UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/oauth/", "/.well-known/", "/groups", "/health")
 """Responses below these paths must not be cached."""
 LOGGED_PARAMETERS = ("thread_id", "run_id", "plan_id")
 """Path parameters that each log line of a request contains."""

@@ -29,6 +29,9 @@ CALLBACK = "/api/auth/oidc/callback"
 STATE_COOKIE = "khala_oidc"
 """The cookie that binds a login to the browser that started it."""
 
+MAX_PATH_CHARACTERS = 8192
+"""Of the path to return to. The one of an app's request for access has its whole query."""
+
 ReturnTo = Annotated[str, QueryParameter(name="returnTo", description="The path on this server to return to.")]
 Text = Annotated[str | None, QueryParameter(max_length=4096)]
 Connection = Request[Any, Any, Any]
@@ -114,7 +117,9 @@ def _local_path(given: str) -> str:
     """Return a path on this server. A URL elsewhere becomes `/`."""
     split = urlsplit(given)
     is_local = given.startswith("/") and not given.startswith(("//", "/\\")) and not split.scheme and not split.netloc
-    return given if is_local and given.isprintable() and "\\" not in given and len(given) <= 1024 else "/"
+    return (
+        given if is_local and given.isprintable() and "\\" not in given and len(given) <= MAX_PATH_CHARACTERS else "/"
+    )
 
 
 def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:

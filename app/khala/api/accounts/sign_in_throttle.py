@@ -12,6 +12,8 @@ MAX_REGISTRATIONS = {WINDOW_SECONDS: 10, 24 * 3600: 30}
 """Accounts that one network may create, by window in seconds."""
 MAX_CLIENTS = {3600: 20}
 """OAuth clients that one network may register, by window in seconds."""
+MAX_DOCUMENTS = {3600: 60}
+"""Documents of OAuth clients that one network may have fetched, by window in seconds."""
 
 
 async def count_attempt(db: Database, email: str, network: str | None) -> None:
@@ -38,6 +40,13 @@ async def count_client(db: Database, network: str | None) -> None:
     if network is not None:
         for window, maximum in MAX_CLIENTS.items():
             await _count(db, f"client {window}", key_hash(network), maximum, window)
+
+
+async def count_document(db: Database, network: str | None) -> None:
+    """Count a request for the document of an OAuth client. Raises `RateLimited` if there were too many."""
+    if network is not None:
+        for window, maximum in MAX_DOCUMENTS.items():
+            await _count(db, f"document {window}", key_hash(network), maximum, window)
 
 
 def _keys(email: str, network: str | None) -> dict[str, bytes]:

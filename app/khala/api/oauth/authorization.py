@@ -15,6 +15,7 @@ from litestar.di import NamedDependency
 from litestar.response import Redirect
 
 from khala.api.accounts import session_cookie
+from khala.api.accounts.sign_in_throttle import count_document
 from khala.api.context import Context
 from khala.api.http.request_origin import base_url, client_network, refuse_cross_site
 from khala.api.oauth import pages
@@ -118,7 +119,7 @@ async def decide(request: Connection, context: NamedDependency[Context]) -> Resp
 async def _read_request(request: Connection, context: Context, given: dict[str, str]) -> AccessRequest:
     """Read a client's request. Raises `OAuthError` if the client or its redirect URI is unknown, else `_Refused`."""
     parameters = {name: given[name] for name in PARAMETERS if name in given}
-    client = await _client(context, required(parameters, "client_id"))
+    client = await _client(request, context, required(parameters, "client_id"))
     redirect_uri = required(parameters, "redirect_uri")
     if not client.allows_redirect(redirect_uri):
         raise OAuthError("invalid_request", "The app has not registered the address to which it wants to return.")
@@ -130,11 +131,13 @@ async def _read_request(request: Connection, context: Context, given: dict[str, 
     return AccessRequest(consent=consent, parameters=parameters)
 
 
-async def _client(context: Context, client_id: str) -> OAuthClient:
+async def _client(request: Connection, context: Context, client_id: str) -> OAuthClient:
     if is_document_url(client_id):
+        if context.oauth.documents.cached(client_id) is None:
+            await count_document(context.db, client_network(request, context.origins))
         return await context.oauth.documents.find(client_id)
     async with context.db.driver() as driver:
-        client = await oauth_clients.find(driver, client_id)
+        client = await oauth_clients.find(driver, client_id) if client_id.isprintable() else None
     if client is None:
         message = "This server does not know the app. Remove this server in the app, and add it again."
         raise OAuthError("invalid_client", message)

@@ -51,11 +51,16 @@ class ClientDocuments:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._cached: OrderedDict[str, tuple[OAuthClient, float]] = OrderedDict()
 
+    def cached(self, url: str) -> OAuthClient | None:
+        """Return the client with this URL if its document was fetched recently."""
+        client, fetched_at = self._cached.get(url, (None, 0.0))
+        return client if self._elapsed() - fetched_at < MAX_AGE_SECONDS else None
+
     async def find(self, url: str) -> OAuthClient:
         """Return the client with this URL. Raises `OAuthError` if its document cannot be read or is invalid."""
-        cached = self._cached.get(url)
-        if cached is not None and self._elapsed() - cached[1] < MAX_AGE_SECONDS:
-            return cached[0]
+        cached = self.cached(url)
+        if cached is not None:
+            return cached
         client = self._checked(url, await self._fetch(url))
         self._cached[url] = client, self._elapsed()
         self._cached.move_to_end(url)
