@@ -37,7 +37,8 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
     assert problem["title"] == code.replace("_", " ").capitalize()
-    assert set(problem) - {"errors"} == {"title", "status", "code", "detail"}
+    limit = {"limit", "scope", "most", "retryAfter"} if status == httpx.codes.TOO_MANY_REQUESTS else set()
+    assert set(problem) - {"errors"} == {"title", "status", "code", "detail"} | limit
     return problem
 
 

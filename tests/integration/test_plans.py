@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from khala.domain.budgets import BudgetPolicy
-from khala.domain.errors import BudgetExhausted
+from khala.domain.errors import BudgetExhausted, ReachedLimit
 from khala.domain.plans.commands import CancelStep, ChangeIterations, Pause, PlanCommand, Resume, Start, Stop
 from khala.domain.plans.events import AttemptCharged, Paused, Pausing, StepStarted, Stopped, Stopping
 from khala.domain.plans.fold import fold
@@ -249,7 +249,12 @@ async def test_one_driver_at_a_time_holds_a_plan_and_a_lapsed_lease_is_taken_ove
 async def test_a_change_at_the_same_moment_does_not_end_the_pause_for_a_budget(
     plan: ThreadPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusals: list[Exception] = [BudgetExhausted("It is used up."), PlanChanged(), BudgetExhausted("It is used up.")]
+    limit = ReachedLimit("usd_per_day", "account", 10)
+    refusals: list[Exception] = [
+        BudgetExhausted("It is used up.", limit=limit),
+        PlanChanged(),
+        BudgetExhausted("It is used up.", limit=limit),
+    ]
 
     async def refuse(*args: Any) -> None:
         if refusals:

@@ -10,7 +10,7 @@ import msgspec
 
 from khala.domain.access import Caller
 from khala.domain.chat import RunBudget, WireStruct
-from khala.domain.errors import BudgetExhausted
+from khala.domain.errors import BudgetExhausted, LimitScope, ReachedLimit
 
 BudgetScope: TypeAlias = Literal["run", "thread", "user", "accounts", "key", "network", "anonymous"]
 """The subject of a limit: one run, thread or user, all users, one anonymous key, one network, or all anonymous use."""
@@ -50,6 +50,11 @@ EXHAUSTED_MESSAGES: dict[BudgetScope, str] = {
     "anonymous": "The budget for guests is used up for now. Try again later, or sign in.",
 }
 """The messages for people when a limit is reached."""
+LIMIT_SCOPES: dict[BudgetScope, LimitScope] = {
+    "run": "run", "thread": "thread", "user": "account", "accounts": "deployment", "key": "key", "network": "network",
+    "anonymous": "deployment",
+}  # fmt: skip
+"""The scope by which an error names each limit."""
 OUT_OF_TIME_MESSAGE = "This answer has reached its time limit."
 
 
@@ -207,10 +212,18 @@ def grantable_amount(request: ReservationRequest, usage: WindowUsage, now: datet
 def exhausted_error(request: ReservationRequest, usage: WindowUsage, now: datetime) -> BudgetExhausted:
     """The error. It has the seconds until the window ends, or fewer if released reservations may suffice earlier."""
     message = EXHAUSTED_MESSAGES[request.scope]
+    limit = reached_limit(request.scope, request.measure, request.most)
     if request.ends_at == END_OF_TIME:
         return BudgetExhausted(
-            OUT_OF_TIME_MESSAGE if (request.scope, request.measure) == ("run", "seconds") else message
+            OUT_OF_TIME_MESSAGE if (request.scope, request.measure) == ("run", "seconds") else message, limit=limit
         )
     left = max(1.0, (request.ends_at - now).total_seconds())
     may_be_released = request.measure != "runs" and usage.settled + request.least <= request.most
-    return BudgetExhausted(message, retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left) if may_be_released else left)
+    retry_after = min(RETRY_WHEN_RESERVED_SECONDS, left) if may_be_released else left
+    return BudgetExhausted(message, limit=limit, retry_after=retry_after)
+
+
+def reached_limit(scope: BudgetScope, measure: BudgetMeasure, most: Decimal) -> ReachedLimit:
+    """The name of a limit in errors, as in `usd_per_day`."""
+    period = "run" if scope == "run" else "hour" if measure == "runs" else "day"
+    return ReachedLimit(f"{measure}_per_{period}", LIMIT_SCOPES[scope], most)

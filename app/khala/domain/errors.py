@@ -1,7 +1,22 @@
 """The errors that callers see. The message is for people; the code is stable and for programs."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from decimal import Decimal
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+LimitScope: TypeAlias = Literal[
+    "account", "key", "credential", "network", "thread", "stream", "connection", "run", "deployment"
+]
+"""What a limit counts for: an account, an anonymous key, a secret of any kind, a network, one thread, stream,
+connection or run, or the whole deployment."""
+
+
+class ReachedLimit(NamedTuple):
+    """The limit that refused a request: its name, what it counts for, and the most that it allows."""
+
+    name: str
+    scope: LimitScope
+    most: Decimal | int
 
 
 class KhalaError(Exception):
@@ -108,13 +123,23 @@ class RequestTimeout(KhalaError):
     code = "request_timeout"
 
 
-class RateLimited(KhalaError):
-    """Too many requests. Retry after `retry_after` seconds."""
+class LimitReached(KhalaError):
+    """A limit refuses the request, and is named. Without a `retry_after`, waiting alone may not help."""
+
+    DEFAULT_RETRY_SECONDS: ClassVar[float] = 60.0
+
+    def __init__(self, message: str, *, limit: ReachedLimit, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=self.DEFAULT_RETRY_SECONDS if retry_after is None else retry_after)
+        self.limit = limit
+
+
+class RateLimited(LimitReached):
+    """Too many requests, or too much of something. Retry after `retry_after` seconds."""
 
     code = "rate_limited"
 
 
-class BudgetExhausted(KhalaError):
+class BudgetExhausted(LimitReached):
     """A limit on money, tokens, runs or time is reached."""
 
     code = "budget_exhausted"

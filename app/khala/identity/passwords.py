@@ -10,7 +10,7 @@ from typing import TypeVar
 from argon2 import PasswordHasher, profiles
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
-from khala.domain.errors import InvalidInput, RateLimited
+from khala.domain.errors import InvalidInput, RateLimited, ReachedLimit
 
 MIN_PASSWORD_CHARACTERS = 8
 MAX_PASSWORD_CHARACTERS = 1024
@@ -113,7 +113,8 @@ def _bytes(password: str) -> bytes:
 
 async def _run_in_thread(work: Callable[[], T]) -> T:
     if not _SLOTS.acquire(blocking=False):
-        raise RateLimited("Too many people are signing in at once. Please try again.", retry_after=2.0)
+        limit = ReachedLimit("password_checks", "deployment", MAX_WAITING)
+        raise RateLimited("Too many people are signing in at once. Please try again.", limit=limit, retry_after=2.0)
     try:
         return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
     finally:

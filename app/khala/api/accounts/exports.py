@@ -10,7 +10,7 @@ from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
-from khala.domain.errors import RateLimited
+from khala.domain.errors import RateLimited, ReachedLimit
 from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
@@ -40,7 +40,9 @@ class ExportLimiter:
             db, "export", user_id.bytes, "tries", MAX_EXPORTS_PER_HOUR, window_seconds=HOUR_SECONDS
         )
         if wait is not None:
-            raise RateLimited(f"An account is exported at most {MAX_EXPORTS_PER_HOUR} times an hour.", retry_after=wait)
+            message = f"An account is exported at most {MAX_EXPORTS_PER_HOUR} times an hour."
+            limit = ReachedLimit("exports_per_hour", "account", MAX_EXPORTS_PER_HOUR)
+            raise RateLimited(message, limit=limit, retry_after=wait)
 
     async def start(self, user_id: UUID, chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
         """Wait for the first chunk, and return all chunks. An account has one archive at a time.
@@ -48,9 +50,12 @@ class ExportLimiter:
         Raises `RateLimited` if too many exports are running, and the errors of the first chunk.
         """
         if user_id in self._open:
-            raise RateLimited("An export of this account is running. Wait until it ends.", retry_after=10)
+            limit = ReachedLimit("open_exports", "account", 1)
+            message = "An export of this account is running. Wait until it ends."
+            raise RateLimited(message, limit=limit, retry_after=10)
         if len(self._open) >= MAX_OPEN_ARCHIVES:
-            raise RateLimited("Too many exports are running. Try again later.", retry_after=60)
+            limit = ReachedLimit("open_exports", "deployment", MAX_OPEN_ARCHIVES)
+            raise RateLimited("Too many exports are running. Try again later.", limit=limit, retry_after=60)
         counted = self._counted(user_id, chunks)
         await anext(counted)
         return counted

@@ -1,13 +1,15 @@
 """Throttles failed sign-ins, and registrations of accounts and OAuth clients, counted for all processes."""
 
 from khala.domain.access import key_hash
-from khala.domain.errors import RateLimited
+from khala.domain.errors import LimitScope, RateLimited, ReachedLimit
 from khala.store.budgets import counters
 from khala.store.postgres.database import Database
 
 WINDOW_SECONDS = 15 * 60
 MAX_FAILURES = {"pair": 10, "address": 100, "network": 60}
 """Wrong passwords in a window: for an account from one network, for an account, and from one network."""
+LIMIT_SCOPES: dict[str, LimitScope] = {"pair": "account", "address": "account", "network": "network"}
+"""The scope by which an error names each of them."""
 MAX_REGISTRATIONS = {WINDOW_SECONDS: 10, 24 * 3600: 30}
 """Accounts that one network may create, by window in seconds."""
 MAX_CLIENTS = {3600: 20}
@@ -19,7 +21,8 @@ MAX_DOCUMENTS = {3600: 60}
 async def count_attempt(db: Database, email: str, network: str | None) -> None:
     """Count an attempt as a failure, before its password is checked. Raises `RateLimited` if there were too many."""
     for scope, key in _keys(email, network).items():
-        await _count(db, f"login {scope}", key, MAX_FAILURES[scope])
+        limit = ReachedLimit("sign_ins", LIMIT_SCOPES[scope], MAX_FAILURES[scope])
+        await _count(db, f"login {scope}", key, limit)
 
 
 async def discount_attempt(db: Database, email: str, network: str | None) -> None:
@@ -32,7 +35,8 @@ async def count_registration(db: Database, network: str | None) -> None:
     """Count a new account. Raises `RateLimited` if there were too many."""
     if network is not None:
         for window, maximum in MAX_REGISTRATIONS.items():
-            await _count(db, f"registration {window}", key_hash(network), maximum, window)
+            limit = ReachedLimit("registrations", "network", maximum)
+            await _count(db, f"registration {window}", key_hash(network), limit, window)
 
 
 async def count_client(db: Database, network: str | None) -> None:
@@ -60,7 +64,7 @@ def _keys(email: str, network: str | None) -> dict[str, bytes]:
     return keys | {"address": key_hash(email)}
 
 
-async def _count(db: Database, scope: str, key: bytes, maximum: int, window: int = WINDOW_SECONDS) -> None:
-    wait = await counters.count(db, scope, key, "tries", maximum, window_seconds=window)
+async def _count(db: Database, scope: str, key: bytes, limit: ReachedLimit, window: int = WINDOW_SECONDS) -> None:
+    wait = await counters.count(db, scope, key, "tries", int(limit.most), window_seconds=window)
     if wait is not None:
-        raise RateLimited("Too many attempts. Wait before you try again.", retry_after=wait)
+        raise RateLimited("Too many attempts. Wait before you try again.", limit=limit, retry_after=wait)

@@ -21,7 +21,7 @@ from khala.api.context import Context
 from khala.api.http.request_origin import client_network, may_open_socket
 from khala.api.http.websocket_protocol import PROTOCOL_KEY, WebSocketProtocol
 from khala.domain.access import Action, Caller, Scope, require_scope
-from khala.domain.errors import Forbidden, InvalidInput, KhalaError, RateLimited
+from khala.domain.errors import Forbidden, InvalidInput, KhalaError, RateLimited, ReachedLimit
 from khala.domain.json_bodies import check_containers
 from khala.domain.token_bucket import TokenBucket
 from khala.live.encoded_frame import EncodedFrame
@@ -34,6 +34,7 @@ MAX_BAD_FRAMES = 10
 """After so many frames that are no request of the transport, or over the rate limit, the connection is closed."""
 FRAME_RATE = (100, 10.0)
 """Frames in a burst, and per second."""
+FRAME_LIMIT = ReachedLimit("frames_per_second", "connection", int(FRAME_RATE[1]))
 
 Socket = WebSocket[Any, Any, Any]
 
@@ -107,7 +108,7 @@ class ChatSocketSession:
 
     def _decode(self, frame: str | bytes) -> SocketRequest:
         if not self._frames.take(time.monotonic()):
-            raise RateLimited("Too many frames. Send fewer.")
+            raise RateLimited("Too many frames. Send fewer.", limit=FRAME_LIMIT)
         check_containers(frame)
         return decoder.decode(frame)
 

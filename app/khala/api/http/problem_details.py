@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, Self
 
 import msgspec
@@ -15,7 +16,8 @@ from litestar.types import ExceptionHandlersMap
 
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.strict_fields import sent_name
-from khala.domain.errors import InvalidInput, KhalaError, RequestTimeout
+from khala.domain.decimals import format_decimal
+from khala.domain.errors import InvalidInput, KhalaError, LimitReached, LimitScope, RequestTimeout
 
 log = structlog.get_logger()
 
@@ -97,20 +99,47 @@ class FieldError(msgspec.Struct, frozen=True):
     message: str
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error. Programs use `code`, people read `detail`."""
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An error. Programs use `code`, people read `detail`.
+
+    With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
+    most that it allows, and `retryAfter` the seconds of `Retry-After`.
+    """
 
     title: str
     status: int
     code: str
     detail: str
     errors: list[FieldError] = []
+    limit: str | None = None
+    scope: LimitScope | None = None
+    most: str | None = None
+    retry_after: int | None = None
 
 
 def create_problem(code: str, detail: str, errors: Sequence[FieldError] = ()) -> Problem:
     """Return the body of an error response."""
     title = code.replace("_", " ").capitalize()
     return Problem(title=title, status=STATUS[code], code=code, detail=detail, errors=list(errors))
+
+
+def limit_response(error: LimitReached) -> Response[Problem]:
+    """Return the response for a limit that refuses the request."""
+    seconds = retry_seconds(error)
+    problem = msgspec.structs.replace(
+        create_problem(error.code, error.message),
+        limit=error.limit.name,
+        scope=error.limit.scope,
+        most=format_decimal(Decimal(error.limit.most)),
+        retry_after=seconds,
+    )
+    headers = {"Retry-After": str(seconds)}
+    return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def retry_seconds(error: KhalaError) -> int | None:
+    """Return the value of `Retry-After`: whole seconds, at least one."""
+    return None if error.retry_after is None else max(1, math.ceil(error.retry_after))
 
 
 def problem_response(
@@ -159,9 +188,12 @@ def documented_success(body: type[msgspec.Struct], description: str) -> Response
 
 
 def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Problem]:
+    if isinstance(error, LimitReached):
+        return limit_response(error)
     places = [(error.path, error.message), *error.more] if isinstance(error, InvalidInput) and error.path else []
     errors = [FieldError(path, message) for path, message in places]
-    headers = {} if error.retry_after is None else {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+    seconds = retry_seconds(error)
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
     if isinstance(error, RequestTimeout):
         # The rest of the body cannot be distinguished from the next request.
         headers["Connection"] = "close"

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from khala.api.http.request_origin import Connection, OriginPolicy, client_machine, is_local
 from khala.domain.access import key_hash
-from khala.domain.errors import RateLimited
+from khala.domain.errors import LimitScope, RateLimited, ReachedLimit
 from khala.domain.token_bucket import TokenBucket
 
 MAX_BUCKETS = 50_000
@@ -33,9 +33,11 @@ class RateLimiter:
         if not self._per_minute or (is_local(connection, origins) and not self._count_loopback):
             return
         now = time.monotonic()
-        wait = max((self._take(key, now, cost) for key in _keys(connection, origins)), default=0.0)
+        waits = ((self._take(key, now, cost), scope) for key, scope in _keys(connection, origins))
+        wait, scope = max(waits, default=(0.0, "network"))
         if wait:
-            raise RateLimited("Too many requests. Slow down.", retry_after=wait)
+            limit = ReachedLimit("requests_per_minute", scope, int(self._per_minute))
+            raise RateLimited("Too many requests. Slow down.", limit=limit, retry_after=wait)
 
     def _take(self, key: bytes | str, now: float, cost: float) -> float:
         """Take a token and return 0, or return the seconds until there is one."""
@@ -46,7 +48,9 @@ class RateLimiter:
         return 0.0 if bucket.take(now, cost) else bucket.wait
 
 
-def _keys(connection: Connection, origins: OriginPolicy) -> list[bytes | str]:
+def _keys(connection: Connection, origins: OriginPolicy) -> list[tuple[bytes | str, LimitScope]]:
     machine = client_machine(connection, origins)
-    credentials = [key_hash(name + value) for name in CREDENTIAL_HEADERS if (value := connection.headers.get(name))]
-    return [*([machine] if machine else []), *credentials]
+    keys: list[tuple[bytes | str, LimitScope]] = [(machine, "network")] if machine else []
+    sent = [(name, value) for name in CREDENTIAL_HEADERS if (value := connection.headers.get(name))]
+    keys.extend((key_hash(name + value), "credential") for name, value in sent)
+    return keys

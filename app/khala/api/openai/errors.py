@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import msgspec
 from litestar import Request, Response
 
 from khala.api.http.problem_details import MEDIA_TYPE, STATUS, Problem
@@ -85,7 +86,11 @@ def _of_problem(problem: Problem) -> ErrorResponse:
         first = problem.errors[0]
         message, param = first.message, first.path or None
     kind = TYPES.get(problem.status, "server_error")
-    return ErrorResponse(error=ErrorBody(message=message, type=kind, code=problem.code, param=param))
+    body = ErrorBody(message=message, type=kind, code=problem.code, param=param)
+    if problem.limit is not None:
+        limit = {name: getattr(problem, name) for name in ("limit", "scope", "most", "retry_after")}
+        body = msgspec.structs.replace(body, **limit)
+    return ErrorResponse(error=body)
 
 
 def _unknown_model(_: Request[Any, Any, Any], error: ModelNotFound) -> Response[ErrorResponse]:

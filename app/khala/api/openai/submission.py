@@ -117,7 +117,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     def _too_many(self, error: RateLimited | BudgetExhausted) -> KhalaError:
         message = f"n asks for {self.options.choices} answers at once. {error.message}"
-        return type(error)(message, retry_after=error.retry_after)
+        return type(error)(message, limit=error.limit, retry_after=error.retry_after)
 
     async def send(self) -> SendResult:
         """Store the new messages of the conversation, and queue the answer, without joining another run."""

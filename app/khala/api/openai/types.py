@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from khala.domain.errors import LimitScope
 from khala.domain.generation import (
     MAX_CHOSEN_TOOLS,
     MAX_STOPS,
@@ -280,12 +281,19 @@ class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """An error. `param` is the path of the value in the request that caused it."""
+    """An error. `param` is the path of the value in the request that caused it.
+
+    With status 429, the other fields name the limit, as in a problem of the other APIs.
+    """
 
     message: str
     type: str
     code: str
     param: str | None = None
+    limit: str | msgspec.UnsetType = msgspec.UNSET
+    scope: LimitScope | msgspec.UnsetType = msgspec.UNSET
+    most: str | msgspec.UnsetType = msgspec.UNSET
+    retry_after: int | msgspec.UnsetType = msgspec.field(name="retryAfter", default=msgspec.UNSET)
 
 
 class ErrorResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,9 @@ from typing import Any, assert_never
 
 from litestar import Response
 
-from khala.api.http.problem_details import problem_response
+from khala.api.http.problem_details import limit_response, problem_response
 from khala.api.streams import stream_headers as names
+from khala.domain.errors import RateLimited, ReachedLimit
 from khala.domain.streams import offsets
 from khala.domain.streams.appends import (
     Accepted,
@@ -43,7 +44,9 @@ def _refusal(
         case StreamIsFull():
             return problem_response("payload_too_large", f"A stream has at most {result.max_bytes:,} bytes.")
         case TooManyProducers():
-            return problem_response("rate_limited", f"A stream has at most {result.max_producers:,} producers.")
+            limit = ReachedLimit("producers", "stream", result.max_producers)
+            message = f"A stream has at most {result.max_producers:,} producers."
+            return limit_response(RateLimited(message, limit=limit))
         case StaleEpoch():
             headers = {names.PRODUCER_EPOCH: str(result.epoch)}
             return problem_response("forbidden", "The producer has a later epoch.", headers=headers)

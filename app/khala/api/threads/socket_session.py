@@ -12,7 +12,15 @@ from khala.api.http import strict_fields
 from khala.api.validation import NUL
 from khala.domain import frames, unknown_fields
 from khala.domain.access import Caller, require_scope
-from khala.domain.errors import Forbidden, InvalidInput, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
+from khala.domain.errors import (
+    Forbidden,
+    InvalidInput,
+    KhalaError,
+    PayloadTooLarge,
+    RateLimited,
+    ReachedLimit,
+    Unauthorized,
+)
 from khala.domain.token_bucket import TokenBucket
 from khala.live.access_guard import is_unexpired, without_account
 from khala.live.observer import Observer
@@ -26,8 +34,11 @@ MAX_PRESENCE_STATE_BYTES = 1024
 """The maximum size of a presence state."""
 FRAME_RATE = (300, 50.0)
 """Frames in a burst, and per second."""
+FRAME_LIMIT = ReachedLimit("frames_per_second", "connection", int(FRAME_RATE[1]))
 PRESENCE_RATE = (20, 5.0)
 """Presence frames in a burst, and per second."""
+PRESENCE_LIMIT = ReachedLimit("presence_frames_per_second", "connection", int(PRESENCE_RATE[1]))
+SUBSCRIPTION_LIMIT = ReachedLimit("subscriptions", "connection", MAX_SUBSCRIPTIONS)
 
 decoder: msgspec.json.Decoder[frames.ClientFrame] = msgspec.json.Decoder(frames.ClientFrame)
 
@@ -55,7 +66,7 @@ class SocketSession:
         try:
             if not self._frames.take(time.monotonic()):
                 self._bad_frames += 1
-                raise RateLimited("Too many frames. Send fewer.")
+                raise RateLimited("Too many frames. Send fewer.", limit=FRAME_LIMIT, retry_after=1.0)
             return await self._dispatch(_decode(message))
         except KhalaError as error:
             self._bad_frames += isinstance(error, (InvalidInput, PayloadTooLarge))
@@ -85,7 +96,8 @@ class SocketSession:
     async def _subscribe(self, frame: frames.Subscribe) -> None:
         hub, client = self._live.threads, self._client
         if client.count_topics(hub) >= MAX_SUBSCRIPTIONS and hub.find_subscription(client, frame.thread_id) is None:
-            raise RateLimited(f"A connection follows at most {MAX_SUBSCRIPTIONS} threads.")
+            message = f"A connection follows at most {MAX_SUBSCRIPTIONS} threads."
+            raise RateLimited(message, limit=SUBSCRIPTION_LIMIT)
         caller = with_keys(self._current(), frame.anon_key, frame.share_key)
         require_scope(caller, "read")
         authorization = await hub.authorize(self._context.db, frame.thread_id, caller)
@@ -94,7 +106,8 @@ class SocketSession:
     def _set_presence(self, frame: frames.SetPresence) -> None:
         subscription = self._live.threads.find_subscription(self._client, frame.thread_id)
         if not self._presence.take(time.monotonic()):
-            raise RateLimited("Too many presence frames. Send changes only, at most five times a second.")
+            message = "Too many presence frames. Send changes only, at most five times a second."
+            raise RateLimited(message, limit=PRESENCE_LIMIT, retry_after=1.0)
         if subscription is None:
             raise InvalidInput("Subscribe to the thread before you send presence.", path="threadId")
         if frame.state is None:

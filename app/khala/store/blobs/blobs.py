@@ -13,8 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.errors import (
     BlobNotFound,
     InvalidInput,
+    LimitScope,
     PayloadTooLarge,
     RateLimited,
+    ReachedLimit,
     RunNotFound,
     ThreadNotFound,
 )
@@ -174,9 +176,9 @@ async def _count_guest_bytes(driver: Driver, new: NewBlob, quota: StorageQuota) 
         kept, most = Decimal(new.size) / 1024, quota.guests_a_day // 1024
         left = await counters.count_amount(driver, "anonymous", b"", "KiB", kept, most=most)
         if left is not None:
-            raise RateLimited(
-                "The daily storage quota of guests is used up. Try again later, or sign in.", retry_after=left
-            )
+            limit = ReachedLimit("guest_bytes_per_day", "deployment", quota.guests_a_day)
+            message = "The daily storage quota of guests is used up. Try again later, or sign in."
+            raise RateLimited(message, limit=limit, retry_after=left)
 
 
 async def _lock_parents(driver: Driver, new: NewBlob) -> None:
@@ -204,14 +206,17 @@ async def check_quota(
     if uploader is None:
         return
     waiting = f"SELECT count(*) FROM blobs WHERE NOT attached AND {NOT_EXPIRED} AND {IS_BLOB} AND "
-    if (
-        await driver.fetchval(f"{waiting} thread_id = $1", thread_id) >= MAX_UNATTACHED
-        or await driver.fetchval(f"{waiting} author_id = $1", uploader) >= MAX_UNATTACHED
-    ):
-        raise RateLimited(
-            f"{MAX_UNATTACHED} uploads wait to be sent with a message. Send one, or wait: they expire after a day.",
-            retry_after=3600,
-        )
+    counted: dict[LimitScope, tuple[str, UUID]] = {
+        "thread": ("thread_id", thread_id),
+        "account": ("author_id", uploader),
+    }
+    for scope, (column, value) in counted.items():
+        if await driver.fetchval(f"{waiting} {column} = $1", value) >= MAX_UNATTACHED:
+            raise RateLimited(
+                f"{MAX_UNATTACHED} uploads wait to be sent with a message. Send one, or wait: they expire after a day.",
+                limit=ReachedLimit("waiting_uploads", scope, MAX_UNATTACHED),
+                retry_after=3600,
+            )
 
 
 async def attach(driver: Driver, thread_id: UUID, blob_ids: Sequence[UUID]) -> list[BlobRef]:

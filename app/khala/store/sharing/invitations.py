@@ -13,7 +13,7 @@ from uuid import UUID
 from khala.domain import invitations
 from khala.domain.access import Caller, Role
 from khala.domain.accounts import Invitation
-from khala.domain.errors import RateLimited
+from khala.domain.errors import RateLimited, ReachedLimit
 from khala.domain.invitations import MAX_SENT_PER_DAY, MAX_SENT_TO_ONE_PER_DAY, InvitationCounts
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT
 from khala.store.budgets import counters
@@ -108,7 +108,9 @@ async def count_sent(driver: Driver, user_id: UUID, sender: Caller) -> None:
     for key, most in sorted((to_all, to_this_user)):
         retry_after = await counters.count_amount(driver, SENT_SCOPE, key, "sent", Decimal(1), most=most)
         if retry_after is not None:
-            raise RateLimited("You have sent too many invitations today. Try again tomorrow.", retry_after=retry_after)
+            limit = ReachedLimit("invitations_per_day", "account", most)
+            message = "You have sent too many invitations today. Try again tomorrow."
+            raise RateLimited(message, limit=limit, retry_after=retry_after)
 
 
 def _sender_key(sender: Caller) -> bytes:

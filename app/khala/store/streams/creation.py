@@ -6,7 +6,15 @@ from datetime import datetime
 import msgspec
 
 from khala.domain import ids
-from khala.domain.errors import Conflict, InvalidInput, NotFound, PayloadTooLarge, RateLimited, Unauthorized
+from khala.domain.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    PayloadTooLarge,
+    RateLimited,
+    ReachedLimit,
+    Unauthorized,
+)
 from khala.domain.streams import content, forks
 from khala.domain.streams.content import DEFAULT_TYPE, StreamChunk
 from khala.domain.streams.forks import MAX_FORK_DEPTH, StreamSegment
@@ -93,7 +101,8 @@ async def _try(db: Database, space: StreamSpace, new: NewStream, limits: StreamL
         if known is not None and not await _replaces(driver, known):
             return CreatedStream(_same(known, new), created=False)
         if await driver.fetchval(COUNT, space.id) >= limits.per_space:
-            raise RateLimited(f"There may be at most {limits.per_space:,} streams. Delete some first.")
+            limit = ReachedLimit("streams", "deployment" if space.user_id is None else "account", limits.per_space)
+            raise RateLimited(f"There may be at most {limits.per_space:,} streams. Delete some first.", limit=limit)
         return await _insert(driver, space, new, found, limits)
 
 

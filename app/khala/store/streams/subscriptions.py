@@ -99,7 +99,9 @@ async def _insert(driver: Driver, space: StreamSpace, name: str, config: Subscri
         return False
     if await driver.fetchval(COUNT, space.id) > MAX_SUBSCRIPTIONS:
         message = f"There may be {MAX_SUBSCRIPTIONS} subscriptions. Delete one first."
-        raise SubscriptionError("TOO_MANY_SUBSCRIPTIONS", message, status=429)
+        scope = "deployment" if space.user_id is None else "account"
+        limit = {"limit": "subscriptions", "scope": scope, "most": str(MAX_SUBSCRIPTIONS), "retryAfter": 60}
+        raise SubscriptionError("TOO_MANY_SUBSCRIPTIONS", message, status=429, details=limit)
     return True
 
 

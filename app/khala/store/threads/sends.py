@@ -15,7 +15,16 @@ from khala.domain import budgets, ids
 from khala.domain.access import Action, Caller, presented_key_id
 from khala.domain.budgets import BudgetPolicy, ReservationRequest
 from khala.domain.chat import RunOptions, SendResult
-from khala.domain.errors import Conflict, InvalidInput, RateLimited, RunActive, RunNotFound, ThreadNotFound
+from khala.domain.errors import (
+    Conflict,
+    InvalidInput,
+    LimitScope,
+    RateLimited,
+    ReachedLimit,
+    RunActive,
+    RunNotFound,
+    ThreadNotFound,
+)
 from khala.domain.fold import Content, FileBlock, TextBlock, text_of
 from khala.domain.idempotency import RequestIdentity
 from khala.domain.parts import json_text
@@ -270,8 +279,13 @@ async def _check_limits(
     own = thread.own - sum(run["fairness_key"] == thread.fairness_key for run in unheld)
     waiting = thread.waiting - sum(run["status"] == "queued" for run in unheld)
     if own >= limits.per_owner or waiting >= limits.waiting:
+        owner: LimitScope = "thread" if thread.owner_id is None else "account"
+        by_owner = ReachedLimit("active_runs", owner, limits.per_owner)
+        by_queue = ReachedLimit("queued_runs", "deployment", limits.waiting)
         raise RateLimited(
-            "Too many answers are waiting to be written. Try again soon.", retry_after=QUEUE_FULL_RETRY_SECONDS
+            "Too many answers are waiting to be written. Try again soon.",
+            limit=by_owner if own >= limits.per_owner else by_queue,
+            retry_after=QUEUE_FULL_RETRY_SECONDS,
         )
     return to_cancel
 

@@ -1756,13 +1756,22 @@ export interface FieldError {
   message: string;
 }
 
-/** An error. Programs use `code`, people read `detail`. */
+/**
+ * An error. Programs use `code`, people read `detail`.
+ *
+ * With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
+ * most that it allows, and `retryAfter` the seconds of `Retry-After`.
+ */
 export interface Problem {
   title: string;
   status: number;
   code: string;
   detail: string;
   errors?: FieldError[];
+  limit?: string;
+  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
+  most?: string;
+  retryAfter?: number;
 }
 
 /** One page of a list. `nextCursor` is present if there are more pages. */
