@@ -16,10 +16,30 @@ MAX_KEY_CHARACTERS = 256
 
 Role: TypeAlias = Literal["viewer", "editor", "owner"]
 Scope: TypeAlias = Literal["read", "write", "account"]
+ServiceScope: TypeAlias = Literal["impersonate", "threads:read", "threads:write", "tokens", "admin"]
 
 RANKS: dict[Role, int] = {role: rank for rank, role in enumerate(get_args(Role))}
 """The order of the roles. Each role may do everything that a lower one may."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+SERVICE_SCOPES: tuple[ServiceScope, ...] = get_args(ServiceScope)
+SCOPES_OF_SERVICES: dict[ServiceScope, frozenset[Scope]] = {
+    "threads:read": frozenset({"read"}),
+    "threads:write": frozenset({"read", "write"}),
+}
+"""The scopes that a service token has by its own scopes. It never has the scope `account`."""
+MAX_USER_ID_CHARACTERS = 255
+"""Characters of an external id, in `Khala-User` and in JWTs (OpenID Connect Core 1.0, section 2)."""
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """The service whose token authenticates a request. `user_issuer` is the issuer of the users that it may act for."""
+
+    name: str
+    token_id: UUID
+    scopes: frozenset[ServiceScope]
+    user_issuer: str
+    impersonates: bool = False
+    """Whether the request acts for a user, and not for the service's own account."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +57,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     share_key_hash: bytes | None = None
     network: str | None = None
     """The part of the caller's address that they can't easily change, as in `203.0.113.0/24`."""
+    service: Service | None = None
+    """The service that acts for `user_id`; None for all other callers."""
+    only_thread: UUID | None = None
+    """The only thread that a thread token opens, with the role of `share_key_hash`. Such a caller has no account."""
+    admin_claim: bool = False
+    """Whether the caller's JWT says that they are an administrator."""
 
     @property
     def author_id(self) -> UUID | None:
@@ -68,6 +94,7 @@ class Action(Enum):
     DELETE_THREAD = "delete_thread"
     MANAGE_MEMBERS = "manage_members"
     MANAGE_LINKS = "manage_links"
+    MANAGE_TOKENS = "manage_tokens"
     SET_TOOL_RULES = "set_tool_rules"
     READ_MEMORIES = "read_memories"
     """Those of the thread."""
@@ -93,6 +120,7 @@ POLICY: dict[Action, Role] = {
     Action.DELETE_THREAD: "owner",
     Action.MANAGE_MEMBERS: "owner",
     Action.MANAGE_LINKS: "owner",
+    Action.MANAGE_TOKENS: "owner",
     Action.SET_TOOL_RULES: "owner",
     Action.READ_MEMORIES: "viewer",
     Action.EDIT_MEMORIES: "editor",
@@ -163,7 +191,7 @@ def decide_access(facts: AccessFacts, caller: Caller) -> Authorization:
         candidates.append(("owner", None))
     if facts.link_role is not None:
         candidates.append((facts.link_role, facts.link_expires_at))
-    if facts.public:
+    if facts.public and caller.only_thread is None:
         candidates.append(("viewer", None))
     best, expires_at = max(candidates, key=_rank, default=(None, None))
     return Authorization(caller=caller, access_id=facts.access_id, role=best, expires_at=expires_at)
@@ -178,6 +206,62 @@ def require_scope(caller: Caller, scope: Scope) -> None:
     """Raise `Forbidden` unless the caller's credential has this scope."""
     if scope not in caller.scopes:
         raise Forbidden(f"This token lacks the scope {scope}. Use a token that has it.")
+
+
+def require_service_scope(service: Service, scope: ServiceScope) -> None:
+    """Raise `Forbidden` unless the service's token has this scope."""
+    if scope not in service.scopes:
+        raise Forbidden(f"This service token lacks the scope {scope}. Use a token that has it.")
+
+
+class AdminFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored facts that decide whether a user is an administrator."""
+
+    admin: bool
+    """Whether the operator has made them one by the command."""
+    emails: tuple[str, ...]
+    """The addresses that their identity providers have verified. Others prove nothing: anybody may register them."""
+
+
+def is_admin(caller: Caller, facts: AdminFacts, named: frozenset[str]) -> bool:
+    """Whether the caller is an administrator: by the command, by their JWT, or because the setting names them.
+
+    `named` has ids of accounts and verified addresses. A restricted credential has no such rights: an API token needs
+    the scope `account`, and a service the scope `admin`.
+    """
+    if caller.user_id is None:
+        return False
+    if caller.service is not None:
+        if "admin" not in caller.service.scopes:
+            return False
+        if not caller.service.impersonates:
+            return True
+    elif "account" not in caller.scopes:
+        return False
+    return caller.admin_claim or facts.admin or not named.isdisjoint((str(caller.user_id), *facts.emails))
+
+
+def require_admin(caller: Caller, facts: AdminFacts, named: frozenset[str]) -> None:
+    """Raise `Forbidden` unless the caller is an administrator."""
+    if not is_admin(caller, facts, named):
+        raise Forbidden("This requires an administrator of this server.")
+
+
+def external_user_id(given: str) -> str:
+    """The external id of a user, as a service names it. Raises `InvalidInput` for anything but 1 to 255 printable
+    characters of ASCII without spaces at the ends."""  # noqa: D205, D209
+    valid = 0 < len(given) <= MAX_USER_ID_CHARACTERS and given.isascii() and given.isprintable()
+    if not valid or given != given.strip():
+        raise InvalidInput(
+            f"Khala-User is the external id of one user: 1 to {MAX_USER_ID_CHARACTERS} printable characters of ASCII.",
+            path="Khala-User",
+        )
+    return given
+
+
+def thread_token_hash(secret: str) -> bytes:
+    """The hash that is stored of a thread token. It differs from a share key's, so neither is accepted as the other."""
+    return key_hash(f"thread-token\0{secret}")
 
 
 def validated_anon_key(key: str) -> str:

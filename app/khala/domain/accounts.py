@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from khala.domain.access import Role, Scope
+from khala.domain.access import Role, Scope, ServiceScope
 from khala.domain.chat import WireStruct
 
 
@@ -34,6 +34,8 @@ class User(WireStruct, frozen=True, kw_only=True):
     password: bool
     identities: tuple[LinkedIdentity, ...]
     created_at: datetime
+    admin: bool = False
+    """Whether the caller is an administrator of the server by the credential of this request."""
 
 
 class Session(WireStruct, frozen=True, kw_only=True):
@@ -85,6 +87,27 @@ class ShareLink(WireStruct, frozen=True, kw_only=True):
     id: UUID
     role: Role
     created_at: datetime
+    expires_at: datetime | None = None
+
+
+class ThreadToken(WireStruct, frozen=True, kw_only=True):
+    """A thread token, without its secret. It gives whoever has it this role in one thread, until it expires."""
+
+    id: UUID
+    role: Role
+    created_at: datetime
+    expires_at: datetime
+
+
+class ServiceToken(WireStruct, frozen=True, kw_only=True):
+    """A token of a service, without its secret."""
+
+    id: UUID
+    service: str
+    scopes: tuple[ServiceScope, ...]
+    user_issuer: str
+    created_at: datetime
+    used_at: datetime | None = None
     expires_at: datetime | None = None
 
 

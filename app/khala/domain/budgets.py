@@ -75,6 +75,18 @@ class BudgetPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's limits: `user` and `accounts` apply to accounts; `key`, `network` and `anonymous` to guests."""
 
     limits: tuple[BudgetLimit, ...] = ()
+    plans: Mapping[str, tuple[BudgetLimit, ...]] = {}
+    """By the name of a budget plan, all limits of scope `user` for the accounts that have it."""
+    default_plan: str | None = None
+    """The plan of accounts without one, and of those whose plan is not in `plans`; None for `limits` as they are."""
+
+    def of_plan(self, name: str | None) -> "BudgetPolicy":
+        """The limits that apply to an account with this plan."""
+        chosen = self.plans.get(name or "", self.plans.get(self.default_plan or ""))
+        if chosen is None:
+            return self
+        others = (limit for limit in self.limits if limit.scope != "user")
+        return msgspec.structs.replace(self, limits=(*others, *chosen))
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):

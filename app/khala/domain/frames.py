@@ -127,9 +127,10 @@ class AccountDeltaFrame(Frame, frozen=True, kw_only=True, tag="account"):
 
 
 class Authenticated(Frame, frozen=True, kw_only=True, tag="authenticated"):
-    """The account of the connection from now on."""
+    """The account of the connection from now on, or the thread that a thread token opens."""
 
-    user_id: UUID
+    user_id: UUID | None = None
+    thread_id: UUID | None = None
 
 
 class GoneFrame(Frame, frozen=True, kw_only=True, tag="gone"):

@@ -74,7 +74,7 @@ class AccessGuard:
             self._wake.set()
 
     def renew(self, subscription: Subscription, account: Caller) -> None:
-        """Recheck the subscription with a new credential of the same user."""
+        """Recheck the subscription with a new credential of the same user, or another token of the same thread."""
         subscription.caller = msgspec.structs.replace(
             subscription.caller,
             name=account.name,
@@ -82,6 +82,10 @@ class AccessGuard:
             scopes=account.scopes,
             expires_at=account.expires_at,
         )
+        if account.only_thread is not None:
+            subscription.caller = msgspec.structs.replace(
+                subscription.caller, share_key_hash=account.share_key_hash, only_thread=account.only_thread
+            )
         self.recheck(subscription)
 
     def handle_notification(self, payload: str) -> None:
@@ -219,7 +223,12 @@ def is_unexpired(caller: Caller) -> bool:
 
 def without_account(caller: Caller) -> Caller:
     """The caller without the account, with only the keys."""
-    return Caller(anon_key_hash=caller.anon_key_hash, share_key_hash=caller.share_key_hash, network=caller.network)
+    return Caller(
+        anon_key_hash=caller.anon_key_hash,
+        share_key_hash=caller.share_key_hash,
+        network=caller.network,
+        only_thread=caller.only_thread,
+    )
 
 
 def _batches(groups: Iterable[list[Subscription]]) -> Iterable[list[list[Subscription]]]:

@@ -81,7 +81,7 @@ short list, and sorts the whole list of a user who has a long one.
 
 VALID_CREDENTIALS = f"""
     SELECT asked.place FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS asked (place, user_id, credential)
-    JOIN users ON users.id = asked.user_id AND {IS_PRESENT.format("users.id")}
+    JOIN users ON users.id = asked.user_id AND users.blocked_at IS NULL AND {IS_PRESENT.format("users.id")}
     WHERE asked.credential IS NULL
        OR EXISTS (SELECT FROM sessions WHERE sessions.id = asked.credential
                   AND sessions.expires_at > clock_timestamp())

@@ -10,7 +10,7 @@ from khala.domain import ids
 from khala.domain.access import Caller, Scope, key_hash
 from khala.domain.accounts import ApiToken
 from khala.domain.errors import Conflict, NotFound
-from khala.store.accounts import audit
+from khala.store.accounts import audit, service_tokens
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
     Database,
@@ -30,9 +30,10 @@ MAX_TOKENS = 100
 
 FIND = """
     SELECT api_tokens.id, api_tokens.user_id, api_tokens.expires_at, api_tokens.scopes, users.name,
+           api_tokens.service, api_tokens.user_issuer,
            coalesce(api_tokens.used_at < clock_timestamp() - interval '10 minutes', true) AS stale
     FROM api_tokens JOIN users ON users.id = api_tokens.user_id
-    WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true)
+    WHERE secret_hash = $1 AND coalesce(expires_at > clock_timestamp(), true) AND users.blocked_at IS NULL
 """
 
 
@@ -61,6 +62,8 @@ async def find(driver: Driver, secret: str) -> Caller | None:
         return None
     if row["stale"]:
         await driver.execute("UPDATE api_tokens SET used_at = now() WHERE id = $1", row["id"])
+    if row["service"] is not None:
+        return service_tokens.caller_of(row)
     return Caller(
         user_id=row["user_id"],
         name=row["name"],

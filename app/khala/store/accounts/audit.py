@@ -10,8 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
 from khala.domain.access import Caller
+from khala.domain.budgets import DAY_SECONDS
 from khala.domain.chat import WireStruct
-from khala.store.postgres.database import Driver
+from khala.store.budgets import counters
+from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.retries import retried
 from khala.store.schema.tables import audit
 
 
@@ -34,7 +37,12 @@ async def record(
     thread_id: UUID | None = None,
     **detail: object,
 ) -> None:
-    """Add an entry to the trail, in the caller's transaction."""
+    """Add an entry to the trail, in the caller's transaction.
+
+    If a service acts for the user, the entry names the service and its token, too.
+    """
+    if caller.service is not None:
+        detail |= {"service": caller.service.name, "serviceToken": str(caller.service.token_id)}
     await connection.execute(
         insert(audit).values(
             id=ids.new(),
@@ -45,6 +53,17 @@ async def record(
             detail=detail,
         )
     )
+
+
+@retried
+async def record_impersonation(db: Database, caller: Caller) -> None:
+    """Record that a service acts for the caller's user, once a day (UTC) for each token of the service."""
+    assert caller.service is not None
+    assert caller.user_id is not None
+    key = caller.service.token_id.bytes + caller.user_id.bytes
+    if await counters.count(db, "impersonation", key, "days", 1, window_seconds=DAY_SECONDS) is None:
+        async with db.transaction() as connection:
+            await record(connection, "impersonated", caller)
 
 
 async def of_user(driver: Driver, user_id: UUID, *, before: UUID | None, limit: int) -> list[AuditEntry]:

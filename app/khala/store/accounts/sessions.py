@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.accounts import Session
-from khala.domain.errors import NotFound, Unauthorized
+from khala.domain.errors import Forbidden, NotFound, Unauthorized
 from khala.store.accounts import audit
+from khala.store.accounts.account_marks import BLOCKED, is_blocked
 from khala.store.postgres.database import (
     Database,
     Driver,
@@ -33,7 +34,7 @@ FIND = """
     SELECT sessions.id, sessions.user_id, sessions.expires_at, users.name,
            sessions.seen_at < clock_timestamp() - interval '10 minutes' AS stale
     FROM sessions JOIN users ON users.id = sessions.user_id
-    WHERE secret_hash = $1 AND expires_at > clock_timestamp()
+    WHERE secret_hash = $1 AND expires_at > clock_timestamp() AND users.blocked_at IS NULL
 """
 
 DELETE_OLDEST = f"""
@@ -70,6 +71,8 @@ async def begin(
         await connection.execute(select(func.now()))
         for locked_id in sorted({user_id, caller.user_id or user_id}):
             await thread_lists.lock_user(await driver_of(connection), locked_id)
+        if await is_blocked(await driver_of(connection), user_id):
+            raise Forbidden(BLOCKED)
         if proof is not None:
             query = select(passwords.c.hash).where(passwords.c.user_id == user_id).with_for_update(read=True)
             if (await connection.execute(query)).scalar_one_or_none() != proof:

@@ -1,6 +1,6 @@
 """Blobs in the database: references of threads to objects, which are identified by their hash."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -141,6 +141,9 @@ async def mark_missing(driver: Driver, sha256: bytes) -> None:
     await driver.execute("UPDATE objects SET stored = false WHERE sha256 = $1", sha256)
 
 
+OWNER_PLAN = "SELECT budget_plan FROM threads JOIN users ON users.id = threads.owner_id WHERE threads.id = $1"
+
+
 class StorageQuota(msgspec.Struct, frozen=True):
     """Bytes of all blobs of one thread: of a user's thread, and of a guest's."""
 
@@ -148,6 +151,14 @@ class StorageQuota(msgspec.Struct, frozen=True):
     guest: int
     guests_a_day: int = 10 << 30
     """Bytes that all guests together may store in a day; 0 for no limit."""
+    plans: Mapping[str, int] = {}
+    """Bytes of one thread whose owner has this budget plan."""
+    default_plan: str | None = None
+    """The plan of owners without one."""
+
+    def of_plan(self, name: str | None) -> int:
+        """Bytes of one thread of an owner with this plan."""
+        return self.plans.get(name or "", self.plans.get(self.default_plan or "", self.thread))
 
 
 async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, quota: StorageQuota) -> bool:
@@ -199,8 +210,8 @@ async def check_quota(
     have one more unattached upload."""  # noqa: D205, D209
     query = f"SELECT coalesce(sum(size), 0)::bigint FROM blobs WHERE thread_id = $1 AND {IS_BLOB}"
     stored = await driver.fetchval(query, thread_id)
-    owned = await driver.fetchval("SELECT owner_id IS NOT NULL FROM threads WHERE id = $1", thread_id)
-    most_bytes = quota.thread if owned else min(quota.guest, quota.thread)
+    owner = await driver.fetchrow(OWNER_PLAN, thread_id)
+    most_bytes = quota.of_plan(owner["budget_plan"]) if owner else min(quota.guest, quota.thread)
     if stored + size > most_bytes:
         raise PayloadTooLarge(f"A thread stores at most {most_bytes:,} bytes; this one has {stored:,} already.")
     if uploader is None:

@@ -25,7 +25,7 @@ from khala.domain.budgets import (
     current_window,
 )
 from khala.domain.parts import json_text
-from khala.store.budgets import ledger
+from khala.store.budgets import account_plans, ledger
 from khala.store.budgets.ledger import MAX_SETTLED, UNBOUNDED
 from khala.store.budgets.stripes import CREATE_WINDOW, PUT_BACK, STRIPED, refilled
 from khala.store.postgres.database import Database, Driver
@@ -127,6 +127,7 @@ async def begin(
 ) -> Charge:
     """Charge a call by the estimate. Raises `BudgetExhausted` if a limit has less left, unless it is not refusable."""
     now = datetime.now(UTC)
+    policy = await _policy(db, policy, payer)
     requests = _requests(policy, payer, estimate, now, refusable=refusable)
     charge = Charge(id=ids.new(), payer=payer, purpose=purpose, counted=bool(requests))
     if requests:
@@ -157,6 +158,7 @@ async def add(
 ) -> None:
     """Count calls that have ended, even over a limit, and store one receipt for them."""
     charge = Charge(id=ids.new(), payer=payer, purpose=purpose, counted=True)
+    policy = await _policy(db, policy, payer)
     requests = _requests(policy, payer, used, datetime.now(UTC), refusable=True)
     async with db.driver() as driver:
         for request in requests:
@@ -172,10 +174,19 @@ async def remainder(
     driver: Driver, policy: BudgetPolicy, payer: Payer, measures: Sequence[BudgetMeasure]
 ) -> Mapping[BudgetMeasure, Decimal]:
     """The amounts that the payer's limits have left. Waits for no lock. A measure without a limit is missing."""
+    policy = await account_plans.policy_of(driver, policy, payer.keys)
     requests = _requests(policy, payer, dict.fromkeys(measures, UNIT), datetime.now(UTC), refusable=True)
     columns = [(*one.window_key, one.most) for one in requests]
     rows = await driver.fetch(REMAINDER, *zip(*columns, strict=True)) if columns else []
     return {row["measure"]: row["amount"] for row in rows}
+
+
+async def _policy(db: Database, policy: BudgetPolicy, payer: Payer) -> BudgetPolicy:
+    """The limits that apply to the payer."""
+    if not policy.plans:
+        return policy
+    async with db.driver() as driver:
+        return await account_plans.policy_of(driver, policy, payer.keys)
 
 
 def _receipt(charge: Charge, facts: Mapping[str, Any], cost_usd: Decimal | None) -> Sequence[Any]:

@@ -15,6 +15,7 @@ from khala.domain.budgets import (
     current_window,
 )
 from khala.domain.decimals import format_decimal
+from khala.store.budgets import account_plans
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 
@@ -48,6 +49,8 @@ async def read_usage(
     The limits of the network and of all anonymous use are left out: they would reveal what others do.
     """
     scope, key = ("key", caller.anon_key_hash) if caller.user_id is None else ("user", caller.user_id.bytes)
+    if caller.user_id is not None:
+        policy = await account_plans.policy_of(driver, policy, {"user": caller.user_id.bytes})
     limits = [limit for limit in policy.limits if limit.scope == scope and key is not None]
     spans = [current_window(limit, now or datetime.now(UTC)) for limit in limits]
     query = """

@@ -84,6 +84,9 @@ KINDS: tuple[RowKind, ...] = (
             "revision": "counts the changes of one server's list",
             "floor_revision": "as `revision`",
             "invited_revision": "as `revision`",
+            "admin": "a decision of one server's operator",
+            "blocked_at": "as `admin`",
+            "budget_plan": "as `admin`",
         },
     ),
     RowKind(
@@ -114,7 +117,11 @@ KINDS: tuple[RowKind, ...] = (
         file="tokens.jsonl",
         table=tables.api_tokens,
         query="SELECT * FROM api_tokens WHERE user_id = $1 ORDER BY id",
-        left_out={"user_id": "the user", "secret_hash": "a secret"},
+        left_out={
+            "user_id": "the user",
+            "secret_hash": "a secret",
+            **dict.fromkeys(("service", "user_issuer"), "services belong to one server's operator"),
+        },
         imported=False,
     ),
     RowKind(
@@ -251,8 +258,9 @@ KINDS: tuple[RowKind, ...] = (
         name="link",
         file="links.jsonl",
         table=tables.share_links,
-        query=f"SELECT * FROM share_links WHERE thread_id IN {MINE} AND {IS_VALID} ORDER BY thread_id, id",
-        left_out={"key_hash": "a secret"},
+        query=f"SELECT * FROM share_links WHERE thread_id IN {MINE} AND {IS_VALID} AND kind = 'link' ORDER BY"
+        " thread_id, id",
+        left_out={"key_hash": "a secret", "kind": "thread tokens are not exported"},
         imported=False,
     ),
     RowKind(

@@ -25,7 +25,7 @@ from khala.domain.plans.attempts import AttemptCanceled, Outcome, report, runs_u
 from khala.domain.plans.events import StepStarted
 from khala.domain.plans.plan import PlanBudget, Spent
 from khala.store.accounts.account_marks import IS_PRESENT
-from khala.store.budgets import ledger
+from khala.store.budgets import account_plans, ledger
 from khala.store.plans.plan_rows import StoredPlan
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
@@ -184,6 +184,7 @@ async def _queue(
     position = await check_person(driver, thread, stored.user_id, stored.requester_key_id)
     person = Caller(user_id=stored.user_id, network=stored.network)
     keys = budgets.budget_keys(person, stored.thread_id, thread.owner_id, thread.anon_key_hash)
+    policy = await account_plans.policy_of(driver, start.policy, keys)
     queued: list[tuple[object, ...]] = []
     reservations = []
     for number, event in enumerate(started):
@@ -195,7 +196,7 @@ async def _queue(
         content = json_text((TextBlock(text=task.text),))
         place = position + 1 + 2 * number
         queued.append((ids.new(), ids.new(), place, content, json_text(step), event.run_id, json_text(options)))
-        reservations.append((event.run_id, budgets.reservation_requests(start.policy, keys, budget, now)))
+        reservations.append((event.run_id, budgets.reservation_requests(policy, keys, budget, now)))
     people = stored.user_id, stored.requester_key_id
     await driver.execute(QUEUE, stored.thread_id, stored.id, *people, *map(list, zip(*queued, strict=True)))
     return reservations

@@ -1,6 +1,6 @@
 """Tables of accounts: how users sign in, and the audit trail."""
 
-from sqlalchemy import ARRAY, BigInteger, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid
+from sqlalchemy import ARRAY, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.autovacuum import OFTEN_UPDATED
@@ -21,6 +21,12 @@ users = Table(
     # The user's rules for tool calls: which are allowed without approval.
     Column("tool_rules", JSONB),
     time_column("created_at"),
+    # Whether `khala accounts admin` has made the user an administrator.
+    Column("admin", Boolean, nullable=False, server_default="false"),
+    # When the operator has blocked the account: it has no rights from then on.
+    time_column("blocked_at", nullable=True),
+    # The name of the plan of budgets that the user's last JWT named, if the settings have a plan of this name.
+    Column("budget_plan", Text),
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
@@ -82,6 +88,9 @@ api_tokens = Table(
     time_column("created_at"),
     time_column("used_at", nullable=True),
     time_column("expires_at", nullable=True),
+    # Of a service token: the name of the service, and the issuer of the users for whom it may act.
+    Column("service", Text),
+    Column("user_issuer", Text),
     Index("api_tokens_secret_hash_key", "secret_hash", unique=True),
     Index("api_tokens_user_id_idx", "user_id"),
 )

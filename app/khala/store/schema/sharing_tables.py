@@ -31,6 +31,7 @@ invitations = Table(
     Index("invitations_declined_at_idx", "declined_at", postgresql_where=text("declined_at IS NOT NULL")),
 )
 
+# Share links, and thread tokens: `kind` is `link` or `token`.
 share_links = Table(
     "share_links",
     metadata,
@@ -41,6 +42,7 @@ share_links = Table(
     Column("created_by", Uuid),
     time_column("created_at"),
     time_column("expires_at", nullable=True),
+    Column("kind", Text, nullable=False, server_default="link"),
     CheckConstraint("role IN ('viewer', 'editor')", name="role"),
     Index("share_links_key_hash_key", "key_hash", unique=True),
     Index("share_links_thread_id_idx", "thread_id"),

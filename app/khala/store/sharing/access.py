@@ -14,7 +14,8 @@ _FACTS = f"""
            threads.visibility = 'public' AS public, memberships.role AS member_role,
            share_links.role AS link_role, share_links.expires_at AS link_expires_at,
            invitations.user_id IS NOT NULL AS invited,
-           EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND {IS_PRESENT.format("request.user_id")} AND (
+           EXISTS (SELECT FROM users WHERE users.id = request.user_id AND users.blocked_at IS NULL)
+           AND {IS_PRESENT.format("request.user_id")} AND (
                request.credential IS NULL
                OR EXISTS (SELECT FROM sessions WHERE sessions.id = request.credential
                           AND sessions.expires_at > clock_timestamp())

@@ -192,7 +192,7 @@ async def _offered(
 async def _link_role(driver: Driver, thread_id: UUID, caller: Caller) -> Role | None:
     query = """
         SELECT role FROM share_links
-        WHERE thread_id = $1 AND key_hash = $2 AND coalesce(expires_at > clock_timestamp(), true)
+        WHERE thread_id = $1 AND key_hash = $2 AND kind = 'link' AND coalesce(expires_at > clock_timestamp(), true)
     """
     role: Role | None = await driver.fetchval(query, thread_id, caller.share_key_hash)
     return role
@@ -212,7 +212,7 @@ async def create_link(
     row = {"id": ids.new(), "thread_id": thread_id, "role": role, "expires_at": expires_at}
     async with db.transaction() as connection:
         thread = await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
-        mine = share_links.c.thread_id == thread_id
+        mine = (share_links.c.thread_id == thread_id) & (share_links.c.kind == "link")
         await connection.execute(delete(share_links).where(mine, share_links.c.expires_at < func.now()))
         if (await connection.execute(select(func.count()).where(mine))).scalar_one() >= MAX_LINKS:
             raise Conflict(f"A thread has at most {MAX_LINKS} links. Revoke one first.")
@@ -231,7 +231,7 @@ def _link(row: rows.Record) -> ShareLink:
 async def links(driver: Driver, thread_id: UUID) -> list[ShareLink]:
     """The thread's valid links, the newest first."""
     query = """
-        SELECT * FROM share_links WHERE thread_id = $1 AND coalesce(expires_at > now(), true)
+        SELECT * FROM share_links WHERE thread_id = $1 AND kind = 'link' AND coalesce(expires_at > now(), true)
         ORDER BY created_at DESC, id DESC
     """
     return [_link(row) for row in await driver.fetch(query, thread_id)]
@@ -242,7 +242,7 @@ async def revoke_link(db: Database, thread_id: UUID, link_id: UUID, caller: Call
     """Revoke a link. Subscriptions through the link end."""
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.MANAGE_LINKS)
-        where = (share_links.c.thread_id == thread_id) & (share_links.c.id == link_id)
+        where = (share_links.c.thread_id == thread_id) & (share_links.c.id == link_id) & (share_links.c.kind == "link")
         revoked = (await connection.execute(delete(share_links).where(where).returning(share_links.c.key_hash))).first()
         if revoked is None:
             raise NotFound("There is no such link.")

@@ -30,7 +30,7 @@ from khala.domain.idempotency import RequestIdentity
 from khala.domain.parts import json_text
 from khala.signals import traces
 from khala.store.blobs import blobs
-from khala.store.budgets import ledger
+from khala.store.budgets import account_plans, ledger
 from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
@@ -198,7 +198,7 @@ async def queue_answer(
     `answer_id` is the id of the answer, if the caller chooses it, and `position` the run's place in the thread's queue.
     """
     now = datetime.now(UTC)
-    reservations = _reservation_requests(thread, question, caller, limits.budgets, now)
+    reservations = await _reservation_requests(driver, thread, question, caller, limits.budgets, now)
     to_cancel = await _check_limits(driver, thread, question, limits)
     if stored:
         sent = await _queue(
@@ -213,10 +213,11 @@ async def queue_answer(
     return sent
 
 
-def _reservation_requests(
-    thread: OpenThread, question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
+async def _reservation_requests(
+    driver: Driver, thread: OpenThread, question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
 ) -> list[ReservationRequest]:
     keys = budgets.budget_keys(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
+    policy = await account_plans.policy_of(driver, policy, keys)
     return budgets.reservation_requests(policy, keys, question.options.budget, now)
 
 

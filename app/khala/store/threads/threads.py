@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain import ids
 from khala.domain.access import Action, Caller
 from khala.domain.chat import Thread
-from khala.domain.errors import Conflict, InvalidInput, ThreadNotFound, Unauthorized
+from khala.domain.errors import Conflict, Forbidden, InvalidInput, ThreadNotFound, Unauthorized
 from khala.domain.fold import TextBlock
 from khala.store.accounts import audit
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT, USER_IS_PRESENT
@@ -124,6 +124,8 @@ async def create(
             .returning(threads.c.id)
         )
         new = created.first() is not None
+        if new and caller.only_thread is not None:
+            raise Forbidden("A thread token opens one thread, and creates none.")
         if new and thread_id.version == ids.RESERVED_VERSION and not reserved:
             raise InvalidInput("A UUID of version 8 cannot be the id of a new thread. Use version 4 or 7.", path="id")
         await _lock_own(connection, thread_id, caller)
@@ -238,7 +240,8 @@ async def update_thread(
 ) -> Thread:
     """Change the thread's title (None removes it), its active leaf, or its visibility.
 
-    `private` revokes all share links. Raises `InvalidInput` if `active_leaf` is not a message of the thread.
+    `private` revokes all share links and thread tokens. Raises `InvalidInput` if `active_leaf` is not a message of the
+    thread.
     """
     async with db.transaction() as connection:
         action = Action.EDIT_THREAD if visibility is msgspec.UNSET else Action.SET_VISIBILITY
@@ -252,17 +255,27 @@ async def update_thread(
         if visibility is not msgspec.UNSET and visibility != row.visibility:
             changes |= {"visibility": visibility, "access_id": func.gen_random_uuid()}
             await audit.record(connection, "visibility_set", caller, thread_id=thread_id, visibility=visibility)
-        if visibility == "private":
-            await _revoke_links(connection, thread_id)
+        # Thread tokens may exist while the thread is private.
+        if visibility == "private" and await _revoke_links(connection, thread_id):
+            changes["access_id"] = func.gen_random_uuid()
         if changes:
             await update_metadata(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
 
 
-async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> None:
+async def _revoke_links(connection: AsyncConnection, thread_id: UUID) -> bool:
+    """Revoke all links and tokens. Returns whether there was any."""
     gone = delete(share_links).where(share_links.c.thread_id == thread_id).returning(share_links.c.key_hash)
     key_hashes = [row.key_hash for row in await connection.execute(gone)]
     await requesters.cancel_runs_of_links(await driver_of(connection), thread_id, key_hashes)
+    return bool(key_hashes)
+
+
+async def _revoke_tokens(connection: AsyncConnection, thread_id: UUID) -> bool:
+    """Revoke all thread tokens, of a thread without active runs. Returns whether there was any."""
+    mine = (share_links.c.thread_id == thread_id) & (share_links.c.kind == "token")
+    gone = await connection.execute(delete(share_links).where(mine).returning(share_links.c.id))
+    return gone.first() is not None
 
 
 async def _check_message(connection: AsyncConnection, thread_id: UUID, message_id: UUID) -> None:
@@ -322,7 +335,9 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         await plan_leases.revoke(driver, [thread_id])
         active = await leases.lock_active_runs(driver, [thread_id])
         await leases.revoke(driver, active)
-        changes = {"reset_revision": revision, "active_leaf": None}
+        changes: dict[str, Any] = {"reset_revision": revision, "active_leaf": None}
+        if await _revoke_tokens(connection, thread_id):
+            changes["access_id"] = func.gen_random_uuid()
         await _write_welcome(connection, thread_id, welcome, position=position, **changes)
         await ledger.settle_deleted(driver, active)
         # The workspace of a guest, which has a maximum size.

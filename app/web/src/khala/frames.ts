@@ -692,10 +692,11 @@ export interface AccountDelta {
   invitations?: Invitation[];
 }
 
-/** The account of the connection from now on. */
+/** The account of the connection from now on, or the thread that a thread token opens. */
 export interface Authenticated {
   type: "authenticated";
-  userId: string;
+  userId?: string;
+  threadId?: string;
 }
 
 /** A frame of the client, or a subscription, failed. `path` locates the error in the client's frame. */
@@ -1343,6 +1344,7 @@ export interface User {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
+  admin?: boolean;
 }
 
 /** The account, and the result of each claim. */
@@ -1353,6 +1355,7 @@ export interface SignedInUser {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
+  admin?: boolean;
   claimed: ClaimResult[];
 }
 

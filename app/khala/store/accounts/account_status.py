@@ -1,0 +1,69 @@
+"""The operator's decisions about an account: whether it is an administrator's, and whether it is blocked."""
+
+from uuid import UUID
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from khala.domain.access import Caller
+from khala.domain.errors import Conflict, NotFound
+from khala.store.accounts import audit
+from khala.store.postgres.database import Database, driver_of
+from khala.store.postgres.notifications import CREDENTIALS_CHANNEL, notify
+from khala.store.postgres.retries import retried
+from khala.store.schema.tables import sessions, users
+from khala.store.threads import thread_lists
+
+BY_ADDRESS = """
+    SELECT user_id FROM passwords WHERE email = $1 UNION SELECT user_id FROM identities WHERE email = $1
+    ORDER BY user_id LIMIT 10
+"""
+
+
+@retried
+async def set_admin(db: Database, account: str, *, admin: bool) -> UUID:
+    """Make the account an administrator's, or undo that. Returns its id."""
+    async with db.transaction() as connection:
+        user_id = await _lock(connection, account)
+        await connection.execute(update(users).where(users.c.id == user_id).values(admin=admin))
+        await audit.record(connection, "admin_given" if admin else "admin_taken", Caller(user_id=user_id))
+        return user_id
+
+
+@retried
+async def set_blocked(db: Database, account: str, *, blocked: bool) -> UUID:
+    """Block the account, or unblock it. Returns its id. Blocking ends its sessions and subscriptions."""
+    async with db.transaction() as connection:
+        user_id = await _lock(connection, account)
+        blocked_at = func.coalesce(users.c.blocked_at, func.clock_timestamp()) if blocked else None
+        await connection.execute(update(users).where(users.c.id == user_id).values(blocked_at=blocked_at))
+        if blocked:
+            await connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+            await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
+        await audit.record(connection, "blocked" if blocked else "unblocked", Caller(user_id=user_id))
+        return user_id
+
+
+async def _lock(connection: AsyncConnection, account: str) -> UUID:
+    """Lock the account with this id or address. Raises `NotFound`, and `Conflict` if several have the address."""
+    await connection.execute(select(func.now()))
+    driver = await driver_of(connection)
+    found = (
+        [_as_id(account)]
+        if _as_id(account)
+        else [row["user_id"] for row in await driver.fetch(BY_ADDRESS, account.strip().lower())]
+    )
+    if len(found) > 1:
+        raise Conflict(f"Several accounts have this address. Name one by its id: {', '.join(map(str, found))}.")
+    exists = found and await driver.fetchval("SELECT true FROM users WHERE id = $1", found[0])
+    if not exists or found[0] is None:
+        raise NotFound("There is no such account.")
+    await thread_lists.lock_user(driver, found[0])
+    return found[0]
+
+
+def _as_id(account: str) -> UUID | None:
+    try:
+        return UUID(account)
+    except ValueError:
+        return None
