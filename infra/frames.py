@@ -94,7 +94,7 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         threads_types.NewThread, threads_types.ThreadChanges, threads_types.NewMessage,
         threads_types.RegenerateRequest, runs_types.DecisionRequest, runs_types.CancelRequest,
         sharing_types.ReadPosition, sharing_types.ClaimRequest, sharing_types.ThreadClaim,
-        sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink,
+        sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink, sharing_types.NewThreadToken,
         accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
         accounts_types.ProfileChanges, accounts_types.NewToken,
         tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
@@ -117,6 +117,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
     for struct in (
         threads_types.CreatedThread, approvals.Approval, sharing_types.ThreadAccess, accounts.Member,
         accounts.Invitation, sharing_types.CreatedLink, accounts.LinkedIdentity, accounts.User,
+        accounts.ThreadToken, sharing_types.CreatedThreadToken,
         accounts_types.SignedInUser, accounts_types.SignedOut, accounts.Session, accounts_types.CreatedToken,
         accounts_types.SignInProvider, accounts_types.SignInMethods, user_tools.UserTool,
         runs_types.UsedMemory, runs_types.BlobLink, runs_types.ToolCallDetail, runs_types.PartPage,

@@ -94,7 +94,7 @@ async def open_components(
         blob_service = await stack.enter_async_context(open_blobs(settings, db))
         connections = McpConnections(settings.mcp)
         embedder = await stack.enter_async_context(_open_embedder(settings))
-        memories = MemoryService(db, embedder, settings.limits.budgets)
+        memories = MemoryService(db, embedder, settings.budgets)
         stack.push_async_callback(memories.aclose)
         await memories.prepare()
         passages = PassageEmbedder(db, memories, days=_message_days(settings))
@@ -149,7 +149,7 @@ async def open_blobs(settings: Settings, db: Database) -> AsyncIterator[BlobServ
     """Open the blob service, with its store and the folder of its temporary files."""
     store = store_url.open_store(settings.blobs.url, settings.process.home)
     with temporary_folder.temporary_folder(settings.process.home / "spool") as folder:
-        blob_service = BlobService(db, store, folder=folder, quota=settings.blobs.quota)
+        blob_service = BlobService(db, store, folder=folder, quota=settings.storage_quota)
         try:
             yield blob_service
         finally:
@@ -249,7 +249,7 @@ class WorkerRuntime:
     def _pump_options(self, components: Components) -> PumpOptions:
         settings = components.settings
         return PumpOptions(
-            budgets=settings.limits.budgets,
+            budgets=settings.budgets,
             per_owner=settings.limits.runs_per_owner,
             tasks=StepTasks(components.db, components.commands.commands, components.app),
             probe=AgentProbe(
@@ -319,7 +319,7 @@ def _extraction_options(settings: Settings) -> ExtractionOptions:
         default=settings.memory.extraction,
         model=settings.memory.model,
         fallback=settings.model_chain[0],
-        budgets=settings.limits.budgets,
+        budgets=settings.budgets,
         delay_seconds=settings.memory.delay_seconds,
     )
 

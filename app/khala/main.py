@@ -38,6 +38,7 @@ from khala.api.operations.readiness import ReadinessService
 from khala.blobs.garbage_collector import BlobGarbageCollector
 from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog
 from khala.domain.transfer_rate import TransferRatePolicy
+from khala.identity.jwt_issuers import JwtIssuers
 from khala.identity.oidc import OidcProvider, OidcSettings
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
@@ -257,6 +258,9 @@ async def _open_application(
     provider = OidcProvider(oidc) if oidc else None
     if provider:
         stack.push_async_callback(provider.aclose)
+    issuers = JwtIssuers(settings.identity.issuers) if settings.accounts.jwt else None
+    if issuers:
+        stack.push_async_callback(issuers.aclose)
     context = Context(
         db=components.db,
         live=live,
@@ -292,6 +296,9 @@ async def _open_application(
             provider=provider,
             provider_name=oidc.name if oidc else "",
             allow_registration=settings.accounts.registration == "open",
+            issuers=issuers,
+            admins=frozenset(name.lower() for name in settings.accounts.admins),
+            plans=frozenset(settings.budgets.plans),
         ),
         oauth=_oauth(stack, settings),
         process=ProcessContext(readiness=readiness, stopping=stopping),
@@ -324,7 +331,7 @@ def _oauth(stack: AsyncExitStack, settings: Settings) -> OAuthContext:
 def _limits(settings: Settings) -> LimitContext:
     limits = settings.limits
     return LimitContext(
-        sends=SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=limits.budgets),
+        sends=SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=settings.budgets),
         requests=RateLimiter(limits.requests_per_minute, count_loopback=limits.limit_loopback_requests),
     )
 

@@ -42,12 +42,14 @@ from tests.support.store import ask
 
 WHO = (
     "no one", "wrong key", "right key", "viewer link", "editor link", "expired link",
-    "invited", "viewer", "editor", "owner", "other user", "revoked token",
+    "invited", "viewer", "editor", "owner", "other user", "revoked token", "viewer token", "editor token",
 )  # fmt: skip
 GOOD = range(200, 400)
 NOBODY, STRANGERS = {"revoked token": 401}, ("no one", "wrong key", "expired link", "other user")
 LOOKING_ON, WRITING = ("viewer link", "invited", "viewer"), ("editor link", "editor")
 """Who is invited only reads, whatever they are invited to be."""
+THREAD_TOKENS = {"viewer token": "viewer link", "editor token": "editor link"}
+"""Holders of thread tokens may do in the thread what holders of these links may, and nothing elsewhere."""
 USERS = ("invited", "viewer", "editor", "owner", "other user")
 
 
@@ -99,6 +101,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/threads/{thread_id}/links": OWNERS,
     "GET /api/threads/{thread_id}/links": OWNERS,
     "DELETE /api/threads/{thread_id}/links/{link_id}": OWNERS | NO_SUCH,
+    "POST /api/threads/{thread_id}/tokens": OWNERS,
+    "GET /api/threads/{thread_id}/tokens": OWNERS,
+    "DELETE /api/threads/{thread_id}/tokens/{token_id}": OWNERS | dict.fromkeys(("right key", "owner"), 404),
     "GET /api/runs/{run_id}": READERS,
     "GET /api/runs/{run_id}/cursor": READERS,
     "GET /api/runs/{run_id}/parts": READERS,
@@ -290,6 +295,26 @@ MATRIX: dict[str, dict[str, int]] = {
 A route that is no HTTP route has its kind instead of a method. What is below the path of a mounted one is part of it.
 """
 
+OF_ONE_THREAD = (
+    "{thread_id}", "{run_id}", "{blob_id}", "{plan_id}", "{chat_id}", "{thread_name}", "/api/chat", "/api/ag-ui",
+    "/autopilot/detail/",
+)  # fmt: skip
+"""Routes that concern one thread have one of these in their path, and are open to thread tokens."""
+
+
+def expected_status(route: str, who: str) -> int | None:
+    """The status that the matrix says; None for a good one."""
+    refused = MATRIX[route]
+    if who not in THREAD_TOKENS:
+        return refused.get(who)
+    of_thread = any(word in route.split(" ")[1] for word in OF_ONE_THREAD)
+    # The reports of a wake have a token of their own.
+    authenticates = refused.get("revoked token") == 401 and not route.endswith(REPORTS)
+    if route.startswith("WEBSOCKET") or of_thread or not authenticates:
+        return refused.get(THREAD_TOKENS[who])
+    return 403
+
+
 TOOL = {
     "name": "shout", "description": "Say it in capitals.", "parameters": {"type": "object"}, "language": "python",
     "code": "print(1)",
@@ -310,7 +335,7 @@ FRAMES: dict[str, dict[str, str]] = {
     "presence": dict.fromkeys(STRANGERS, "invalid_input"),
     "watch": SIGNED_IN,
     "unwatch": {},
-    "authenticate": SIGNED_IN,
+    "authenticate": {who: code for who, code in SIGNED_IN.items() if who not in THREAD_TOKENS},
     "ping": {},
 }
 """By frame, who gets an error, and which. A presence can be told only of a thread that is followed."""
@@ -443,6 +468,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PUT /api/threads/{thread_id}/read": {"revision": 1},
             "PUT /api/threads/{thread_id}/members/{user_id}": {"role": "viewer"},
             "POST /api/threads/{thread_id}/links": {"role": "viewer"},
+            "POST /api/threads/{thread_id}/tokens": {"role": "viewer"},
             "POST /api/chat": {"id": self._thread_id, "messages": [SHOWN_QUESTION], "options": QUEUED},
             "POST /api/ag-ui": agent_request(self._thread_id),
             "POST /api/ag-ui/ndjson": agent_request(self._thread_id),
@@ -602,7 +628,7 @@ async def test_each_route_answers_each_caller_as_the_matrix_says(
     # Reads and refused requests change nothing for others.
     tries = await scenes(store, WHO if route.startswith("GET ") else MATRIX[route])
     answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))
-    expected = {who: MATRIX[route].get(who) for who in WHO}
+    expected = {who: expected_status(route, who) for who in WHO}
     assert {who: None if status in GOOD else status for who, status in answers.items()} == expected
     name = " ".join(route.split(" ")[:2])
     assert set(answers.values()) <= documented.get(name, set(answers.values())), "statuses of the OpenAPI document"

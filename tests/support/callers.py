@@ -11,11 +11,13 @@ from khala.domain.access import SCOPES, Caller, Role, Scope, key_hash
 from khala.domain.accounts import Identity
 from khala.store.accounts import accounts, api_tokens
 from khala.store.postgres.database import Database
-from khala.store.sharing import sharing
+from khala.store.sharing import sharing, thread_tokens
 from khala.store.threads import threads
 from tests.support.people import make_member
 
 ANONYMOUS = Caller()
+TOKEN_LIFETIME = timedelta(hours=1)
+"""The life of thread tokens."""
 
 
 class Person(msgspec.Struct, frozen=True):
@@ -86,6 +88,8 @@ async def create_callers(db: Database) -> CallerSet:
     link, viewer_key = await sharing.create_link(db, thread_id, "viewer", None, owner.caller)
     _, editor_key = await sharing.create_link(db, thread_id, "editor", None, owner.caller)
     expiry = datetime.now(UTC) + timedelta(hours=1)
+    _, viewer_token = await thread_tokens.create(db, thread_id, "viewer", TOKEN_LIFETIME, owner.caller)
+    _, editor_token = await thread_tokens.create(db, thread_id, "editor", TOKEN_LIFETIME, owner.caller)
     expired, expired_key = await sharing.create_link(db, thread_id, "editor", expiry, owner.caller)
     await expire_link(db, expired.id)
     key = ids.new_secret()
@@ -97,6 +101,8 @@ async def create_callers(db: Database) -> CallerSet:
         "viewer link": {"X-Share-Key": viewer_key},
         "editor link": {"X-Share-Key": editor_key},
         "expired link": {"X-Share-Key": expired_key},
+        "viewer token": {"Authorization": f"Bearer {viewer_token}"},
+        "editor token": {"Authorization": f"Bearer {editor_token}"},
     }
     return CallerSet(
         thread_id=thread_id,

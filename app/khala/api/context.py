@@ -8,12 +8,14 @@ from typing import Literal
 import msgspec
 
 from khala.api.accounts.exports import ExportLimiter
+from khala.api.accounts.service_tokens import ImpersonationAudit
 from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
 from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
 from khala.domain.memories import Extraction
+from khala.identity.jwt_issuers import JwtIssuers
 from khala.identity.oidc import OidcProvider
 from khala.live.service import LiveService
 from khala.memory.agent_router import AgentRouter
@@ -106,6 +108,13 @@ class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
     provider_name: str
     allow_registration: bool
     """Whether anybody may create an account with an address and a password."""
+    issuers: JwtIssuers | None = None
+    """The issuers of the JWTs of the application's own users."""
+    admins: frozenset[str] = frozenset()
+    """The ids and verified addresses of administrators."""
+    plans: frozenset[str] = frozenset()
+    """The names of the plans of budgets."""
+    impersonations: ImpersonationAudit = msgspec.field(default_factory=ImpersonationAudit)
 
 
 class OAuthContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,16 @@ class CachedValue(Generic[T]):
                 value = self._fresh(max_age) or (await self._fetched(),)
         return value[0]
 
+    @property
+    def fetching(self) -> bool:
+        """Whether a reader fetches the value at this moment."""
+        return self._lock.locked()
+
+    def last(self, *, max_age: float) -> T | None:
+        """The value as it was fetched last, if it is at most this old. Fetches nothing."""
+        known = self._fresh(max_age)
+        return None if known is None else known[0]
+
     def _fresh(self, max_age: float) -> tuple[T] | None:
         if self._value is None or self._elapsed() - self._value[1] >= max_age:
             return None

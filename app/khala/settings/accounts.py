@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from khala.settings.fields import Number, SettingGroup, TextValue, WebUrl, setting
+from khala.settings.fields import Number, SettingGroup, TextValue, WebUrl, Words, setting
 
 if TYPE_CHECKING:
     from khala.identity.oidc import OidcSettings
@@ -57,6 +57,17 @@ class AccountSettings(SettingGroup):
         "The issuer of an OpenID Provider that issues the tokens of MCP clients, in place of Khala. Needs "
         "`KHALA_PUBLIC_URL`.",
         shown_default="Khala itself",
+    )
+    jwt: TextValue | None = setting(
+        "KHALA_JWT",
+        None,
+        "A TOML or JSON file, or the JSON itself, with the issuers of your users' JWTs and with plans of budgets "
+        "([your users](how-to/your-users.md)).",
+    )
+    admins: Words = setting(
+        "KHALA_ADMINS",
+        (),
+        "Administrators: ids of accounts, and e-mail addresses that an identity provider has verified.",
     )
 
     @model_validator(mode="after")

@@ -72,6 +72,11 @@ def _check_derived(settings: Settings) -> None:
         settings.commands  # noqa: B018
     except ValueError as error:
         raise SettingError(f"KHALA_COMMANDS: {error}") from error
+    try:
+        if settings.accounts.jwt is not None:
+            settings.identity  # noqa: B018
+    except ValueError as error:
+        raise SettingError(f"KHALA_JWT: {error}") from error
 
 
 def _message(error: ErrorDetails, layers: SettingLayers) -> str:

@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from khala.domain.budgets import BudgetPolicy
 from khala.models import model_names
 from khala.models.model_names import DEMO_NAME, ModelRef
 from khala.models.provider_registry import PROVIDERS, ProviderAccess
@@ -32,6 +33,8 @@ from khala.settings.storage import INNER_POOL_SIZE, ISOLATED_POOL_SIZE, BlobSett
 from khala.settings.streams import StreamSettings
 
 if TYPE_CHECKING:
+    from khala.settings.identity import IdentityConfig
+    from khala.store.blobs.blobs import StorageQuota
     from khala.tools.commands import Command
     from khala.tools.mcp import McpConfig
 
@@ -167,6 +170,32 @@ class Settings(BaseSettings):
         usual = self.process.home / "commands.json"
         path = self.tools.commands or (usual if usual.is_file() else None)
         return read_commands(path, self._environment)
+
+    @cached_property
+    def identity(self) -> "IdentityConfig":
+        """The issuers of users' JWTs, and the plans of budgets. Raises `khala.tools.config_files.ConfigFileError`."""
+        from khala.settings.identity import read_identity_config
+
+        return read_identity_config(self.accounts.jwt, self._environment)
+
+    @cached_property
+    def budgets(self) -> BudgetPolicy:
+        """The operator's budgets, with those of the plans."""
+        policy = self.limits.budgets
+        if self.accounts.jwt is None:
+            return policy
+        accounts = tuple(limit for limit in policy.limits if limit.scope == "user")
+        plans, default = self.identity.limits(accounts), self.identity.default_plan
+        return msgspec.structs.replace(policy, plans=plans, default_plan=default)
+
+    @property
+    def storage_quota(self) -> "StorageQuota":
+        """Bytes that threads may store, with those of the plans."""
+        quota = self.blobs.quota
+        if self.accounts.jwt is None:
+            return quota
+        plans = self.identity.thread_bytes(quota.thread)
+        return msgspec.structs.replace(quota, plans=plans, default_plan=self.identity.default_plan)
 
     @cached_property
     def traces(self) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
+import msgspec
 from litestar import Controller, Request, Response, delete, get, patch
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
@@ -23,10 +24,10 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.api.types import Items, Page
 from khala.api.validation import check_text
 from khala.archive.exporter import export_archive
-from khala.domain.access import Caller
+from khala.domain.access import Caller, is_admin
 from khala.domain.accounts import Invitation, Session, User
 from khala.domain.budgets import BudgetUsage
-from khala.store.accounts import accounts, audit, sessions
+from khala.store.accounts import accounts, audit, external_users, sessions
 from khala.store.accounts.audit import AuditEntry
 from khala.store.budgets import usage_receipts, windows
 from khala.store.budgets.usage_receipts import UsageReceipt
@@ -58,6 +59,15 @@ def _attachment(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
+async def read_user(context: Context, caller: Caller) -> User:
+    """Return the caller's account, and whether the caller is an administrator."""
+    user_id = require_user(caller)
+    async with context.db.snapshot() as driver:
+        user = await accounts.get(driver, user_id)
+        facts = await external_users.admin_facts(driver, user_id)
+    return msgspec.structs.replace(user, admin=is_admin(caller, facts, context.sign_in.admins))
+
+
 class AccountController(Controller):
     """The caller's account."""
 
@@ -74,8 +84,7 @@ class AccountController(Controller):
     )
     async def read(self, context: NamedDependency[Context], caller: NamedDependency[Caller]) -> User:
         """Read the account of the caller."""
-        async with context.db.snapshot() as driver:
-            return await accounts.get(driver, require_user(caller))
+        return await read_user(context, caller)
 
     @patch(
         "/",
@@ -94,8 +103,7 @@ class AccountController(Controller):
         """Change the name that other users see. `null` removes it."""
         user_id = require_user(caller)
         await accounts.rename(context.db, user_id, None if data.name is None else check_text(data.name, "name"))
-        async with context.db.snapshot() as driver:
-            return await accounts.get(driver, user_id)
+        return await read_user(context, caller)
 
     @delete(
         "/",

@@ -8,7 +8,7 @@ from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from litestar.response import Stream
 from structlog.contextvars import bind_contextvars
 
-from khala.api.accounts.authentication import BY_KEY
+from khala.api.accounts.authentication import BY_KEY, OPEN_TO_THREAD_TOKENS
 from khala.api.ag_ui.event_stream import EventCursor, EventStream, parse_event_id
 from khala.api.ag_ui.submission import AgentRun, AgentSubmission
 from khala.api.ag_ui.threads import connection, hydrated, joined
@@ -44,6 +44,7 @@ class AgUiController(Controller):
 
     @post(
         ["/", "/ndjson"],
+        opt={OPEN_TO_THREAD_TOKENS: True},
         status_code=200,
         include_in_schema=False,
         request_max_body_size=MAX_BODY_BYTES,
@@ -66,7 +67,7 @@ class AgUiController(Controller):
         cursor = None if last is None else EventCursor(last=last)
         return _stream(request, EventStream(context, caller, agent_run, cursor=cursor), agent_run)
 
-    @get(["/", "/ndjson"], include_in_schema=False)
+    @get(["/", "/ndjson"], include_in_schema=False, opt={OPEN_TO_THREAD_TOKENS: True})
     async def read(
         self,
         request: Request[Any, Any, Any],

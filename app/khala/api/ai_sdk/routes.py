@@ -8,7 +8,7 @@ from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from litestar.response import Stream
 from structlog.contextvars import bind_contextvars
 
-from khala.api.accounts.authentication import BY_KEY
+from khala.api.accounts.authentication import BY_KEY, OPEN_TO_THREAD_TOKENS
 from khala.api.ai_sdk.chunk_stream import HEADERS, ChunkStream
 from khala.api.ai_sdk.submission import ChatRun, ChatSubmission, resumed
 from khala.api.ai_sdk.types import MAX_CHAT_ID_CHARACTERS, ChatRequest, UiMessage
@@ -42,7 +42,14 @@ class ChatController(Controller):
     tags = ("AI SDK",)
     security = BY_KEY
 
-    @post("/", status_code=200, include_in_schema=False, request_max_body_size=MAX_CHAT_BODY_BYTES, lenient=True)
+    @post(
+        "/",
+        status_code=200,
+        include_in_schema=False,
+        request_max_body_size=MAX_CHAT_BODY_BYTES,
+        lenient=True,
+        opt={OPEN_TO_THREAD_TOKENS: True},
+    )
     async def chat(
         self,
         request: Request[Any, Any, Any],

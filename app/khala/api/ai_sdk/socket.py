@@ -11,7 +11,8 @@ import structlog
 from litestar import WebSocket, websocket
 from litestar.di import NamedDependency
 
-from khala.api.accounts.authentication import authenticate_socket, authenticate_token, with_keys
+from khala.api.accounts.authentication import authenticate_message_token, authenticate_socket, with_keys
+from khala.api.accounts.service_tokens import USER_HEADER
 from khala.api.ai_sdk.chunk_stream import ChunkStream, EncodedChunks
 from khala.api.ai_sdk.submission import ChatRun, ChatSubmission, resumed
 from khala.api.ai_sdk.types import MAX_MESSAGES, ChatId, ChatRequest, ChatRequestMessage, MessageId
@@ -162,9 +163,11 @@ class ChatSocketSession:
     async def _caller(self, request: SocketRequest, scope: Scope) -> Caller:
         """Return the caller now: by the frame's headers, else by those of the handshake."""
         headers = {name.lower(): value for name, value in request.headers.items()}
+        if USER_HEADER.lower() in headers:
+            raise Forbidden(f"{USER_HEADER} is a header of the handshake, and not of a message.")
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            account = await authenticate_token(token.strip(), self._context)
+            account = await authenticate_message_token(token.strip(), self._context)
             account = msgspec.structs.replace(account, network=client_network(self._socket, self._context.origins))
         else:
             account = await authenticate_socket(self._socket, self._context)

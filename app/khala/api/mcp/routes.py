@@ -24,7 +24,7 @@ from khala.api.oauth import access_tokens
 from khala.api.oauth.resources import challenge
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller, require_scope
-from khala.domain.errors import NotFound
+from khala.domain.errors import Forbidden, NotFound
 from khala.tools.mcp import ServerState, ToolGroup
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
@@ -61,6 +61,8 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         caller, is_oauth = await access_tokens.authenticate(request, context, group_name)
         if is_oauth and "read" not in caller.scopes:
             raise access_tokens.insufficient_scope(request, context, group_name)
+        if caller.only_thread is not None:
+            raise Forbidden("A thread token opens one thread and nothing else.")
         require_scope(caller, "read")
         caller = with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
         # The SDK takes a second to load, so it is loaded only if the endpoint is used.

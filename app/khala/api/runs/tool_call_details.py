@@ -6,7 +6,7 @@ from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import PathParameter
 
-from khala.api.accounts.authentication import BY_KEY
+from khala.api.accounts.authentication import BY_KEY, OPEN_TO_THREAD_TOKENS
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
 from khala.api.runs.types import BlobLink, ToolCallDetail
@@ -25,6 +25,7 @@ DetailToken = Annotated[str, PathParameter(description="The token from a `task_g
     tags=["Runs"],
     summary="Read the details of a task",
     security=BY_KEY,
+    opt={OPEN_TO_THREAD_TOKENS: True},
     response_description="The task, with its result if it has ended.",
     responses=documented_errors(*DENIED),
 )

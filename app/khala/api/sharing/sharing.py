@@ -1,14 +1,16 @@
 """Sharing over REST: claims, members, invitations and share links."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Controller, Request, delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
-from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, require_user
+from khala.api.accounts.authentication import BY_ACCOUNT, BY_KEY, SERVICE_SCOPE, require_user
 from khala.api.context import Context
-from khala.api.http.path_parameters import LinkId, ThreadId, UserId
+from khala.api.http.path_parameters import LinkId, ThreadId, TokenId, UserId
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
@@ -16,8 +18,10 @@ from khala.api.sharing.types import (
     ClaimRequest,
     ClaimsRequest,
     CreatedLink,
+    CreatedThreadToken,
     NewLink,
     NewRole,
+    NewThreadToken,
     ReadPosition,
     ThreadAccess,
     ThreadClaim,
@@ -25,11 +29,11 @@ from khala.api.sharing.types import (
 from khala.api.types import Items
 from khala.api.validation import check_expiry
 from khala.domain.access import Action, Caller, key_hash
-from khala.domain.accounts import ClaimResult, Member, ShareLink
+from khala.domain.accounts import ClaimResult, Member, ShareLink, ThreadToken
 from khala.domain.chat import Thread
 from khala.domain.errors import Forbidden, ThreadNotFound
 from khala.store.accounts import claims
-from khala.store.sharing import access, sharing
+from khala.store.sharing import access, sharing, thread_tokens
 from khala.store.threads import thread_lists
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
@@ -242,6 +246,62 @@ class SharingController(Controller):
     ) -> None:
         """Revoke a link. Clients that use it lose access at once."""
         await sharing.revoke_link(context.db, thread_id, link_id, caller)
+
+    @post(
+        "/tokens",
+        operation_id="createThreadToken",
+        summary="Create a thread token",
+        security=BY_KEY,
+        opt={SERVICE_SCOPE: "tokens"},
+        response_description="The token and its secret, which is returned only once.",
+        responses=documented_errors(*DENIED, "conflict", *BODY),
+    )
+    async def create_token(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        data: Annotated[NewThreadToken, BodyKwarg(examples=example("For an hour", role="editor", expiresIn=3600))],
+    ) -> CreatedThreadToken:
+        """Create a token that gives a browser this thread and nothing else, without an account.
+
+        Send it as `Authorization: Bearer`, or in an `authenticate` frame.
+        """
+        lifetime = timedelta(seconds=data.expires_in)
+        token, secret = await thread_tokens.create(context.db, thread_id, data.role, lifetime, caller)
+        return CreatedThreadToken(**msgspec.structs.asdict(token), token=secret)
+
+    @get(
+        "/tokens",
+        operation_id="listThreadTokens",
+        summary="List thread tokens",
+        security=BY_KEY,
+        opt={SERVICE_SCOPE: "tokens"},
+        response_description="Valid tokens, the newest first, without their secrets.",
+        responses=documented_errors(*DENIED),
+    )
+    async def tokens(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
+    ) -> Items[ThreadToken]:
+        """List the valid tokens."""
+        async with context.db.snapshot() as driver:
+            await access.authorize(driver, thread_id, caller, Action.MANAGE_TOKENS)
+            return Items(items=await thread_tokens.of_thread(driver, thread_id))
+
+    @delete(
+        "/tokens/{token_id:uuid}",
+        operation_id="revokeThreadToken",
+        summary="Revoke a thread token",
+        security=BY_KEY,
+        opt={SERVICE_SCOPE: "tokens"},
+        response_description="The token was revoked.",
+        responses=documented_errors(*DENIED, "not_found"),
+    )
+    async def revoke_token(
+        self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId, token_id: TokenId
+    ) -> None:
+        """Revoke a token. Clients that use it lose access at once."""
+        await thread_tokens.revoke(context.db, thread_id, token_id, caller)
 
 
 @post(

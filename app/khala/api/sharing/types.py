@@ -8,10 +8,12 @@ from msgspec import Meta
 
 from khala.api.types import ApiStruct, Timestamp
 from khala.domain.access import MAX_KEY_CHARACTERS, Role
-from khala.domain.accounts import ShareLink
+from khala.domain.accounts import ShareLink, ThreadToken
 from khala.domain.frames import MAX_REVISION
 
 MAX_CLAIMS = 100
+MAX_TOKEN_SECONDS = 7 * 24 * 3600
+"""The longest life of a thread token."""
 
 
 class ClaimRequest(ApiStruct, frozen=True, kw_only=True):
@@ -37,6 +39,19 @@ class ReadPosition(ApiStruct, frozen=True, kw_only=True):
     """The revision up to which the user has read the thread."""
 
     revision: Annotated[int, Meta(ge=0, le=MAX_REVISION)]
+
+
+class NewThreadToken(ApiStruct, frozen=True, kw_only=True):
+    """A thread token to create. It expires after `expires_in` seconds."""
+
+    role: Literal["viewer", "editor"]
+    expires_in: Annotated[int, Meta(ge=1, le=MAX_TOKEN_SECONDS)] = 3600
+
+
+class CreatedThreadToken(ThreadToken, frozen=True, kw_only=True):
+    """A thread token and its secret, which is returned only once."""
+
+    token: str
 
 
 class ThreadAccess(ApiStruct, frozen=True, kw_only=True):

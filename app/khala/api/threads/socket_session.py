@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.accounts.authentication import authenticate_token, with_keys
+from khala.api.accounts.authentication import authenticate_message_token, with_keys
 from khala.api.context import Context
 from khala.api.http import strict_fields
 from khala.api.validation import NUL
@@ -134,14 +134,12 @@ class SocketSession:
             self._watching = None
 
     async def _authenticate(self, token: str) -> frames.Authenticated:
-        account = await authenticate_token(token, self._context)
-        if account.user_id is None:
-            raise Unauthorized("This token belongs to no account.")
+        account = await authenticate_message_token(token, self._context)
         self._account = msgspec.structs.replace(account, network=self._account.network)
         for subscription in self._client.subscriptions.values():
             if _extends(account, subscription.caller):
                 self._live.guard.renew(subscription, account)
-        return frames.Authenticated(user_id=account.user_id)
+        return frames.Authenticated(user_id=account.user_id, thread_id=account.only_thread)
 
     def _current(self) -> Caller:
         """Return the connection's account, or an anonymous caller if its credential has expired."""
@@ -149,7 +147,9 @@ class SocketSession:
 
 
 def _extends(new: Caller, old: Caller) -> bool:
-    if new.user_id != old.user_id or old.expires_at is None or "read" not in new.scopes:
+    if new.only_thread is not None:
+        return new.only_thread == old.only_thread
+    if new.user_id is None or new.user_id != old.user_id or old.expires_at is None or "read" not in new.scopes:
         return False
     return new.expires_at is None or new.expires_at > old.expires_at
 

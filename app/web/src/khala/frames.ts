@@ -903,6 +903,12 @@ export interface NewLink {
   expiresAt?: string;
 }
 
+/** A thread token to create. It expires after `expiresIn` seconds. */
+export interface NewThreadToken {
+  role: "viewer" | "editor";
+  expiresIn?: number;
+}
+
 /** An account to create, and anonymous threads to claim for it. */
 export interface Registration {
   email: string;
@@ -1345,6 +1351,23 @@ export interface User {
   identities: LinkedIdentity[];
   createdAt: string;
   admin?: boolean;
+}
+
+/** A thread token, without its secret. It gives whoever has it this role in one thread, until it expires. */
+export interface ThreadToken {
+  id: string;
+  role: Role;
+  createdAt: string;
+  expiresAt: string;
+}
+
+/** A thread token and its secret, which is returned only once. */
+export interface CreatedThreadToken {
+  id: string;
+  role: Role;
+  createdAt: string;
+  expiresAt: string;
+  token: string;
 }
 
 /** The account, and the result of each claim. */
