@@ -9,6 +9,7 @@ from uuid import UUID
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.operations.identity_commands import accounts, tokens
 from khala.operations.plan_client.commands import plan
 
 if TYPE_CHECKING:
@@ -291,5 +292,6 @@ def search(
 
 
 COMMANDS: tuple[click.Command, ...] = (
-    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan,
+    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan, tokens,
+    accounts,
 )  # fmt: skip
