@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.frames import socket
 from tests.support.in_process import khala
 
 
@@ -51,3 +52,15 @@ async def test_too_many_requests_are_named_in_the_shape_of_each_api(database_url
         tools = await server.http.post("/mcp", json={})
         assert_retry(tools, tools.json())
         assert named(tools.json()) == expected
+
+
+async def test_an_error_frame_names_the_limit_too(database_url: str) -> None:
+    async with khala(database_url, with_executor=False) as server, socket(server) as feed:
+        thread = await server.thread()
+        await feed.subscribe(thread)
+        for _ in range(40):
+            await feed.send({"type": "presence", "threadId": thread.id, "state": {}})
+        error = await feed.until("error")
+    assert error["code"] == "rate_limited"
+    assert error["retryAfter"] == 1
+    assert named(error) == {"limit": "presence_frames_per_second", "scope": "connection", "most": "5"}

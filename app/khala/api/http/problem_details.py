@@ -125,16 +125,16 @@ def create_problem(code: str, detail: str, errors: Sequence[FieldError] = ()) ->
 
 def limit_response(error: LimitReached) -> Response[Problem]:
     """Return the response for a limit that refuses the request."""
-    seconds = retry_seconds(error)
-    problem = msgspec.structs.replace(
-        create_problem(error.code, error.message),
-        limit=error.limit.name,
-        scope=error.limit.scope,
-        most=format_decimal(Decimal(error.limit.most)),
-        retry_after=seconds,
-    )
-    headers = {"Retry-After": str(seconds)}
+    problem = msgspec.structs.replace(create_problem(error.code, error.message), **limit_fields(error))
+    headers = {"Retry-After": str(problem.retry_after)}
     return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)
+
+
+def limit_fields(error: LimitReached) -> dict[str, Any]:
+    """Return the fields that name the limit, of a problem and of an error frame."""
+    name, scope, most = error.limit
+    most_text = format_decimal(Decimal(most))
+    return {"limit": name, "scope": scope, "most": most_text, "retry_after": retry_seconds(error)}
 
 
 def retry_seconds(error: KhalaError) -> int | None:

@@ -9,6 +9,7 @@ import msgspec
 from khala.api.accounts.authentication import authenticate_message_token, with_keys
 from khala.api.context import Context
 from khala.api.http import strict_fields
+from khala.api.http.problem_details import limit_fields
 from khala.api.validation import NUL
 from khala.domain import frames, unknown_fields
 from khala.domain.access import Caller, require_scope
@@ -16,6 +17,7 @@ from khala.domain.errors import (
     Forbidden,
     InvalidInput,
     KhalaError,
+    LimitReached,
     PayloadTooLarge,
     RateLimited,
     ReachedLimit,
@@ -71,7 +73,8 @@ class SocketSession:
         except KhalaError as error:
             self._bad_frames += isinstance(error, (InvalidInput, PayloadTooLarge))
             path = (error.path or None) if isinstance(error, InvalidInput) else None
-            return frames.ErrorFrame(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
+            frame = frames.ErrorFrame(thread_id=_thread_id(message), code=error.code, message=error.message, path=path)
+            return msgspec.structs.replace(frame, **limit_fields(error)) if isinstance(error, LimitReached) else frame
 
     async def _dispatch(self, frame: frames.ClientFrame) -> frames.Frame | None:
         match frame:

@@ -699,13 +699,21 @@ export interface Authenticated {
   threadId?: string;
 }
 
-/** A frame of the client, or a subscription, failed. `path` locates the error in the client's frame. */
+/**
+ * A frame of the client, or a subscription, failed. `path` locates the error in the client's frame.
+ *
+ * If a limit has refused the frame, the last four fields name it, as in a problem with status 429.
+ */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
   code: string;
   message: string;
   path?: string;
+  limit?: string;
+  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
+  most?: string;
+  retryAfter?: number;
 }
 
 /** Answers a ping. */
