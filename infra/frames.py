@@ -73,7 +73,7 @@ STATE: dict[str, Struct] = {
 }  # fmt: skip
 BLOCKS: dict[str, Struct] = {
     "TextBlock": fold.TextBlock, "NoticeBlock": fold.NoticeBlock, "ToolBlock": fold.ToolBlock,
-    "CompactionBlock": fold.CompactionBlock, "FileBlock": fold.FileBlock,
+    "CompactionBlock": fold.CompactionBlock, "FileBlock": fold.FileBlock, "DataBlock": fold.DataBlock,
 }  # fmt: skip
 PARTS: dict[str, Struct] = {kind.__name__: kind for kind in parts.KINDS.values() if kind is not parts.Finish}
 FROM_CLIENTS: dict[str, Struct] = {
@@ -92,6 +92,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
     for struct in (
         chat.RunBudget, generation.ResponseFormat, generation.ToolChoice, chat.RunOptions,
         threads_types.NewThread, threads_types.ThreadChanges, threads_types.NewMessage,
+        threads_types.AppendRequest, threads_types.AppendedMessage, threads_types.AppendedText,
+        threads_types.AppendedFile, threads_types.AppendedData,
         threads_types.RegenerateRequest, runs_types.DecisionRequest, runs_types.CancelRequest,
         sharing_types.ReadPosition, sharing_types.ClaimRequest, sharing_types.ThreadClaim,
         sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink, sharing_types.NewThreadToken,
@@ -105,7 +107,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
-    "SendResult": chat.SendResult, "ClaimResult": accounts.ClaimResult, "Link": accounts.ShareLink,
+    "SendResult": chat.SendResult, "AppendedMessages": chat.AppendedMessages,
+    "ClaimResult": accounts.ClaimResult, "Link": accounts.ShareLink,
     "Token": accounts.ApiToken, "ClientGrant": oauth.ClientGrant,
     "Trace": audit.AuditEntry, "BlobLine": line_views.BlobLine,
     "ReadResult": blob_reader.ReadResult, "Used": budgets.BudgetUsage, "Rule": ToolRule,

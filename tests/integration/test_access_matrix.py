@@ -91,6 +91,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
     "POST /api/threads/{thread_id}/regenerate": WRITERS,
+    "POST /api/threads/{thread_id}/messages": WRITERS,
+    "POST /api/threads/{thread_id}/messages instructions": OWNERS,
     "POST /api/threads/{thread_id}/claim": ACCOUNTS | dict.fromkeys(("invited", "viewer", "editor", "other user"), 403),
     "PUT /api/threads/{thread_id}/read": READING_ACCOUNTS,
     "POST /api/threads/{thread_id}/join": READING_ACCOUNTS,
@@ -463,6 +465,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/threads/{thread_id}": {"title": "Aiur"},
             "PATCH /api/threads/{thread_id} visibility": {"visibility": "public"},
             "POST /api/threads/{thread_id}/send": {"text": "Hello?", "options": QUEUED},
+            "POST /api/threads/{thread_id}/messages": {"messages": [appended("assistant")]},
+            "POST /api/threads/{thread_id}/messages instructions": {"messages": [appended("system")]},
             "POST /api/threads/{thread_id}/regenerate": {"messageId": str(self.message_id), "options": QUEUED},
             "POST /api/threads/{thread_id}/claim": {"anonKey": self.callers.key},
             "PUT /api/threads/{thread_id}/read": {"revision": 1},
@@ -526,7 +530,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         method, template = route.split(" ")[:2]
         if method == "WEBSOCKET":
             return await self._shake_hands(http, template)
-        params = {"before": str(self.message_id)} if template.endswith("/messages") else None
+        params = {"before": str(self.message_id)} if route.endswith("/messages") and method == "GET" else None
         if route.endswith(" of a thread") and method != "POST":
             params = {"threadId": self._thread_id}
         if template == "/api/search":
@@ -564,6 +568,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
                 return 200
         except InvalidStatus as error:
             return error.response.status_code
+
+
+def appended(role: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "text": "En taro Adun"}]}
 
 
 def agent_request(thread_id: str) -> dict[str, Any]:

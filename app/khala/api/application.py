@@ -65,6 +65,7 @@ from khala.api.streams import stream_headers
 from khala.api.streams.routes import StreamController
 from khala.api.streams.subscriptions import SubscriptionController
 from khala.api.streams.thread_streams import ThreadStreamController
+from khala.api.threads.appends import append
 from khala.api.threads.event_stream import events
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
@@ -141,8 +142,8 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         context.limits.requests.check(request, context.origins)
 
     routes: Sequence[ControllerRouterHandler] = [
-        ThreadController, SharingController, claim_threads, RunController, list_offered_models, BlobController, upload,
-        events, follow, SignInController, OidcController, AccountController, ApiTokenController, GrantController,
+        ThreadController, append, SharingController, claim_threads, RunController, list_offered_models, BlobController,
+        upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController, GrantController,
         ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,

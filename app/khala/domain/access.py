@@ -82,6 +82,10 @@ class Action(Enum):
     JOIN_THREAD = "join_thread"
     LEAVE_THREAD = "leave_thread"
     SEND_MESSAGE = "send_message"
+    APPEND_MESSAGE = "append_message"
+    """Add messages of people and assistants without an answer to them."""
+    APPEND_INSTRUCTIONS = "append_instructions"
+    """Add system messages, which instruct the models of all later runs."""
     UPLOAD_FILE = "upload_file"
     CANCEL_RUN = "cancel_run"
     DECIDE_APPROVAL = "decide_approval"
@@ -109,6 +113,8 @@ POLICY: dict[Action, Role] = {
     Action.JOIN_THREAD: "viewer",
     Action.LEAVE_THREAD: "viewer",
     Action.SEND_MESSAGE: "editor",
+    Action.APPEND_MESSAGE: "editor",
+    Action.APPEND_INSTRUCTIONS: "owner",
     Action.UPLOAD_FILE: "editor",
     Action.CANCEL_RUN: "editor",
     Action.DECIDE_APPROVAL: "editor",

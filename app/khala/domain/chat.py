@@ -274,6 +274,14 @@ class Receipt(WireStruct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class AppendedMessages(WireStruct, frozen=True, kw_only=True):
+    """The result of an append: the ids of its messages, in order. A retry of the same append has the same result."""
+
+    thread_id: UUID
+    message_ids: tuple[UUID, ...]
+    revision: int
+
+
 class SendResult(WireStruct, frozen=True, kw_only=True):
     """The result of a send. A retry of the same send has the same result."""
 

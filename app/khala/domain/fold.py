@@ -76,7 +76,14 @@ class FileBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     blob: BlobRef
 
 
-Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock
+class DataBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="data"):
+    """Data of an appended message, for clients: models do not get it, and the search does not find it."""
+
+    name: str
+    data: Any
+
+
+Block: TypeAlias = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock
 Content: TypeAlias = tuple[Block, ...]
 
 UNKNOWN_TOOL = "unknown"

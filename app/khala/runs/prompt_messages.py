@@ -131,7 +131,7 @@ def _answer_turns(content: Content, *, in_full: bool) -> Iterator[PromptTurn]:
     text = ""
     for step, blocks in groupby(without_replaced_text(content), key=_step_number):
         if step is None:
-            text += "".join(block.text for block in blocks if isinstance(block, TextBlock))
+            text += "".join(map(_answer_text, blocks))
             continue
         tools = [block for block in blocks if isinstance(block, ToolBlock)]
         yield PromptTurn(role="assistant", text=text, uses=tuple(map(_full_use if in_full else _short_use, tools)))
@@ -139,6 +139,17 @@ def _answer_turns(content: Content, *, in_full: bool) -> Iterator[PromptTurn]:
         text = ""
     if text:
         yield PromptTurn(role="assistant", text=text)
+
+
+def _answer_text(block: Block) -> str:
+    """The text of a block. A file of an appended answer is mentioned, on a line of its own."""
+    match block:
+        case TextBlock(text=text):
+            return text
+        case FileBlock(blob=blob):
+            return f"\n{_mention(blob)}\n"
+        case _:
+            return ""
 
 
 def _step_number(block: Block) -> int | None:

@@ -14,6 +14,7 @@ from khala.domain.chat import Message
 from khala.domain.fold import (
     Block,
     CompactionBlock,
+    DataBlock,
     FileBlock,
     NoticeBlock,
     TextBlock,
@@ -114,6 +115,8 @@ def _part(block: Block, run_id: UUID | None) -> UiPart:
         case FileBlock(blob=blob):
             named = {"filename": blob.name} if blob.name else {}
             return {"type": "file", "url": blob_url(blob.blob_id), "mediaType": blob.media_type} | named
+        case DataBlock():
+            return {"type": f"data-{block.name}", "data": block.data}
         case ToolBlock():
             return _tool_part(block, run_id)
         case CompactionBlock():

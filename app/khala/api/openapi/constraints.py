@@ -13,7 +13,7 @@ from khala.api.agents.types import AgentChanges, NewAgent, RouteRequest
 from khala.api.memories.types import MemoryBody, MemoryChanges
 from khala.api.plans.types import ImportedPlan, NewPlan, PlanDetailChanges, PlanEdit
 from khala.api.sharing.types import NewLink
-from khala.api.threads.types import NewMessage, ThreadChanges
+from khala.api.threads.types import AppendedMessage, AppendedText, NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import SCOPES
@@ -82,6 +82,8 @@ AGENT_LISTS: dict[str, Schema] = {
 }
 FIELDS: dict[type, dict[str, Schema]] = {
     NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
+    AppendedText: {"text": {"pattern": WITHOUT_NUL}},
+    AppendedMessage: {"author": {"pattern": WITHOUT_NUL}},
     Registration: {"email": EMAIL, "password": PASSWORD},
     NewPassword: {"email": EMAIL, "new": PASSWORD},
     ToolRule: {"pattern": {"minLength": 1, "maxLength": 200}},

@@ -1,18 +1,23 @@
 """Request and response bodies of threads."""
 
 from collections.abc import Sequence
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
-from khala.api.types import ApiStruct
+from khala.api.types import ApiStruct, Name
+from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import MAX_KEY_CHARACTERS, MIN_KEY_CHARACTERS
-from khala.domain.chat import RunOptions, Thread
+from khala.domain.chat import IfBusy, MessageRole, RunOptions, Thread
 
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
+MAX_APPENDED_MESSAGES = 50
+"""Messages of one append. They are committed as one revision."""
+MAX_APPENDED_PARTS = 20
+DATA_NAME = r"^[a-z][a-z0-9_-]{0,63}$(?!\n)"
 ANON_KEY = rf"^[!-~]{{{MIN_KEY_CHARACTERS},{MAX_KEY_CHARACTERS}}}$(?!\n)"
 """A key that a client generated: visible ASCII, because it is sent in a header. Python's `$` also matches before LF."""
 
@@ -50,6 +55,52 @@ class NewMessage(ApiStruct, frozen=True, kw_only=True):
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     attachments: Annotated[Sequence[UUID], Meta(max_length=MAX_ATTACHMENTS)] = ()
     options: RunOptions = msgspec.field(default_factory=RunOptions)
+
+
+class AppendedText(ApiStruct, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """Text of an appended message."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE_CHARACTERS)]
+
+
+class AppendedFile(ApiStruct, frozen=True, kw_only=True, tag_field="type", tag="file"):
+    """An upload of the thread that belongs to no message yet."""
+
+    blob_id: UUID
+
+
+class AppendedData(ApiStruct, frozen=True, kw_only=True, tag_field="type", tag="data"):
+    """Data for clients, of at most 16 KiB as JSON. Models do not get it."""
+
+    name: Annotated[str, Meta(pattern=DATA_NAME)]
+    data: Any
+
+
+AppendedPart: TypeAlias = AppendedText | AppendedFile | AppendedData
+
+
+class AppendedMessage(ApiStruct, frozen=True, kw_only=True):
+    """A message to add. If the client generates `id`, it can safely repeat the request.
+
+    `author` is the name that clients show, for example that of a bot. The caller is the author in any case.
+    """
+
+    id: UUID | None = None
+    role: MessageRole
+    parts: Annotated[Sequence[AppendedPart], Meta(min_length=1, max_length=MAX_APPENDED_PARTS)]
+    author: Name | None = None
+
+
+class AppendRequest(ApiStruct, frozen=True, kw_only=True):
+    """Messages to add without an answer, in order, each after the previous one.
+
+    The first follows `parentId`, by default the last message of the active branch; null for no message. While an answer
+    is being written, the messages follow it (`queue`), interrupt it, or are refused.
+    """
+
+    messages: Annotated[Sequence[AppendedMessage], Meta(min_length=1, max_length=MAX_APPENDED_MESSAGES)]
+    parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
+    if_busy: IfBusy = "queue"
 
 
 class RegenerateRequest(ApiStruct, frozen=True, kw_only=True):

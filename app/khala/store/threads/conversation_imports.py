@@ -40,13 +40,15 @@ WAITING = """
 class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message to store. `attachments` are blobs that were uploaded to the thread and belong to no message yet.
 
-    `id` is the message's id, if the caller chooses it.
+    `id` is the message's id, if the caller chooses it. A message with an `author_name` has the caller as its author, by
+    that name; without one, only a user's message has, by the caller's own name.
     """
 
     id: UUID | None = None
     role: MessageRole
     content: tuple[Block, ...]
     attachments: tuple[UUID, ...] = ()
+    author_name: str | None = None
 
 
 class ConversationImport(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,14 +226,24 @@ async def append(
     parent_id: UUID | None = None,
 ) -> UUID | None:
     """Store these messages, each as the child of the previous one. Returns the id of the last one; None without any."""
-    if not history:
-        return None
+    return None if not history else (await store(connection, thread_id, caller, history, parent_id=parent_id))[0]
+
+
+async def store(
+    connection: AsyncConnection,
+    thread_id: UUID,
+    caller: Caller,
+    history: Sequence[ImportedMessage],
+    *,
+    parent_id: UUID | None,
+) -> tuple[UUID, int]:
+    """As `append`, with at least one message. Returns the id of the last one, and the thread's new revision."""
     message_ids = [message.id or ids.new() for message in history]
     last_position = await _last_position(connection, thread_id)
     revision = await threads.continue_from(connection, thread_id, message_ids[-1])
     stored: list[dict[str, Any]] = []
     for index, message in enumerate(history):
-        author = {"author_id": caller.author_id, "author_name": caller.name} if message.role == "user" else {}
+        has_author = message.role == "user" or message.author_name is not None
         stored.append(
             {
                 "id": message_ids[index],
@@ -242,13 +254,13 @@ async def append(
                 "status": "final",
                 "content": await _content(connection, thread_id, message),
                 "revision": revision,
-                "author_id": author.get("author_id"),
-                "author_name": author.get("author_name"),
+                "author_id": caller.author_id if has_author else None,
+                "author_name": (message.author_name or caller.name) if has_author else None,
             }
         )
     await connection.execute(insert(messages), stored)
     await search_queue.add(await driver_of(connection), thread_id, last_position + 1, last_position + len(stored))
-    return message_ids[-1]
+    return message_ids[-1], revision
 
 
 async def _last_position(connection: AsyncConnection, thread_id: UUID) -> int:

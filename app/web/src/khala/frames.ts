@@ -428,7 +428,14 @@ export interface FileBlock {
   blob: BlobRef;
 }
 
-export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock;
+/** Data of an appended message, for clients: models do not get it, and the search does not find it. */
+export interface DataBlock {
+  type: "data";
+  name: string;
+  data: unknown;
+}
+
+export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock;
 
 // Parts
 
@@ -855,6 +862,49 @@ export interface NewMessage {
   options?: RunOptions;
 }
 
+/**
+ * Messages to add without an answer, in order, each after the previous one.
+ *
+ * The first follows `parentId`, by default the last message of the active branch; null for no message. While an answer
+ * is being written, the messages follow it (`queue`), interrupt it, or are refused.
+ */
+export interface AppendRequest {
+  messages: AppendedMessage[];
+  parentId?: string | null;
+  ifBusy?: "reject" | "queue" | "interrupt";
+}
+
+/**
+ * A message to add. If the client generates `id`, it can safely repeat the request.
+ *
+ * `author` is the name that clients show, for example that of a bot. The caller is the author in any case.
+ */
+export interface AppendedMessage {
+  id?: string;
+  role: MessageRole;
+  parts: (AppendedText | AppendedFile | AppendedData)[];
+  author?: string;
+}
+
+/** Text of an appended message. */
+export interface AppendedText {
+  type: "text";
+  text: string;
+}
+
+/** An upload of the thread that belongs to no message yet. */
+export interface AppendedFile {
+  type: "file";
+  blobId: string;
+}
+
+/** Data for clients, of at most 16 KiB as JSON. Models do not get it. */
+export interface AppendedData {
+  type: "data";
+  name: string;
+  data: unknown;
+}
+
 /** A message to answer again. If the client generates `answerId`, it can safely repeat the request. */
 export interface RegenerateRequest {
   messageId: string;
@@ -1159,6 +1209,13 @@ export interface SendResult {
   userMessageId: string;
   assistantMessageId: string;
   runId: string;
+  revision: number;
+}
+
+/** The result of an append: the ids of its messages, in order. A retry of the same append has the same result. */
+export interface AppendedMessages {
+  threadId: string;
+  messageIds: string[];
   revision: number;
 }
 

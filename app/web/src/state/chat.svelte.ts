@@ -129,6 +129,7 @@ export class OpenChat implements ChatView {
   }
 
   #authorOf({ role, authorId, authorName }: MessageHead): string | null {
+    if (role === "assistant") return authorName ?? null;
     if (role !== "user" || !authorId || !this.shared) return null;
     const isOurs = this.#ownAuthors.includes(authorId) || authorId === this.#context.account.user?.id;
     return isOurs ? null : (authorName ?? "Guest");
