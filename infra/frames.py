@@ -24,6 +24,7 @@ from khala.api.memories import types as memories_types
 from khala.api.operations import types as operations_types
 from khala.api.plans import types as plans_types
 from khala.api.runs import types as runs_types
+from khala.api.schedules import types as schedules_types
 from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
 from khala.api.tools import types as tools_types
@@ -42,6 +43,7 @@ from khala.domain import (
     oauth,
     parts,
     run_estimates,
+    schedules,
     search_matches,
     search_results,
     thread_changes,
@@ -103,6 +105,7 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         agents_types.NewAgent, agents_types.AgentChanges, agents_types.RouteRequest, memories_types.MemoryChanges,
         memories_types.MemorySettingsBody, memories_types.ThreadMemoryBody,
         config_changes.PlanConfigChanges, plans_types.NewPlan, plans_types.ImportedPlan, plans_types.NewPlanDraft,
+        schedules_types.NewSchedule, schedules_types.ScheduleEdit, schedules_types.FireRequest,
         plans_types.PauseRequest, plans_types.PlanDetailChanges, plans_types.IterationsChange, plans_types.PlanEdit,
     )
 }  # fmt: skip
@@ -132,6 +135,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
         memories.MemoryProposal, usage_receipts.UsageReceipt, search_matches.Highlight, search_results.SearchHit,
         plans_types.PlanWithSteps, plans_types.PlanDraftState, plans_types.PlanEventPage,
+        schedules.Schedule, schedules_types.StartedBySchedule, schedules_types.SchedulePreview,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip

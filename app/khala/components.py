@@ -35,12 +35,14 @@ from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
 from khala.sdk.loading import App, load_app
+from khala.schedules.runner import ScheduleRunner
 from khala.search.passage_embedder import PassageEmbedder
 from khala.settings import Settings
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs.group_commit import Writer
+from khala.store.threads.sends import SendLimits
 from khala.tools.commands import CommandRunner
 from khala.tools.mcp import McpConnections
 from khala.tools.sandbox import Sandbox
@@ -242,6 +244,7 @@ class WorkerRuntime:
             DriverOptions(lease_seconds=options.lease_seconds),
             CheckoutCleaner(components.db, components.commands.commands),
         )
+        self.schedules = ScheduleRunner(db, send_limits(settings), settings.allows_model)
         self._extractor = MemoryExtractor(
             components.db, components.memories, self._providers.open, _extraction_options(settings)
         )
@@ -274,6 +277,7 @@ class WorkerRuntime:
             "writer": self._writer.run,
             "executor": self.executor.run,
             "plans": self.driver.run,
+            "schedules": self.schedules.run,
             "extraction": self._extractor.run,
         }
         async with background(loops):
@@ -287,6 +291,12 @@ class WorkerRuntime:
 def child_environment(db: Database, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of child processes that execute single runs: ours, with the database that is open here."""
     return isolation.environment(db.url, db.direct_url, environment)
+
+
+def send_limits(settings: Settings) -> SendLimits:
+    """The limits of sends, by requests and by schedules."""
+    limits = settings.limits
+    return SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=limits.budgets)
 
 
 def _tool_dependencies(components: Components) -> ToolDependencies:

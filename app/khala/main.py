@@ -36,7 +36,7 @@ from khala.api.http.websocket_protocol import WebSocketProtocol
 from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.garbage_collector import BlobGarbageCollector
-from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog
+from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog, send_limits
 from khala.domain.transfer_rate import TransferRatePolicy
 from khala.identity.jwt_issuers import JwtIssuers
 from khala.identity.oidc import OidcProvider, OidcSettings
@@ -55,13 +55,13 @@ from khala.store.postgres.database import (
 from khala.store.postgres.notifications import (
     PLANS_CHANNEL,
     RUNS_CHANNEL,
+    SCHEDULES_CHANNEL,
     STREAMS_CHANNEL,
     SUBSCRIPTIONS_CHANNEL,
     THREADS_CHANNEL,
 )
 from khala.store.streams.append_writer import StreamWriter
 from khala.store.streams.creation import StreamLimits
-from khala.store.threads.sends import SendLimits
 from khala.stream_wakes.dispatcher import WakeDispatcher
 from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.telemetry.endpoint import serve_monitoring
@@ -186,7 +186,11 @@ def _worker(components: Components, db: Database, environment: Mapping[str, str]
 def _worker_handlers(worker: WorkerRuntime | None) -> Handlers:
     if worker is None:
         return {}
-    return {RUNS_CHANNEL: worker.executor.handle_notification, PLANS_CHANNEL: worker.driver.handle_notification}
+    return {
+        RUNS_CHANNEL: worker.executor.handle_notification,
+        PLANS_CHANNEL: worker.driver.handle_notification,
+        SCHEDULES_CHANNEL: worker.schedules.handle_notification,
+    }
 
 
 def _stream_handlers(live: LiveService, dispatcher: WakeDispatcher) -> Handlers:
@@ -331,7 +335,7 @@ def _oauth(stack: AsyncExitStack, settings: Settings) -> OAuthContext:
 def _limits(settings: Settings) -> LimitContext:
     limits = settings.limits
     return LimitContext(
-        sends=SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=settings.budgets),
+        sends=send_limits(settings),
         requests=RateLimiter(limits.requests_per_minute, count_loopback=limits.limit_loopback_requests),
     )
 

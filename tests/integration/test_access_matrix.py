@@ -142,6 +142,14 @@ MATRIX: dict[str, dict[str, int]] = {
     "DELETE /api/tokens/{token_id}": ACCOUNTS,
     "GET /api/grants": ACCOUNTS,
     "DELETE /api/grants/{grant_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/schedules": ACCOUNTS,
+    "POST /api/schedules of a thread": ACCOUNTS | dict.fromkeys(("invited", "viewer", "other user"), 403),
+    "GET /api/schedules": ACCOUNTS,
+    "GET /api/schedules/preview": ACCOUNTS,
+    "GET /api/schedules/{schedule_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "PATCH /api/schedules/{schedule_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/schedules/{schedule_id}/run": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "DELETE /api/schedules/{schedule_id}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "GET /api/agents": ANYBODY,
     "POST /api/agents": ACCOUNTS,
     "GET /api/agents/{name}": dict.fromkeys(WHO, 404) | NOBODY,
@@ -449,6 +457,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             plan_id=self.plan_id,
             step_id="a",
             proposal_id=uuid.uuid4(),
+            schedule_id=uuid.uuid4(),
             token=self.detail_token,
             call_id="call",
             file_path="index.html",
@@ -476,6 +485,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/chat": {"id": self._thread_id, "messages": [SHOWN_QUESTION], "options": QUEUED},
             "POST /api/ag-ui": agent_request(self._thread_id),
             "POST /api/ag-ui/ndjson": agent_request(self._thread_id),
+            "POST /api/schedules": {"text": "Hello?", "cron": "0 7 * * *"},
+            "POST /api/schedules of a thread": {"text": "Hello?", "cron": "0 7 * * *", "threadId": self._thread_id},
+            "PATCH /api/schedules/{schedule_id}": {"paused": True},
             "POST /api/agents": {"name": "poet", "title": "Poet"},
             "PATCH /api/agents/{name}": {"title": "Poet"},
             "POST /api/route": {"text": "Review the khala."},
@@ -533,6 +545,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         params = {"before": str(self.message_id)} if route.endswith("/messages") and method == "GET" else None
         if route.endswith(" of a thread") and method != "POST":
             params = {"threadId": self._thread_id}
+        if template == "/api/schedules/preview":
+            params = {"cron": "0 7 * * *"}
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
         body = self.body(route)

@@ -16,7 +16,7 @@ def test_the_types_of_the_client_library_are_up_to_date() -> None:
 def test_the_types_know_every_part_block_and_frame() -> None:
     text = TYPES.read_text(encoding="utf-8")
     assert 'PartOf<"compaction", Compaction>' in text
-    assert "export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock;" in text
+    assert "export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock;" in text
     assert "state: ToolState;" in text
     assert '  type: "snapshot";' in text
 

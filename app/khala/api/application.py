@@ -59,6 +59,7 @@ from khala.api.responses.document import read_document
 from khala.api.responses.routes import ResponseController
 from khala.api.runs.runs import RunController
 from khala.api.runs.tool_call_details import detail
+from khala.api.schedules.schedules import ScheduleController
 from khala.api.search.search import SearchController
 from khala.api.sharing.sharing import SharingController, claim_threads
 from khala.api.streams import stream_headers
@@ -147,7 +148,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        HealthController,
+        ScheduleController, HealthController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

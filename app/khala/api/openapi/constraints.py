@@ -12,6 +12,7 @@ from khala.api.accounts.types import NewPassword, NewToken, Registration
 from khala.api.agents.types import AgentChanges, NewAgent, RouteRequest
 from khala.api.memories.types import MemoryBody, MemoryChanges
 from khala.api.plans.types import ImportedPlan, NewPlan, PlanDetailChanges, PlanEdit
+from khala.api.schedules.types import NewSchedule, ScheduleEdit
 from khala.api.sharing.types import NewLink
 from khala.api.threads.types import AppendedMessage, AppendedText, NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
@@ -82,6 +83,8 @@ AGENT_LISTS: dict[str, Schema] = {
 }
 FIELDS: dict[type, dict[str, Schema]] = {
     NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
+    NewSchedule: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
+    ScheduleEdit: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
     AppendedText: {"text": {"pattern": WITHOUT_NUL}},
     AppendedMessage: {"author": {"pattern": WITHOUT_NUL}},
     Registration: {"email": EMAIL, "password": PASSWORD},

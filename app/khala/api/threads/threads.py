@@ -15,6 +15,7 @@ from khala.api.http.page_cursors import decode_cursor, encode_cursor
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
+from khala.api.threads.delayed_sends import delay
 from khala.api.threads.run_options import check_options
 from khala.api.threads.types import (
     CreatedThread,
@@ -31,6 +32,7 @@ from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.agents import AUTO
 from khala.domain.chat import Message, SendResult, Thread
 from khala.domain.errors import Forbidden, InvalidInput
+from khala.domain.schedules import Schedule
 from khala.domain.thread_changes import Snapshot
 from khala.store.sharing import access
 from khala.store.threads import messages, sends, thread_feed, threads
@@ -211,7 +213,7 @@ class ThreadController(Controller):
         summary="Send a message",
         security=BY_KEY,
         status_code=202,
-        response_description="The message is stored, and its answer is queued.",
+        response_description="The message is stored, and its answer is queued, or is to be sent later.",
         responses=documented_errors(*DENIED, "conflict", "run_active", *BODY, "budget_exhausted")
         | {200: documented_success(SendResult, "The message was already sent. Nothing was added.")},
     )
@@ -221,8 +223,13 @@ class ThreadController(Controller):
         caller: NamedDependency[Caller],
         thread_id: ThreadId,
         data: Annotated[NewMessage, BodyKwarg(examples=example("A question", text="What is a Khala?"))],
-    ) -> Response[SendResult]:
-        """Store a message and queue its answer. A repeated request with the same `messageId` returns 200."""
+    ) -> Response[SendResult | Schedule]:
+        """Store a message and queue its answer. A repeated request with the same `messageId` returns 200.
+
+        With `sendAt` or `after`, the message is stored as a schedule, which sends it at that time.
+        """
+        if data.send_at is not None or data.after is not None:
+            return await delay(context, caller, thread_id, data)
         text = check_message_text(data.text, may_be_empty=bool(data.attachments))
         options = await check_options(data.options, context, caller)
         if options.agent == AUTO:

@@ -7,10 +7,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from khala.api.types import ApiStruct, Name
+from khala.api.types import ApiStruct, Name, Timestamp
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import MAX_KEY_CHARACTERS, MIN_KEY_CHARACTERS
 from khala.domain.chat import IfBusy, MessageRole, RunOptions, Thread
+from khala.domain.schedules import MAX_DELAY
 
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
@@ -55,6 +56,10 @@ class NewMessage(ApiStruct, frozen=True, kw_only=True):
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     attachments: Annotated[Sequence[UUID], Meta(max_length=MAX_ATTACHMENTS)] = ()
     options: RunOptions = msgspec.field(default_factory=RunOptions)
+    send_at: Timestamp | None = None
+    """The time at which the message is sent; it waits as a schedule until then."""
+    after: Annotated[float, Meta(ge=0, le=MAX_DELAY.total_seconds())] | None = None
+    """The same as a delay in seconds."""
 
 
 class AppendedText(ApiStruct, frozen=True, kw_only=True, tag_field="type", tag="text"):

@@ -80,6 +80,7 @@ OWNED = {
     "memory_settings": "subject_id",
     "memory_extractions": "subject_id",
     "usage_receipts": "user_id",
+    "schedules": "user_id",
 }
 """Tables whose rows belong to one user, and their column with the user's id."""
 DELETE_OWNED = [

@@ -37,7 +37,8 @@ DELETE_OLDEST = f"""
 FIND = """
     SELECT grants.*, users.name, clock_timestamp() AS at,
            coalesce(grants.used_at < clock_timestamp() - interval '10 minutes', true) AS stale
-    FROM oauth_grants AS grants JOIN users ON users.id = grants.user_id WHERE family_hash = $1
+    FROM oauth_grants AS grants JOIN users ON users.id = grants.user_id
+    WHERE family_hash = $1 AND users.blocked_at IS NULL
 """
 OF_USER = """
     SELECT * FROM oauth_grants WHERE user_id = $1 AND refresh_hash IS NOT NULL AND expires_at > clock_timestamp()

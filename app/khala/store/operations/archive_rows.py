@@ -39,6 +39,7 @@ LEFT_OUT: Mapping[str, str] = {
     "thread_resets": "what resets have deleted, until it is purged",
     "stream_producers": "what the writers of streams have sent last, to one server",
     **dict.fromkeys(("stream_subscriptions", "stream_links"), "workers that one server wakes"),
+    "schedules": "an imported copy would send the messages a second time",
     "stream_signing_keys": "a secret of the server",
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }

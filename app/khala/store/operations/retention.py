@@ -139,6 +139,7 @@ SWEEPS = {
         SELECT sum(stripes.reserved) FROM budget_stripes AS stripes
         WHERE (stripes.scope, stripes.key, stripes.measure, stripes.starts_at)
             = (budgets.scope, budgets.key, budgets.measure, budgets.starts_at)), 0) = 0""",
+    "schedules": "status = 'ended' AND updated_at < now() - interval '7 days'",
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
     "usage_receipts": "created_at < now() - interval '90 days'",
     "audit": "created_at < now() - interval '365 days'",
@@ -150,6 +151,7 @@ SWEPT_BY = {
     "oauth_clients": "created_at",
     "memory_settings": "changed_at",
     "budgets": "ends_at",
+    "schedules": "updated_at",
     "usage_ledger": "created_at",
     "usage_receipts": "created_at",
     "audit": "created_at",

@@ -60,6 +60,7 @@ GUARDS = {
     "memory_settings": ("owner", "threads", "users"),
     "memory_extractions": ("owner", "threads", "users"),
     "usage_receipts": ("usage_ledger", "threads", "users"),
+    "schedules": ("threads", "users"),
     "search_segments": ("search_walk",),
     "search_queue": ("threads", "search_walk"),
     "stream_chunks": ("streams",),

@@ -28,6 +28,8 @@ STREAMS_CHANNEL = "khala_streams"
 """NOTIFY channel: these durable streams have changed."""
 SUBSCRIPTIONS_CHANNEL = "khala_stream_subscriptions"
 """NOTIFY channel: these subscriptions to durable streams have pending contents."""
+SCHEDULES_CHANNEL = "khala_schedules"
+"""NOTIFY channel: a schedule has a new time."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200

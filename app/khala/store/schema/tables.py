@@ -28,6 +28,7 @@ from khala.store.schema.run_tables import (
     usage_ledger,
     usage_receipts,
 )
+from khala.store.schema.schedule_tables import schedules
 from khala.store.schema.search_tables import search_queue, search_segments, search_walk
 from khala.store.schema.sharing_tables import invitations, memberships, share_links
 from khala.store.schema.stream_tables import (
@@ -86,6 +87,7 @@ __all__ = [
     "processes",
     "receipts",
     "runs",
+    "schedules",
     "search_queue",
     "search_segments",
     "search_walk",

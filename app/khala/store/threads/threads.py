@@ -291,6 +291,13 @@ async def update_metadata(connection: AsyncConnection, thread_id: UUID, **change
     await thread_lists.mark_changed(await driver_of(connection), [thread_id])
 
 
+END_SCHEDULES = """
+    UPDATE schedules SET status = 'ended', reason = 'thread_deleted', occurrence_at = NULL, due_at = NULL,
+           lease_expires_at = NULL, epoch = epoch + 1, updated_at = clock_timestamp()
+    WHERE thread_id = ANY($1::uuid[]) AND status <> 'ended'
+"""
+
+
 @retried
 async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
     """Delete the thread. It is closed at once, its active runs lose their lease, and its contents are purged later."""
@@ -310,6 +317,7 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     await thread_lists.lock_users_of(driver, thread_ids)
     await thread_lists.mark_changed(driver, thread_ids, gone=True)
     await invitations.close(driver, thread_ids)
+    await driver.execute(END_SCHEDULES, thread_ids)
     in_threads = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (memberships, share_links, ephemeral_threads):
         await connection.execute(delete(table).where(table.c.thread_id == in_threads))

@@ -860,6 +860,8 @@ export interface NewMessage {
   parentId?: string | null;
   attachments?: string[];
   options?: RunOptions;
+  sendAt?: string;
+  after?: number;
 }
 
 /**
@@ -1156,6 +1158,44 @@ export interface NewPlanDraft {
   maxIterations?: number;
   config?: PlanConfigChanges;
   options?: RunOptions;
+}
+
+/**
+ * A message to send, or a plan to start, at a time (`at`) or by a cron expression of five fields (`cron`).
+ *
+ * Without `threadId`, each message has a thread of its own, with `name` as its title. A plan is started at one time.
+ * If the client generates `id`, it can safely repeat the request.
+ */
+export interface NewSchedule {
+  id?: string;
+  name?: string;
+  threadId?: string;
+  planId?: string;
+  text?: string;
+  options?: RunOptions;
+  at?: string;
+  cron?: string;
+  timeZone?: string;
+  missed?: "skip" | "once" | "all";
+  endsAt?: string;
+}
+
+/** Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. */
+export interface ScheduleEdit {
+  name?: string | null;
+  text?: string;
+  options?: RunOptions;
+  at?: string;
+  cron?: string;
+  timeZone?: string;
+  missed?: "skip" | "once" | "all";
+  endsAt?: string | null;
+  paused?: boolean;
+}
+
+/** If the client generates `messageId`, it can safely repeat the request. */
+export interface FireRequest {
+  messageId?: string;
 }
 
 /** How to pause. With `force`, the steps under way are canceled, and opened again. */
@@ -1839,6 +1879,46 @@ export interface PlanEventPage {
   items: PlanEventEntry[];
   nextAfter: number;
   hasMore: boolean;
+}
+
+/**
+ * A message that is sent, or a plan that is started, at set times as its owner.
+ *
+ * Without `threadId`, each occurrence has a thread of its own. `nextAt` is absent unless the schedule is active.
+ * `reason` says why it has paused or ended by itself, and `error` why the last attempt failed.
+ */
+export interface Schedule {
+  id: string;
+  name?: string;
+  threadId?: string;
+  planId?: string;
+  text?: string;
+  at?: string;
+  cron?: string;
+  timeZone: string;
+  missed: "skip" | "once" | "all";
+  endsAt?: string;
+  status: "active" | "paused" | "ended";
+  reason?: string;
+  nextAt?: string;
+  lastAt?: string;
+  lastThreadId?: string;
+  lastRunId?: string;
+  failures?: number;
+  error?: string;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** The run in a thread, or the plan of a thread, that a schedule has started. */
+export interface StartedBySchedule {
+  threadId: string;
+  runId?: string;
+}
+
+/** The next times, in UTC. */
+export interface SchedulePreview {
+  times: string[];
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */

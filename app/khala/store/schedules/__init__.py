@@ -1,0 +1,1 @@
+"""Schedules: messages to send and plans to start at set times."""
