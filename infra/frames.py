@@ -28,6 +28,7 @@ from khala.api.schedules import types as schedules_types
 from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
 from khala.api.tools import types as tools_types
+from khala.api.webhooks import types as webhooks_types
 from khala.blobs import blob_reader, line_views
 from khala.domain import (
     access,
@@ -107,6 +108,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         config_changes.PlanConfigChanges, plans_types.NewPlan, plans_types.ImportedPlan, plans_types.NewPlanDraft,
         schedules_types.NewSchedule, schedules_types.ScheduleEdit, schedules_types.FireRequest,
         plans_types.PauseRequest, plans_types.PlanDetailChanges, plans_types.IterationsChange, plans_types.PlanEdit,
+        webhooks_types.NewWebhook, webhooks_types.WebhookChanges, webhooks_types.SecretRotation,
+        webhooks_types.NewReplay,
     )
 }  # fmt: skip
 RENAMED_ANSWERS: dict[str, Struct] = {
@@ -136,6 +139,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         memories.MemoryProposal, usage_receipts.UsageReceipt, search_matches.Highlight, search_results.SearchHit,
         plans_types.PlanWithSteps, plans_types.PlanDraftState, plans_types.PlanEventPage,
         schedules.Schedule, schedules_types.StartedBySchedule, schedules_types.SchedulePreview,
+        webhooks_types.Webhook, webhooks_types.CreatedWebhook, webhooks_types.WebhookAttempt,
+        webhooks_types.WebhookDelivery, webhooks_types.Replay,
         problem_details.FieldError, problem_details.Problem,
     )
 }  # fmt: skip

@@ -47,6 +47,7 @@ def metrics_table() -> str:
     computed = [
         *metrics.database_metrics(0, 0, 0, 0, 0),
         *metrics.plan_metrics(0, 0),
+        *metrics.webhook_metrics(0, 0, 0),
         *metrics.activity_metrics(0, 0, 0),
         *metrics.storage_metrics(0, 0, 0),
         *metrics.table_metrics([("any", 0, 0, 0, 0)]),

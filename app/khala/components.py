@@ -296,7 +296,7 @@ def child_environment(db: Database, environment: Mapping[str, str]) -> dict[str,
 def send_limits(settings: Settings) -> SendLimits:
     """The limits of sends, by requests and by schedules."""
     limits = settings.limits
-    return SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=limits.budgets)
+    return SendLimits(per_owner=limits.runs_per_owner, waiting=limits.queue_limit, budgets=settings.budgets)
 
 
 def _tool_dependencies(components: Components) -> ToolDependencies:

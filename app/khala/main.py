@@ -25,6 +25,7 @@ from khala.api.context import (
     StreamContext,
     ThreadContext,
     ToolContext,
+    WebhookContext,
 )
 from khala.api.http.body_limits import BodyDeadline
 from khala.api.http.host_guard import HostGuard
@@ -59,6 +60,7 @@ from khala.store.postgres.notifications import (
     STREAMS_CHANNEL,
     SUBSCRIPTIONS_CHANNEL,
     THREADS_CHANNEL,
+    WEBHOOKS_CHANNEL,
 )
 from khala.store.streams.append_writer import StreamWriter
 from khala.store.streams.creation import StreamLimits
@@ -68,7 +70,10 @@ from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
 from khala.tools.http_client import GuardedClient
+from khala.tools.webhook_client import WebhookClient
 from khala.version import KHALA_VERSION
+from khala.webhooks.dispatcher import WebhookDispatcher
+from khala.webhooks.event_sender import EventSender
 
 HERE = Path(__file__).parent
 WEB = HERE / "web" if (HERE / "web").is_dir() else HERE.parent / "web" / "dist"
@@ -129,15 +134,18 @@ async def running(
         live = LiveService(components.db, inner)
         streams = _streams(settings, inner)
         dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
+        sender = EventSender(inner, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow)))
+        webhooks = WebhookDispatcher(inner, sender)
         handlers = {**live.handlers, **_worker_handlers(worker), **_stream_handlers(live, dispatcher)}
+        handlers[WEBHOOKS_CHANNEL] = webhooks.handle_notification
         pools = {"inner": inner, "requests": components.db}
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
         readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
-        loops |= {"streams": streams.writer.run, "wakes": dispatcher.run}
+        loops |= {"streams": streams.writer.run, "wakes": dispatcher.run, "webhooks": webhooks.run}
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
-        app = await _open_application(stack, components, live, streams, readiness, stopping)
+        app = await _open_application(stack, components, live, streams, sender, readiness, stopping)
         server = UnsignalledServer(_server_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -254,6 +262,7 @@ async def _open_application(
     components: Components,
     live: LiveService,
     streams: StreamContext,
+    webhooks: EventSender,
     readiness: ReadinessService,
     stopping: asyncio.Event,
 ) -> Litestar:
@@ -289,6 +298,7 @@ async def _open_application(
             by_meaning=components.passages.enabled,
         ),
         streams=streams,
+        webhooks=WebhookContext(sender=webhooks, per_account=settings.limits.webhooks_per_account),
         router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,
@@ -317,7 +327,7 @@ def _streams(settings: Settings, db: Database) -> StreamContext:
         access=streams.access,
         limits=StreamLimits(per_space=streams.per_account, max_bytes=streams.max_bytes),
         long_poll_seconds=streams.long_poll_seconds,
-        webhooks=WebhookSender(db, GuardedClient(allow=settings.tools.fetch_allow)),
+        webhooks=WebhookSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow))),
     )
 
 

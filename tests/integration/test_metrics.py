@@ -324,6 +324,7 @@ def exposed_names() -> set[str]:
         *metrics.REGISTRY.collect(),
         *metrics.database_metrics(0, 0, 0, 0, 0),
         *metrics.plan_metrics(0, 0),
+        *metrics.webhook_metrics(0, 0, 0),
         *metrics.activity_metrics(0, 0, 0),
         *metrics.storage_metrics(0, 0, 0),
         *metrics.search_metrics(0),

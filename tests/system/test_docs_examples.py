@@ -22,10 +22,12 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from khala.tools.commands import read_commands
+from tests.support import node_packages
 from tests.support.homes import home
 from tests.support.nginx import nginx
 from tests.support.oidc import provider
 from tests.support.oidc.install import installed
+from tests.support.ports import free_port
 from tests.support.server import ROOT, Server, ended
 from tests.system.browser import new_browser, words
 
@@ -171,6 +173,20 @@ def test_nginx_passes_requests_and_sockets(server: Server, tmp_path: Path) -> No
         addresses = {"https://chat.example.com": proxy.url, "wss://chat.example.com": proxy.url.replace("http", "ws")}
         out = run(ROOT / "docs" / "how-to" / "behind-nginx.md", tmp_path, addresses, {})
     assert '"type":"hello"' in out
+
+
+def test_webhooks_are_received_in_python_and_node(database_url: str, tmp_path: Path) -> None:
+    env = {"DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
+    packages = node_packages.installed_packages(Path(node_packages.__file__).parent / "webhook_node")
+    (tmp_path / "node_modules").symlink_to(packages / "node_modules")
+    server = Server(tmp_path / "server.log", env)
+    with ended(server):
+        server.start()
+        ports = {"9010": str(free_port()), "9011": str(free_port())}
+        out = run(ROOT / "docs" / "how-to" / "webhooks.md", tmp_path, addresses_of(server) | ports, env)
+    assert "python run.finished final\n" in out
+    assert "node run.finished final\n" in out
+    assert out.count("run.finished  enabled") == 2
 
 
 @pytest.mark.parametrize("guide", ["backups-and-upgrades", "scale-out"])

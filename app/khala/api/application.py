@@ -72,6 +72,7 @@ from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
 from khala.api.tools.repositories import load_repository
 from khala.api.tools.tools import ToolController, ToolRuleController
+from khala.api.webhooks.webhooks import WebhookController
 from khala.domain.errors import InvalidInput
 from khala.domain.json_bodies import check_containers
 
@@ -148,7 +149,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, HealthController,
+        ScheduleController, WebhookController, HealthController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -31,6 +31,7 @@ from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.tools.commands import Command
 from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
+from khala.webhooks.event_sender import EventSender
 
 
 class BlobContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +102,14 @@ class StreamContext(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: WebhookSender
 
 
+class WebhookContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Webhooks, which get events."""
+
+    sender: EventSender
+    per_account: int
+    """The endpoints that one account may have."""
+
+
 class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to sign in."""
 
@@ -147,6 +156,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     memories: MemoryContext
     search: SearchService
     streams: StreamContext
+    webhooks: WebhookContext
     router: AgentRouter
     threads: ThreadContext
     limits: LimitContext

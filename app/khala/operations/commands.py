@@ -11,6 +11,7 @@ import click
 from khala.console import EPILOG, KnownFailure, load_settings, run
 from khala.operations.identity_commands import accounts, tokens
 from khala.operations.plan_client.commands import plan
+from khala.operations.webhook_commands import webhooks
 
 if TYPE_CHECKING:
     from khala.store.operations.verify_pages import VerifyPosition
@@ -293,5 +294,5 @@ def search(
 
 COMMANDS: tuple[click.Command, ...] = (
     verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan, tokens,
-    accounts,
+    accounts, webhooks,
 )  # fmt: skip

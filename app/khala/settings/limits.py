@@ -26,6 +26,13 @@ class LimitSettings(SettingGroup):
         "KHALA_QUEUE_LIMIT", 1000, "Runs that may be queued in all; further ones get status 429.", minimum=1,
         maximum=MAX_NUMBER,
     )  # fmt: skip
+    webhooks_per_account: Whole = setting(
+        "KHALA_WEBHOOKS_PER_ACCOUNT",
+        10,
+        "Webhooks of one account; further ones get status 409. 0 for none. The operator's are not counted.",
+        minimum=0,
+        maximum=100,
+    )
     requests_per_minute: Whole = setting(
         "KHALA_REQUESTS_PER_MINUTE",
         600,

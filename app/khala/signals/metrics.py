@@ -120,6 +120,9 @@ SOCKETS = _gauge("sockets", "WebSocket connections.")
 STREAM_WAKES = _counter(
     "stream_wakes_total", "Wakes of subscriptions to streams that were sent to webhooks, by outcome.", "outcome"
 )
+WEBHOOK_DELIVERIES = _counter(
+    "webhook_deliveries_total", "Attempts to deliver events to webhooks, by the state of the event after it.", "state"
+)
 EVENT_STREAMS = _gauge("event_streams", "Open event streams (SSE) of threads.")
 SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions to threads and accounts, over sockets and event streams.")
 DROPPED_BACK = _counter(
@@ -255,6 +258,16 @@ def plan_metrics(undriven: int, waiting: int) -> Iterable[Metric]:
     yield GaugeMetricFamily("khala_plans_undriven", f"{help_text} The same in all processes.", value=undriven)
     help_text = "Plans that have paused by themselves and wait for a person; at most 10,000 are counted."
     yield GaugeMetricFamily("khala_plans_waiting", f"{help_text} The same in all processes.", value=waiting)
+
+
+def webhook_metrics(waiting: int, oldest_seconds: float, disabled: int) -> Iterable[Metric]:
+    """Metrics of the outbox of webhooks."""
+    help_text = "Events that wait for their delivery to enabled webhooks; at most 100,000 are counted."
+    yield GaugeMetricFamily("khala_webhooks_waiting", f"{help_text} The same in all processes.", value=waiting)
+    help_text = "Age of the oldest event that waits for its delivery. The same in all processes."
+    yield GaugeMetricFamily("khala_webhooks_oldest_seconds", help_text, value=oldest_seconds)
+    help_text = "Webhooks that were disabled because their endpoint failed. The same in all processes."
+    yield GaugeMetricFamily("khala_webhooks_disabled", help_text, value=disabled)
 
 
 def activity_metrics(lock_waiters: int, longest_lock_wait: float, oldest_transaction: float) -> Iterable[Metric]:

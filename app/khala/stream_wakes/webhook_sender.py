@@ -1,9 +1,7 @@
 """Delivers wakes to webhooks: signed POST requests behind the SSRF guard."""
 
-import asyncio
 import time
 
-import httpx
 import msgspec
 import structlog
 
@@ -14,8 +12,8 @@ from khala.store.postgres.database import Database
 from khala.store.streams import signing_keys
 from khala.store.streams.signing_keys import SigningKey
 from khala.store.streams.wakes import DeliveryOutcome, Wake
-from khala.tools.http_client import GuardedClient, parse_url, tool_errors
 from khala.tools.port import ToolError
+from khala.tools.webhook_client import WebhookClient
 
 log = structlog.get_logger()
 
@@ -31,7 +29,7 @@ class _Response(msgspec.Struct):
 class WebhookSender:
     """Sends wakes to webhooks, and says which URLs may be webhooks."""
 
-    def __init__(self, db: Database, client: GuardedClient) -> None:
+    def __init__(self, db: Database, client: WebhookClient) -> None:
         self._db = db
         self._client = client
         self._key: SigningKey | None = None
@@ -39,9 +37,7 @@ class WebhookSender:
     async def check(self, url: str) -> None:
         """Raise `SubscriptionError` if requests may not be sent to this URL: it takes HTTPS, except in own networks."""
         try:
-            parsed = parse_url(url)
-            if not await self._client.is_in_allowed_network(parsed) and parsed.scheme != "https":
-                raise ToolError("A webhook outside of the operator's networks needs https.")
+            await self._client.check(url)
         except ToolError as error:
             raise SubscriptionError("WEBHOOK_URL_REJECTED", error.message, status=400) from error
 
@@ -60,27 +56,25 @@ class WebhookSender:
             (b"Webhook-Signature", key.signature(body, int(time.time())).encode()),
         ]
         try:
-            url = parse_url(wake.subscription.config.webhook_url or "")
-            with tool_errors(DELIVERY_TIMEOUT_SECONDS):
-                async with asyncio.timeout(DELIVERY_TIMEOUT_SECONDS):
-                    outcome = await self._post(url, headers, body)
+            outcome = await self._post(wake.subscription.config.webhook_url or "", headers, body)
         except ToolError as error:
             log.info("wake_not_delivered", subscription=wake.subscription.name, error=error.message)
             outcome = "failed"
         metrics.STREAM_WAKES.labels(outcome).inc()
         return outcome
 
-    async def _post(self, url: httpx.URL, headers: list[tuple[bytes, bytes]], body: bytes) -> DeliveryOutcome:
-        async with self._client.post(url, headers, body) as response:
-            if not 200 <= response.status < 300:
-                raise ToolError(f"The webhook answered with status {response.status}.")
-            received = b""
-            async for chunk in response.body:
-                received += chunk
-                if len(received) > MAX_RESPONSE_BYTES:
-                    return "taken"
+    async def _post(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> DeliveryOutcome:
+        response = await self._client.post(
+            url, headers, body, timeout_seconds=DELIVERY_TIMEOUT_SECONDS, max_bytes=MAX_RESPONSE_BYTES
+        )
+        if not response.succeeded:
+            raise ToolError(f"The webhook answered with status {response.status}.")
+        if response.timed_out:
+            raise ToolError("The webhook took too long to answer.", code="timeout")
+        if not response.is_complete:
+            return "taken"
         try:
-            return "done" if msgspec.json.decode(received, type=_Response).done else "taken"
+            return "done" if msgspec.json.decode(response.body, type=_Response).done else "taken"
         except msgspec.DecodeError:
             return "taken"
 

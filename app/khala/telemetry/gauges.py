@@ -20,6 +20,8 @@ from khala.store.operations.database_statistics import (
 from khala.store.plans.plan_statistics import PlanStatistics, read_plan_statistics
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs.run_queue import QueueStatus, read_queue_status
+from khala.store.webhooks import deliveries
+from khala.store.webhooks.deliveries import OutboxStatus
 
 log = structlog.get_logger()
 
@@ -42,7 +44,7 @@ class Gauges(Collector):
     def __init__(self, pools: Mapping[str, Database], lease_seconds: float) -> None:
         self._pools = pools
         self._lease_seconds = lease_seconds
-        self._status: tuple[QueueStatus, PlanStatistics, DatabaseActivity] | None = None
+        self._status: tuple[QueueStatus, PlanStatistics, OutboxStatus, DatabaseActivity] | None = None
         self._refreshed_at = float("-inf")
         self._storage: StorageStatistics | None = None
         self._storage_at = float("-inf")
@@ -64,11 +66,12 @@ class Gauges(Collector):
         yield from metrics.database_up_metric(ok=self._status is not None)
         yield from metrics.pool_metrics((name, pool.in_use, pool.most) for name, pool in self._pools.items())
         if self._status is not None:
-            status, plans, activity = self._status
+            status, plans, outbox, activity = self._status
             yield from metrics.database_metrics(
                 status.queued, status.running, status.blocked, status.oldest, status.lease_age
             )
             yield from metrics.plan_metrics(plans.undriven, plans.waiting)
+            yield from metrics.webhook_metrics(outbox.waiting, outbox.oldest_seconds, outbox.disabled)
             yield from metrics.activity_metrics(
                 activity.lock_waiters, activity.longest_lock_wait, activity.oldest_transaction
             )
@@ -85,10 +88,10 @@ class Gauges(Collector):
         """No metrics, because registration calls this and must not query the database."""
         return ()
 
-    async def _read_status(self, driver: Driver) -> tuple[QueueStatus, PlanStatistics, DatabaseActivity]:
+    async def _read_status(self, driver: Driver) -> tuple[QueueStatus, PlanStatistics, OutboxStatus, DatabaseActivity]:
         queue = await read_queue_status(driver, lease_seconds=self._lease_seconds)
         plans = await read_plan_statistics(driver, lease_seconds=self._lease_seconds)
-        return queue, plans, await read_activity(driver)
+        return queue, plans, await deliveries.read_status(driver), await read_activity(driver)
 
     async def _query(self, read: Callable[[Driver], Awaitable[T]]) -> T | None:
         """The result, or None if the database does not answer in time."""

@@ -41,6 +41,7 @@ TAGS = [
     Tag("AG-UI", "Runs for AG-UI and TanStack AI clients: `docs/ag-ui.md`."),
     Tag("Feed", "Changes of threads, when they are committed."),
     Tag("Accounts", "Sign-in, sessions, API tokens and account data."),
+    Tag("Webhooks", "Events of threads, sent to your servers by the Standard Webhooks specification."),
     Tag("Health", "Health checks for load balancers and operators."),
 ]
 

@@ -22,6 +22,7 @@ from khala.store.streams import removal
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import workspace_owners
+from khala.store.webhooks import endpoints
 
 MAX_BATCH_THREADS = 100
 """Threads that one transaction locks."""
@@ -118,6 +119,7 @@ async def _mark(db: Database, caller: Caller, user_id: UUID) -> None:
         for table in CREDENTIALS:
             await driver.execute(f"DELETE FROM {table} WHERE user_id = $1", user_id)
         await driver.execute(FORGET_USER, user_id)
+        await endpoints.remove_all(driver, user_id)
         await audit.record(connection, "account_deleted", caller)
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
 

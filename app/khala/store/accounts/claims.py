@@ -22,6 +22,7 @@ from khala.store.sharing import invitations
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.tools import todos, workspace_files
+from khala.store.webhooks import outbox
 
 
 @retried
@@ -64,6 +65,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
         access_id=func.gen_random_uuid(),
         meta_revision=threads_table.c.revision + 1,
     )
+    await outbox.record_one(driver, "thread.claimed", thread_id)
     written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_id_of_key(key_hash))
     name = await accounts.name_of(driver, user_id)
     new_author = {"author_id": user_id, "author_name": name, "revision": revision}

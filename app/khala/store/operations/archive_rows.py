@@ -41,6 +41,7 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("stream_subscriptions", "stream_links"), "workers that one server wakes"),
     "schedules": "an imported copy would send the messages a second time",
     "stream_signing_keys": "a secret of the server",
+    **dict.fromkeys(("webhook_endpoints", "webhook_deliveries"), "programs that one server notifies, and secrets"),
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }
 """Tables that no archive contains, and why."""

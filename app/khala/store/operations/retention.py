@@ -142,6 +142,9 @@ SWEEPS = {
     "schedules": "status = 'ended' AND updated_at < now() - interval '7 days'",
     "usage_ledger": "settled IS NOT NULL AND created_at < now() - interval '7 days'",
     "usage_receipts": "created_at < now() - interval '90 days'",
+    "webhook_deliveries": "created_at < now() - interval '7 days'",
+    # After its deliveries, which no longer have an endpoint otherwise.
+    "webhook_endpoints": "deleted_at < now() - interval '8 days'",
     "audit": "created_at < now() - interval '365 days'",
 }
 """The expired rows of each table."""
@@ -154,6 +157,8 @@ SWEPT_BY = {
     "schedules": "updated_at",
     "usage_ledger": "created_at",
     "usage_receipts": "created_at",
+    "webhook_deliveries": "created_at",
+    "webhook_endpoints": "deleted_at",
     "audit": "created_at",
 }
 """The column with the time at which rows of these tables expire; of the others, `expires_at`. A search in the order of

@@ -17,7 +17,7 @@ from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans import commands
 from khala.domain.plans.commands import PlanCommand
 from khala.domain.plans.dependencies import check_steps
-from khala.domain.plans.events import Created, Resumed, Started
+from khala.domain.plans.events import Created, Resumed, Started, Stopped
 from khala.domain.plans.fold import create as first_state
 from khala.domain.plans.repeats import is_satisfied
 from khala.domain.plans.views import PlanDetail
@@ -34,6 +34,7 @@ from khala.store.schema.tables import threads as thread_table
 from khala.store.sharing import access
 from khala.store.threads import threads
 from khala.store.threads.reset_marks import IS_PLAN
+from khala.store.webhooks import outbox
 
 MAX_PLANS = 100
 """Plans of one thread."""
@@ -208,6 +209,9 @@ async def save(connection: AsyncConnection, stored: StoredPlan, start: StartOpti
     driver = await driver_of(connection)
     revision = await _bump(connection, stored.thread_id)
     await plan_rows.save(driver, stored, revision)
+    for event in stored.unsaved:
+        if isinstance(event, Stopped):
+            await outbox.record_one(driver, "plan.stopped", stored.thread_id, planId=stored.id, reason=event.reason)
     await step_runs.change(driver, stored, revision, start)
 
 

@@ -29,6 +29,7 @@ LOCK_ORDER = (
     "usage_ledger",
     "budgets",
     "users",
+    "webhook_endpoints",
     "stream_subscriptions",
     "streams",
     "owner",  # advisory, of an owner: `owners.lock`
@@ -66,6 +67,8 @@ GUARDS = {
     "stream_chunks": ("streams",),
     "stream_producers": ("streams",),
     "stream_links": ("stream_subscriptions",),
+    # Only deliveries of the endpoint and the purge change rows that are stored.
+    "webhook_deliveries": ("webhook_endpoints",),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -113,6 +116,8 @@ UNCONTENDED = frozenset(
         "agents",
         "search_segments",
         "search_queue",
+        "webhook_endpoints",
+        "webhook_deliveries",
         "audit",
     }
 )

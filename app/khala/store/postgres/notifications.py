@@ -30,6 +30,8 @@ SUBSCRIPTIONS_CHANNEL = "khala_stream_subscriptions"
 """NOTIFY channel: these subscriptions to durable streams have pending contents."""
 SCHEDULES_CHANNEL = "khala_schedules"
 """NOTIFY channel: a schedule has a new time."""
+WEBHOOKS_CHANNEL = "khala_webhooks"
+"""NOTIFY channel: events wait for webhooks, or an endpoint was changed."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200

@@ -22,6 +22,8 @@ from khala.store.postgres.database import (
 from khala.store.postgres.notifications import notify_drivers, notify_executors
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.threads import thread_lists
+from khala.store.webhooks import outbox
+from khala.store.webhooks.outbox import EndedRunFacts
 
 
 class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +75,7 @@ end, their reservations, budgets and the users whose lists have their thread. Re
 locked.
 """
 
-END = """
+END = f"""
     WITH ended AS (
         UPDATE runs SET status = ending.status, finish = ending.finish::jsonb, finished_at = clock_timestamp(),
                epoch = runs.epoch + (ending.unheld_status IS NOT NULL)::int,
@@ -103,7 +105,7 @@ END = """
            seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
     FROM ended JOIN threads ON threads.id = ended.thread_id
     WHERE messages.id = ended.message_id AND messages.thread_id = ended.thread_id
-    RETURNING messages.run_id, ended.plan_id
+    RETURNING messages.run_id, ended.plan_id, {outbox.IS_WANTED.format("threads.owner_id")} AS has_webhooks
 """
 """A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
 The message and its answer are queued for searches: `khala.store.search.indexing`.
@@ -136,7 +138,10 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
         )
         for lease, ending in endings
     ]
-    ended = {row["run_id"]: row["plan_id"] for row in await driver.fetch(END, *zip(*columns, strict=True))}
+    rows = await driver.fetch(END, *zip(*columns, strict=True))
+    ended = {row["run_id"]: row["plan_id"] for row in rows}
+    with_webhooks = {row["run_id"] for row in rows if row["has_webhooks"]}
+    await outbox.record_ended(driver, [_ended(*each) for each in endings if each[0].run_id in with_webhooks])
     settled = [
         Settlement(run_id=lease.run_id, thread_id=lease.thread_id, interrupted=ending.unheld_status == "running")
         for lease, ending in endings
@@ -149,3 +154,16 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
         await notify_drivers(driver, plan_ids)
     if notify:
         await notify_executors(driver)
+
+
+def _ended(lease: Lease, ending: RunEnding) -> EndedRunFacts:
+    return EndedRunFacts(
+        run_id=lease.run_id,
+        thread_id=lease.thread_id,
+        message_id=lease.message_id,
+        status=ending.status,
+        reason=ending.finish.reason,
+        usage=ending.finish.usage,
+        cost_usd=ending.finish.cost_usd,
+        model=ending.finish.model,
+    )

@@ -6,7 +6,9 @@ from uuid import UUID
 
 import msgspec
 
+from khala.domain.webhooks import WebhookEvent
 from khala.store.postgres.database import Driver
+from khala.store.webhooks import outbox
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,3 +71,8 @@ async def revoke(driver: Driver, active: Sequence[ActiveRunRow]) -> None:
         WHERE id = ANY($1::uuid[])
     """
     await driver.execute(query, [run.id for run in active])
+    data = {"status": "canceled", "reason": "deleted"}
+    events = [
+        WebhookEvent(type="run.cancelled", thread_id=run.thread_id, data={"runId": run.id, **data}) for run in active
+    ]
+    await outbox.record(driver, events)

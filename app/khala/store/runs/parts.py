@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.parts import Part
+from khala.domain.webhooks import WebhookEvent
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
     Driver,
@@ -22,6 +23,7 @@ from khala.store.runs import endings, packed_parts, receipts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.runs.receipts import ReceiptEntry
+from khala.store.webhooks import outbox
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,12 +249,24 @@ async def _store_other_rows(driver: Driver, batches: Sequence[Batch]) -> None:
     approvals = [(*_key(batch), *msgspec.structs.astuple(request)) for batch in batches for request in batch.approvals]
     if approvals:
         await driver.execute(INSERT_APPROVALS, *zip(*approvals, strict=True))
+        await outbox.record(driver, [_requested(batch, each) for batch in batches for each in batch.approvals])
     begun = [(*_key(batch), batch.steps) for batch in batches if batch.steps is not None]
     ending = [(batch.lease, batch.ending) for batch in batches if batch.ending]
     if begun:
         await driver.execute(SET_STEPS, *zip(*begun, strict=True))
     if ending:
         await endings.end_runs(driver, ending, notify=False)
+
+
+def _requested(batch: Batch, request: ApprovalRequest) -> WebhookEvent:
+    data = {
+        "runId": batch.lease.run_id,
+        "toolCallId": request.tool_call_id,
+        "tool": request.tool,
+        "digest": request.digest,
+        "expiresAt": request.expires_at,
+    }
+    return WebhookEvent(type="approval.requested", thread_id=batch.lease.thread_id, data=data)
 
 
 def _key(batch: Batch) -> tuple[UUID, UUID, int]:

@@ -15,6 +15,7 @@ from khala.domain.errors import ThreadNotFound
 from khala.domain.isolation_policy import MAX_SHARED_LOSSES
 from khala.domain.program_level import PROGRAM_LEVEL
 from khala.domain.receipts import FIRST_HASH
+from khala.domain.webhooks import WebhookEvent
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import RunAccount
 from khala.store.memories import memory_settings
@@ -37,6 +38,7 @@ from khala.store.schema.tables import runs
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_RUN
 from khala.store.tools import approvals
+from khala.store.webhooks import outbox
 
 
 class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +106,8 @@ CLAIM = f"""
     UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
            lost = lost + (picked.was = 'running')::int, lease_expires_at = clock_timestamp() + make_interval(secs => $3)
     FROM picked WHERE runs.id = picked.id
-    RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds
+    RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds,
+           EXISTS (SELECT FROM webhook_endpoints WHERE is_enabled) AS has_webhooks
 """
 """Reads the active runs once, so that the cost grows with their number and no faster. `picked` locks run after run in
 order until it has enough: a query with its own row locks is executed for each row of `next`. Its condition on the
@@ -162,10 +165,16 @@ async def claim(
         next_seqs = {row["id"]: row for row in positions}
         accounts = await _first_accounts(driver, claimed)
         requesters = await memory_settings.read_requesters(driver, claimed)
+        await outbox.record(driver, [_started(row) for row in claimed if row["epoch"] == 1 and row["has_webhooks"]])
     return [
         _claimed(row, next_seqs.get(row["id"], FIRST_SEQS), requesters[row["id"]], accounts.get(row["id"]))
         for row in claimed
     ]
+
+
+def _started(row: rows.Record) -> WebhookEvent:
+    data = {"runId": row["id"], "messageId": row["message_id"], "userMessageId": row["user_message_id"]}
+    return WebhookEvent(type="run.started", thread_id=row["thread_id"], data=data)
 
 
 async def _first_accounts(driver: Driver, claimed: Sequence[rows.Record]) -> dict[UUID, RunAccount]:

@@ -48,6 +48,7 @@ from khala.store.schema.thread_tables import (
     thread_resets,
     threads,
 )
+from khala.store.schema.webhook_tables import webhook_deliveries, webhook_endpoints
 from khala.store.schema.workspace_tables import blobs, files, objects, todos, user_tools
 
 __all__ = [
@@ -106,4 +107,6 @@ __all__ = [
     "usage_receipts",
     "user_tools",
     "users",
+    "webhook_deliveries",
+    "webhook_endpoints",
 ]

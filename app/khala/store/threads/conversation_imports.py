@@ -1,6 +1,6 @@
 """Imports conversations that were held elsewhere as threads, and queues the next answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import MessageRole, RunOptions, SendResult
 from khala.domain.errors import Conflict, Forbidden
 from khala.domain.fold import Block, Content, FileBlock, ToolBlock
+from khala.domain.webhooks import WebhookEvent
 from khala.store.blobs import blobs
 from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
@@ -28,6 +29,7 @@ from khala.store.sharing import access
 from khala.store.threads import sends, threads
 from khala.store.threads.reset_marks import last_position
 from khala.store.threads.sends import SendLimits, SendRequest
+from khala.store.webhooks import outbox
 
 WAITING = """
     SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
@@ -212,6 +214,8 @@ async def _create(connection: AsyncConnection, caller: Caller, conversation: Con
     )
     new = created.first() is not None
     await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
+    if new:
+        await outbox.record_one(await driver_of(connection), "thread.created", thread_id)
     if not new and await _last_position(connection, thread_id):
         raise Conflict("This thread has messages already.")
     return new
@@ -259,8 +263,16 @@ async def store(
             }
         )
     await connection.execute(insert(messages), stored)
-    await search_queue.add(await driver_of(connection), thread_id, last_position + 1, last_position + len(stored))
+    driver = await driver_of(connection)
+    await outbox.record(driver, [_created(thread_id, row) for row in stored])
+    await search_queue.add(driver, thread_id, last_position + 1, last_position + len(stored))
     return message_ids[-1], revision
+
+
+def _created(thread_id: UUID, row: Mapping[str, Any]) -> WebhookEvent:
+    data = {"messageId": row["id"], "role": row["role"]}
+    author = {} if row["author_id"] is None else {"authorId": row["author_id"]}
+    return WebhookEvent(type="message.created", thread_id=thread_id, data=data | author)
 
 
 async def _last_position(connection: AsyncConnection, thread_id: UUID) -> int:

@@ -3,6 +3,7 @@
 from khala.store.postgres.notifications import RUNS_CHANNEL, THREADS_CHANNEL
 from khala.store.sharing import access
 from khala.store.threads.reset_marks import IS_MESSAGE, IS_RUN, last_position
+from khala.store.webhooks import outbox
 
 ANSWERED_BEFORE = f"""
     SELECT messages.parent_id, runs.id AS run_id, runs.revision, {IS_MESSAGE} AS present
@@ -30,7 +31,7 @@ OPEN = f"""
            (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'queued' LIMIT $6) AS queued) AS waiting,
            (SELECT count(*) FROM runs
             WHERE thread_id = $1 AND plan_id IS NULL AND status IN ('queued', 'running', 'blocked')) AS in_thread,
-           {last_position("$1")} AS last,
+           {last_position("$1")} AS last, {outbox.IS_WANTED.format("thread.owner_id")} AS has_webhooks,
            before.present, before.content, before.revision, before.run_id, before.message_id
     FROM thread CROSS JOIN facts LEFT JOIN before ON true
 """

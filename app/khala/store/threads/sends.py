@@ -40,6 +40,8 @@ from khala.store.runs import completion_requests, runs
 from khala.store.sharing import access
 from khala.store.threads import send_statements, thread_lists
 from khala.store.threads.reset_marks import IS_MESSAGE
+from khala.store.webhooks import outbox
+from khala.store.webhooks.outbox import exhaustion_recorded
 
 ANSWER_TAKEN = "This answerId is taken."
 QUEUE_FULL_RETRY_SECONDS = 5
@@ -88,6 +90,8 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     before: rows.Record | None
     deleted: bool
+    has_webhooks: bool
+    """Whether any webhook may want events of the thread."""
 
     @property
     def fairness_key(self) -> UUID:
@@ -96,6 +100,7 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True):
         return key
 
 
+@exhaustion_recorded
 @retried
 @refilled
 async def send(db: Database, question: SendRequest, caller: Caller, limits: SendLimits) -> tuple[SendResult, bool]:
@@ -116,6 +121,7 @@ async def send(db: Database, question: SendRequest, caller: Caller, limits: Send
         raise Conflict("This messageId is taken.") from error
 
 
+@exhaustion_recorded
 @retried
 @refilled
 async def regenerate(
@@ -177,6 +183,7 @@ async def open_thread(
         last=row["last"],
         before=row if row["present"] else None,
         deleted=row["present"] is False,
+        has_webhooks=row["has_webhooks"],
     )
 
 
@@ -206,6 +213,9 @@ async def queue_answer(
         )
     else:
         sent = await _store(driver, thread, question, caller)
+        if thread.has_webhooks:
+            created = {"messageId": question.message_id, "role": "user", "authorId": caller.author_id}
+            await outbox.record_one(driver, "message.created", thread.id, **created, runId=sent.run_id)
     # As late as possible: budget windows are shared, and stay locked until the commit. Users' rows are locked last.
     await _interrupt(driver, to_cancel, reservations, sent.revision)
     await ledger.reserve(driver, sent.run_id, reservations, now)

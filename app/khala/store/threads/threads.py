@@ -27,6 +27,7 @@ from khala.domain.access import Action, Caller
 from khala.domain.chat import Thread
 from khala.domain.errors import Conflict, Forbidden, InvalidInput, ThreadNotFound, Unauthorized
 from khala.domain.fold import TextBlock
+from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import audit
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT, USER_IS_PRESENT
 from khala.store.budgets import ledger
@@ -58,6 +59,7 @@ from khala.store.schema.tables import (
 from khala.store.sharing import access, invitations
 from khala.store.threads import reset_marks, thread_lists
 from khala.store.threads.reset_marks import IS_MESSAGE
+from khala.store.webhooks import outbox
 
 LAST_POSITION = datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1)
 """Behind every thread in the order of thread lists."""
@@ -131,6 +133,7 @@ async def create(
         await _lock_own(connection, thread_id, caller)
         if new:
             await _write_welcome(connection, thread_id, welcome)
+            await outbox.record_one(await driver_of(connection), "thread.created", thread_id)
             await add_to_list(connection, thread_id, caller, lifetime)
         return rows.thread((await lock(connection, thread_id))._mapping), new
 
@@ -321,6 +324,8 @@ async def close(connection: AsyncConnection, thread_ids: Sequence[UUID]) -> None
     in_threads = any_(bindparam("ids", list(thread_ids), type_=ARRAY(Uuid)))
     for table in (memberships, share_links, ephemeral_threads):
         await connection.execute(delete(table).where(table.c.thread_id == in_threads))
+    # Before the owner is gone, whose webhooks get the event.
+    await outbox.record(driver, [WebhookEvent(type="thread.deleted", thread_id=each, data={}) for each in thread_ids])
     closed = {"owner_id": None, "anon_key_hash": None, "title": None, "visibility": "private", "client_metadata": None}
     await connection.execute(
         update(threads).where(threads.c.id == in_threads).values(**closed, deleted_at=func.clock_timestamp())

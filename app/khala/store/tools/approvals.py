@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import ACTIVE, WireStruct
 from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
+from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import account_feed
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -34,6 +35,7 @@ from khala.store.schema.tables import approvals, runs
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_RUN
+from khala.store.webhooks import outbox
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "expired"]
 
@@ -49,7 +51,7 @@ EXPIRED = """
 EXPIRE = """
     UPDATE approvals SET state = 'expired', decided_at = clock_timestamp()
     WHERE state = 'pending' AND expires_at <= clock_timestamp() AND thread_id = ANY($1::uuid[])
-    RETURNING run_id
+    RETURNING run_id, thread_id, tool_call_id, tool
 """
 
 OF_RUNS = """
@@ -165,6 +167,9 @@ async def _store_decision(
         "decided_at": func.clock_timestamp(),
     }
     await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**values))
+    decided = {"runId": run.id, "toolCallId": row.tool_call_id, "tool": row.tool, "state": values["state"]}
+    decided |= {"decidedBy": caller.author_id, "edited": values["edited_args"] is not None}
+    await outbox.record_one(await driver_of(connection), "approval.decided", run.thread_id, **decided)
     if run.status == "blocked":
         its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
         await connection.execute(update(runs).where(its).values(status="queued"))
@@ -227,11 +232,18 @@ async def expire(db: Database) -> int:
         due = [row["id"] for row in await driver.fetch(EXPIRED, MAX_EXPIRED_THREADS)]
         if not due:
             return 0
-        ended = [row["run_id"] for row in await driver.fetch(EXPIRE, due)]
+        expired = await driver.fetch(EXPIRE, due)
+        ended = [row["run_id"] for row in expired]
+        await outbox.record(driver, [_expired(row) for row in expired])
         await driver.execute(WAKE, ended, due)
         await thread_lists.mark_changed(driver, due)
         await notify_executors(driver)
         return len(ended)
+
+
+def _expired(row: rows.Record) -> WebhookEvent:
+    data = {"runId": row["run_id"], "toolCallId": row["tool_call_id"], "tool": row["tool"], "state": "expired"}
+    return WebhookEvent(type="approval.decided", thread_id=row["thread_id"], data=data)
 
 
 async def _thread(driver: Driver, run_id: UUID) -> UUID:

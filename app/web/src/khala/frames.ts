@@ -428,14 +428,7 @@ export interface FileBlock {
   blob: BlobRef;
 }
 
-/** Data of an appended message, for clients: models do not get it, and the search does not find it. */
-export interface DataBlock {
-  type: "data";
-  name: string;
-  data: unknown;
-}
-
-export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock;
+export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock;
 
 // Parts
 
@@ -699,28 +692,19 @@ export interface AccountDelta {
   invitations?: Invitation[];
 }
 
-/** The account of the connection from now on, or the thread that a thread token opens. */
+/** The account of the connection from now on. */
 export interface Authenticated {
   type: "authenticated";
-  userId?: string;
-  threadId?: string;
+  userId: string;
 }
 
-/**
- * A frame of the client, or a subscription, failed. `path` locates the error in the client's frame.
- *
- * If a limit has refused the frame, the last four fields name it, as in a problem with status 429.
- */
+/** A frame of the client, or a subscription, failed. `path` locates the error in the client's frame. */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
   code: string;
   message: string;
   path?: string;
-  limit?: string;
-  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
-  most?: string;
-  retryAfter?: number;
 }
 
 /** Answers a ping. */
@@ -860,51 +844,6 @@ export interface NewMessage {
   parentId?: string | null;
   attachments?: string[];
   options?: RunOptions;
-  sendAt?: string;
-  after?: number;
-}
-
-/**
- * Messages to add without an answer, in order, each after the previous one.
- *
- * The first follows `parentId`, by default the last message of the active branch; null for no message. While an answer
- * is being written, the messages follow it (`queue`), interrupt it, or are refused.
- */
-export interface AppendRequest {
-  messages: AppendedMessage[];
-  parentId?: string | null;
-  ifBusy?: "reject" | "queue" | "interrupt";
-}
-
-/**
- * A message to add. If the client generates `id`, it can safely repeat the request.
- *
- * `author` is the name that clients show, for example that of a bot. The caller is the author in any case.
- */
-export interface AppendedMessage {
-  id?: string;
-  role: MessageRole;
-  parts: (AppendedText | AppendedFile | AppendedData)[];
-  author?: string;
-}
-
-/** Text of an appended message. */
-export interface AppendedText {
-  type: "text";
-  text: string;
-}
-
-/** An upload of the thread that belongs to no message yet. */
-export interface AppendedFile {
-  type: "file";
-  blobId: string;
-}
-
-/** Data for clients, of at most 16 KiB as JSON. Models do not get it. */
-export interface AppendedData {
-  type: "data";
-  name: string;
-  data: unknown;
 }
 
 /** A message to answer again. If the client generates `answerId`, it can safely repeat the request. */
@@ -961,12 +900,6 @@ export interface NewRole {
 export interface NewLink {
   role: "viewer" | "editor";
   expiresAt?: string;
-}
-
-/** A thread token to create. It expires after `expiresIn` seconds. */
-export interface NewThreadToken {
-  role: "viewer" | "editor";
-  expiresIn?: number;
 }
 
 /** An account to create, and anonymous threads to claim for it. */
@@ -1160,44 +1093,6 @@ export interface NewPlanDraft {
   options?: RunOptions;
 }
 
-/**
- * A message to send, or a plan to start, at a time (`at`) or by a cron expression of five fields (`cron`).
- *
- * Without `threadId`, each message has a thread of its own, with `name` as its title. A plan is started at one time.
- * If the client generates `id`, it can safely repeat the request.
- */
-export interface NewSchedule {
-  id?: string;
-  name?: string;
-  threadId?: string;
-  planId?: string;
-  text?: string;
-  options?: RunOptions;
-  at?: string;
-  cron?: string;
-  timeZone?: string;
-  missed?: "skip" | "once" | "all";
-  endsAt?: string;
-}
-
-/** Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. */
-export interface ScheduleEdit {
-  name?: string | null;
-  text?: string;
-  options?: RunOptions;
-  at?: string;
-  cron?: string;
-  timeZone?: string;
-  missed?: "skip" | "once" | "all";
-  endsAt?: string | null;
-  paused?: boolean;
-}
-
-/** If the client generates `messageId`, it can safely repeat the request. */
-export interface FireRequest {
-  messageId?: string;
-}
-
 /** How to pause. With `force`, the steps under way are canceled, and opened again. */
 export interface PauseRequest {
   force?: boolean;
@@ -1241,6 +1136,41 @@ export interface PlanEdit {
   ifEventSeq?: number;
 }
 
+/** A webhook to create. Without `events`, it gets all. With `includeContent`, events have the text of messages. */
+export interface NewWebhook {
+  url: string;
+  description?: string;
+  events?: ("run.started" | "run.finished" | "run.failed" | "run.cancelled" | "approval.requested" | "approval.decided" | "thread.created" | "thread.claimed" | "thread.deleted" | "message.created" | "plan.stopped" | "budget.exhausted")[];
+  includeContent?: boolean;
+}
+
+/** Changes of a webhook. Fields that are absent stay as they are. */
+export interface WebhookChanges {
+  url?: string;
+  description?: string;
+  events?: ("run.started" | "run.finished" | "run.failed" | "run.cancelled" | "approval.requested" | "approval.decided" | "thread.created" | "thread.claimed" | "thread.deleted" | "message.created" | "plan.stopped" | "budget.exhausted")[];
+  includeContent?: boolean;
+  enabled?: boolean;
+}
+
+/** A rotation of the secret. The previous one signs, too, for `overlapSeconds`. */
+export interface SecretRotation {
+  overlapSeconds?: number;
+}
+
+/**
+ * The events to deliver again: those since `since`, or those of a thread after a revision, or both.
+ *
+ * `after` is the `next` of a replay before, which this one continues.
+ */
+export interface NewReplay {
+  since?: string;
+  threadId?: string;
+  afterRevision?: number;
+  after?: string;
+  limit?: number;
+}
+
 // What answers carry
 
 /** The result of a send. A retry of the same send has the same result. */
@@ -1249,13 +1179,6 @@ export interface SendResult {
   userMessageId: string;
   assistantMessageId: string;
   runId: string;
-  revision: number;
-}
-
-/** The result of an append: the ids of its messages, in order. A retry of the same append has the same result. */
-export interface AppendedMessages {
-  threadId: string;
-  messageIds: string[];
   revision: number;
 }
 
@@ -1281,19 +1204,6 @@ export interface Token {
   createdAt: string;
   usedAt?: string;
   expiresAt?: string;
-}
-
-/** The access of an MCP client to an account. `resource` is the MCP server that it may use. */
-export interface ClientGrant {
-  id: string;
-  clientId: string;
-  clientName: string;
-  redirectHost: string;
-  resource: string;
-  scopes: ("khala:read" | "khala:write")[];
-  createdAt: string;
-  usedAt?: string;
-  expiresAt: string;
 }
 
 /** One change. `detail` never contains a secret. */
@@ -1455,24 +1365,6 @@ export interface User {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
-  admin?: boolean;
-}
-
-/** A thread token, without its secret. It gives whoever has it this role in one thread, until it expires. */
-export interface ThreadToken {
-  id: string;
-  role: Role;
-  createdAt: string;
-  expiresAt: string;
-}
-
-/** A thread token and its secret, which is returned only once. */
-export interface CreatedThreadToken {
-  id: string;
-  role: Role;
-  createdAt: string;
-  expiresAt: string;
-  token: string;
 }
 
 /** The account, and the result of each claim. */
@@ -1483,7 +1375,6 @@ export interface SignedInUser {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
-  admin?: boolean;
   claimed: ClaimResult[];
 }
 
@@ -1881,44 +1772,63 @@ export interface PlanEventPage {
   hasMore: boolean;
 }
 
-/**
- * A message that is sent, or a plan that is started, at set times as its owner.
- *
- * Without `threadId`, each occurrence has a thread of its own. `nextAt` is absent unless the schedule is active.
- * `reason` says why it has paused or ended by itself, and `error` why the last attempt failed.
- */
-export interface Schedule {
+/** A webhook. `disabledReason` says why Khala has disabled it; `failingSince`, when the last success ended. */
+export interface Webhook {
   id: string;
-  name?: string;
-  threadId?: string;
-  planId?: string;
-  text?: string;
-  at?: string;
-  cron?: string;
-  timeZone: string;
-  missed: "skip" | "once" | "all";
-  endsAt?: string;
-  status: "active" | "paused" | "ended";
-  reason?: string;
-  nextAt?: string;
-  lastAt?: string;
-  lastThreadId?: string;
-  lastRunId?: string;
-  failures?: number;
-  error?: string;
+  url: string;
+  description: string;
+  events: string[];
+  includeContent: boolean;
+  enabled: boolean;
+  disabledReason: string | null;
+  failingSince: string | null;
   createdAt: string;
-  updatedAt: string;
 }
 
-/** The run in a thread, or the plan of a thread, that a schedule has started. */
-export interface StartedBySchedule {
+/** A webhook, and the secret that signs its events. The secret is returned only once. */
+export interface CreatedWebhook {
+  id: string;
+  url: string;
+  description: string;
+  events: string[];
+  includeContent: boolean;
+  enabled: boolean;
+  disabledReason: string | null;
+  failingSince: string | null;
+  createdAt: string;
+  secret: string;
+}
+
+/** The outcome of a request. Without a response, `status` is null. `response` is the beginning of the body. */
+export interface WebhookAttempt {
+  delivered: boolean;
+  status: number | null;
+  error: string | null;
+  durationMs: number;
+  response: string;
+}
+
+/** An event for a webhook, and the outcome of the last attempt. `id` is the `webhook-id` of its requests. */
+export interface WebhookDelivery {
+  id: string;
+  type: string;
   threadId: string;
-  runId?: string;
+  data: Record<string, unknown>;
+  state: "pending" | "delivered" | "failed";
+  attempts: number;
+  status: number | null;
+  error: string | null;
+  durationMs: number | null;
+  response: string | null;
+  createdAt: string;
+  attemptedAt: string | null;
+  nextAttemptAt: string | null;
 }
 
-/** The next times, in UTC. */
-export interface SchedulePreview {
-  times: string[];
+/** The number of events that will be delivered again. With `next`, there may be more. */
+export interface Replay {
+  replayed: number;
+  next?: string;
 }
 
 /** The error of one value in the request. `path` is like `options.model`. */
@@ -1927,22 +1837,13 @@ export interface FieldError {
   message: string;
 }
 
-/**
- * An error. Programs use `code`, people read `detail`.
- *
- * With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
- * most that it allows, and `retryAfter` the seconds of `Retry-After`.
- */
+/** An error. Programs use `code`, people read `detail`. */
 export interface Problem {
   title: string;
   status: number;
   code: string;
   detail: string;
   errors?: FieldError[];
-  limit?: string;
-  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
-  most?: string;
-  retryAfter?: number;
 }
 
 /** One page of a list. `nextCursor` is present if there are more pages. */

@@ -1,0 +1,1 @@
+"""Webhooks: endpoints, and the outbox of events."""
