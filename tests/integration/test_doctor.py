@@ -19,6 +19,7 @@ from khala.doctor import configuration_checks as chosen
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from tests.support import postgres
+from tests.support.event_endpoint import new_endpoint
 from tests.support.nats import nats_server
 from tests.support.providers import Reply, serving
 from tests.support.server import command
@@ -189,6 +190,19 @@ async def test_runs_that_are_not_claimed_or_have_a_lapsed_lease_are_reported(db:
     assert_finding(await workload_checks.runs(db, 0.01, late=0), "warn", "not renewed", "khala work")
 
 
+async def test_webhooks_that_are_disabled_or_late_are_reported(db: Database) -> None:
+    assert_finding(await workload_checks.webhooks(db), "ok", "0 events waiting")
+    endpoint = await new_endpoint(db, "http://127.0.0.1:9/")
+    await new_thread(db)
+    assert_finding(await workload_checks.webhooks(db), "ok", "1 events waiting")
+    assert_finding(await workload_checks.webhooks(db, late=0), "warn", "the oldest", "webhooks_failed")
+    async with db.driver() as driver:
+        await driver.execute(
+            "UPDATE webhook_endpoints SET is_enabled = false, disabled_reason = '410' WHERE id = $1", endpoint.id
+        )
+    assert_finding(await workload_checks.webhooks(db), "warn", "1 webhooks were disabled", "khala webhooks list")
+
+
 async def test_an_idle_transaction_is_reported_with_the_command_that_ends_it(db: Database, database_url: str) -> None:
     other = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
     try:
@@ -211,7 +225,7 @@ async def test_an_unreachable_database_is_a_finding_of_each_check_that_queries_i
         await db.close()
     assert {name for name, finding in found.items() if finding.state == "bad"} == {
         "database", "speed", "durability", "pooler", "connections", "clock", "pgvector", "schema", "notify",
-        "transactions", "runs", "search", "writes",
+        "transactions", "runs", "webhooks", "search", "writes",
     }  # fmt: skip
     assert "refused" in found["database"].says or "onnect" in found["database"].says
 

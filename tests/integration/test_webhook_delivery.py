@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -430,6 +431,32 @@ async def test_the_events_of_a_run_have_their_order_and_facts(
     await settle(dispatcher)
     assert [each.type for each in receiver.received[4:]] == ["message.created", "run.cancelled", "thread.deleted"]
     assert {each.type for each in receiver.received} <= set(EVENT_TYPES)
+
+
+async def test_the_hot_path_and_the_dispatcher_read_few_rows_of_many(db: Database) -> None:
+    thread_id = await new_thread(db)
+    endpoint = await new_endpoint(db, "http://127.0.0.1:9/", events=["thread.claimed"])
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO webhook_endpoints (id, scope_id, url, secret)"
+            " SELECT gen_random_uuid(), gen_random_uuid(), 'https://a', 's' FROM generate_series(1, 5000)"
+        )
+        await driver.execute(
+            "INSERT INTO webhook_deliveries (endpoint_id, seq, id, thread_id, revision, type, data, due_at, created_at)"
+            " SELECT $1, nextval('webhook_deliveries_seq'), gen_random_uuid(), $2, 1, 'thread.claimed', '{}',"
+            " to_timestamp(0), now() FROM generate_series(1, 5000)",
+            endpoint.id,
+            thread_id,
+        )
+        await driver.execute("ANALYZE webhook_endpoints, webhook_deliveries")
+        wanted = f"SELECT {outbox.IS_WANTED.format('threads.owner_id')} FROM threads WHERE id = '{thread_id}'"
+        for statement in (wanted, deliveries.LOOK.replace("$1", "0.0")):
+            plan = "\n".join(
+                row[0] for row in await driver.fetch(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {statement}")
+            )
+            assert "Seq Scan on webhook_deliveries" not in plan, plan
+            assert re.search(r"rows=\d{4}", plan) is None, plan
+        assert "webhook_endpoints_scope_id_idx" in "\n".join(row[0] for row in await driver.fetch(f"EXPLAIN {wanted}"))
 
 
 class ScriptedSender(EventSender):

@@ -32,6 +32,7 @@ async def examine(
         "wake": partial(environment_checks.wake, settings),
         "transactions": partial(workload_checks.transactions, db),
         "runs": partial(workload_checks.runs, db, settings.runs.lease_seconds),
+        "webhooks": partial(workload_checks.webhooks, db),
         "search": partial(workload_checks.search, db, enabled=settings.database.search),
         "blobs": partial(environment_checks.blobs, settings, blob_service),
         "files": partial(environment_checks.files, settings, blob_service),

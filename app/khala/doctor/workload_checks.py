@@ -8,10 +8,13 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
 from khala.store.search import passage_vectors
+from khala.store.webhooks import deliveries
 
 MAX_WAIT_SECONDS = 60.0
 """Maximum time that a run should wait for an executor."""
 MAX_TRANSACTION_SECONDS = 300.0
+MAX_EVENT_AGE_SECONDS = 3600.0
+"""Maximum time that an event should wait for its webhook."""
 
 TRANSACTIONS = """
     SELECT pid, coalesce(application_name, '') AS name,
@@ -63,6 +66,22 @@ async def search(db: Database, *, enabled: bool) -> Finding:
     walked = "all threads were read" if state["walked"] else "older threads are still to be read"
     by_meaning = "" if without_vectors is None else f"; {without_vectors:,} entries wait for their vectors"
     return ok("search", f"{state['waiting']} answers waiting; {walked}{by_meaning}")
+
+
+async def webhooks(db: Database, *, late: float = MAX_EVENT_AGE_SECONDS) -> Finding:
+    """Check that events are delivered to webhooks. `late`: maximum age of an event in seconds."""
+    if await migrations.current(db) is None:
+        return ok("webhooks", "none: there is no schema yet")
+    async with db.driver() as driver:
+        status = await deliveries.read_status(driver)
+    says = f"{status.waiting} events waiting"
+    if status.disabled:
+        advice = "see disabledReason, mend the endpoint and enable it: `khala webhooks list` shows the operator's"
+        return warn("webhooks", f"{says}; {status.disabled} webhooks were disabled because they failed: {advice}")
+    if status.oldest_seconds > late:
+        advice = "an endpoint fails, or no `khala serve` runs: search its log for webhooks_failed"
+        return warn("webhooks", f"{says}; the oldest for {status.oldest_seconds:.0f} s: {advice}")
+    return ok("webhooks", says)
 
 
 async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS) -> Finding:

@@ -56,10 +56,12 @@ LOOK = f"""
     )
     SELECT endpoint.id, endpoint.failures > 0 AS fails,
            extract(epoch FROM greatest(waiting.due_at, endpoint.paused_until) - {NOW})::float8 AS seconds
-    FROM waiting JOIN webhook_endpoints AS endpoint ON endpoint.id = waiting.endpoint_id
-    WHERE endpoint.is_enabled ORDER BY fails, seconds, id LIMIT {MAX_ENDPOINTS}
+    FROM waiting CROSS JOIN LATERAL (
+        SELECT * FROM webhook_endpoints WHERE id = waiting.endpoint_id AND is_enabled LIMIT 1
+    ) AS endpoint
+    ORDER BY fails, seconds, id LIMIT {MAX_ENDPOINTS}
 """
-"""Reads one row of each endpoint that has deliveries waiting, however many these are."""
+"""Reads one row of each endpoint that has deliveries waiting, however many these are, and no other endpoints."""
 LOCK = f"""
     SELECT *, {NOW} AS now FROM webhook_endpoints
     WHERE id = $2 AND is_enabled AND coalesce(paused_until <= {NOW}, true) FOR NO KEY UPDATE SKIP LOCKED

@@ -31,8 +31,11 @@ class RequestInThread(Protocol):
 
 Q = TypeVar("Q", bound=RequestInThread)
 
-IS_IN_SCOPE = f"endpoint.is_enabled AND endpoint.scope_id IN ('{DEPLOYMENT}', coalesce({{0}}, '{DEPLOYMENT}'))"
-"""SQL: the endpoint gets events of threads with this owner."""
+IS_IN_SCOPE = f"""
+    endpoint.scope_id IN ('{DEPLOYMENT}', coalesce({{0}}, '{DEPLOYMENT}')) AND endpoint.is_enabled
+    AND endpoint.deleted_at IS NULL
+"""
+"""SQL: the endpoint gets events of threads with this owner. A condition that the index of scopes has."""
 IS_WANTED = f"EXISTS (SELECT FROM webhook_endpoints AS endpoint WHERE {IS_IN_SCOPE})"
 """SQL: any endpoint gets events of threads with this owner. It sees all endpoints that were created before the
 statement began: an endpoint gets the events of transactions that begin after its creation.
