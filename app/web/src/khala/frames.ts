@@ -428,7 +428,14 @@ export interface FileBlock {
   blob: BlobRef;
 }
 
-export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock;
+/** Data of an appended message, for clients: models do not get it, and the search does not find it. */
+export interface DataBlock {
+  type: "data";
+  name: string;
+  data: unknown;
+}
+
+export type Block = TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock;
 
 // Parts
 
@@ -692,19 +699,28 @@ export interface AccountDelta {
   invitations?: Invitation[];
 }
 
-/** The account of the connection from now on. */
+/** The account of the connection from now on, or the thread that a thread token opens. */
 export interface Authenticated {
   type: "authenticated";
-  userId: string;
+  userId?: string;
+  threadId?: string;
 }
 
-/** A frame of the client, or a subscription, failed. `path` locates the error in the client's frame. */
+/**
+ * A frame of the client, or a subscription, failed. `path` locates the error in the client's frame.
+ *
+ * If a limit has refused the frame, the last four fields name it, as in a problem with status 429.
+ */
 export interface ErrorFrame {
   type: "error";
   threadId?: string;
   code: string;
   message: string;
   path?: string;
+  limit?: string;
+  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
+  most?: string;
+  retryAfter?: number;
 }
 
 /** Answers a ping. */
@@ -844,6 +860,51 @@ export interface NewMessage {
   parentId?: string | null;
   attachments?: string[];
   options?: RunOptions;
+  sendAt?: string;
+  after?: number;
+}
+
+/**
+ * Messages to add without an answer, in order, each after the previous one.
+ *
+ * The first follows `parentId`, by default the last message of the active branch; null for no message. While an answer
+ * is being written, the messages follow it (`queue`), interrupt it, or are refused.
+ */
+export interface AppendRequest {
+  messages: AppendedMessage[];
+  parentId?: string | null;
+  ifBusy?: "reject" | "queue" | "interrupt";
+}
+
+/**
+ * A message to add. If the client generates `id`, it can safely repeat the request.
+ *
+ * `author` is the name that clients show, for example that of a bot. The caller is the author in any case.
+ */
+export interface AppendedMessage {
+  id?: string;
+  role: MessageRole;
+  parts: (AppendedText | AppendedFile | AppendedData)[];
+  author?: string;
+}
+
+/** Text of an appended message. */
+export interface AppendedText {
+  type: "text";
+  text: string;
+}
+
+/** An upload of the thread that belongs to no message yet. */
+export interface AppendedFile {
+  type: "file";
+  blobId: string;
+}
+
+/** Data for clients, of at most 16 KiB as JSON. Models do not get it. */
+export interface AppendedData {
+  type: "data";
+  name: string;
+  data: unknown;
 }
 
 /** A message to answer again. If the client generates `answerId`, it can safely repeat the request. */
@@ -900,6 +961,12 @@ export interface NewRole {
 export interface NewLink {
   role: "viewer" | "editor";
   expiresAt?: string;
+}
+
+/** A thread token to create. It expires after `expiresIn` seconds. */
+export interface NewThreadToken {
+  role: "viewer" | "editor";
+  expiresIn?: number;
 }
 
 /** An account to create, and anonymous threads to claim for it. */
@@ -1093,6 +1160,44 @@ export interface NewPlanDraft {
   options?: RunOptions;
 }
 
+/**
+ * A message to send, or a plan to start, at a time (`at`) or by a cron expression of five fields (`cron`).
+ *
+ * Without `threadId`, each message has a thread of its own, with `name` as its title. A plan is started at one time.
+ * If the client generates `id`, it can safely repeat the request.
+ */
+export interface NewSchedule {
+  id?: string;
+  name?: string;
+  threadId?: string;
+  planId?: string;
+  text?: string;
+  options?: RunOptions;
+  at?: string;
+  cron?: string;
+  timeZone?: string;
+  missed?: "skip" | "once" | "all";
+  endsAt?: string;
+}
+
+/** Changes of a schedule. Fields that are absent stay as they are. `cron` replaces `at`, and the other way round. */
+export interface ScheduleEdit {
+  name?: string | null;
+  text?: string;
+  options?: RunOptions;
+  at?: string;
+  cron?: string;
+  timeZone?: string;
+  missed?: "skip" | "once" | "all";
+  endsAt?: string | null;
+  paused?: boolean;
+}
+
+/** If the client generates `messageId`, it can safely repeat the request. */
+export interface FireRequest {
+  messageId?: string;
+}
+
 /** How to pause. With `force`, the steps under way are canceled, and opened again. */
 export interface PauseRequest {
   force?: boolean;
@@ -1182,6 +1287,13 @@ export interface SendResult {
   revision: number;
 }
 
+/** The result of an append: the ids of its messages, in order. A retry of the same append has the same result. */
+export interface AppendedMessages {
+  threadId: string;
+  messageIds: string[];
+  revision: number;
+}
+
 /** The result of one of several claims: an error `code`, or none if the thread is now the caller's. */
 export interface ClaimResult {
   threadId: string;
@@ -1204,6 +1316,19 @@ export interface Token {
   createdAt: string;
   usedAt?: string;
   expiresAt?: string;
+}
+
+/** The access of an MCP client to an account. `resource` is the MCP server that it may use. */
+export interface ClientGrant {
+  id: string;
+  clientId: string;
+  clientName: string;
+  redirectHost: string;
+  resource: string;
+  scopes: ("khala:read" | "khala:write")[];
+  createdAt: string;
+  usedAt?: string;
+  expiresAt: string;
 }
 
 /** One change. `detail` never contains a secret. */
@@ -1365,6 +1490,24 @@ export interface User {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
+  admin?: boolean;
+}
+
+/** A thread token, without its secret. It gives whoever has it this role in one thread, until it expires. */
+export interface ThreadToken {
+  id: string;
+  role: Role;
+  createdAt: string;
+  expiresAt: string;
+}
+
+/** A thread token and its secret, which is returned only once. */
+export interface CreatedThreadToken {
+  id: string;
+  role: Role;
+  createdAt: string;
+  expiresAt: string;
+  token: string;
 }
 
 /** The account, and the result of each claim. */
@@ -1375,6 +1518,7 @@ export interface SignedInUser {
   password: boolean;
   identities: LinkedIdentity[];
   createdAt: string;
+  admin?: boolean;
   claimed: ClaimResult[];
 }
 
@@ -1772,6 +1916,46 @@ export interface PlanEventPage {
   hasMore: boolean;
 }
 
+/**
+ * A message that is sent, or a plan that is started, at set times as its owner.
+ *
+ * Without `threadId`, each occurrence has a thread of its own. `nextAt` is absent unless the schedule is active.
+ * `reason` says why it has paused or ended by itself, and `error` why the last attempt failed.
+ */
+export interface Schedule {
+  id: string;
+  name?: string;
+  threadId?: string;
+  planId?: string;
+  text?: string;
+  at?: string;
+  cron?: string;
+  timeZone: string;
+  missed: "skip" | "once" | "all";
+  endsAt?: string;
+  status: "active" | "paused" | "ended";
+  reason?: string;
+  nextAt?: string;
+  lastAt?: string;
+  lastThreadId?: string;
+  lastRunId?: string;
+  failures?: number;
+  error?: string;
+  createdAt: string;
+  updatedAt: string;
+}
+
+/** The run in a thread, or the plan of a thread, that a schedule has started. */
+export interface StartedBySchedule {
+  threadId: string;
+  runId?: string;
+}
+
+/** The next times, in UTC. */
+export interface SchedulePreview {
+  times: string[];
+}
+
 /** A webhook. `disabledReason` says why Khala has disabled it; `failingSince`, when the last success ended. */
 export interface Webhook {
   id: string;
@@ -1837,13 +2021,22 @@ export interface FieldError {
   message: string;
 }
 
-/** An error. Programs use `code`, people read `detail`. */
+/**
+ * An error. Programs use `code`, people read `detail`.
+ *
+ * With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
+ * most that it allows, and `retryAfter` the seconds of `Retry-After`.
+ */
 export interface Problem {
   title: string;
   status: number;
   code: string;
   detail: string;
   errors?: FieldError[];
+  limit?: string;
+  scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
+  most?: string;
+  retryAfter?: number;
 }
 
 /** One page of a list. `nextCursor` is present if there are more pages. */
