@@ -28,6 +28,7 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/python infra/frames.py --check
+	@$(BIN)/python infra/python_client.py --check
 	@$(BIN)/python infra/configuration.py --check
 	@$(BIN)/python infra/clients.py --check
 	@$(BIN)/python infra/check_names.py

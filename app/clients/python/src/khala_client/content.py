@@ -37,7 +37,7 @@ class Block:
             raise ValueError("A block is an object with a type.")  # noqa: TRY004 - msgspec reports it with its place
         if name in BLOCKS:
             return msgspec.convert(value, BLOCKS[name])
-        return UnknownBlock(type=name, fields={field: one for field, one in value.items() if field != "type"})
+        return UnknownBlock(value)
 
 
 class TextBlock(WireStruct, Block, frozen=True, kw_only=True, tag="text", omit_defaults=False):
@@ -88,11 +88,31 @@ class FileBlock(WireStruct, Block, frozen=True, kw_only=True, tag="file"):
     blob: BlobRef
 
 
-class UnknownBlock(msgspec.Struct, Block, frozen=True, kw_only=True):
-    """A block of a type that this version does not know, with its fields as JSON values."""
+class UnknownBlock(Block):
+    """A block of a type that this version does not know. `value` is the whole JSON object."""
 
-    type: str
-    fields: Mapping[str, Any] = {}
+    __slots__ = ("value",)
+
+    def __init__(self, value: Mapping[str, Any]) -> None:
+        self.value = value
+
+    @property
+    def type(self) -> str:
+        """The type of the block."""
+        return str(self.value["type"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnknownBlock) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"UnknownBlock({self.value!r})"
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """The block as it is on the wire."""
+        return self.value
 
 
 BLOCKS: dict[str, type[TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock]] = {

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+from websockets.asyncio.client import ClientConnection
 
 from khala_client.credentials import BearerToken, Keys, TokenProvider
-from khala_client.errors import ConnectionFailed, KhalaError, ServerError, error_of
+from khala_client.errors import ConnectionFailed, KhalaError, NotFound, ServerError, error_of
 from khala_client.retries import RetryPolicy
-from khala_client.wire import decode
+from khala_client.wire import decode, encode
 
 Decoded = TypeVar("Decoded")
-Attempt: TypeAlias = Callable[[], Awaitable[bytes]]
 Params: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -27,6 +27,16 @@ FILE_TIMEOUT = httpx.Timeout(30.0)
 """Of uploads and downloads: for the connection, and between two pieces."""
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Trusts no certificate. For plain HTTP, so that the machine's certificates are not loaded, which takes 30 ms."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The status and the body of an answer."""
+
+    status: int
+    body: bytes
+
+
+Attempt: TypeAlias = Callable[[], Awaitable[Answer]]
 
 
 class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +78,49 @@ class HttpCore:
             verify=NO_TLS if plain else config.verify, timeout=config.timeout, follow_redirects=False
         )
 
+        self._closing = asyncio.Event()
+        self._sockets: set[ClientConnection] = set()
+
     async def aclose(self) -> None:
-        """Close all connections. Requests that are under way fail."""
+        """Close all connections. What is under way fails, also in other tasks."""
+        self._closing.set()
+        for socket in tuple(self._sockets):
+            await socket.close()
         await self._http.aclose()
+
+    @contextlib.contextmanager
+    def owning(self, socket: ClientConnection) -> Iterator[None]:
+        """Close this socket together with the client."""
+        self._sockets.add(socket)
+        try:
+            yield
+        finally:
+            self._sockets.discard(socket)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait. Raises `KhalaError` with the code `closed` as soon as the client is closed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise KhalaError("The client is closed.", code="closed")
+
+    def tls(self) -> ssl.SSLContext:
+        """The context of TLS connections that are not made by the HTTP client."""
+        if isinstance(self.config.verify, ssl.SSLContext):
+            return self.config.verify
+        context = ssl.create_default_context()
+        if not self.config.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
 
     async def headers(self, keys: Keys | None = None, *, refused: str | None = None) -> dict[str, str]:
         """The headers that authenticate a request. `refused` is a token that must not be used again."""
-        token = await self._token(refused)
+        self._require_open()
+        token = await self.bearer(refused=refused)
         headers = {**self.config.headers, **(keys or Keys()).over(self.config.keys).headers()}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -82,7 +128,8 @@ class HttpCore:
             headers["Khala-User"] = self.config.user
         return headers
 
-    async def _token(self, refused: str | None) -> str | None:
+    async def bearer(self, *, refused: str | None = None) -> str | None:
+        """A valid bearer token, None without one. Raises the error of its provider."""
         try:
             return await self.token.get(refused=refused)
         except TimeoutError as error:
@@ -105,18 +152,50 @@ class HttpCore:
         `path` follows the address of the server, as `/api/me`. Transient errors are tried again if the request is
         `idempotent`: by default GET, HEAD, PUT and DELETE are.
         """
-        content = None if body is None else msgspec.json.encode(body)
+        answer = await self.exchange(
+            method, path, params=params, body=body, keys=keys, idempotent=idempotent, timeout=timeout
+        )
+        return decode(answer.body or b"null", kind)
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: Any = None,
+        keys: Keys | None = None,
+        idempotent: bool | None = None,
+        timeout: float | None = None,
+    ) -> Answer:
+        """As `request`, with the status and the body of the answer as they are."""
+        content = None if body is None else encode(body)
         if idempotent is None:
             idempotent = method in ("GET", "HEAD", "PUT", "DELETE")
 
-        async def attempt() -> bytes:
+        async def attempt() -> Answer:
             async with asyncio.timeout(timeout or self.config.timeout):
                 return await self._send_once(method, path, params=params, content=content, keys=keys)
 
-        answer = await self.with_retries(attempt) if idempotent else await _translated(attempt)
-        return decode(answer or b"null", kind)
+        return await self._with_retries(attempt) if idempotent else await _translated(attempt)
 
-    async def with_retries(self, attempt: Attempt) -> bytes:
+    async def delete(self, path: str, keys: Keys | None = None) -> None:
+        """Delete a resource. A retry that finds nothing has succeeded: the answer before it was lost."""
+        attempts = 0
+
+        async def attempt() -> Answer:
+            nonlocal attempts
+            attempts += 1
+            async with asyncio.timeout(self.config.timeout):
+                return await self._send_once("DELETE", path, params=None, content=None, keys=keys)
+
+        try:
+            await self._with_retries(attempt)
+        except NotFound:
+            if attempts == 1:
+                raise
+
+    async def _with_retries(self, attempt: Attempt) -> Answer:
         """The result of `attempt`, which is called again after transient errors, as the policy says."""
         policy, loop = self.config.retry, asyncio.get_running_loop()
         begin = loop.time()
@@ -128,15 +207,15 @@ class HttpCore:
                 is_last = number + 1 == policy.max_attempts or loop.time() + delay - begin > policy.max_elapsed
                 if not error.is_transient or is_last:
                     raise
-                await asyncio.sleep(delay)
+                await self.pause(delay)
         raise AssertionError("unreachable")
 
     async def _send_once(
         self, method: str, path: str, *, params: Params | None, content: bytes | None, keys: Keys | None
-    ) -> bytes:
+    ) -> Answer:
         headers = {"Accept": "application/json"} | ({} if content is None else {"Content-Type": "application/json"})
         async with self.stream(method, path, params=params, content=content, keys=keys, headers=headers) as response:
-            return await read_bounded(response, MAX_ANSWER_BYTES)
+            return Answer(status=response.status_code, body=await read_bounded(response, MAX_ANSWER_BYTES))
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -212,7 +291,7 @@ async def read_bounded(response: httpx.Response, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-async def pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+async def pieces(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     """The body of an answer in pieces. Raises `ConnectionFailed` if it breaks off."""
     try:
         async for chunk in response.aiter_bytes():
@@ -229,7 +308,7 @@ async def _answer(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Resp
         raise ConnectionFailed(f"{request.url.host} does not answer: {reason}.") from error
 
 
-async def _translated(attempt: Attempt) -> bytes:
+async def _translated(attempt: Attempt) -> Answer:
     """The result of `attempt`. Its time limit is an error of the connection."""
     try:
         return await attempt()

@@ -21,6 +21,18 @@ def decode(body: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:
         raise ServerError(f"The server's answer can't be read: {error}.") from error
 
 
+def encode(value: Any) -> bytes:
+    """The value as JSON."""
+    return msgspec.json.encode(value, enc_hook=_to_plain)
+
+
+def _to_plain(value: Any) -> Any:
+    to_plain = getattr(value, "to_plain", None)
+    if to_plain is None:
+        raise NotImplementedError(f"{type(value).__name__} can't be sent as JSON.")
+    return to_plain()
+
+
 def _from_plain(kind: type, value: Any) -> Any:
     """Build a value of a class that picks its own form: see `khala_client.content.Block`."""
     from_plain = getattr(kind, "from_plain", None)
