@@ -250,9 +250,10 @@ def _handshake_errors() -> Iterator[None]:
         yield
     except websockets.InvalidStatus as error:
         answer = error.response
-        if answer.status_code in (401, 421, 429, 503):
+        if answer.status_code in (421, 429, 503):
             raise error_of(answer.status_code, bytes(answer.body or b""), answer.headers.get("Retry-After")) from error
-        raise UpgradeRefused(f"The server answered {answer.status_code} instead of a WebSocket.") from error
+        message = f"The server answered {answer.status_code} instead of a WebSocket."
+        raise UpgradeRefused(message, status=answer.status_code) from error
     except (websockets.WebSocketException, EOFError) as error:
         raise UpgradeRefused(f"There is no WebSocket: {error}.") from error
     except (OSError, TimeoutError) as error:

@@ -1,7 +1,8 @@
 """The errors of the client: one class for each kind of answer, all below `KhalaError`."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any
 
 import msgspec
 
@@ -56,20 +57,28 @@ class Conflict(KhalaError):
 
 
 class RateLimited(KhalaError):
-    """A limit is reached: 429.
+    """A limit is reached: 429, with the code `rate_limited`, or `budget_exhausted` for money, tokens, runs and time.
 
-    `limit` is `budget` if money, tokens, runs or time are used up, else `requests`. `retry_after` are the seconds after
-    which the same request may succeed, None if the server did not say.
+    `limit` is the name of the limit, as in `usd_per_day`, `scope` says what it counts for, and `most` is the most that
+    it allows: None where the server does not say. `retry_after` are the seconds after which the same request may
+    succeed.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        limit: str | None = None,
+        scope: str | None = None,
+        most: Decimal | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(message, **more)
         self.retry_after = retry_after
-
-    @property
-    def limit(self) -> Literal["budget", "requests"]:
-        """The kind of the limit."""
-        return "budget" if self.code == "budget_exhausted" else "requests"
+        self.limit = limit
+        self.scope = scope
+        self.most = most
 
 
 class ServerError(KhalaError):
@@ -115,6 +124,9 @@ class _Problem(msgspec.Struct, frozen=True):
     detail: str = ""
     code: str = ""
     errors: Sequence[FieldError] = ()
+    limit: str | None = None
+    scope: str | None = None
+    most: Decimal | None = None
 
 
 _BY_STATUS: dict[int, type[KhalaError]] = {
@@ -132,7 +144,8 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> KhalaError:
     message = problem.detail or problem.title or f"The server answered {status}."
     fields: dict[str, Any] = {"code": problem.code, "status": status, "errors": problem.errors}
     if status == 429:
-        return RateLimited(message, retry_after=_seconds(retry_after), **fields)
+        limit: dict[str, Any] = {"limit": problem.limit, "scope": problem.scope, "most": problem.most}
+        return RateLimited(message, retry_after=_seconds(retry_after), **limit, **fields)
     if status in _BY_STATUS:
         return _BY_STATUS[status](message, **fields)
     if 400 <= status < 500 and status != 408:

@@ -18,7 +18,15 @@ from khala_client.connections import (
     open_socket,
 )
 from khala_client.credentials import Keys
-from khala_client.errors import ConnectionFailed, Forbidden, KhalaError, RateLimited, Unauthenticated, error_of_code
+from khala_client.errors import (
+    ConnectionFailed,
+    Forbidden,
+    KhalaError,
+    RateLimited,
+    Unauthenticated,
+    error_of,
+    error_of_code,
+)
 from khala_client.http_core import HttpCore
 from khala_client.models import Delta, Snapshot
 
@@ -160,13 +168,21 @@ class Feed:
         """Connect by the transport that works."""
         given = (self._core, self._thread_id, self._keys, self.cursor.after, refused)
         if self._options.transport == "sse":
-            return await stack.enter_async_context(open_events(*given))
+            return await self._open_events(stack, refused)
         try:
             return await stack.enter_async_context(open_socket(*given))
-        except UpgradeRefused:
+        except UpgradeRefused as error:
             if self._options.transport == "websocket":
-                raise
-        return await stack.enter_async_context(open_events(*given))
+                raise error_of(error.status or 0, b"", None) if error.status in (401, 403) else error from None
+        return await self._open_events(stack, refused)
+
+    async def _open_events(self, stack: contextlib.AsyncExitStack, refused: str | None) -> FeedConnection:
+        try:
+            opening = open_events(self._core, self._thread_id, self._keys, self.cursor.after, refused)
+            return await stack.enter_async_context(opening)
+        except (Unauthenticated, Forbidden):
+            self._may_renew = False  # The request has renewed the token already.
+            raise
 
     async def _wait(self, error: KhalaError, connected_at: float) -> None:
         """Wait before the next connection. Raises the error if there is none to try."""
@@ -174,7 +190,7 @@ class Feed:
             # The token may have expired. One that is new is tried once.
             self._may_renew, self._refused = False, await self._core.bearer()
             return
-        if not (error.is_transient or (isinstance(error, RateLimited) and error.limit == "requests")):
+        if not (error.is_transient or (isinstance(error, RateLimited) and error.code != "budget_exhausted")):
             raise error
         now = asyncio.get_running_loop().time()
         policy = self._core.config.retry
