@@ -1,6 +1,6 @@
 """Checks names and sizes: `python infra/check_names.py [PATH …]`. Exit status 1 and a list if something is wrong.
 
-- No two public types of the package, and no two exported types of the page, have the same name.
+- No two public types of a package, and no two exported types of the page, have the same name.
 - No identifier is obsolete by `docs/glossary.md`, and no constant is called `MOST_…` or `LEAST_…`.
 - No function has more than 60 lines, and no module more than 400.
 - No docstring begins with a word that hides its subject, such as "Who" or "What".
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "app" / "khala"
+CLIENT = ROOT / "app" / "clients" / "python" / "src" / "khala_client"
 PAGE = ROOT / "app" / "web" / "src"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 MAX_FUNCTION_LINES = 60
@@ -39,14 +40,17 @@ def _obsolete_words() -> set[str]:
 def problems(paths: Sequence[Path]) -> Iterator[str]:
     """One line for each violation in these files and folders."""
     obsolete = _obsolete_words()
-    types: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        where = str(path.relative_to(ROOT))
-        for name in _public_types(tree):
-            types[name].append(where)
-        if any(path.is_relative_to(one) for one in paths):
-            yield from _module_problems(path, tree, where, obsolete)
+    defined: list[dict[str, list[str]]] = []
+    for package in (PACKAGE, CLIENT):
+        types: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(package.rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            where = str(path.relative_to(ROOT))
+            for name in _public_types(tree):
+                types[name].append(where)
+            if any(path.is_relative_to(one) for one in paths):
+                yield from _module_problems(path, tree, where, obsolete)
+        defined.append(types)
     exported: dict[str, list[str]] = defaultdict(list)
     for path in sorted(PAGE.rglob("*.ts")):
         text, where = path.read_text(), str(path.relative_to(ROOT))
@@ -54,7 +58,7 @@ def problems(paths: Sequence[Path]) -> Iterator[str]:
             exported[name].append(where)
         if any(path.is_relative_to(one) for one in paths):
             yield from (f"{where}: {name} is obsolete: see docs/glossary.md" for name in PAGE_CONSTANT.findall(text))
-    for found in (types, exported):
+    for found in (*defined, exported):
         for name, places in sorted(found.items()):
             if len(places) > 1 and any(Path(ROOT, one).is_relative_to(path) for one in places for path in paths):
                 yield f"{places[0]}: the type {name} is also defined in {', '.join(places[1:])}"
@@ -107,7 +111,7 @@ def _is_obsolete(name: str, obsolete: set[str]) -> bool:
 
 def main() -> None:
     """Print all problems of the given paths, or of the whole tree."""
-    paths = [Path(path).resolve() for path in sys.argv[1:]] or [PACKAGE, PAGE]
+    paths = [Path(path).resolve() for path in sys.argv[1:]] or [PACKAGE, CLIENT, PAGE]
     found = list(problems(paths))
     for problem in found:
         print(problem)

@@ -168,6 +168,18 @@ def test_a_plan_is_executed_step_by_step(server: Server, tmp_path: Path) -> None
     assert drafted == ["Collect what is known", "Do the work", "Check the result"]
 
 
+def test_the_python_client_does_what_its_page_says(server: Server, tmp_path: Path) -> None:
+    out = run(ROOT / "docs" / "how-to" / "python-client.md", tmp_path, addresses_of(server), {})
+    answer, reason, title, asked, deleted, *events, end, error = out.splitlines()
+    assert (answer, reason, title) == (words(50), "stop", "Greeting")
+    assert (asked, deleted) == ("May it call delete_file with {'path': 'b.txt'}", "Deleted.")
+    assert [event.split()[1:] for event in events if "completed" in event] == [
+        ["step_completed", "pack"],
+        ["step_completed", "go"],
+    ]
+    assert (end, error) == ("completed", "Unauthenticated unauthorized")
+
+
 def test_nginx_passes_requests_and_sockets(server: Server, tmp_path: Path) -> None:
     with nginx([server.port], tmp_path) as proxy:
         addresses = {"https://chat.example.com": proxy.url, "wss://chat.example.com": proxy.url.replace("http", "ws")}

@@ -44,7 +44,7 @@ def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     (page / "one.ts").write_text("const MOST_ROWS = 3;\nexport interface Row {}\n")
     (page / "two.ts").write_text("export type Row = number;\n")
     found = program["problems"].__globals__
-    for name, value in {"ROOT": tmp_path, "PACKAGE": package, "PAGE": page}.items():
+    for name, value in {"ROOT": tmp_path, "PACKAGE": package, "CLIENT": tmp_path / "client", "PAGE": page}.items():
         monkeypatch.setitem(found, name, value)
     return program
 

@@ -32,7 +32,7 @@ TOO_LARGE, TRY_LATER = 1009, 1008
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """Nothing has arrived for one heartbeat interval."""
+    """One heartbeat interval has passed in which no frame arrived."""
 
 
 class Gone(msgspec.Struct, frozen=True):

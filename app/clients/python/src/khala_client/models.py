@@ -1,4 +1,4 @@
-"""What a server returns about threads, runs, accounts and what belongs to them.
+"""The answers of a server about threads, runs, accounts and all that belongs to them.
 
 Times are aware datetimes in UTC, costs are USD. Fields whose values are one of a list are texts, because later servers
 may add values: the docstrings have those of this version.
