@@ -16,6 +16,7 @@ from khala_client import (
     AsyncRun,
     BlobRef,
     Conflict,
+    DataBlock,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -230,6 +231,21 @@ async def test_a_thread_is_shared_changed_and_claimed(khala: AsyncKhala, guest: 
         await theirs.snapshot()
     page = [one.id async for one in khala.threads.list(page_size=1)]
     assert set(page) == {thread.id, theirs.id}
+
+
+async def test_messages_are_appended_without_an_answer(khala: AsyncKhala, server: InProcessServer) -> None:
+    routes = (await server.http.get("/api/openapi.json")).json()["paths"]
+    if "post" not in routes["/api/threads/{thread_id}/messages"]:
+        pytest.skip("this server has no appends")
+    thread = await khala.threads.create()
+    blob = await thread.upload(b"one", name="a.txt")
+    first = await thread.append("user", "Hello", attachments=[blob], parent_id=None)
+    await thread.append("user", "Hello", attachments=[blob], parent_id=None, message_id=first)
+    second = await thread.append("assistant", "Aiur is online.", author="Deploys", data={"build": {"number": 7}})
+    *_, question, answer = (await thread.state()).messages
+    assert (question.id, answer.id, answer.parent_id) == (first, second, first)
+    assert (answer.author_name, answer.text) == ("Deploys", "Aiur is online.")
+    assert (answer.content or ())[-1] == DataBlock(name="build", data={"number": 7})
 
 
 async def test_a_download_continues_after_a_cut_and_is_checked(server: InProcessServer) -> None:

@@ -88,6 +88,13 @@ class FileBlock(WireStruct, Block, frozen=True, kw_only=True, tag="file"):
     blob: BlobRef
 
 
+class DataBlock(WireStruct, Block, frozen=True, kw_only=True, tag="data", omit_defaults=False):
+    """Data of an appended message, for clients."""
+
+    name: str
+    data: Any
+
+
 class UnknownBlock(Block):
     """A block of a type that this version does not know. `value` is the whole JSON object."""
 
@@ -115,12 +122,13 @@ class UnknownBlock(Block):
         return self.value
 
 
-BLOCKS: dict[str, type[TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock]] = {
+BLOCKS: dict[str, type[TextBlock | NoticeBlock | ToolBlock | CompactionBlock | FileBlock | DataBlock]] = {
     "text": TextBlock,
     "notice": NoticeBlock,
     "tool": ToolBlock,
     "compaction": CompactionBlock,
     "file": FileBlock,
+    "data": DataBlock,
 }
 Content: TypeAlias = tuple[Block, ...]
 

@@ -1,9 +1,9 @@
 """Threads: create them, send messages, follow them, share them."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from msgspec import UNSET, UnsetType
@@ -113,6 +113,36 @@ class AsyncThread:
         answer = uuid4() if answer_id is None else as_id(answer_id)
         given = body(message_id=as_id(message_id), answer_id=answer, options=options)
         return await self._start("regenerate", given, options)
+
+    async def append(
+        self,
+        role: Literal["user", "assistant", "system"],
+        text: str | None = None,
+        *,
+        author: str | None = None,
+        attachments: Sequence[BlobRef | Id] = (),
+        data: Mapping[str, Any] | None = None,
+        message_id: Id | None = None,
+        parent_id: Id | UnsetType | None = UNSET,
+        if_busy: Literal["queue", "interrupt", "reject"] | None = None,
+    ) -> UUID:
+        """Add a message that no model answers; returns its id. Messages of `system` need the role owner.
+
+        `author` is the name that clients show, `attachments` are uploads of this thread, and `data` is JSON by name,
+        for clients only. `message_id` is the idempotency key, and is made if it is not given. While an answer is being
+        written, the message follows it unless `if_busy` says otherwise.
+        """
+        parts: list[dict[str, Any]] = [] if text is None else [{"type": "text", "text": text}]
+        files = (one.blob_id if isinstance(one, BlobRef) else as_id(one) for one in attachments)
+        parts += [{"type": "file", "blobId": file} for file in files]
+        parts += [{"type": "data", "name": name, "data": value} for name, value in (data or {}).items()]
+        new_id = uuid4() if message_id is None else as_id(message_id)
+        given = body(messages=[body(id=new_id, role=role, parts=parts, author=author)], if_busy=if_busy)
+        if not isinstance(parent_id, UnsetType):
+            given["parentId"] = None if parent_id is None else as_id(parent_id)
+        path = f"{self._path}/messages"
+        await self._core.request("POST", path, dict, body=given, keys=self._keys, idempotent=True)
+        return new_id
 
     async def run(self, run_id: Id) -> AsyncRun:
         """A run of this thread."""
