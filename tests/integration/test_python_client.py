@@ -1,6 +1,8 @@
 """The Python client against a running server, on real sockets that are cut."""
 
 import asyncio
+import gc
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from khala_client import (
     AsyncKhala,
     FollowOptions,
     Khala,
+    KhalaError,
     NotFound,
     RetryPolicy,
     RunOptions,
@@ -23,6 +26,7 @@ from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+WITHIN_SECONDS = 20.0
 QUICK = RetryPolicy(base_delay=0.02, max_delay=0.1)
 
 
@@ -108,6 +112,18 @@ async def test_a_follow_continues_from_a_stored_state_in_another_client(
         assert [one.content for one in snapshot.messages] == [one.content for one in update.state.messages]
 
 
+async def test_a_stream_that_was_interrupted_has_no_end_that_looks_like_one(khala: AsyncKhala) -> None:
+    run = await (await khala.threads.create()).send("/words=2000 /pace=20")
+    text = run.stream_text()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            _ = [piece async for piece in text]
+    with pytest.raises(KhalaError) as raised:
+        _ = [piece async for piece in text]
+    assert raised.value.code == "interrupted"
+    await run.cancel()
+
+
 async def test_a_deleted_thread_ends_its_streams(khala: AsyncKhala) -> None:
     thread = await khala.threads.create()
     run = await thread.send("/words=2000 /pace=50")
@@ -135,6 +151,43 @@ async def test_the_client_without_asyncio_does_the_same(server: InProcessServer)
             return text, run.result(timeout=30).text, len(list(khala.threads.list(page_size=1)))
 
     assert await asyncio.to_thread(use) == (words(30), words(30), 2)
+
+
+async def test_the_client_without_asyncio_is_closed_and_interrupted_at_any_time(server: InProcessServer) -> None:
+    def use() -> None:
+        before = threading.active_count()
+        khala = Khala(server.url, retry=QUICK)
+        thread = khala.threads.create()
+        run = thread.send("/words=5000 /pace=20")
+        with run.stream_text() as text:
+            next(text)
+        waiting = run.stream_text()
+        next(waiting)
+        ended: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                list(waiting)
+            except KhalaError as error:
+                ended.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        khala.close()
+        reader.join(WITHIN_SECONDS)
+        khala.close()
+        assert [error.code for error in ended if isinstance(error, KhalaError)] == ["closed"]
+        with pytest.raises(KhalaError):
+            thread.snapshot()
+        waiting.close()
+        assert threading.active_count() == before
+        again = Khala(server.url, retry=QUICK)
+        again.thread(thread.id, anon_key=thread.anon_key).run(run.id).cancel()
+        del again
+        gc.collect()
+        assert threading.active_count() == before, "a client that is forgotten ends its thread"
+
+    await asyncio.to_thread(use)
 
 
 async def test_files_are_uploaded_and_downloaded_as_streams(khala: AsyncKhala, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -212,6 +213,20 @@ def test_answers_are_whole_after_the_server_was_killed(python: Path, server: Ser
         texts = [begin + read_rest(process) for begin, process in zip(begun, (one, other), strict=True)]
     assert texts == [words(90), words(90)]
     assert (one.returncode, other.returncode) == (0, 0)
+
+
+def test_ctrl_c_ends_a_program_that_waits_for_an_answer(python: Path, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "stream.py").write_text(STREAM)
+    for kind in ("sync", "async"):
+        with running(
+            [str(python), "stream.py", kind, "/words=5000 /pace=20"], tmp_path, environment(server)
+        ) as program:
+            read_until(program, "word5 ")
+            program.send_signal(signal.SIGINT)
+            assert program.wait(WITHIN_SECONDS) == -signal.SIGINT
+    errors = (tmp_path / "errors.log").read_text()
+    assert errors.count("KeyboardInterrupt") >= 2
+    assert "never" not in errors, "no coroutine and no exception is forgotten"
 
 
 def test_the_terminal_chat_goes_on_after_server_and_program_were_killed(

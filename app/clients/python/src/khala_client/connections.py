@@ -92,6 +92,14 @@ def read_frame(data: bytes, thread_id: UUID) -> FeedFrame | None:
             return None
 
 
+class DirectConnect(connect):
+    """Opens a WebSocket without following redirects, which would carry the token to another server."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Always the error: a redirect is no WebSocket."""
+        return exc
+
+
 class SocketConnection:
     """A WebSocket. It pings after a silence, and ends if nothing comes then either."""
 
@@ -154,7 +162,7 @@ async def open_socket(
     tls: dict[str, Any] = {}
     if url.startswith("wss:") and core.config.verify is not True:
         tls["ssl"] = core.tls()
-    opening = connect(
+    opening = DirectConnect(
         url,
         subprotocols=[SUBPROTOCOL],
         additional_headers=headers,

@@ -22,7 +22,6 @@ from khala_client.errors import (
     ConnectionFailed,
     Forbidden,
     KhalaError,
-    RateLimited,
     Unauthenticated,
     error_of,
     error_of_code,
@@ -38,8 +37,6 @@ REPAIR_TIMEOUT_SECONDS = 5.0
 """After a gap, missing revisions are awaited for so long. Then the client reconnects for a snapshot."""
 STABLE_AFTER_SECONDS = 5.0
 """A connection that lasted so long starts the back-off again."""
-MAX_RATE_LIMIT_SECONDS = 60.0
-"""The client waits no longer for a rate limit before it tries again."""
 
 
 class FeedCursor:
@@ -190,17 +187,13 @@ class Feed:
             # The token may have expired. One that is new is tried once.
             self._may_renew, self._refused = False, await self._core.bearer()
             return
-        if not (error.is_transient or (isinstance(error, RateLimited) and error.code != "budget_exhausted")):
-            raise error
         now = asyncio.get_running_loop().time()
         policy = self._core.config.retry
         if now - connected_at > STABLE_AFTER_SECONDS:
             self._attempt = 0
         self._lost_at = now if self._lost_at is None else self._lost_at
-        delay = policy.delay(self._attempt, error)
-        if isinstance(error, RateLimited) and error.retry_after is not None:
-            delay = max(delay, min(error.retry_after, MAX_RATE_LIMIT_SECONDS))
-        if policy.max_disconnected is not None and now + delay - self._lost_at > policy.max_disconnected:
+        delay = policy.follow_delay(self._attempt, error)
+        if delay is None or policy.is_over(now + delay - self._lost_at):
             raise error
         self._attempt += 1
         self._tell("waiting")

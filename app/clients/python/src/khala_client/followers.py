@@ -181,7 +181,7 @@ class _PartReader:
 
     async def _get(self, name: str, kind: type[Decoded], params: dict[str, int]) -> Decoded:
         path = f"/api/runs/{self._run.run_id}/{name}"
-        return await self._core.request("GET", path, kind, params=params, keys=self._run.keys)
+        return await self._core.request("GET", path, kind, params=params, keys=self._run.keys, patient=True)
 
     def _next(self, parts: Sequence[Part]) -> list[tuple[int, PartData]]:
         items = []
@@ -239,7 +239,7 @@ async def follow_plan(
     core: HttpCore, plan_id: UUID, keys: Keys, after: int, options: FollowOptions
 ) -> AsyncGenerator[PlanEvent, None]:
     """The events of a plan with `seq` over `after`, each once and in order, up to and including `stopped`."""
-    plan = await core.request("GET", f"/api/plans/{plan_id}", PlanInfo, keys=keys)
+    plan = await core.request("GET", f"/api/plans/{plan_id}", PlanInfo, keys=keys, patient=True)
     async for event in _stored_events(core, plan_id, keys, after):
         yield event
         after = event.seq
@@ -266,7 +266,7 @@ async def _stored_events(core: HttpCore, plan_id: UUID, keys: Keys, after: int) 
     while has_more:
         params = {"after": after, "limit": EVENTS_PER_PAGE}
         path = f"/api/plans/{plan_id}/events"
-        page = await core.request("GET", path, PlanEventPage, params=params, keys=keys)
+        page = await core.request("GET", path, PlanEventPage, params=params, keys=keys, patient=True)
         for event in page.items:
             yield event
             after = event.seq

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
@@ -146,14 +147,16 @@ class HttpCore:
         keys: Keys | None = None,
         idempotent: bool | None = None,
         timeout: float | None = None,
+        patient: bool = False,
     ) -> Decoded:
         """Send a request and decode its JSON answer as `kind`; for an answer without a body, `kind` is `type(None)`.
 
         `path` follows the address of the server, as `/api/me`. Transient errors are tried again if the request is
-        `idempotent`: by default GET, HEAD, PUT and DELETE are.
+        `idempotent`: by default GET, HEAD, PUT and DELETE are. With `patient`, they are tried for as long as a follow
+        waits for a connection, and the client waits for rate limits.
         """
         answer = await self.exchange(
-            method, path, params=params, body=body, keys=keys, idempotent=idempotent, timeout=timeout
+            method, path, params=params, body=body, keys=keys, idempotent=idempotent, timeout=timeout, patient=patient
         )
         return decode(answer.body or b"null", kind)
 
@@ -167,6 +170,7 @@ class HttpCore:
         keys: Keys | None = None,
         idempotent: bool | None = None,
         timeout: float | None = None,
+        patient: bool = False,
     ) -> Answer:
         """As `request`, with the status and the body of the answer as they are."""
         content = None if body is None else encode(body)
@@ -177,7 +181,9 @@ class HttpCore:
             async with asyncio.timeout(timeout or self.config.timeout):
                 return await self._send_once(method, path, params=params, content=content, keys=keys)
 
-        return await self._with_retries(attempt) if idempotent else await _translated(attempt)
+        if not idempotent:
+            return await _translated(attempt)
+        return await (self.patiently(attempt) if patient else self._with_retries(attempt))
 
     async def delete(self, path: str, keys: Keys | None = None) -> None:
         """Delete a resource. A retry that finds nothing has succeeded: the answer before it was lost."""
@@ -194,6 +200,20 @@ class HttpCore:
         except NotFound:
             if attempts == 1:
                 raise
+
+    async def patiently(self, attempt: Attempt) -> Answer:
+        """The result of `attempt`, which is called again for as long as a follow waits for a connection."""
+        policy, loop = self.config.retry, asyncio.get_running_loop()
+        begin = loop.time()
+        for number in itertools.count():
+            try:
+                return await _translated(attempt)
+            except KhalaError as error:
+                delay = policy.follow_delay(number, error)
+                if delay is None or policy.is_over(loop.time() + delay - begin):
+                    raise
+                await self.pause(delay)
+        raise AssertionError("unreachable")
 
     async def _with_retries(self, attempt: Attempt) -> Answer:
         """The result of `attempt`, which is called again after transient errors, as the policy says."""

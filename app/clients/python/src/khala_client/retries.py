@@ -4,8 +4,10 @@ import random
 
 import msgspec
 
-from khala_client.errors import KhalaError, ServerError
+from khala_client.errors import KhalaError, RateLimited, ServerError
 
+MAX_RATE_LIMIT_SECONDS = 60.0
+"""A follow waits no longer for a rate limit before it tries again."""
 MAX_EXPONENT = 30
 """The ceiling of a wait is computed from no larger exponent, so that it stays a finite number."""
 
@@ -35,6 +37,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         ceiling = min(self.max_delay, self.base_delay * 2 ** min(attempt, MAX_EXPONENT))
         asked = error.retry_after or 0.0 if isinstance(error, ServerError) else 0.0
         return max(random.uniform(0, ceiling), asked)
+
+    def follow_delay(self, attempt: int, error: KhalaError) -> float | None:
+        """Seconds that a follow waits after this error, None if it ends. It waits for rate limits, too."""
+        if isinstance(error, RateLimited) and error.code != "budget_exhausted":
+            return max(self.delay(attempt), min(error.retry_after or 0.0, MAX_RATE_LIMIT_SECONDS))
+        return self.delay(attempt, error) if error.is_transient else None
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether a follow ends after so many seconds without a connection."""
+        return self.max_disconnected is not None and seconds > self.max_disconnected
 
 
 NO_RETRIES = RetryPolicy(max_attempts=1)

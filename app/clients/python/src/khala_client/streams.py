@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from khala_client.errors import KhalaError
+
 T = TypeVar("T")
 
 
@@ -16,12 +18,22 @@ class AsyncStream(AsyncIterator[T], Generic[T]):
 
     def __init__(self, items: AsyncGenerator[T, None]) -> None:
         self._items = items
+        self._is_broken = False
 
     def __aiter__(self) -> "AsyncStream[T]":
         return self
 
     async def __anext__(self) -> T:
-        return await self._items.__anext__()
+        """The next item. Raises `KhalaError` after an error or a cancellation: that was not the end of the stream."""
+        if self._is_broken:
+            raise KhalaError("This stream was interrupted. Begin another one.", code="interrupted")
+        try:
+            return await self._items.__anext__()
+        except StopAsyncIteration:
+            raise
+        except BaseException:
+            self._is_broken = True
+            raise
 
     async def aclose(self) -> None:
         """Close the connection. The stream has no further items."""

@@ -81,7 +81,8 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
@@ -120,7 +121,8 @@ class Stream(Iterator[T], Generic[T]):
         """Close the connection. The stream has no further items."""
         if self._is_open:
             self._is_open = False
-            self._loop.run(self._items.aclose())
+            with contextlib.suppress(KhalaError):  # The client is closed, and this stream with it.
+                self._loop.run(self._items.aclose())
 
     def __enter__(self) -> "Stream[T]":
         return self
