@@ -126,6 +126,13 @@ async def test_a_requested_format_is_streamed_when_it_is_checked(khala: AsyncKha
         _ = [piece async for piece in (await khala.runs.get(repaired.id)).stream_text()]
 
 
+async def test_a_client_keeps_no_session_that_a_route_begins(guest: AsyncKhala) -> None:
+    account = {"email": "ada@example.com", "password": "en taro adun"}
+    assert (await guest.request("POST", "/api/auth/register", body=account))["email"] == "ada@example.com"
+    with pytest.raises(Unauthenticated):
+        await guest.me.get()
+
+
 async def test_a_busy_thread_and_wrong_requests_have_errors_by_code(khala: AsyncKhala, guest: AsyncKhala) -> None:
     thread = await khala.threads.create()
     run = await thread.send("/words=5000 /pace=50")

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -75,8 +76,12 @@ class HttpCore:
         self.token = BearerToken(token)
         plain = config.server.startswith("http://") and config.verify is True
         # Redirects are not followed, because they would carry the keys to another server.
+        # Cookies are not kept, because the caller is the one whose credential was given, and nobody else.
         self._http = httpx.AsyncClient(
-            verify=NO_TLS if plain else config.verify, timeout=config.timeout, follow_redirects=False
+            verify=NO_TLS if plain else config.verify,
+            timeout=config.timeout,
+            follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 
         self._closing = asyncio.Event()
