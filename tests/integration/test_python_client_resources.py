@@ -149,6 +149,10 @@ async def test_a_busy_thread_and_wrong_requests_have_errors_by_code(khala: Async
         await guest.me.get()
     with pytest.raises(NotFound):
         await khala.request("GET", "/api/no-such-route")
+    with pytest.raises(ValueError, match="begins with /"):
+        await khala.request("GET", "@example.com/api/me")
+    with pytest.raises(ServerError, match="no JSON"):
+        await khala.request("GET", "/preview")
     with pytest.raises(ValueError, match="UUID"):
         khala.thread("../me")
 
@@ -186,6 +190,8 @@ async def test_a_plan_is_drafted_paused_and_stopped(khala: AsyncKhala) -> None:
     assert (await plan.stop()).status in ("stopping", "stopped")
     imported = await thread.plans.import_document("# List\n\n- [ ] One\n- [x] Two\n")
     assert len(await imported.steps()) == 2
+    document = await khala.request_bytes("GET", f"/api/plans/{imported.id}/export", params={"format": "markdown"})
+    assert b"One" in document
     await imported.update(title="Another")
     await imported.edit(remove=[(await imported.steps())[0].id])
     await imported.delete()

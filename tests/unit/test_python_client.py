@@ -164,6 +164,14 @@ def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
         ClientConfig(server=address)
 
 
+@pytest.mark.parametrize("secret", ["", "a b", "token\n", "t\u00f6ken"])
+def test_a_secret_that_fits_into_no_header_is_refused_at_once(secret: str) -> None:
+    with pytest.raises(ValueError, match="printable"):
+        BearerToken(secret)
+    with pytest.raises(ValueError, match="printable"):
+        Keys(anon_key=secret)
+
+
 def test_keys_of_a_thread_replace_those_of_the_client() -> None:
     keys = Keys(anon_key="thread").over(Keys(anon_key="client", share_key="link"))
     assert keys.headers() == {"X-Anon-Key": "thread", "X-Share-Key": "link"}

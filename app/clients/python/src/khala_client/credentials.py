@@ -17,11 +17,23 @@ REFRESH_BEFORE_SECONDS = 30.0
 PROVIDER_TIMEOUT_SECONDS = 30.0
 
 
+def check_secret(name: str, value: str) -> None:
+    """Raise `ValueError` if the value does not fit into a header, as one that was read with the end of its line."""
+    if not (value and value.isascii() and value.isprintable() and " " not in value):
+        raise ValueError(f"{name} consists of printable ASCII characters without spaces.")
+
+
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
     """Secrets that open threads without an account: an anonymous key, and the key of a share link."""
 
     anon_key: str | None = None
     share_key: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("anon_key", "share_key"):
+            value: str | None = getattr(self, name)
+            if value is not None:
+                check_secret(name, value)
 
     def headers(self) -> dict[str, str]:
         """The headers of a request."""
@@ -39,6 +51,8 @@ class BearerToken:
     def __init__(self, token: str | TokenProvider | None) -> None:
         self._provider = token if callable(token) else None
         self._token = token if isinstance(token, str) else None
+        if self._token is not None:
+            check_secret("A token", self._token)
         self._expires_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -63,6 +77,7 @@ class BearerToken:
             if self._token is None or self._token == refused or self._is_expiring():
                 async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
                     self._token = await _call(self._provider)
+                check_secret("A token", self._token)
                 self._expires_at = _expiry(self._token)
             return self._token
 

@@ -87,6 +87,7 @@ class Feed:
         self._keys = target.keys.over(core.config.keys)
         self._options = options
         self._attempt = 0
+        self._live_since: float | None = None
         self._lost_at: float | None = None
         self._refused: str | None = None  # The token with which access ended, until it is renewed.
         self._may_renew = True
@@ -104,22 +105,23 @@ class Feed:
         """
         while True:
             self._tell("connecting")
-            connected_at = asyncio.get_running_loop().time()
+            self._live_since = None
             try:
                 async with contextlib.aclosing(self._connected()) as connection:
                     async for frame in connection:
-                        self._attempt, self._lost_at, self._may_renew = 0, None, True
+                        self._lost_at, self._may_renew = None, True
                         yield frame
             except KhalaError as error:
-                await self._wait(error, connected_at)
+                await self._wait(error)
             else:
-                await self._wait(ConnectionFailed("Revisions are missing."), connected_at)
+                await self._wait(ConnectionFailed("Revisions are missing."))
 
     async def _connected(self) -> AsyncGenerator[Snapshot | Delta, None]:
         """The frames of one connection. It returns where only another connection helps."""
         refused, self._refused = self._refused, None
         async with contextlib.AsyncExitStack() as stack:
             connection = await self._open(stack, refused)
+            self._live_since = asyncio.get_running_loop().time()
             self._tell("live")
             frames = await stack.enter_async_context(contextlib.aclosing(connection.frames()))
             repair_since: float | None = None
@@ -181,7 +183,7 @@ class Feed:
             self._may_renew = False  # The request has renewed the token already.
             raise
 
-    async def _wait(self, error: KhalaError, connected_at: float) -> None:
+    async def _wait(self, error: KhalaError) -> None:
         """Wait before the next connection. Raises the error if there is none to try."""
         if isinstance(error, Unauthenticated | Forbidden) and self._may_renew and self._core.token.is_renewable:
             # The token may have expired. One that is new is tried once.
@@ -189,7 +191,7 @@ class Feed:
             return
         now = asyncio.get_running_loop().time()
         policy = self._core.config.retry
-        if now - connected_at > STABLE_AFTER_SECONDS:
+        if self._live_since is not None and now - self._live_since > STABLE_AFTER_SECONDS:
             self._attempt = 0
         self._lost_at = now if self._lost_at is None else self._lost_at
         delay = policy.follow_delay(self._attempt, error)

@@ -60,6 +60,8 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
         address = urlsplit(self.server)
         if address.scheme not in ("http", "https") or not address.hostname or address.query or address.fragment:
             raise ValueError(f"The address of a server begins with http:// or https://, not {self.server!r}.")
+        if self.user is not None and not (self.user and self.user.isascii() and self.user.isprintable()):
+            raise ValueError("The external id of a user consists of printable ASCII characters.")
         if self.timeout <= 0:
             raise ValueError("A timeout is a positive number of seconds.")
         msgspec.structs.force_setattr(self, "server", self.server.rstrip("/"))
@@ -176,6 +178,7 @@ class HttpCore:
         idempotent: bool | None = None,
         timeout: float | None = None,
         patient: bool = False,
+        accept: str = "application/json",
     ) -> Answer:
         """As `request`, with the status and the body of the answer as they are."""
         content = None if body is None else encode(body)
@@ -184,7 +187,7 @@ class HttpCore:
 
         async def attempt() -> Answer:
             async with asyncio.timeout(timeout or self.config.timeout):
-                return await self._send_once(method, path, params=params, content=content, keys=keys)
+                return await self._send_once(method, path, params=params, content=content, keys=keys, accept=accept)
 
         if not idempotent:
             return await _translated(attempt)
@@ -198,7 +201,7 @@ class HttpCore:
             nonlocal attempts
             attempts += 1
             async with asyncio.timeout(self.config.timeout):
-                return await self._send_once("DELETE", path, params=None, content=None, keys=keys)
+                return await self._send_once("DELETE", path, keys=keys)
 
         try:
             await self._with_retries(attempt)
@@ -236,9 +239,16 @@ class HttpCore:
         raise AssertionError("unreachable")
 
     async def _send_once(
-        self, method: str, path: str, *, params: Params | None, content: bytes | None, keys: Keys | None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        content: bytes | None = None,
+        keys: Keys | None = None,
+        accept: str = "application/json",
     ) -> Answer:
-        headers = {"Accept": "application/json"} | ({} if content is None else {"Content-Type": "application/json"})
+        headers = {"Accept": accept} | ({} if content is None else {"Content-Type": "application/json"})
         async with self.stream(method, path, params=params, content=content, keys=keys, headers=headers) as response:
             return Answer(status=response.status_code, body=await read_bounded(response, MAX_ANSWER_BYTES))
 
@@ -294,6 +304,8 @@ class HttpCore:
         headers: Mapping[str, str],
         timeout: httpx.Timeout | None,
     ) -> httpx.Request:
+        if not path.startswith("/"):
+            raise ValueError(f"A path begins with /, not {path!r}.")  # It must not change the host of the address.
         query = {name: value for name, value in (params or {}).items() if value is not None}
         return self._http.build_request(
             method,

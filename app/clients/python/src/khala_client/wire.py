@@ -13,6 +13,14 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """Base of the structs on the wire: camelCase in JSON, snake_case here. Unknown fields are ignored."""
 
 
+def decode_any(body: bytes) -> Any:
+    """The JSON as plain values. Raises `ServerError` if it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ServerError("The server's answer is no JSON.") from error
+
+
 def decode(body: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:
     """The JSON as `kind`. Raises `ServerError` if it does not have that form."""
     try:

@@ -121,3 +121,7 @@ class AsyncKhala:
         return await self._core.request_json(
             method, path, params=params, body=body, idempotent=idempotent, timeout=timeout
         )
+
+    async def request_bytes(self, method: str, path: str, *, params: Params | None = None, body: Any = None) -> bytes:
+        """As `request`, for an answer that is no JSON, as `/api/plans/{id}/export`. It has at most 64 MiB."""
+        return await self._core.request_bytes(method, path, params=params, body=body)

@@ -4,8 +4,6 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from uuid import UUID
 
-import msgspec
-
 from khala_client import blobs, followers
 from khala_client.blobs import UploadSource
 from khala_client.content import BlobRef, PartData
@@ -17,6 +15,7 @@ from khala_client.paging import pages
 from khala_client.plan_models import PlanEvent
 from khala_client.state import ThreadState
 from khala_client.streams import AsyncStream
+from khala_client.wire import decode_any
 
 Decoded = TypeVar("Decoded")
 T = TypeVar("T")
@@ -68,7 +67,11 @@ class AsyncCore:
         answer = await self.http.exchange(
             method, path, params=params, body=body, idempotent=idempotent, timeout=timeout
         )
-        return msgspec.json.decode(answer.body) if answer.body else None
+        return decode_any(answer.body) if answer.body else None
+
+    async def request_bytes(self, method: str, path: str, *, params: Params | None, body: Any) -> bytes:
+        """Send a request, and return the body of its answer."""
+        return (await self.http.exchange(method, path, params=params, body=body, accept="*/*")).body
 
     def pages(self, path: str, kind: type[T], params: Params, keys: Keys | None = None) -> AsyncStream[T]:
         """All items of a list that has pages."""

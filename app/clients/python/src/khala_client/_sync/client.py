@@ -119,3 +119,7 @@ class Khala:
         are tried again if the request is `idempotent`: by default GET, HEAD, PUT and DELETE are.
         """
         return self._core.request_json(method, path, params=params, body=body, idempotent=idempotent, timeout=timeout)
+
+    def request_bytes(self, method: str, path: str, *, params: Params | None = None, body: Any = None) -> bytes:
+        """As `request`, for an answer that is no JSON, as `/api/plans/{id}/export`. It has at most 64 MiB."""
+        return self._core.request_bytes(method, path, params=params, body=body)

@@ -190,6 +190,10 @@ class SyncCore:
             self._core.request_json(method, path, params=params, body=body, idempotent=idempotent, timeout=timeout)
         )
 
+    def request_bytes(self, method: str, path: str, *, params: Params | None, body: Any) -> bytes:
+        """Send a request, and return the body of its answer."""
+        return self._loop.run(self._core.request_bytes(method, path, params=params, body=body))
+
     def pages(self, path: str, kind: type[T], params: Params, keys: Keys | None = None) -> Stream[T]:
         """All items of a list that has pages."""
         return Stream(self._loop, self._core.pages(path, kind, params, keys))
