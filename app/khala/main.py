@@ -62,6 +62,7 @@ from khala.store.postgres.notifications import (
     THREADS_CHANNEL,
     WEBHOOKS_CHANNEL,
 )
+from khala.store.runs.group_commit import Writer
 from khala.store.streams.append_writer import StreamWriter
 from khala.store.streams.creation import StreamLimits
 from khala.stream_wakes.dispatcher import WakeDispatcher
@@ -74,6 +75,8 @@ from khala.tools.webhook_client import WebhookClient
 from khala.version import KHALA_VERSION
 from khala.webhooks.dispatcher import WebhookDispatcher
 from khala.webhooks.event_sender import EventSender
+from khala.workers.attached_runs import GatewayOptions
+from khala.workers.worker_gateway import WorkerGateway
 
 HERE = Path(__file__).parent
 WEB = HERE / "web" if (HERE / "web").is_dir() else HERE.parent / "web" / "dist"
@@ -136,16 +139,20 @@ async def running(
         dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
         sender = EventSender(inner, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow)))
         webhooks = WebhookDispatcher(inner, sender)
-        handlers = {**live.handlers, **_worker_handlers(worker), **_stream_handlers(live, dispatcher)}
+        writer = Writer(inner, settings.runs.flush, components.wake_bus)
+        gateway = WorkerGateway(inner, writer, _gateway_options(settings))
+        handlers = {**live.handlers, **_worker_handlers(worker, gateway), **_stream_handlers(live, dispatcher)}
         handlers[WEBHOOKS_CHANNEL] = webhooks.handle_notification
         pools = {"inner": inner, "requests": components.db}
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
         readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
         loops |= {"streams": streams.writer.run, "wakes": dispatcher.run, "webhooks": webhooks.run}
+        loops |= {"remote writer": writer.run, "workers": gateway.run}
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
-        app = await _open_application(stack, components, live, streams, sender, readiness, stopping)
+        stack.push_async_callback(gateway.aclose)
+        app = await _open_application(stack, components, live, streams, sender, gateway, readiness, stopping)
         server = UnsignalledServer(_server_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -191,14 +198,27 @@ def _worker(components: Components, db: Database, environment: Mapping[str, str]
     )
 
 
-def _worker_handlers(worker: WorkerRuntime | None) -> Handlers:
-    if worker is None:
-        return {}
-    return {
-        RUNS_CHANNEL: worker.executor.handle_notification,
-        PLANS_CHANNEL: worker.driver.handle_notification,
-        SCHEDULES_CHANNEL: worker.schedules.handle_notification,
-    }
+def _worker_handlers(worker: WorkerRuntime | None, gateway: WorkerGateway | None = None) -> Handlers:
+    def handle_runs(payload: str) -> None:
+        if worker is not None:
+            worker.executor.handle_notification(payload)
+        if gateway is not None:
+            gateway.handle_notification(payload)
+
+    handlers: dict[str, Callable[[str], None]] = {RUNS_CHANNEL: handle_runs}
+    if worker is not None:
+        handlers[PLANS_CHANNEL] = worker.driver.handle_notification
+        handlers[SCHEDULES_CHANNEL] = worker.schedules.handle_notification
+    return handlers
+
+
+def _gateway_options(settings: Settings) -> GatewayOptions:
+    return GatewayOptions(
+        lease_seconds=settings.runs.lease_seconds,
+        wait_seconds=settings.runs.worker_wait_seconds,
+        approval_seconds=settings.runs.approval_hours * 3600,
+        reasoning=settings.models.store_reasoning,
+    )
 
 
 def _stream_handlers(live: LiveService, dispatcher: WakeDispatcher) -> Handlers:
@@ -263,6 +283,7 @@ async def _open_application(
     live: LiveService,
     streams: StreamContext,
     webhooks: EventSender,
+    gateway: WorkerGateway,
     readiness: ReadinessService,
     stopping: asyncio.Event,
 ) -> Litestar:
@@ -316,6 +337,7 @@ async def _open_application(
         ),
         oauth=_oauth(stack, settings),
         process=ProcessContext(readiness=readiness, stopping=stopping),
+        workers=gateway,
     )
     return application(context, web=WEB, version=KHALA_VERSION)
 

@@ -73,6 +73,8 @@ NO_SUCH = {"right key": 404}
 """The thread with a key has no members and no links."""
 READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
 
+WORKERS = ACCOUNTS | dict.fromkeys(USERS, 403)
+"""Only the token of a worker: `tests/integration/test_executor_protocol.py`."""
 RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
 """Who may give a plan commands. The plan of the scene is idle, so that it can neither pause nor resume."""
 
@@ -296,6 +298,13 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /oauth/revoke": dict.fromkeys(WHO, 400),
     "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},
     "WEBSOCKET /api/chat-socket": NOBODY | {"revoked token": 403},
+    "POST /api/executor/claim": WORKERS,
+    "POST /api/executor/heartbeat": WORKERS,
+    "POST /api/executor/runs/{run_id}/parts": WORKERS,
+    "POST /api/executor/runs/{run_id}/approvals": WORKERS,
+    "POST /api/executor/runs/{run_id}/finish": WORKERS,
+    "POST /api/executor/runs/{run_id}/release": WORKERS,
+    "WEBSOCKET /api/executor/ws": dict.fromkeys(WHO, 403),
     "GET /groups": ANYBODY,
     "GET /mcp-servers": ACCOUNTS,
     "GET /health": OPEN,
@@ -498,6 +507,16 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/schedules": {"text": "Hello?", "cron": "0 7 * * *"},
             "POST /api/schedules of a thread": {"text": "Hello?", "cron": "0 7 * * *", "threadId": self._thread_id},
             "PATCH /api/schedules/{schedule_id}": {"paused": True},
+            "POST /api/executor/claim": {"claimId": str(self.message_id)},
+            "POST /api/executor/heartbeat": {"runs": []},
+            "POST /api/executor/runs/{run_id}/parts": {
+                "epoch": 1,
+                "seq": 0,
+                "parts": [{"kind": "text-delta", "data": {"text": "I was never asked."}}],
+            },
+            "POST /api/executor/runs/{run_id}/approvals": {"epoch": 1, "seq": 0, "toolCallId": "call_1"},
+            "POST /api/executor/runs/{run_id}/finish": {"epoch": 1, "seq": 0, "status": "completed"},
+            "POST /api/executor/runs/{run_id}/release": {"epoch": 1},
             "POST /api/agents": {"name": "poet", "title": "Poet"},
             "PATCH /api/agents/{name}": {"title": "Poet"},
             "POST /api/route": {"text": "Review the khala."},

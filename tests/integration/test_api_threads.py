@@ -38,7 +38,7 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     assert (response.status_code, problem["status"], problem["code"]) == (status, status, code)
     assert problem["title"] == code.replace("_", " ").capitalize()
     limit = {"limit", "scope", "most", "retryAfter"} if status == httpx.codes.TOO_MANY_REQUESTS else set()
-    assert set(problem) - {"errors"} == {"title", "status", "code", "detail"} | limit
+    assert set(problem) - {"errors", "expectedSeq"} == {"title", "status", "code", "detail"} | limit
     return problem
 
 

@@ -29,11 +29,13 @@ from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.context import Context
 from khala.api.cursors.routes import read_cursor
+from khala.api.executor.routes import ExecutorController
+from khala.api.executor.sockets import execute
 from khala.api.http import web_page
 from khala.api.http.allow_header import allow_header_hook
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.problem_details import EXAMPLES, HANDLERS
-from khala.api.http.rate_limits import PAGE_FILE_COST
+from khala.api.http.rate_limits import COST, PAGE_FILE_COST
 from khala.api.http.request_origin import SAFE_METHODS, refuse_cross_site
 from khala.api.http.request_telemetry import PROBES, count_response, route_of
 from khala.api.http.strict_fields import check_body, check_query
@@ -127,7 +129,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             **{name: str(value) for name, value in request.path_params.items() if name in LOGGED_PARAMETERS}
         )
         if not request.scope["path"].startswith(PROBES):
-            context.limits.requests.check(request, context.origins)
+            context.limits.requests.check(request, context.origins, cost=request.route_handler.opt.get(COST, 1.0))
         if request.method not in SAFE_METHODS:
             has_cookie = session_cookie.session_secret(request, context.origins) is not None
             refuse_cross_site(request, context.origins, cookie=has_cookie)
@@ -149,7 +151,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, WebhookController, HealthController,
+        ScheduleController, WebhookController, HealthController, ExecutorController, execute,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -32,6 +32,7 @@ from khala.tools.commands import Command
 from khala.tools.mcp import McpConnections, ToolGroup
 from khala.tools.tool_registry import ToolRegistry
 from khala.webhooks.event_sender import EventSender
+from khala.workers.worker_gateway import WorkerGateway
 
 
 class BlobContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,3 +164,4 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     sign_in: SignInContext
     oauth: OAuthContext
     process: ProcessContext
+    workers: WorkerGateway

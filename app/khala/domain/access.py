@@ -15,12 +15,14 @@ MIN_KEY_CHARACTERS = 32
 MAX_KEY_CHARACTERS = 256
 
 Role: TypeAlias = Literal["viewer", "editor", "owner"]
-Scope: TypeAlias = Literal["read", "write", "account"]
+Scope: TypeAlias = Literal["read", "write", "account", "execute"]
 ServiceScope: TypeAlias = Literal["impersonate", "threads:read", "threads:write", "tokens", "admin"]
 
 RANKS: dict[Role, int] = {role: rank for rank, role in enumerate(get_args(Role))}
 """The order of the roles. Each role may do everything that a lower one may."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+ACCOUNT_SCOPES: frozenset[Scope] = frozenset({"read", "write", "account"})
+"""The scopes of a token that may do everything that its account may. Only workers need `execute`."""
 SERVICE_SCOPES: tuple[ServiceScope, ...] = get_args(ServiceScope)
 SCOPES_OF_SERVICES: dict[ServiceScope, frozenset[Scope]] = {
     "threads:read": frozenset({"read"}),
@@ -51,6 +53,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     credential: UUID | None = None
     """The session or API token of the account; None for a signed bearer token, which only expires."""
     scopes: frozenset[Scope] = frozenset(SCOPES)
+    agents: frozenset[str] = frozenset()
+    """The remote agents of the account whose runs a worker's token may execute."""
     expires_at: datetime | None = None
     """The time at which the account's credential expires."""
     anon_key_hash: bytes | None = None

@@ -51,11 +51,12 @@ class Session(WireStruct, frozen=True, kw_only=True):
 
 
 class ApiToken(WireStruct, frozen=True, kw_only=True):
-    """An API token, without its secret."""
+    """An API token, without its secret. `agents` are those whose runs a worker's token may execute."""
 
     id: UUID
     name: str
     scopes: tuple[Scope, ...]
+    agents: tuple[str, ...] = ()
     created_at: datetime
     used_at: datetime | None = None
     expires_at: datetime | None = None

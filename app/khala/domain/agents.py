@@ -16,9 +16,12 @@ from khala.domain.chat import (
     WireStruct,
 )
 from khala.domain.parts import Route
+from khala.domain.program_level import REMOTE_LEVEL
 
 AgentVisibility: TypeAlias = Literal["private", "link", "public"]
 """Who may use an agent: its owner, also those who have its link, or everybody. A guest must have its tools."""
+AgentExecutor: TypeAlias = Literal["server", "remote"]
+"""What executes the runs of an agent: the server's executors, or remote workers by the executor protocol."""
 LINK_MARK = "~"
 """The first character of a link to a shared agent, which no name has."""
 
@@ -58,7 +61,8 @@ class AgentDefinition(WireStruct, frozen=True, kw_only=True):
     """The definition of an agent.
 
     `tools` are patterns of the tools that its runs are offered. Its runs call `model`, by default the server's, then
-    `fallbacks`, then the server's models. `examples` are requests for which the agent is meant.
+    `fallbacks`, then the server's models. `examples` are requests for which the agent is meant. If `executor` is
+    `remote`, only remote workers execute its runs: the server calls no model and no tool.
     """
 
     title: AgentTitle
@@ -69,6 +73,7 @@ class AgentDefinition(WireStruct, frozen=True, kw_only=True):
     fallbacks: FallbackModels = ()
     examples: AgentExamples
     budget: RunBudget | None = None
+    executor: AgentExecutor = "server"
 
 
 class Agent(AgentDefinition, frozen=True, kw_only=True):
@@ -87,7 +92,15 @@ def choose(options: RunOptions, agent: Agent, agent_id: UUID | None, route: Rout
     """
     # The name, and not the link with which it was requested, which is a secret.
     fields = _fields(options) | {"agent": agent.name, "budget": lower_budget(options.budget, agent.budget)}
-    return StoredRunOptions(**fields, agent_version=agent.version, agent_id=agent_id, route=route)
+    is_remote = agent.executor == "remote"
+    return StoredRunOptions(
+        **fields,
+        agent_version=agent.version,
+        agent_id=agent_id,
+        route=route,
+        remote_owner=agent.owner if is_remote else None,
+        needs=REMOTE_LEVEL if is_remote else 0,
+    )
 
 
 def choose_default(options: RunOptions, route: Route) -> StoredRunOptions:

@@ -224,7 +224,8 @@ class StoredRunOptions(RunOptions, frozen=True, kw_only=True):
 
     `route` is the server's choice of the agent, if that was left to the server. `step` is the step of a plan that the
     run executes, and `checkout` says how its work is committed. `draft` is the plan that the run makes. `response` is
-    set for a run that a request of the Responses API has queued.
+    set for a run that a request of the Responses API has queued. `remote_owner` owns the agent of a run that only
+    remote workers execute.
     Only executors of level `needs` or above claim the run: see `khala.domain.program_level`.
     """
 
@@ -235,6 +236,7 @@ class StoredRunOptions(RunOptions, frozen=True, kw_only=True):
     checkout: StepCheckout | None = None
     draft: PlanDraft | None = None
     response: ResponseRequest | None = None
+    remote_owner: UUID | None = None
     needs: int = 0
 
 
@@ -245,7 +247,10 @@ def _steps(requested: Any) -> int:
 
 
 class Run(WireStruct, frozen=True, kw_only=True):
-    """One assistant turn. `attempt` counts the executors that have claimed it."""
+    """One assistant turn. `attempt` counts the executors that have claimed it.
+
+    `waits_until` is set while a run waits for a remote worker: if none has claimed it by then, it fails.
+    """
 
     id: UUID
     thread_id: UUID
@@ -256,6 +261,7 @@ class Run(WireStruct, frozen=True, kw_only=True):
     cancel_requested_at: datetime | None = None
     created_at: datetime
     finish: Finish | None = None
+    waits_until: datetime | None = None
 
 
 class Receipt(WireStruct, frozen=True, kw_only=True):

@@ -85,6 +85,28 @@ class Conflict(KhalaError):
     code = "conflict"
 
 
+class StaleLease(KhalaError):
+    """The worker does not hold the run under this epoch, or no longer."""
+
+    code = "stale_epoch"
+
+
+class RunEnded(KhalaError):
+    """The run has ended, so nothing can be added to it."""
+
+    code = "run_ended"
+
+
+class WrongSeq(KhalaError):
+    """The request does not begin at the next seq, which is `expected_seq`."""
+
+    code = "wrong_seq"
+
+    def __init__(self, message: str, *, expected_seq: int) -> None:
+        super().__init__(message)
+        self.expected_seq = expected_seq
+
+
 class IdempotencyKeyReused(KhalaError):
     """The idempotency key was used for another request before."""
 

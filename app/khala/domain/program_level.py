@@ -10,5 +10,7 @@ before level 1 look at no level.
 
 STEP_LEVEL = 1
 """Runs of the steps of plans."""
-PROGRAM_LEVEL = STEP_LEVEL
+REMOTE_LEVEL = 2
+"""Runs of remote agents, which only remote workers execute."""
+PROGRAM_LEVEL = REMOTE_LEVEL
 """The highest level of all."""

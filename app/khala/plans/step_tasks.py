@@ -65,5 +65,7 @@ class StepTasks:
         else:
             options = agents.choose(requested, found.agent, found.agent_id)
         step = stored.plan.steps[started.step_id]
-        options = msgspec.structs.replace(options, checkout=checkout_of(stored.plan, step), needs=STEP_LEVEL)
+        options = msgspec.structs.replace(
+            options, checkout=checkout_of(stored.plan, step), needs=max(options.needs, STEP_LEVEL)
+        )
         return StepTask(text=task_of(stored.plan, step), options=options)

@@ -152,6 +152,14 @@ class RunSettings(SettingGroup):
         minimum=1,
         maximum=64,
     )
+    worker_wait_seconds: Number = setting(
+        "KHALA_WORKER_WAIT_SECONDS",
+        300.0,
+        "Time that a run of a remote agent waits for a worker; then it fails ([workers](how-to/workers.md)).",
+        unit="seconds",
+        minimum=1,
+        maximum=7 * 86_400,
+    )
     cooldown_ms: Number = setting(
         "KHALA_COOLDOWN_MS", 100.0, "Pause between two steps of a run.", unit="milliseconds", minimum=0, maximum=60_000
     )

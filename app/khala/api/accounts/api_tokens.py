@@ -55,9 +55,10 @@ class ApiTokenController(Controller):
             raise InvalidInput("Name each scope only once.", path="scopes")
         if not set(data.scopes) <= caller.scopes:
             raise Forbidden("A token can't create a token with more scopes than its own.")
+        _check_worker(data)
         scopes = [scope for scope in SCOPES if scope in data.scopes]
         name, expires_at = check_text(data.name, "name"), check_expiry(data.expires_at)
-        token, secret = await api_tokens.create(context.db, caller, name, scopes, expires_at)
+        token, secret = await api_tokens.create(context.db, caller, name, scopes, expires_at, data.agents)
         return CreatedToken(**msgspec.structs.asdict(token), token=secret)
 
     @get(
@@ -85,3 +86,13 @@ class ApiTokenController(Controller):
         """Revoke a token, and close the sockets that it opened."""
         require_user(caller)
         await api_tokens.revoke(context.db, token_id, caller)
+
+
+def _check_worker(data: NewToken) -> None:
+    """Raise `InvalidInput` unless the scope `execute` stands alone and names agents, and no other scope does."""
+    if "execute" in data.scopes and len(data.scopes) > 1:
+        raise InvalidInput("A worker's token has the scope execute alone.", path="scopes")
+    if ("execute" in data.scopes) != bool(data.agents):
+        raise InvalidInput("A token with the scope execute, and no other, names agents.", path="agents")
+    if len(set(data.agents)) < len(data.agents):
+        raise InvalidInput("Name each agent only once.", path="agents")

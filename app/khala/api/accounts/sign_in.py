@@ -26,7 +26,7 @@ from khala.api.http.request_origin import base_url
 from khala.api.openapi.document import example
 from khala.api.sharing.sharing import claim_each
 from khala.api.validation import check_text
-from khala.domain.access import SCOPES, Caller
+from khala.domain.access import ACCOUNT_SCOPES, Caller
 from khala.domain.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from khala.identity import passwords
 from khala.store.accounts import accounts, sessions
@@ -154,7 +154,7 @@ class SignInController(Controller):
         """Change the password. For an account without one, set a password and the email address to sign in with."""
         user_id = require_user(caller)
         has_password = await check_current_password(context, caller, user_id, data.current)
-        if not has_password and caller.scopes != frozenset(SCOPES):
+        if not has_password and not caller.scopes >= ACCOUNT_SCOPES:
             raise Forbidden("Only a session or a token with all scopes can set the first password.")
         email = None if has_password else passwords.normalized_email(data.email or "")
         hashed = await passwords.hash_password(passwords.validated_password(data.new, path="new"))

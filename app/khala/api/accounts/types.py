@@ -9,10 +9,12 @@ from khala.api.sharing.types import MAX_CLAIMS, ThreadClaim
 from khala.api.types import ApiStruct, Name, Timestamp
 from khala.domain.access import Scope
 from khala.domain.accounts import ApiToken, ClaimResult, User
+from khala.domain.agents import MAX_AGENTS, AgentName
 
 ShortText = Annotated[str, Meta(max_length=1024)]
 Scopes = Annotated[tuple[Scope, ...], Meta(min_length=1)]
 """A tuple, because decoding a set drops duplicates without an error."""
+TokenAgents = Annotated[tuple[AgentName, ...], Meta(max_length=MAX_AGENTS)]
 
 
 class Registration(ApiStruct, frozen=True, kw_only=True):
@@ -69,10 +71,14 @@ class ProfileChanges(ApiStruct, frozen=True, kw_only=True):
 
 
 class NewToken(ApiStruct, frozen=True, kw_only=True):
-    """An API token to create."""
+    """An API token to create.
+
+    A worker's token has the scope `execute` alone, and `agents`: the remote agents whose runs it may execute.
+    """
 
     name: Name
     scopes: Scopes = ("read", "write")
+    agents: TokenAgents = ()
     expires_at: Timestamp | None = None
 
 

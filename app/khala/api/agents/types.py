@@ -9,6 +9,7 @@ from khala.api.types import ApiStruct
 from khala.domain.agents import (
     AgentDescription,
     AgentExamples,
+    AgentExecutor,
     AgentInstructions,
     AgentName,
     AgentTitle,
@@ -22,7 +23,10 @@ from khala.domain.run_estimates import RunEstimate
 
 
 class NewAgent(ApiStruct, frozen=True, kw_only=True):
-    """An agent to create. Without `tools`, its runs are offered all. `auto` and `default` are reserved names."""
+    """An agent to create. Without `tools`, its runs are offered all. `auto` and `default` are reserved names.
+
+    With `executor: remote`, only remote workers execute its runs.
+    """
 
     name: AgentName
     title: AgentTitle
@@ -33,6 +37,7 @@ class NewAgent(ApiStruct, frozen=True, kw_only=True):
     fallbacks: FallbackModels = ()
     examples: AgentExamples = ()
     budget: RunBudget | None = None
+    executor: AgentExecutor = "server"
 
 
 class AgentLink(ApiStruct, frozen=True, kw_only=True):
@@ -52,6 +57,7 @@ class AgentChanges(ApiStruct, frozen=True, kw_only=True):
     fallbacks: FallbackModels | msgspec.UnsetType = msgspec.UNSET
     examples: AgentExamples | msgspec.UnsetType = msgspec.UNSET
     budget: RunBudget | msgspec.UnsetType | None = msgspec.UNSET
+    executor: AgentExecutor | msgspec.UnsetType = msgspec.UNSET
 
 
 class RouteRequest(ApiStruct, frozen=True, kw_only=True):

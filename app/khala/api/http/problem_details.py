@@ -17,7 +17,7 @@ from litestar.types import ExceptionHandlersMap
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.strict_fields import sent_name
 from khala.domain.decimals import format_decimal
-from khala.domain.errors import InvalidInput, KhalaError, LimitReached, LimitScope, RequestTimeout
+from khala.domain.errors import InvalidInput, KhalaError, LimitReached, LimitScope, RequestTimeout, WrongSeq
 
 log = structlog.get_logger()
 
@@ -36,6 +36,9 @@ STATUS: dict[str, int] = {
     "conflict": 409,
     "run_active": 409,
     "already_decided": 409,
+    "stale_epoch": 409,
+    "run_ended": 409,
+    "wrong_seq": 409,
     "stream_gone": 410,
     "idempotency_key_reused": 422,
     "payload_too_large": 413,
@@ -79,6 +82,9 @@ EXAMPLES: dict[str, str] = {
     "conflict": "This messageId was already used with another text. Use a new one.",
     "run_active": "An answer is being written. Wait for it, cancel it, or send with ifBusy.",
     "already_decided": "This was already decided differently.",
+    "stale_epoch": "Another worker holds this run now.",
+    "run_ended": "This run has ended.",
+    "wrong_seq": "The parts of a run have consecutive seqs.",
     "stream_gone": "This stream was deleted. Forks of it still exist.",
     "idempotency_key_reused": "This Idempotency-Key was already used with another request. Use a new one.",
     "payload_too_large": DETAILS["payload_too_large"],
@@ -103,7 +109,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """An error. Programs use `code`, people read `detail`.
 
     With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
-    most that it allows, and `retryAfter` the seconds of `Retry-After`.
+    most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at `expectedSeq`.
     """
 
     title: str
@@ -115,12 +121,17 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     scope: LimitScope | None = None
     most: str | None = None
     retry_after: int | None = None
+    expected_seq: int | None = None
 
 
-def create_problem(code: str, detail: str, errors: Sequence[FieldError] = ()) -> Problem:
+def create_problem(
+    code: str, detail: str, errors: Sequence[FieldError] = (), *, expected_seq: int | None = None
+) -> Problem:
     """Return the body of an error response."""
     title = code.replace("_", " ").capitalize()
-    return Problem(title=title, status=STATUS[code], code=code, detail=detail, errors=list(errors))
+    return Problem(
+        title=title, status=STATUS[code], code=code, detail=detail, errors=list(errors), expected_seq=expected_seq
+    )
 
 
 def limit_response(error: LimitReached) -> Response[Problem]:
@@ -143,12 +154,16 @@ def retry_seconds(error: KhalaError) -> int | None:
 
 
 def problem_response(
-    code: str, detail: str, *, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[FieldError] = (),
+    headers: dict[str, str] | None = None,
+    expected_seq: int | None = None,
 ) -> Response[Problem]:
     """Return an error response."""
-    return Response(
-        create_problem(code, detail, errors), status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers
-    )
+    problem = create_problem(code, detail, errors, expected_seq=expected_seq)
+    return Response(problem, status_code=STATUS[code], media_type=MEDIA_TYPE, headers=headers)
 
 
 class SharedResponseSpec(ResponseSpec):
@@ -197,7 +212,8 @@ def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Prob
     if isinstance(error, RequestTimeout):
         # The rest of the body cannot be distinguished from the next request.
         headers["Connection"] = "close"
-    return problem_response(error.code, error.message, errors=errors, headers=headers)
+    expected_seq = error.expected_seq if isinstance(error, WrongSeq) else None
+    return problem_response(error.code, error.message, errors=errors, headers=headers, expected_seq=expected_seq)
 
 
 def _validation_error(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:

@@ -12,6 +12,8 @@ MAX_BUCKETS = 50_000
 """When there are more, the least recently used bucket is dropped."""
 PAGE_FILE_COST = 0.1
 """The cost of one file of the page: loading the page takes about 20 files, and many people may share an address."""
+COST = "request_cost"
+"""The option of a route whose requests do not cost as much as an ordinary one."""
 CREDENTIAL_HEADERS = ("authorization", "x-anon-key", "x-share-key", "cookie")
 """Headers that identify a caller independently of the address."""
 

@@ -33,6 +33,7 @@ from khala.domain.chat import (
     RunBudget,
     RunOptions,
 )
+from khala.domain.executor_protocol import MAX_CALL_ID_CHARACTERS, ReleaseRequest, RunClaimRequest
 from khala.domain.generation import MAX_STOP_CHARACTERS, MAX_TOOL_NAME_CHARACTERS, ResponseFormat, ToolChoice
 from khala.domain.plans.config_changes import PlanConfigChanges
 from khala.domain.plans.plan import MAX_CRITERION_CHARACTERS, MAX_USD, MIN_USD, PlanBudget, PlannedStep
@@ -81,7 +82,12 @@ AGENT_LISTS: dict[str, Schema] = {
     "fallbacks": _texts(MAX_FALLBACKS, MAX_MODEL_CHARACTERS),
     "examples": _texts(MAX_EXAMPLES, MAX_EXAMPLE_CHARACTERS),
 }
+AGENT_NAMES = _items(MAX_AGENT_NAME_CHARACTERS, "^[a-z][a-z0-9-]{0,62}$")
 FIELDS: dict[type, dict[str, Schema]] = {
+    RunClaimRequest: {
+        "agents": {"oneOf": [{"type": "array", "minItems": 1, "maxItems": 100, **AGENT_NAMES}, {"type": "null"}]}
+    },
+    ReleaseRequest: {"awaits": _items(MAX_CALL_ID_CHARACTERS)},
     NewMessage: {"text": {"maxLength": MAX_MESSAGE_CHARACTERS}},
     NewSchedule: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
     ScheduleEdit: {"name": {"pattern": WITHOUT_NUL}, "text": {"pattern": NOT_BLANK}},
@@ -102,6 +108,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
     NewLink: {"expiresAt": {"description": "In the future, within ten years."}},
     NewToken: {
         "scopes": {"items": {"type": "string", "enum": [*SCOPES]}, "uniqueItems": True},
+        "agents": AGENT_NAMES | {"uniqueItems": True},
         "expiresAt": {"description": "In the future, within ten years."},
     },
     NewAgent: AGENT_LISTS,
@@ -151,6 +158,20 @@ FIELDS: dict[type, dict[str, Schema]] = {
 }
 """Constraints of single fields."""
 OBJECTS: dict[type, Schema] = {
+    NewToken: {
+        "anyOf": [
+            {
+                "properties": {
+                    "scopes": {"items": {"enum": [scope for scope in SCOPES if scope != "execute"]}},
+                    "agents": {"maxItems": 0},
+                }
+            },
+            {
+                "properties": {"scopes": {"items": {"const": "execute"}}, "agents": {"minItems": 1}},
+                "required": ["scopes", "agents"],
+            },
+        ]
+    },
     MemoryBody: {
         "anyOf": [
             {"properties": {"scope": {"enum": ["user", None]}, "agent": {"type": "null"}}},

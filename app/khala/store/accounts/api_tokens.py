@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete, func, insert, select
@@ -29,7 +30,7 @@ MAX_TOKENS = 100
 """Tokens that one user may have."""
 
 FIND = """
-    SELECT api_tokens.id, api_tokens.user_id, api_tokens.expires_at, api_tokens.scopes, users.name,
+    SELECT api_tokens.id, api_tokens.user_id, api_tokens.expires_at, api_tokens.scopes, api_tokens.agents, users.name,
            api_tokens.service, api_tokens.user_issuer,
            coalesce(api_tokens.used_at < clock_timestamp() - interval '10 minutes', true) AS stale
     FROM api_tokens JOIN users ON users.id = api_tokens.user_id
@@ -39,11 +40,23 @@ FIND = """
 
 @retried
 async def create(
-    db: Database, caller: Caller, name: str, scopes: Sequence[Scope], expires_at: datetime | None
+    db: Database,
+    caller: Caller,
+    name: str,
+    scopes: Sequence[Scope],
+    expires_at: datetime | None,
+    agents: Sequence[str] = (),
 ) -> tuple[ApiToken, str]:
-    """A new token of the caller, and its secret, which can't be read again."""
+    """A new token of the caller, and its secret, which can't be read again. `agents` are those of a worker's token."""
     secret = PREFIX + ids.new_secret()
-    row = {"id": ids.new(), "user_id": caller.user_id, "name": name, "scopes": list(scopes), "expires_at": expires_at}
+    row = {
+        "id": ids.new(),
+        "user_id": caller.user_id,
+        "name": name,
+        "scopes": list(scopes),
+        "agents": list(agents) or None,
+        "expires_at": expires_at,
+    }
     async with db.transaction() as connection:
         await connection.execute(select(users.c.id).where(users.c.id == caller.user_id).with_for_update(key_share=True))
         mine = select(func.count()).where(api_tokens.c.user_id == caller.user_id)
@@ -51,7 +64,10 @@ async def create(
             raise Conflict(f"An account has at most {MAX_TOKENS} tokens. Delete one first.")
         made = insert(api_tokens).values(**row, secret_hash=key_hash(secret)).returning(api_tokens)
         token = _token((await connection.execute(made)).one()._mapping)
-        await audit.record(connection, "token_made", caller, token=str(token.id), name=name, scopes=list(scopes))
+        facts: dict[str, Any] = {"agents": list(agents)} if agents else {}
+        await audit.record(
+            connection, "token_made", caller, token=str(token.id), name=name, scopes=list(scopes), **facts
+        )
     return token, secret
 
 
@@ -69,6 +85,7 @@ async def find(driver: Driver, secret: str) -> Caller | None:
         name=row["name"],
         credential=row["id"],
         scopes=frozenset(row["scopes"]),
+        agents=frozenset(row["agents"] or ()),
         expires_at=row["expires_at"],
     )
 
@@ -96,6 +113,7 @@ def _token(row: rows.Record) -> ApiToken:
         id=row["id"],
         name=row["name"],
         scopes=tuple(row["scopes"]),
+        agents=tuple(row["agents"] or ()),
         created_at=row["created_at"],
         used_at=row["used_at"],
         expires_at=row["expires_at"],

@@ -31,8 +31,8 @@ ROUTABLE = """
 """
 INSERT = f"""
     INSERT INTO agents (id, user_id, name, version, title, description, instructions, tools, model, fallbacks, examples,
-                        budget)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::text::jsonb) RETURNING {COLUMNS}
+                        budget, executor)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::text::jsonb, $13) RETURNING {COLUMNS}
 """
 PRUNE = """
     DELETE FROM agents WHERE user_id = $1 AND id IN (
@@ -143,6 +143,7 @@ async def _insert(driver: Driver, user_id: UUID, name: str, number: int, new: Ag
     values = (
         *(new.title, new.description, new.instructions, new.tools, new.model, new.fallbacks, new.examples),
         None if new.budget is None else json_text(new.budget),
+        new.executor,
     )
     made = await driver.fetchrow(INSERT, ids.new(), user_id, name, number, *values)
     await driver.execute(PRUNE, user_id, MAX_KEPT_VERSIONS)
@@ -163,5 +164,6 @@ def _stored(row: Record) -> StoredAgent:
         fallbacks=list(row["fallbacks"]),
         examples=list(row["examples"]),
         budget=None if row["budget"] is None else rows.decoded(row["budget"], RunBudget),
+        executor="remote" if row["executor"] == "remote" else "server",
     )
     return StoredAgent(id=row["id"], agent=agent)

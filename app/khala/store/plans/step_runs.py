@@ -48,9 +48,9 @@ QUEUE = f"""
         FROM started, thread
     ), queued AS (
         INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
-                          user_id, asker_key_id, plan_id)
+                          user_id, asker_key_id, plan_id, remote_owner_id)
         SELECT run_id, $1, answer_id, task_id, position, revision, coalesce(owner_id, thread.id), 'queued',
-               options::jsonb, $3, $4, $2
+               options::jsonb, $3, $4, $2, (options::jsonb ->> 'remoteOwner')::uuid
         FROM started, thread
     )
     SELECT pg_notify('{RUNS_CHANNEL}', '')

@@ -70,6 +70,7 @@ def run(row: Record, message_finish: str | None = None) -> Run:
         cancel_requested_at=row["cancel_requested_at"],
         created_at=row["created_at"],
         finish=decoded(row["finish"] or message_finish, Finish),
+        waits_until=row["remote_deadline"] if row["status"] in ("queued", "running") else None,
     )
 
 

@@ -93,6 +93,7 @@ class Writer:
     def open(
         self, lease: Lease, *, next_seq: int = 0, next_receipt: int = 0, last_receipt_hash: bytes = FIRST_HASH,
         content: Content = (), on_lost: Callable[[], None] = lambda: None,
+        on_written: Callable[[], None] = lambda: None,
     ) -> RunBuffer:  # fmt: skip
         """A buffer for a claimed run that continues at `next_seq`, with the content folded from the parts before."""
         return RunBuffer(
@@ -102,6 +103,7 @@ class Writer:
             content=content,
             on_added=self._await_flush,
             on_lost=on_lost,
+            on_written=on_written,
         )
 
     async def run(self) -> None:

@@ -44,7 +44,8 @@ class LeaseLost(Exception):
 class RunBuffer:
     """The parts and receipts of one run that are not committed yet.
 
-    `on_added` is called after each addition, `on_lost` once if the lease turns out to be lost.
+    `on_added` is called after each addition, `on_written` after each commit, and `on_lost` once if the lease turns out
+    to be lost.
     """
 
     def __init__(
@@ -56,10 +57,13 @@ class RunBuffer:
         content: Content,
         on_added: Callable[["RunBuffer"], None],
         on_lost: Callable[[], None],
+        on_written: Callable[[], None] = lambda: None,
     ) -> None:
         self.lease = lease
         self.pending = PendingText()
         self._next_seq = next_seq
+        self.written_seq = next_seq
+        """All parts before this seq are committed."""
         self._receipts = receipts
         self._content = content
         self._texts: list[str] = []
@@ -74,6 +78,7 @@ class RunBuffer:
         self._delays = 0
         self._on_added = on_added
         self._on_lost = on_lost
+        self._on_written = on_written
         self._lost = False
         self._deliver: Callable[[], bool] | None = None
         self._idle = asyncio.Event()
@@ -229,6 +234,8 @@ class RunBuffer:
 
     def acknowledge(self, *, held: bool) -> None:
         """Remove the batch, which was committed; or drop everything, if the run is no longer `held`."""
+        if held and self._batch is not None:
+            self.written_seq = self._batch.parts[-1][0] + 1
         self._batch = None
         self.retry_at, self._delays = 0.0, 0
         if not held:
@@ -239,6 +246,8 @@ class RunBuffer:
             self._on_lost()
         if self.pending.since is None:
             self._idle.set()
+        if held:
+            self._on_written()
 
     def _due_ending(self) -> RunEnding | None:
         if self._ending is None or self._unwritten:

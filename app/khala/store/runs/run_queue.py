@@ -71,12 +71,25 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease.epoch == 1
 
 
+class RemoteClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim by a remote worker: of runs of these agents of the owner of its token, under the id of its request."""
+
+    owner_id: UUID
+    agents: Sequence[str]
+    token_id: UUID
+    request_id: UUID
+
+    def columns(self) -> tuple[UUID, list[str], str, UUID]:
+        """The last arguments of `CLAIM`."""
+        return self.owner_id, list(self.agents), str(self.token_id), self.request_id
+
+
 TURN = "rank() OVER (PARTITION BY thread_id, CASE WHEN plan_id IS NOT NULL THEN id END ORDER BY position)"
 """SQL: the place of an active run in the queue of its thread. The run of a plan's step waits for no other run."""
 
 CLAIM = f"""
     WITH active AS MATERIALIZED (
-        SELECT id, thread_id, position, plan_id, fairness_key, user_id IS NULL AS guest,
+        SELECT id, thread_id, position, plan_id, fairness_key, user_id IS NULL AS guest, remote_owner_id,
                status = 'queued' OR coalesce(lease_expires_at < now(), false) AS waiting,
                status = 'running' AND lease_expires_at > now() AS leased,
                lost + (status = 'running')::int >= $6 AS isolated
@@ -88,6 +101,7 @@ CLAIM = f"""
     ), ranked AS (
         SELECT id, guest, isolated, row_number() OVER (PARTITION BY fairness_key ORDER BY id) + leases AS place
         FROM placed WHERE waiting AND turn = 1 AND id <> ALL($4::uuid[])
+          AND remote_owner_id IS NOT DISTINCT FROM $9::uuid
     ), admitted AS (
         SELECT id, place FROM (
             SELECT *, row_number() OVER (PARTITION BY isolated, guest ORDER BY place, id) AS number,
@@ -100,18 +114,24 @@ CLAIM = f"""
             WHERE runs.id = next.id AND CASE runs.status
                 WHEN 'queued' THEN true WHEN 'running' THEN runs.lease_expires_at < now() ELSE false END
                 AND coalesce((runs.options ->> 'needs')::int, 0) <= $8
+                AND ($9::uuid IS NULL OR runs.options ->> 'agent' = ANY($10::text[]))
             FOR NO KEY UPDATE OF runs, threads SKIP LOCKED
         ) AS locked LIMIT $1
     )
     UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
-           lost = lost + (picked.was = 'running')::int, lease_expires_at = clock_timestamp() + make_interval(secs => $3)
+           lost = lost + (picked.was = 'running')::int,
+           lease_expires_at = clock_timestamp() + make_interval(secs => $3),
+           remote_claim = $11::text || ':' || (epoch + 1), remote_request = $12, remote_deadline = NULL
     FROM picked WHERE runs.id = picked.id
     RETURNING runs.*, picked.was, extract(epoch FROM clock_timestamp() - created_at)::float AS queued_seconds,
            EXISTS (SELECT FROM webhook_endpoints WHERE is_enabled) AS has_webhooks
 """
 """Reads the active runs once, so that the cost grows with their number and no faster. `picked` locks run after run in
 order until it has enough: a query with its own row locks is executed for each row of `next`. Its condition on the
-status is a CASE, with which the planner can't take the index of active runs and read all of them for each row."""
+status is a CASE, with which the planner can't take the index of active runs and read all of them for each row.
+
+Without a remote owner (`$9`), it claims only runs of this server's agents. With one, only runs of the owner's remote
+agents of these names."""
 
 NEXT_SEQS = """
     SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,
@@ -143,13 +163,15 @@ async def claim(
     max_guests: int | None = None,
     max_isolated: int | None = None,
     level: int = PROGRAM_LEVEL,
+    remote: RemoteClaim | None = None,
 ) -> list[ClaimedRun]:
     """Claim up to `most` runs that are queued or whose lease has lapsed: fairly between owners, in order in a thread.
 
     At most `max_guests` of them are of requesters without an account. At most `max_isolated` are to be executed in
     processes of their own. These don't count towards `max_guests`, so that they delay no other guest's run.
 
-    Runs that need a higher `level` than that of the caller's program are left to others.
+    Runs that need a higher `level` than that of the caller's program are left to others. A claim by a `remote` worker
+    gets only the runs of its agents, and any other claim gets none of those.
 
     `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
     caller's next heartbeat renews it or reports that it is lost.
@@ -157,8 +179,9 @@ async def claim(
     guests = most if max_guests is None else max_guests
     isolated = most if max_isolated is None else max_isolated
     async with driver.transaction():
+        of_worker = (None, None, None, None) if remote is None else remote.columns()
         claimed = await driver.fetch(
-            CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated, level
+            CLAIM, most, owner, lease_seconds, held, guests, MAX_SHARED_LOSSES, isolated, level, *of_worker
         )
         again = [(row["id"], row["thread_id"]) for row in claimed if row["epoch"] > 1]
         positions = await driver.fetch(NEXT_SEQS, *zip(*again, strict=True)) if again else []
@@ -167,7 +190,7 @@ async def claim(
         requesters = await memory_settings.read_requesters(driver, claimed)
         await outbox.record(driver, [_started(row) for row in claimed if row["epoch"] == 1 and row["has_webhooks"]])
     return [
-        _claimed(row, next_seqs.get(row["id"], FIRST_SEQS), requesters[row["id"]], accounts.get(row["id"]))
+        claimed_run(row, next_seqs.get(row["id"], FIRST_SEQS), requesters[row["id"]], accounts.get(row["id"]))
         for row in claimed
     ]
 
@@ -203,12 +226,13 @@ async def reclaim(driver: Driver, claimed: ClaimedRun, *, lease_seconds: float) 
         if row is None:
             return None
         (next_seqs,) = await driver.fetch(NEXT_SEQS, [lease.run_id], [lease.thread_id])
-    return _claimed(row, next_seqs, claimed.requester)
+    return claimed_run(row, next_seqs, claimed.requester)
 
 
-def _claimed(
+def claimed_run(
     row: rows.Record, next_seqs: rows.Record, requester: RunRequester, first_account: RunAccount | None = None
 ) -> ClaimedRun:
+    """A row that a claim has returned, with the row of `NEXT_SEQS`."""
     lease = Lease(run_id=row["id"], thread_id=row["thread_id"], message_id=row["message_id"], epoch=row["epoch"])
     return ClaimedRun(
         lease=lease,

@@ -85,6 +85,8 @@ api_tokens = Table(
     Column("name", Text, nullable=False),
     Column("secret_hash", LargeBinary, nullable=False),
     Column("scopes", ARRAY(Text), nullable=False),
+    # The agents whose runs a worker's token may execute; null for other tokens.
+    Column("agents", ARRAY(Text)),
     time_column("created_at"),
     time_column("used_at", nullable=True),
     time_column("expires_at", nullable=True),

@@ -21,6 +21,8 @@ agents = Table(
     Column("fallbacks", ARRAY(Text), nullable=False),
     Column("examples", ARRAY(Text), nullable=False),
     Column("budget", JSONB),
+    # `remote`: only remote workers execute its runs.
+    Column("executor", Text, nullable=False, server_default="server"),
     time_column("created_at"),
     # Set in the newest version of a deleted agent.
     time_column("deleted_at", nullable=True),

@@ -59,10 +59,22 @@ runs = Table(
     Column("parts_digest", LargeBinary),
     # The plan of which the run executes a step. Such runs go beside the others of the thread.
     Column("plan_id", Uuid),
+    # The owner of the remote agent of which only workers execute the run; null for the server's executors.
+    Column("remote_owner_id", Uuid),
+    # The last claim by a worker, as "token id:epoch", and the id that the worker gave to its request.
+    Column("remote_claim", Text),
+    Column("remote_request", Uuid),
+    # The time at which the run fails unless a worker claims it; null until it is first seen waiting.
+    time_column("remote_deadline", nullable=True),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
     Index("runs_user_message_id_idx", "user_message_id", "position"),
     Index("runs_thread_id_idx", "thread_id"),
     Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
+    Index(
+        "runs_active_remote_owner_id_idx",
+        "remote_owner_id",
+        postgresql_where=text("remote_owner_id IS NOT NULL AND status IN ('queued', 'running', 'blocked')"),
+    ),
     Index(
         "runs_active_fairness_key_idx",
         "fairness_key",

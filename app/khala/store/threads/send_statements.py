@@ -57,8 +57,9 @@ QUEUE = f"""
         SELECT $3, $1, $4, $5, 'assistant', 'streaming', $2, revision FROM thread
     ), run AS (
         INSERT INTO runs (id, thread_id, message_id, user_message_id, position, revision, fairness_key, status, options,
-                          user_id, asker_key_id, traceparent)
-        SELECT $2, $1, $3, $4, $11, revision, $6, 'queued', $7::text::jsonb, $8, $9, $10 FROM thread
+                          user_id, asker_key_id, traceparent, remote_owner_id)
+        SELECT $2, $1, $3, $4, $11, revision, $6, 'queued', $7::text::jsonb, $8, $9, $10,
+               ($7::text::jsonb ->> 'remoteOwner')::uuid FROM thread
     ){{question}}
     SELECT revision, pg_notify('{THREADS_CHANNEL}', $1::text), pg_notify('{RUNS_CHANNEL}', '') FROM thread
 """

@@ -7,7 +7,7 @@ export const SUBPROTOCOL = "khala.v1";
 
 export type Role = "viewer" | "editor" | "owner";
 
-export type Scope = "read" | "write" | "account";
+export type Scope = "read" | "write" | "account" | "execute";
 
 export type MessageRole = "user" | "assistant" | "system";
 
@@ -40,6 +40,9 @@ export type Code =
   | "conflict"
   | "run_active"
   | "already_decided"
+  | "stale_epoch"
+  | "run_ended"
+  | "wrong_seq"
   | "stream_gone"
   | "idempotency_key_reused"
   | "payload_too_large"
@@ -132,7 +135,11 @@ export interface ThreadListEntry {
   changedAt: string;
 }
 
-/** One assistant turn. `attempt` counts the executors that have claimed it. */
+/**
+ * One assistant turn. `attempt` counts the executors that have claimed it.
+ *
+ * `waitsUntil` is set while a run waits for a remote worker: if none has claimed it by then, it fails.
+ */
 export interface Run {
   id: string;
   threadId: string;
@@ -143,6 +150,7 @@ export interface Run {
   cancelRequestedAt?: string;
   createdAt: string;
   finish?: Finish;
+  waitsUntil?: string;
 }
 
 /**
@@ -1006,10 +1014,15 @@ export interface ProfileChanges {
   name: string | null;
 }
 
-/** An API token to create. */
+/**
+ * An API token to create.
+ *
+ * A worker's token has the scope `execute` alone, and `agents`: the remote agents whose runs it may execute.
+ */
 export interface NewToken {
   name: string;
   scopes?: Scope[];
+  agents?: string[];
   expiresAt?: string;
 }
 
@@ -1044,7 +1057,11 @@ export interface NewRepository {
   into?: string;
 }
 
-/** An agent to create. Without `tools`, its runs are offered all. `auto` and `default` are reserved names. */
+/**
+ * An agent to create. Without `tools`, its runs are offered all. `auto` and `default` are reserved names.
+ *
+ * With `executor: remote`, only remote workers execute its runs.
+ */
 export interface NewAgent {
   name: string;
   title: string;
@@ -1055,6 +1072,7 @@ export interface NewAgent {
   fallbacks?: string[];
   examples?: string[];
   budget?: RunBudget;
+  executor?: "server" | "remote";
 }
 
 /** Changes of an agent. Fields that are absent stay as they are. */
@@ -1067,6 +1085,7 @@ export interface AgentChanges {
   fallbacks?: string[];
   examples?: string[];
   budget?: RunBudget | null;
+  executor?: "server" | "remote";
 }
 
 /** A task, and the thread to which it would be sent. */
@@ -1308,11 +1327,12 @@ export interface Link {
   expiresAt?: string;
 }
 
-/** An API token, without its secret. */
+/** An API token, without its secret. `agents` are those whose runs a worker's token may execute. */
 export interface Token {
   id: string;
   name: string;
   scopes: Scope[];
+  agents?: string[];
   createdAt: string;
   usedAt?: string;
   expiresAt?: string;
@@ -1543,6 +1563,7 @@ export interface CreatedToken {
   id: string;
   name: string;
   scopes: Scope[];
+  agents?: string[];
   createdAt: string;
   usedAt?: string;
   expiresAt?: string;
@@ -1737,6 +1758,7 @@ export interface Agent {
   fallbacks?: string[];
   examples: string[];
   budget?: RunBudget;
+  executor?: "server" | "remote";
   name: string;
   version: number;
   owner?: string;
@@ -2025,7 +2047,7 @@ export interface FieldError {
  * An error. Programs use `code`, people read `detail`.
  *
  * With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
- * most that it allows, and `retryAfter` the seconds of `Retry-After`.
+ * most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at `expectedSeq`.
  */
 export interface Problem {
   title: string;
@@ -2037,6 +2059,7 @@ export interface Problem {
   scope?: "account" | "key" | "credential" | "network" | "thread" | "stream" | "connection" | "run" | "deployment";
   most?: string;
   retryAfter?: number;
+  expectedSeq?: number;
 }
 
 /** One page of a list. `nextCursor` is present if there are more pages. */

@@ -1,0 +1,1 @@
+"""The executor protocol over HTTP and WebSocket."""
