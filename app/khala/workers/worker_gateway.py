@@ -8,7 +8,7 @@ worker comes in time, and those whose worker is gone while they are being cancel
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import structlog
@@ -106,8 +106,13 @@ class WorkerGateway:
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await asyncio.gather(*(run.settle() for run in self._runs.active), return_exceptions=True)
 
-    async def claim(self, worker: Worker, request: RunClaimRequest) -> ClaimAnswer:
-        """Claim runs for the worker. Raises `Forbidden` for an agent that its token does not name."""
+    async def claim(
+        self, worker: Worker, request: RunClaimRequest, left: "asyncio.Future[Any] | None" = None
+    ) -> ClaimAnswer:
+        """Claim runs for the worker. Raises `Forbidden` for an agent that its token does not name.
+
+        `left` is done when the worker has left. Then nothing more is claimed for it.
+        """
         names = worker.agents if request.agents is None else frozenset(request.agents)
         if not names <= worker.agents:
             raise Forbidden(f"This token may not execute runs of {min(names - worker.agents)}.")
@@ -116,17 +121,21 @@ class WorkerGateway:
             return ClaimAnswer(runs=again)
         found = asyncio.Event()
         self._waiting[found] = (worker.owner_id, names)
+        if left is not None:
+            left.add_done_callback(lambda _: found.set())
         loop = asyncio.get_running_loop()
         until = loop.time() + request.wait_seconds
         try:
             while True:
                 found.clear()
+                if left is not None and left.done():
+                    return ClaimAnswer(runs=[])
                 runs = await self._claim(worker, names, request)
-                left = until - loop.time()
-                if runs or left <= 0:
+                seconds = until - loop.time()
+                if runs or seconds <= 0:
                     return ClaimAnswer(runs=runs)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(seconds):
                         await found.wait()
         finally:
             del self._waiting[found]

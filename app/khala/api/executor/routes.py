@@ -1,8 +1,9 @@
 """The executor protocol over HTTP: remote workers claim runs of their agents, and write them."""
 
+import asyncio
 from typing import Annotated, Any
 
-from litestar import Controller, post
+from litestar import Controller, Request, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg
 
@@ -53,6 +54,7 @@ class ExecutorController(Controller):
     )
     async def claim(
         self,
+        request: Request[Any, Any, Any],
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
         data: Annotated[
@@ -64,7 +66,12 @@ class ExecutorController(Controller):
 
         Repeating a request with its `claimId` returns the runs that it has claimed.
         """
-        return await context.workers.claim(worker_of(caller), data)
+        # After its body, a request receives nothing but the disconnect of its client.
+        left: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+        try:
+            return await context.workers.claim(worker_of(caller), data, left)
+        finally:
+            left.cancel()
 
     @post(
         "/heartbeat",

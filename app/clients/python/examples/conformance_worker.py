@@ -1,0 +1,24 @@
+"""The worker that `khala_client.conformance` checks. Its agent counts, or waits until it is cancelled."""
+
+import asyncio
+import os
+
+from khala_client.worker import RunContext, Worker
+
+worker = Worker(os.environ["KHALA_SERVER"], os.environ["KHALA_TOKEN"], grace_seconds=1)
+
+
+@worker.agent(os.environ["KHALA_AGENT"])
+async def answer(context: RunContext) -> None:
+    """Answer `count N` or `wait`."""
+    command, _, number = context.prompt.partition(" ")
+    if command == "wait":
+        await context.text("waiting ")
+        await asyncio.Event().wait()
+    for one in range(1, int(number) + 1):
+        await context.text(f"{one} ")
+        await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    worker.serve()

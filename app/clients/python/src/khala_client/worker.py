@@ -1,0 +1,253 @@
+"""A worker: executes the runs of remote agents that it names, with functions of the program."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from khala_client.errors import KhalaError
+from khala_client.http_core import ClientConfig, HttpCore
+from khala_client.run_context import AgentError, ApprovalDenied, Released, ReplayDiverged, RunContext
+from khala_client.worker_wire import Claimed, ClaimedRun, Heartbeat
+
+__all__ = ["AgentError", "ApprovalDenied", "ReplayDiverged", "RunContext", "Worker"]
+
+log = logging.getLogger("khala_client.worker")
+
+WAIT_SECONDS = 20
+"""Time that a claim waits on the server."""
+RETRY_SECONDS = 1.0
+HEARTBEATS_PER_LEASE = 4
+DEFAULT_LEASE_SECONDS = 10.0
+
+AgentFunction: TypeAlias = Callable[[RunContext], Awaitable[None]]
+
+
+class _Agent:
+    """A function that executes the runs of an agent."""
+
+    def __init__(self, function: AgentFunction, *, replay: bool) -> None:
+        self.function = function
+        self.replay = replay
+
+
+class Worker:
+    """Claims runs of its agents from a server, and executes up to `concurrency` at once.
+
+    `token` is a worker's token: `khala tokens create --worker NAME --agents …`. Register functions with `agent`, then
+    call `serve`, or await `run` in a program of your own.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        token: str,
+        *,
+        concurrency: int = 10,
+        flush_seconds: float = 0.35,
+        grace_seconds: float = 20.0,
+        hold_seconds: float = 60.0,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        """Make a worker. After `stop`, runs have `grace_seconds` to end; then they are given back.
+
+        A run waits `hold_seconds` for an approval; then it is given back until there is a decision.
+        """
+        if concurrency < 1:
+            raise ValueError("A worker executes at least one run at once.")
+        self._config = ClientConfig(server=server, verify=verify)
+        self._token = token
+        self._concurrency = concurrency
+        self._flush_seconds = flush_seconds
+        self._grace_seconds = grace_seconds
+        self._hold_seconds = hold_seconds
+        self._agents: dict[str, _Agent] = {}
+        self._active: dict[RunContext, asyncio.Task[None]] = {}
+        self._free = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._lease_seconds = DEFAULT_LEASE_SECONDS
+
+    def agent(self, name: str, *, replay: bool = True) -> Callable[[AgentFunction], AgentFunction]:
+        """Register a function for the runs of this agent. `replay`: see `RunContext`."""
+
+        def register(function: AgentFunction) -> AgentFunction:
+            self._agents[name] = _Agent(function, replay=replay)
+            return function
+
+        return register
+
+    def serve(self) -> None:
+        """Work until SIGTERM or SIGINT."""
+        asyncio.run(self._serve())
+
+    async def run(self) -> None:
+        """Work until `stop` is called. Raises `KhalaError` if the server refuses the token or an agent."""
+        if not self._agents:
+            raise ValueError("Register an agent first.")
+        core = HttpCore(self._config, self._token)
+        heartbeats = asyncio.create_task(self._send_heartbeats(core))
+        try:
+            await self._claim_runs(core)
+            await self._drain()
+        finally:
+            for task in self._active.values():
+                task.cancel()
+            heartbeats.cancel()
+            await asyncio.gather(heartbeats, *self._active.values(), return_exceptions=True)
+            await core.aclose()
+
+    def stop(self) -> None:
+        """Claim no more runs, and let `run` return when the active ones have ended or are given back."""
+        self._stopping.set()
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        await self.run()
+
+    async def _claim_runs(self, core: HttpCore) -> None:
+        claim_id = uuid.uuid4()
+        while not self._stopping.is_set():
+            free = self._concurrency - len(self._active)
+            if free <= 0:
+                self._free.clear()
+                await self._first(self._free.wait())
+                continue
+            body = {
+                "claimId": str(claim_id),
+                "agents": sorted(self._agents),
+                "maxRuns": min(free, 50),
+                "waitSeconds": WAIT_SECONDS,
+            }
+            claim = core.request(
+                "POST", "/api/executor/claim", Claimed, body=body, idempotent=True, timeout=WAIT_SECONDS + 15
+            )
+            try:
+                claimed = await self._first(claim)
+            except KhalaError as error:
+                if not error.is_transient and error.status != 429:
+                    raise
+                log.warning("claim failed: %s", error)
+                await self._first(asyncio.sleep(RETRY_SECONDS))
+                continue
+            if claimed is not None:
+                for run in claimed.runs:
+                    self._begin(core, run)
+                claim_id = uuid.uuid4()
+
+    async def _first(self, awaitable: "Awaitable[Claimed | bool | None]") -> Claimed | None:
+        """The result, None if the worker is stopped before it is there."""
+        task = asyncio.ensure_future(awaitable)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+            result = task.result() if task.done() else None
+            return result if isinstance(result, Claimed) else None
+        finally:
+            stopping.cancel()
+            task.cancel()
+
+    def _begin(self, core: HttpCore, claimed: ClaimedRun) -> None:
+        agent = self._agents[claimed.agent.name]
+        context = RunContext(core, claimed, replay=agent.replay, flush_seconds=self._flush_seconds)
+        context.hold_seconds = self._hold_seconds
+        self._lease_seconds = claimed.lease_seconds
+        self._active[context] = asyncio.create_task(self._execute(agent, context))
+
+    async def _execute(self, agent: _Agent, context: RunContext) -> None:
+        flushing = asyncio.create_task(context.flush_loop())
+        try:
+            await self._answer(agent, context, flushing)
+        except KhalaError as error:
+            log.warning("run %s cannot go on: %s", context.run_id, error)
+            if not context.lost:
+                await self._give_up(context)
+        except asyncio.CancelledError:
+            if not context.lost:
+                with contextlib.suppress(KhalaError):
+                    await self._leave(context)
+        except Exception:
+            # Caught, because an error of one run must not end the others. The lease lapses, and another worker goes on.
+            log.exception("run %s crashed", context.run_id)
+        finally:
+            flushing.cancel()
+            self._active.pop(context, None)
+            self._free.set()
+
+    async def _answer(self, agent: _Agent, context: RunContext, flushing: "asyncio.Task[None]") -> None:
+        """Run the function, and end the run by its outcome."""
+        function = asyncio.ensure_future(agent.function(context))
+        try:
+            await asyncio.wait((function, flushing), return_when=asyncio.FIRST_COMPLETED)
+            if not function.done():
+                flushing.result()  # Raises the error for which nothing can be written any more.
+            await function
+        except Released:
+            return
+        except AgentError as error:
+            await context.finish("failed", error=error)
+        except (KhalaError, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("the agent %s failed", context.agent.name)
+            await context.finish("failed", error=AgentError("The agent failed. Please try again.", code="agent_failed"))
+        else:
+            await context.finish("completed")
+        finally:
+            if not function.done():
+                function.cancel()
+                await asyncio.gather(function, return_exceptions=True)
+
+    async def _give_up(self, context: RunContext) -> None:
+        """End a run whose parts the server refuses."""
+        context.drop_pending()
+        with contextlib.suppress(KhalaError):
+            await context.finish("failed", error=AgentError("The agent failed. Please try again.", code="agent_failed"))
+
+    async def _leave(self, context: RunContext) -> None:
+        """End a run that was cancelled, or give it back, because the worker stops."""
+        if context.cancelled:
+            await context.finish("cancelled", reason="cancelled")
+        else:
+            await context.release()
+
+    async def _send_heartbeats(self, core: HttpCore) -> None:
+        while True:
+            await asyncio.sleep(self._lease_seconds / HEARTBEATS_PER_LEASE)
+            active = list(self._active)
+            if not active:
+                continue
+            body = {"runs": [{"runId": str(run.run_id), "epoch": run.epoch} for run in active]}
+            try:
+                beat = await core.request("POST", "/api/executor/heartbeat", Heartbeat, body=body)
+            except KhalaError as error:
+                log.warning("heartbeat failed: %s", error)
+                continue
+            self._lease_seconds = beat.lease_seconds
+            states = {(state.run_id, state.epoch): state for state in beat.runs}
+            for run in active:
+                state = states.get((run.run_id, run.epoch))
+                task = self._active.get(run)
+                if state is None or task is None or run.ending:
+                    continue
+                if not state.held:
+                    run.lost = True
+                    task.cancel()
+                elif state.cancelled and not run.cancelled:
+                    run.cancelled = True
+                    task.cancel()
+                run.receive(state.approvals)
+
+    async def _drain(self) -> None:
+        """Wait for the active runs to end, and give back those that do not within the grace period."""
+        if self._active:
+            await asyncio.wait(list(self._active.values()), timeout=self._grace_seconds)
+        tasks = list(self._active.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

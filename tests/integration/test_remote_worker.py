@@ -1,0 +1,254 @@
+"""The Python worker: it passes the conformance checks, and goes on after kills, approvals and cancellations."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from khala.store.postgres.database import Database
+from khala_client.conformance import Conformance
+from khala_client.worker import AgentError, ApprovalDenied, RunContext, Worker
+from tests.support.client import text_of
+from tests.support.in_process import InProcessServer
+from tests.support.remote_workers import RawRun, RemoteScene, remote_scene
+from tests.support.shared_server import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EXAMPLES = Path(__file__).parents[2] / "app" / "clients" / "python" / "examples"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
+    async with shared(postgres_url, template, KHALA_LEASE_SECONDS="1") as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(server: InProcessServer) -> AsyncIterator[RemoteScene]:
+    async with remote_scene(server) as made:
+        yield made
+
+
+@asynccontextmanager
+async def working(
+    scene: RemoteScene, server: InProcessServer, function: Callable[[RunContext], Awaitable[None]], **options: Any
+) -> AsyncIterator[Worker]:
+    """A worker whose runs of the scene's agent are executed by this function."""
+    worker = Worker(server.url, scene.token["token"], grace_seconds=0, **options)
+    worker.agent(scene.agent)(function)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        async with asyncio.timeout(20):
+            await running
+
+
+async def answer_text(scene: RemoteScene) -> str:
+    return text_of((await scene.thread.snapshot())["messages"][-1])
+
+
+async def test_our_worker_conforms() -> None:
+    conformance = Conformance([sys.executable, str(EXAMPLES / "conformance_worker.py")])
+    passed = await asyncio.to_thread(conformance.run)
+    assert passed, conformance.table()
+
+
+async def test_a_worker_that_conforms_in_nothing_fails_the_checks(tmp_path: Path) -> None:
+    source = tmp_path / "bad.py"
+    source.write_text(
+        "import json, os, time, urllib.request as u\n"
+        "def post(path, **body):\n"
+        "    head = {'Authorization': 'Bearer ' + os.environ['KHALA_TOKEN'], 'Content-Type': 'application/json'}\n"
+        "    data = json.dumps(body).encode()\n"
+        "    request = u.Request(os.environ['KHALA_SERVER'] + '/api/executor/' + path, data, head)\n"
+        "    return json.load(u.urlopen(request))\n"
+        "(run,) = post('claim', claimId='x', agents=['conformance'], waitSeconds=20)['runs']\n"
+        "part = {'kind': 'text-delta', 'data': {'text': 'hm'}}\n"
+        "post('runs/' + run['runId'] + '/parts', epoch=1, seq=0, parts=[part])\n"
+        "post('runs/' + run['runId'] + '/finish', epoch=1, seq=1, status='completed')\n"
+        "time.sleep(600)\n"
+    )
+    conformance = Conformance([sys.executable, str(source)], timeout_seconds=0.5)
+    assert not await asyncio.to_thread(conformance.run)
+    passed = [name for name, problem in conformance.results if not problem]
+    assert passed == ["claims runs of its agent, and waits for them", "sends well-formed requests"]
+
+
+async def test_text_steps_and_usage_reach_the_thread(scene: RemoteScene, server: InProcessServer) -> None:
+    async def answer(context: RunContext) -> None:
+        await context.text(f"You said {context.prompt}. ")
+        found = await context.step("look_up", lambda: {"answer": 42})
+        context.usage(input_tokens=3, output_tokens=4, cost_usd="0.002")
+        await context.text(f"It is {found['answer']}.")
+
+    async with working(scene, server, answer):
+        sent = await scene.send("hello")
+        ended = await scene.thread.ended(sent["runId"])
+    assert await answer_text(scene) == "You said hello. It is 42."
+    assert ended["finish"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
+
+
+async def test_a_step_runs_once_although_its_worker_is_lost(scene: RemoteScene, server: InProcessServer) -> None:
+    calls: list[str] = []
+    reached = asyncio.Event()
+
+    def slow() -> str:
+        calls.append("slow")
+        return "two, "
+
+    async def answer(context: RunContext) -> None:
+        await context.text("One, ")
+        value = await context.step("slow", slow)
+        await context.text(value)
+        if not context.taken_over:
+            await context.flush()
+            reached.set()
+            context.lost = True  # As if the worker were killed here: it sends nothing any more.
+            await asyncio.Event().wait()
+        await context.text("three.")
+
+    async with working(scene, server, answer):
+        sent = await scene.send()
+        async with asyncio.timeout(10):
+            await reached.wait()
+        await drop_lease(server, sent["runId"])
+        assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
+    assert (calls, await answer_text(scene)) == (["slow"], "One, two, three.")
+
+
+async def drop_lease(server: InProcessServer, run_id: str) -> None:
+    """As if the worker had sent no heartbeat, and had no other run to claim."""
+    db = Database(server.database_url)
+    async with db.driver() as driver:
+        await driver.execute(
+            "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", uuid.UUID(run_id)
+        )
+        await driver.execute("NOTIFY khala_runs")
+    await db.close()
+
+
+async def test_a_function_that_writes_another_text_again_ends_its_run(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    run = await scene.begin()
+    await run.append([{"kind": "text-delta", "data": {"text": "Heads"}}])
+    await run.post("release")
+
+    async def answer(context: RunContext) -> None:
+        await context.text("Tails")
+
+    async with working(scene, server, answer):
+        assert (await scene.thread.ended(run.id))["status"] == "error"
+
+
+async def test_a_run_whose_parts_are_refused_ends(scene: RemoteScene, server: InProcessServer) -> None:
+    async def answer(context: RunContext) -> None:
+        await context.text("Fine. ")
+        await context.notice("Not a code", "refused")
+        await context.flush()
+
+    async with working(scene, server, answer):
+        sent = await scene.send()
+        assert (await scene.thread.ended(sent["runId"]))["status"] == "error"
+    assert (await answer_text(scene)).endswith("The agent failed. Please try again.")
+
+
+async def test_a_call_runs_after_its_approval_with_the_changed_arguments(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    done: list[dict[str, Any]] = []
+
+    async def answer(context: RunContext) -> None:
+        args = await context.approve("deploy", {"to": "prod"})
+        done.append(args)
+        try:
+            await context.approve("erase", {})
+        except ApprovalDenied as denied:
+            raise AgentError(f"Not erased: {denied}") from denied
+
+    async def decide(call: str, **decision: Any) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                path = f"/api/runs/{sent['runId']}/approvals/{call}"
+                if (await scene.thread.http.post(path, json=decision)).is_success:
+                    return
+                await asyncio.sleep(0.05)
+
+    async with working(scene, server, answer, hold_seconds=0.2):
+        sent = await scene.send()
+        await decide("deploy-1", approved=True, editedArgs={"to": "test"})
+        await decide("erase-1", approved=False, reason="never")
+        ended = await scene.thread.ended(sent["runId"])
+    assert (ended["status"], done[-1]) == ("error", {"to": "test"})
+    assert await answer_text(scene) == "Not erased: Denied: never"
+
+
+async def test_a_cancelled_run_ends_and_its_worker_goes_on(scene: RemoteScene, server: InProcessServer) -> None:
+    async def answer(context: RunContext) -> None:
+        await context.text("So far")
+        if context.prompt == "wait":
+            await asyncio.Event().wait()
+
+    async with working(scene, server, answer):
+        sent = await scene.send("wait")
+        async with asyncio.timeout(10):
+            while await answer_text(scene) != "So far":
+                await asyncio.sleep(0.05)
+        await scene.thread.http.post(f"/api/runs/{sent['runId']}/cancel")
+        assert (await scene.thread.ended(sent["runId"]))["status"] == "canceled"
+        sent = await scene.send("again")
+        assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
+
+
+async def test_a_stopped_worker_gives_its_runs_back(scene: RemoteScene, server: InProcessServer) -> None:
+    async def answer(context: RunContext) -> None:
+        await context.text("Begun, ")
+        await asyncio.Event().wait()
+
+    async with working(scene, server, answer):
+        sent = await scene.send()
+        async with asyncio.timeout(10):
+            while await answer_text(scene) != "Begun, ":
+                await asyncio.sleep(0.05)
+    run = RawRun(scene.worker, (await scene.worker.claim())[0])
+    assert (run.id, run.data["takenOver"]) == (sent["runId"], False)
+
+
+async def test_a_killed_worker_is_replaced_and_no_text_is_lost_or_doubled(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    environment = {
+        "KHALA_SERVER": server.url, "KHALA_TOKEN": scene.token["token"], "KHALA_AGENT": scene.agent,
+        "PYTHONPATH": str(EXAMPLES.parent / "src"),
+    }  # fmt: skip
+    command = [sys.executable, str(EXAMPLES / "conformance_worker.py")]
+    workers = [subprocess.Popen(command, env=environment)]
+    try:
+        sent = await scene.send("count 200")
+        for kills in (1, 2):
+            async with asyncio.timeout(20):
+                while len(await answer_text(scene)) < 100 * kills:
+                    await asyncio.sleep(0.02)
+            workers[-1].send_signal(signal.SIGKILL)
+            workers.append(subprocess.Popen(command, env=environment))
+        ended = await scene.thread.ended(sent["runId"])
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert ended["status"] == "final"
+    assert await answer_text(scene) == "".join(f"{number} " for number in range(1, 201))
+    assert [part["seq"] for part in await scene.thread.parts(sent["runId"])] == list(
+        range(len(await scene.thread.parts(sent["runId"])))
+    )
