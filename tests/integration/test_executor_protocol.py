@@ -1,13 +1,17 @@
 """The executor protocol: workers claim runs of remote agents, write them, and go on where others ended."""
 
 import asyncio
+import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+from websockets import InvalidStatus, Subprotocol
+from websockets.asyncio.client import ClientConnection, connect
 
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
@@ -397,3 +401,78 @@ async def test_an_agent_of_the_same_name_of_another_account_is_another_agent(
         await scene.send()
         async with worker_client(server, token["token"]) as worker:
             assert await worker.claim(wait=0) == []
+
+
+class WorkerSocket:
+    """A worker's socket: requests by their ids, and what the server sends of itself."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.pushed: list[dict[str, Any]] = []
+        self._id = 0
+
+    async def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The result of a request, or its problem."""
+        number = await self.send(kind, **fields)
+        return await self.read(lambda frame: frame.get("id") == number)
+
+    async def send(self, kind: str, **fields: Any) -> int:
+        self._id += 1
+        await self.connection.send(json.dumps({"type": kind, "id": self._id} | fields))
+        return self._id
+
+    async def read(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next such frame. Others are kept in `pushed`."""
+        async with asyncio.timeout(10):
+            while True:
+                frame: dict[str, Any] = json.loads(await self.connection.recv())
+                if wanted(frame):
+                    return dict(frame.get("result") or frame.get("problem") or frame)
+                self.pushed.append(frame)
+
+
+@asynccontextmanager
+async def worker_socket(server: InProcessServer, token: str) -> AsyncIterator[WorkerSocket]:
+    url = server.url.replace("http", "ws", 1) + "/api/executor/ws"
+    headers = {"Authorization": f"Bearer {token}"}
+    async with connect(url, subprotocols=[Subprotocol("khala.executor.v1")], additional_headers=headers) as connection:
+        socket = WorkerSocket(connection)
+        assert (await socket.read(lambda frame: frame["type"] == "hello"))["leaseSeconds"] == float(LEASE_SECONDS)
+        yield socket
+
+
+async def test_a_worker_writes_over_a_socket_and_hears_of_a_cancellation_at_once(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    async with worker_socket(server, scene.token["token"]) as socket:
+        sent = await scene.send()
+        (run,) = (await socket.ask("claim", claimId=str(uuid.uuid4()), waitSeconds=5))["runs"]
+        held = {"runId": run["runId"], "epoch": run["epoch"]}
+        # Three requests at once are stored in their order.
+        asked = [await socket.send("append", **held, seq=seq, parts=text(str(seq))) for seq in range(3)]
+        answers = [await socket.read(lambda frame: frame.get("id") in asked) for _ in asked]
+        assert max(answer["nextSeq"] for answer in answers) == 3
+        assert (await socket.ask("append", **held, seq=9, parts=text("x")))["expectedSeq"] == 3
+        assert (await socket.ask("heartbeat", runs=[held]))["runs"][0]["held"]
+        (await scene.thread.http.post(f"/api/runs/{run['runId']}/cancel")).raise_for_status()
+        changed = await socket.read(lambda frame: frame["type"] == "run")
+        assert (changed["state"]["runId"], changed["state"]["cancelled"]) == (run["runId"], True)
+        assert await socket.ask("finish", **held, seq=3, status="cancelled") == {"status": "canceled"}
+    assert (await scene.thread.ended(sent["runId"]))["status"] == "canceled"
+    assert text_of(await answer_of(scene)) == "012"
+
+
+async def test_a_socket_refuses_bad_frames_and_ends_with_its_token(scene: RemoteScene, server: InProcessServer) -> None:
+    async with worker_socket(server, scene.token["token"]) as socket:
+        assert (await socket.ask("append", runId=str(uuid.uuid4()), epoch=1, seq=0, parts=text("x")))["status"] == 404
+        assert (await socket.ask("own", everything=True))["code"] == "invalid_input"
+        await scene.who.http.delete(f"/api/tokens/{scene.token['id']}")
+        assert (await socket.ask("heartbeat", runs=[]))["code"] == "unauthorized"
+        await socket.send("heartbeat", runs=[])
+        async with asyncio.timeout(10):
+            await socket.connection.wait_closed()
+    async with account(server) as who:
+        url = server.url.replace("http", "ws", 1) + "/api/executor/ws"
+        for headers in ({}, {"Authorization": "Bearer khala_wrong"}, dict(who.http.headers)):
+            with pytest.raises(InvalidStatus):
+                await connect(url, additional_headers=headers)
