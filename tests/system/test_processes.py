@@ -23,7 +23,7 @@ from tests.support.server import Server, command, ended
 
 COMMANDS = (
     "serve", "work", "migrate", "verify", "purge", "doctor", "import", "backup", "restore", "blobs", "with-postgres",
-    "partition-parts", "upgrade-check", "tokens", "accounts",
+    "partition-parts", "upgrade-check", "tokens", "accounts", "webhooks", "workers",
 )  # fmt: skip
 BAD = {
     "PORT": ("eighty", "PORT"),

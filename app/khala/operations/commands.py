@@ -12,6 +12,7 @@ from khala.console import EPILOG, KnownFailure, load_settings, run
 from khala.operations.identity_commands import accounts, tokens
 from khala.operations.plan_client.commands import plan
 from khala.operations.webhook_commands import webhooks
+from khala.operations.worker_commands import workers
 
 if TYPE_CHECKING:
     from khala.store.operations.verify_pages import VerifyPosition
@@ -294,5 +295,5 @@ def search(
 
 COMMANDS: tuple[click.Command, ...] = (
     verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan, tokens,
-    accounts, webhooks,
+    accounts, webhooks, workers,
 )  # fmt: skip
