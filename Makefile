@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page format bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page packages format bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,9 +19,10 @@ serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:80
 
 test: $(READY) web browser services  ## Set up what is missing, and run all tests, JOBS at once
 	@$(BIN)/python infra/web.py test
+	@$(BIN)/python infra/typescript_clients.py test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-check: lint types page  ## Lint, types, import contracts
+check: lint types page packages  ## Lint, types, import contracts
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -38,6 +39,9 @@ types: $(READY)
 
 page: $(READY)
 	@$(BIN)/python infra/web.py check
+
+packages: $(READY)
+	@$(BIN)/python infra/typescript_clients.py check
 
 format: $(READY)  ## Format the code
 	@$(BIN)/ruff check --fix .
@@ -69,7 +73,7 @@ clients: $(READY) browser  ## Run published clients against a server, and write 
 	@$(BIN)/python infra/clients.py
 
 mutate: $(READY)  ## Put listed faults into copies of the source, and check that tests fail (ARGS="--only NAME")
-	@$(BIN)/python infra/web.py install
+	@$(BIN)/python infra/typescript_clients.py install
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 web: $(READY)  ## Build the page if its sources have changed
@@ -85,7 +89,7 @@ docs: $(READY)  ## Build the documentation site into .cache/site
 setup: $(READY)  ## Only set up .venv
 
 clean:  ## Remove .venv, caches and builds; data stays
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache app/web/node_modules app/web/dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .cache app/web/node_modules app/web/dist app/clients/typescript/node_modules app/clients/typescript/*/dist
 
 $(READY): pyproject.toml uv.lock
 	@sh infra/setup.sh $(PYTHON)

@@ -1,6 +1,7 @@
 """Checks names and sizes: `python infra/check_names.py [PATH …]`. Exit status 1 and a list if something is wrong.
 
-- No two public types of a package, and no two exported types of the page, have the same name.
+- No two public types of a package, and no two exported types of the page and the TypeScript clients, have the same
+  name.
 - No identifier is obsolete by `docs/glossary.md`, and no constant is called `MOST_…` or `LEAST_…`.
 - No function has more than 60 lines, and no module more than 400.
 - No docstring begins with a word that hides its subject, such as "Who" or "What".
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "app" / "khala"
 CLIENT = ROOT / "app" / "clients" / "python" / "src" / "khala_client"
 PAGE = ROOT / "app" / "web" / "src"
+CLIENTS = ROOT / "app" / "clients" / "typescript"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 400
@@ -52,7 +54,7 @@ def problems(paths: Sequence[Path]) -> Iterator[str]:
                 yield from _module_problems(path, tree, where, obsolete)
         defined.append(types)
     exported: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(PAGE.rglob("*.ts")):
+    for path in [*sorted(PAGE.rglob("*.ts")), *sorted(_client_sources())]:
         text, where = path.read_text(), str(path.relative_to(ROOT))
         for name in EXPORTED_TYPE.findall(text):
             exported[name].append(where)
@@ -62,6 +64,11 @@ def problems(paths: Sequence[Path]) -> Iterator[str]:
         for name, places in sorted(found.items()):
             if len(places) > 1 and any(Path(ROOT, one).is_relative_to(path) for one in places for path in paths):
                 yield f"{places[0]}: the type {name} is also defined in {', '.join(places[1:])}"
+
+
+def _client_sources() -> Iterator[Path]:
+    """The sources of the packages, without what is installed or built there."""
+    return (path for folder in CLIENTS.glob("*/src") for path in folder.rglob("*.ts*"))
 
 
 def _public_types(tree: ast.Module) -> Iterator[str]:
@@ -111,7 +118,7 @@ def _is_obsolete(name: str, obsolete: set[str]) -> bool:
 
 def main() -> None:
     """Print all problems of the given paths, or of the whole tree."""
-    paths = [Path(path).resolve() for path in sys.argv[1:]] or [PACKAGE, CLIENT, PAGE]
+    paths = [Path(path).resolve() for path in sys.argv[1:]] or [PACKAGE, CLIENT, PAGE, CLIENTS]
     found = list(problems(paths))
     for problem in found:
         print(problem)

@@ -1,4 +1,4 @@
-"""Generates the types of the client library, `app/web/src/khala/frames.ts`, from the server's wire structs.
+"""Generates the types of the TypeScript client, `frames.ts` in `app/clients/typescript/client/src`, from wire structs.
 
 With `--check` it writes nothing, and fails if the file is out of date.
 """
@@ -57,7 +57,7 @@ from khala.store.tools import approvals, user_tools
 from khala.tools.repositories import LoadedRepository
 from khala.tools.repositories.archive_reader import SkippedFiles
 
-TARGET = Path(__file__).parent.parent / "app/web/src/khala/frames.ts"
+TARGET = Path(__file__).parent.parent / "app/clients/typescript/client/src/frames.ts"
 WIDTH = 120
 HEAD = "// Written by infra/frames.py from the server's own structs; change those, and run it again.\n"
 

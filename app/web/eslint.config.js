@@ -6,10 +6,8 @@ import ts from "typescript-eslint";
 import svelteConfig from "./svelte.config.js";
 
 const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "plans", "chats", "dialogs"];
-const OFF_THE_PAGE = ["workers", "agent", "session"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [
-  ["khala", [...OFF_THE_PAGE, "state", ...COMPONENTS]],
   ["agent", ["state", ...COMPONENTS]],
   ["session", ["agent", "state", ...COMPONENTS]],
   ["state", COMPONENTS],
@@ -21,11 +19,11 @@ const messagesAlone = { group: ["**/workers/*", "!**/workers/*.messages.ts"], me
 
 function restricted([room, above]) {
   const up = above.map((name) => ({ group: [`**/${name}/*`], message: "Imports go down only: see docs/web.md." }));
-  return { patterns: room === "khala" || room === "workers" ? up : [...up, messagesAlone] };
+  return { patterns: room === "workers" ? up : [...up, messagesAlone] };
 }
 
 export default ts.config(
-  { ignores: ["dist", "node_modules", "src/khala/dist", "src/agent/assembly", "src/khala/frames.ts"] },
+  { ignores: ["dist", "node_modules", "src/agent/assembly"] },
   js.configs.recommended,
   ts.configs.strictTypeChecked,
   ts.configs.stylisticTypeChecked,

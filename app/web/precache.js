@@ -5,6 +5,8 @@ import { createHash } from "node:crypto";
 
 import { build } from "vite";
 
+import { aliases } from "./client-library.js";
+
 const SERVICE_WORKER = "src/sw.ts";
 const SESSION = "src/workers/session.ts";
 
@@ -63,6 +65,7 @@ async function script(root, entry, define = {}) {
     publicDir: false,
     logLevel: "warn",
     define,
+    resolve: { alias: aliases },
     build: { write: false, target: "es2023", rolldownOptions: { input: entry, output: { format: "iife" } } },
   });
   return output[0].code;

@@ -2,6 +2,7 @@ import { svelte } from "@sveltejs/vite-plugin-svelte";
 import { defineConfig } from "vitest/config";
 
 import { assemblyscript } from "./assemblyscript.js";
+import { aliases, CLIENT_LIBRARY } from "./client-library.js";
 import { precache } from "./precache.js";
 
 const SERVER = process.env.KHALA_URL ?? "http://127.0.0.1:8000";
@@ -20,10 +21,14 @@ export default defineConfig(({ command }) => ({
   worker: { format: "es" },
   // It finds its WebAssembly by its own address, which a bundle of dependencies would change.
   optimizeDeps: { exclude: ["@ruvector/wasm"] },
-  ...(process.env.VITEST && { resolve: { conditions: ["browser"] } }), // what components do in a browser
+  resolve: {
+    alias: aliases,
+    ...(process.env.VITEST && { conditions: ["browser"] }), // what components do in a browser
+  },
   server: {
     port: 5173,
     strictPort: true,
+    fs: { allow: [".", CLIENT_LIBRARY] },
     proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", changeOrigin: true, headers: { origin: SERVER } }])),
   },
   test: { include: ["src/**/*.test.ts"], environment: "node" },

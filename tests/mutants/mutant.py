@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-CLIENT = "app/web/"
+CLIENT = "app/clients/typescript/"
 """vitest runs the tests in this folder; pytest runs all others."""
 
 

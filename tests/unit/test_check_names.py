@@ -37,14 +37,17 @@ def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The program, for a package of two modules and a page of two."""
     program = runpy.run_path(str(ROOT / "infra" / "check_names.py"))
     package, page = tmp_path / "app" / "khala", tmp_path / "app" / "web" / "src"
-    for folder in (package, page):
+    clients = tmp_path / "app" / "clients" / "typescript"
+    for folder in (package, page, clients / "client" / "src"):
         folder.mkdir(parents=True)
     (package / "old.py").write_text(SOURCE)
     (package / "other.py").write_text('"""Another."""\n\n\nclass Thread:\n    """A thread, too."""\n')
     (page / "one.ts").write_text("const MOST_ROWS = 3;\nexport interface Row {}\n")
     (page / "two.ts").write_text("export type Row = number;\n")
+    (clients / "client" / "src" / "three.tsx").write_text("export class Row {}\n")
     found = program["problems"].__globals__
-    for name, value in {"ROOT": tmp_path, "PACKAGE": package, "CLIENT": tmp_path / "client", "PAGE": page}.items():
+    places = {"ROOT": tmp_path, "PACKAGE": package, "CLIENT": tmp_path / "client", "PAGE": page, "CLIENTS": clients}
+    for name, value in places.items():
         monkeypatch.setitem(found, name, value)
     return program
 
@@ -58,7 +61,8 @@ def test_each_kind_of_problem_is_found_once(checker: dict[str, Any], tmp_path: P
         "app/khala/old.py:9: Vault is obsolete: see docs/glossary.md",
         "app/khala/old.py:9: the docstring begins with 'Who'",
         "app/web/src/one.ts: MOST_ROWS is obsolete: see docs/glossary.md",
-        "app/web/src/one.ts: the type Row is also defined in app/web/src/two.ts",
+        "app/web/src/one.ts: the type Row is also defined in app/web/src/two.ts, "
+        "app/clients/typescript/client/src/three.tsx",
     ]
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TYPES = ROOT / "app/web/src/khala/frames.ts"
+TYPES = ROOT / "app/clients/typescript/client/src/frames.ts"
 
 
 def test_the_types_of_the_client_library_are_up_to_date() -> None:

@@ -21,6 +21,7 @@ from tests.support.required_programs import program
 from tests.support.server import ROOT
 
 INFRA = ROOT / "infra"
+CLIENTS = ROOT / "app" / "clients" / "typescript"
 BIN = Path(sys.executable).parent
 UNITS = sorted((INFRA / "systemd").iterdir())
 MANIFESTS = sorted((INFRA / "kubernetes").iterdir())
@@ -93,8 +94,9 @@ def test_the_version_of_the_project_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = "\n".join(path.read_text() for path in TOLD)
     assert set(re.findall(r"(?:image: |-t )khala:(\S+)", text)) == {project["version"]}
-    client = json.loads((ROOT / "app" / "web" / "src" / "khala" / "package.json").read_text())
-    assert client["version"] == project["version"]
+    packages = [json.loads((CLIENTS / name / "package.json").read_text()) for name in ("client", "react")]
+    assert {package["version"] for package in packages} == {project["version"]}
+    assert packages[1]["peerDependencies"]["@khala/client"] == project["version"]
     assert f"\n## [{project['version']}] - 20" in (ROOT / "CHANGELOG.md").read_text()
 
 

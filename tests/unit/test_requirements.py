@@ -22,4 +22,4 @@ def test_every_test_that_the_requirements_name_exists() -> None:
     found = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     missing = [name for name in re.findall(r"`(test_\w+)`", listed) if f"def {name}(" not in found]
     assert missing == []
-    assert all((ROOT / name).exists() for name in re.findall(r"`((?:tests|app/web/src)/[\w/.-]+)`", listed))
+    assert all((ROOT / name).exists() for name in re.findall(r"`((?:tests|app/web/src|app/clients)/[\w/.-]+)`", listed))

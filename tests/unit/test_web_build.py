@@ -1,12 +1,13 @@
-"""The built page: the size of the scripts that it needs to open, and the contents of its lock file."""
+"""The built page: the size of the scripts that it needs to open; and the lock files of npm."""
 
 import gzip
 import json
 import re
+import subprocess
 from pathlib import Path
 
-WEB = Path(__file__).parents[2] / "app" / "web"
-DIST = WEB / "dist"
+ROOT = Path(__file__).parents[2]
+DIST = ROOT / "app" / "web" / "dist"
 MOST_BYTES = 90_000
 """Compressed script that may be needed before anything is seen."""
 
@@ -42,8 +43,12 @@ def test_the_page_loads_nothing_from_another_site() -> None:
     assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*|@import", styles) == []
 
 
-def test_the_lock_file_names_only_the_public_registry() -> None:
-    packages = json.loads((WEB / "package-lock.json").read_text())["packages"]
-    named = {package["resolved"].split("/")[2] for package in packages.values() if "resolved" in package}
-    assert named <= {"registry.npmjs.org"}
-    assert all("integrity" in package for path, package in packages.items() if path and not package.get("link"))
+def test_no_lock_file_names_a_registry_and_each_has_the_hash_of_every_package() -> None:
+    listed = subprocess.run(["git", "ls-files", "*package-lock.json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    files = listed.stdout.decode().split()
+    assert len(files) > 5
+    for file in files:
+        packages = json.loads((ROOT / file).read_text())["packages"]
+        assert [package for package in packages.values() if "://" in package.get("resolved", "")] == [], file
+        installed = [package for path, package in packages.items() if path.startswith("node_modules/")]
+        assert [one for one in installed if not one.keys() & {"integrity", "link"}] == [], file

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { costOf, isPrices, priceOf } from "./cost.ts";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 
 /** In 10^-18 USD. */
 function scaled(usd: string | null): bigint {

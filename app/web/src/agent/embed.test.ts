@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { cosine, embed, pack, unpack } from "./embed.ts";
 import { DIMENSIONS } from "./engines/engine.ts";
 import { foldCase, segmentsOf, wordsOf } from "./word-segments.ts";

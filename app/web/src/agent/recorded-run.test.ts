@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { Finish, Message, ToolBlock } from "../khala/frames.ts";
+import type { Finish, Message, ToolBlock } from "@khala/client";
 import { recordedRunOf } from "./recorded-run.ts";
 
 const AT = "2026-01-02T03:04:05Z";

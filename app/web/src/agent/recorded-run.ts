@@ -1,6 +1,6 @@
 // The record of a run, from its answer, as the agent worker stores it.
 
-import type { Message } from "../khala/frames.ts";
+import type { Message } from "@khala/client";
 import type { RecordedRun } from "./run-history.ts";
 
 /** The record of an answer, written by `agent` or none; null unless the model has finished and its duration is known. */

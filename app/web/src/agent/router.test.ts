@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import builtInAgents from "./testing/built-in-agents.json";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { ROUTING_EXAMPLES } from "./routing-examples.ts";
 import { confidenceOf, route, type RoutableAgent } from "./router.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { random, type Random } from "../khala/testing/random.ts";
+import { random, type Random } from "@khala/client/testing/random.ts";
 import { createCounter, encodingOf, load, MAX_STRETCH_CHARACTERS, TokenCounter } from "./token-counter.ts";
 
 const PIECES = [

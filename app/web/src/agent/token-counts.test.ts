@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 
 import { createCountClient } from "./count-client.ts";
 import { TokenCounts, MAX_COUNTED_RUNS } from "./token-counts.ts";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { TokenCounter } from "./token-counter.ts";
 
 /** A token is a character, so that a count says what was counted. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { Agent } from "../khala/frames.ts";
+import type { Agent } from "@khala/client";
 import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
 
 const POET: Agent = {

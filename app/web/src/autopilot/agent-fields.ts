@@ -1,6 +1,6 @@
 // The fields of an agent's form as texts, and the search among agents.
 
-import type { Agent, AgentChanges, NewAgent } from "../khala/frames.ts";
+import type { Agent, AgentChanges, NewAgent } from "@khala/client";
 
 export const MAX_NAME_CHARACTERS = 63;
 /** As the server has it: `AgentName` in `app/khala/domain/agents.py`. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { Block } from "../khala/frames.ts";
+import type { Block } from "@khala/client";
 import { buildGraph, isEmpty, MAX_DRAWN_CALLS, diffGraph, describeSteps, type GraphNode } from "./run-graph.ts";
 import { fitToWindow, GraphLayout, MAX_ROWS_PER_COLUMN } from "./graph-layout.ts";
 import { GraphScene, type Colours } from "./graph-scene.ts";

@@ -1,6 +1,6 @@
 // A run as a graph: the run, its steps, the calls of each step, and the tools that they use.
 
-import type { Block } from "../khala/frames.ts";
+import type { Block } from "@khala/client";
 
 type NodeKind = "run" | "step" | "call" | "tool";
 export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
-import type { RunOptions, Thread } from "../khala/frames.ts";
+import type { RunOptions, Thread } from "@khala/client";
 import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";
 
 const OUTLOOK: RunForecast = { agents: [{ id: "reviewer", confidence: 0.9 }], suggested: "reviewer", estimate: { steps: 2, seconds: 10, tokens: 900, basis: "rough", runs: 0 } };

@@ -4,7 +4,7 @@
 import { mount, unmount } from "svelte";
 
 import { estimate, route, type RankedAgent, type RoutableAgent } from "../agent/client.ts";
-import type { Agent, RoutePreview, RunOptions } from "../khala/frames.ts";
+import type { Agent, RoutePreview, RunOptions } from "@khala/client";
 import { page } from "../state/page.svelte.ts";
 import type { ChatView } from "../state/page-model.ts";
 import type { PreviewAnswer, RunForecast } from "./run-forecast.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import type { Block } from "../khala/frames.ts";
+import type { Block } from "@khala/client";
 import { duration, endingOf, fallbackOf, budgetShareOf, statusOf, stepOf, uncountedText } from "./run-status.ts";
 
 const views = (...blocks: Block[]) => blocks.map((block, index) => ({ key: `${index}`, block }));

@@ -1,6 +1,6 @@
 // The status of a run in words, for the control bar.
 
-import type { Block, Finish } from "../khala/frames.ts";
+import type { Block, Finish } from "@khala/client";
 import type { BlockView, MessageView } from "../state/page-model.ts";
 
 type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";

@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from "vitest";
 
-import type { RoutePreview } from "../khala/frames.ts";
+import type { RoutePreview } from "@khala/client";
 import type { RunForecast } from "./run-forecast.ts";
 import { askServer, combine } from "./server-forecast.ts";
 

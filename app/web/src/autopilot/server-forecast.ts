@@ -1,8 +1,8 @@
 // The server's preview of a run, and how it is combined with the forecast of this browser.
 
 import type { Estimate } from "../agent/estimate.ts";
-import type { RoutePreview, RouteRequest } from "../khala/frames.ts";
-import { isRequestError, request, type AccessKeys } from "../khala/requests.ts";
+import { isRequestError, request } from "@khala/client";
+import type { AccessKeys, RoutePreview, RouteRequest } from "@khala/client";
 import type { RunForecast } from "./run-forecast.ts";
 
 /** The server's preview, or null if the server refuses it, is not reached, or does not answer in time. */

@@ -1,8 +1,8 @@
 // Searches messages: on the server, which has all of a person's chats, and in this browser, which also works offline.
 
 import type { SearchResult } from "../agent/client.ts";
-import type { Highlight, Page, SearchHit } from "../khala/frames.ts";
-import { isRequestError, request } from "../khala/requests.ts";
+import { isRequestError, request } from "@khala/client";
+import type { Highlight, Page, SearchHit } from "@khala/client";
 
 /** A message that was found. `ranges` are [start, end) of the matching words in `snippet`, in UTF-16 units. */
 export type FoundMessage = {

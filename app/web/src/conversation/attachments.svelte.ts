@@ -1,7 +1,7 @@
 // The attachments of the next message: uploaded as soon as they are added, and kept until they are sent.
 
-import type { BlobRef } from "../khala/frames.ts";
-import { ApiError, isRequestError } from "../khala/requests.ts";
+import { ApiError, isRequestError } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 import { UNTITLED_FILE } from "../state/strings.ts";
 import type { ChatView } from "../state/page-model.ts";

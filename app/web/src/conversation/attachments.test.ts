@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { BlobRef } from "../khala/frames.ts";
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import { Attachments, MAX_FILES } from "./attachments.svelte.ts";
 
 const blobOf = (name: string): BlobRef => ({ blobId: name, size: 3, sha256: "00", mediaType: "text/plain", name });

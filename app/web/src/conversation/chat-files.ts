@@ -1,7 +1,7 @@
 // Downloads the files of a chat with the access keys of this browser.
 
-import type { BlobRef } from "../khala/frames.ts";
-import { downloadBlob, withRetry, isRequestError } from "../khala/requests.ts";
+import { downloadBlob, isRequestError, withRetry } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import type { ChatView } from "../state/page-model.ts";
 import { saveFile as save } from "../tasks/save-file.ts";
 

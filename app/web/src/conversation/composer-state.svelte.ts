@@ -1,6 +1,6 @@
 // State that messages and the composer share: text for the composer, the question being edited, the message to scroll to.
 
-import type { BlobRef } from "../khala/frames.ts";
+import type { BlobRef } from "@khala/client";
 
 class ComposerState {
   /** The id of the question that is being edited in place. */

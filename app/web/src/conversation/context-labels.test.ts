@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { ContextCall, LeftOut } from "../khala/frames.ts";
+import type { ContextCall, LeftOut } from "@khala/client";
 import { barLabel, barParts, callLabel, failureLabel, leftOutLabel, tokensLabel, totalTokens } from "./context-labels.ts";
 
 const sections: ContextCall["sections"] = [

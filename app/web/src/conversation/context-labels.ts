@@ -1,6 +1,6 @@
 // Labels of what a model was told: sections, what was left out, and why.
 
-import type { ContextCall, ContextSection, LeftOut } from "../khala/frames.ts";
+import type { ContextCall, ContextSection, LeftOut } from "@khala/client";
 
 const SECTIONS: Readonly<Record<ContextSection["name"], string>> = {
   instructions: "Instructions",

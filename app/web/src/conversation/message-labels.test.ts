@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Block } from "../khala/frames.ts";
+import type { Block } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
 import { deliveryLabel, endingLabel, groupBlocks, peopleFrom, progressLabel, typingLabel, usageLabel } from "./message-labels.ts";
 

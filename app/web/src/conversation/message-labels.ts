@@ -2,8 +2,8 @@
 
 import { STOPPED, stepOf } from "../autopilot/run-status.ts";
 import { formatUsd } from "../state/format.ts";
-import { withoutReplacedText } from "../khala/fold.ts";
-import type { Finish, FinishReason } from "../khala/frames.ts";
+import { withoutReplacedText } from "@khala/client";
+import type { Finish, FinishReason } from "@khala/client";
 import { formatMilliseconds } from "../state/format.ts";
 import type { BlockView, MessageView, Participant, MessageDisplayStatus, MessageError } from "../state/page-model.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { Part, Route } from "../khala/frames.ts";
+import type { Part, Route } from "@khala/client";
 import { alternativesLabel, routeLabel, routeOf } from "./route-labels.ts";
 
 const ROUTE: Route = { agent: "reviewer", confidence: 0.823, alternatives: [{ agent: "tester", confidence: 0.1 }, { agent: "writer", confidence: 0.06 }], why: "Matching words: “review”." };

@@ -1,6 +1,6 @@
 // Labels of the choice of an agent for an answer.
 
-import type { LikelyAgent, Part, Route } from "../khala/frames.ts";
+import type { LikelyAgent, Part, Route } from "@khala/client";
 
 /** The choice among the first parts of a run, or null if the person chose the agent. */
 export function routeOf(parts: readonly Part[]): Route | null {

@@ -1,6 +1,6 @@
 // Requests of a dialog's forms: one submission at a time, with an error message for the dialog.
 
-import { request, withRetry, isRequestError } from "../khala/requests.ts";
+import { isRequestError, request, withRetry } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 
 /** The values of a form's fields by name, without disabled ones. */

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { expect, test } from "vitest";
 
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
 import { FormRequests, type Fields, onSubmit } from "./form-requests.svelte.ts";
 
 const no = (): Promise<never> => Promise.reject(new ApiError(409, { code: "conflict", detail: "There is one already." }));

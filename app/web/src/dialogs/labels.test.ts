@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
 import { browserName, expiryAfterDays, loginErrorMessage, serverMessageFor } from "./labels.ts";
 
 describe("errors", () => {

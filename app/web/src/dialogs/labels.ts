@@ -1,6 +1,6 @@
 // Labels and messages of the dialogs: failed requests, failed logins, expiry dates and browsers.
 
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 
 const BROWSERS = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]] as const;

@@ -1,6 +1,6 @@
 // Labels of the receipts of calls outside of answers.
 
-import type { UsageReceipt } from "../khala/frames.ts";
+import type { UsageReceipt } from "@khala/client";
 import { formatDateTime, formatUsd } from "../state/format.ts";
 
 const PURPOSES: Readonly<Record<string, string>> = { extraction: "Remembering facts", embedding: "Search and memories" };

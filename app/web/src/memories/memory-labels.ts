@@ -1,6 +1,6 @@
 // Labels of memories: their origin, kind and use.
 
-import type { Memory } from "../khala/frames.ts";
+import type { Memory } from "@khala/client";
 
 const KINDS: Readonly<Record<string, string>> = { fact: "Fact", preference: "Preference", instruction: "Instruction", summary: "Summary" };
 const DATE: Intl.DateTimeFormatOptions = { day: "numeric", month: "short", year: "numeric" };

@@ -1,6 +1,6 @@
 // The person's memories as the dialog shows them: one page after another, or the results of a search.
 
-import type { Memory, Page } from "../khala/frames.ts";
+import type { Memory, Page } from "@khala/client";
 import { requestOrNull } from "../dialogs/form-requests.svelte.ts";
 import { listQuery, type MemoryFilter, type MemoryPlace } from "./memory-query.ts";
 

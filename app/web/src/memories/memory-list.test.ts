@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { Memory, Page } from "../khala/frames.ts";
+import type { Memory, Page } from "@khala/client";
 import { MemoryList, type Send } from "./memory-list.svelte.ts";
 import { listQuery } from "./memory-query.ts";
 

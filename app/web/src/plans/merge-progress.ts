@@ -1,7 +1,6 @@
 // Steps that were read over REST, with the progress that came in the feed since.
 
-import type { StepState } from "../khala/plans.ts";
-import type { StepDetail } from "../khala/frames.ts";
+import type { StepDetail, StepState } from "@khala/client";
 
 /** The steps with this progress. A field that is absent from the progress has no value any more. */
 export function mergeProgress(steps: readonly StepDetail[], changed: readonly StepState[]): readonly StepDetail[] {

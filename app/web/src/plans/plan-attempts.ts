@@ -1,6 +1,6 @@
 // The attempts of a step, as the events of the step tell them.
 
-import type { PlanEventEntry } from "../khala/frames.ts";
+import type { PlanEventEntry } from "@khala/client";
 
 /** An attempt of a step. `end` says how it ended, in words; null while it is under way. */
 export type StepAttempt = { readonly number: number; readonly runId: string | null; readonly agent: string; readonly end: string | null };

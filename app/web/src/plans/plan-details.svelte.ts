@@ -1,9 +1,7 @@
 // The goal, the rules and the steps of one plan, read over REST when the feed says that they have changed.
 
-import type { Items, PlanDetail, PlanEntry, PlanEventEntry, StepDetail } from "../khala/frames.ts";
-import { isRequestError } from "../khala/requests.ts";
-import { stepsNeededFrom } from "../khala/plans.ts";
-import type { PlanState } from "../khala/plans.ts";
+import { isRequestError, stepsNeededFrom } from "@khala/client";
+import type { Items, PlanDetail, PlanEntry, PlanEventEntry, PlanState, StepDetail } from "@khala/client";
 import { mergeProgress } from "./merge-progress.ts";
 
 const MAX_EVENTS = 200;

@@ -1,10 +1,10 @@
 import { describe, expect, it, vi } from "vitest";
 
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
+import type { StepDetail } from "@khala/client";
 import { PlanDetails, reasonStepId } from "./plan-details.svelte.ts";
 import type { CallApi } from "./plan-details.svelte.ts";
 import { planEntry, planState, stepDetail } from "./testing.ts";
-import type { StepDetail } from "../khala/frames.ts";
 
 function server(items: StepDetail[]) {
   const asked: string[] = [];

@@ -1,7 +1,7 @@
 // The states of plans, their steps and their events in words.
 
 import { formatDuration, formatUsd } from "../state/format.ts";
-import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "../khala/frames.ts";
+import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
 
 const MODE_LABELS: Readonly<Record<PlanEntry["mode"], string>> = {
   autopilot: "Autopilot: retry and switch agents by itself",

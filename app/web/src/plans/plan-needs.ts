@@ -1,6 +1,6 @@
 // What plans need of people: a decision about a tool call, a review, or help after a failure.
 
-import type { PlanState } from "../khala/plans.ts";
+import type { PlanState } from "@khala/client";
 import type { MessageView } from "../state/page-model.ts";
 
 /** `key` stays the same as long as it is the same need. */

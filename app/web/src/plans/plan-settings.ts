@@ -1,6 +1,6 @@
 // The settings of a plan as they are typed, and the names of its exports.
 
-import type { PlanBudget } from "../khala/frames.ts";
+import type { PlanBudget } from "@khala/client";
 
 export type BudgetText = { usd: string; tokens: string; minutes: string };
 

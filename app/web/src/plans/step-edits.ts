@@ -1,6 +1,6 @@
 // Edits of a plan's steps: their order, the fields of the form, and where an error of the server belongs.
 
-import type { FieldError, PlannedStep } from "../khala/frames.ts";
+import type { FieldError, PlannedStep } from "@khala/client";
 
 /** The fields of the step form, as typed. */
 export type StepFields = { title: string; instructions: string; acceptance: string; phase: string; agent: string; dependsOn: readonly string[] };

@@ -1,6 +1,6 @@
 // What a step of a plan waits for.
 
-import type { StepDetail } from "../khala/frames.ts";
+import type { StepDetail } from "@khala/client";
 
 type OrderedStep = Pick<StepDetail, "id" | "status" | "blocked" | "planned">;
 

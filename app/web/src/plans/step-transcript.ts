@@ -1,9 +1,7 @@
 // The transcript of a step that has ended, which the page does not hold: its run's parts, read over REST and folded.
 
-import { fold } from "../khala/fold.ts";
-import type { Part, PartPage, Run } from "../khala/frames.ts";
-import { diffThread } from "../khala/patches.ts";
-import { EMPTY_THREAD } from "../khala/state.ts";
+import { diffThread, EMPTY_THREAD, fold } from "@khala/client";
+import type { Part, PartPage, Run } from "@khala/client";
 import { StoredMessage } from "../state/message-views.svelte.ts";
 import type { MessageView } from "../state/page-model.ts";
 import type { CallApi } from "./plan-details.svelte.ts";

@@ -1,7 +1,6 @@
 // Plans for tests.
 
-import type { PlanEntry, StepDetail } from "../khala/frames.ts";
-import type { PlanState } from "../khala/plans.ts";
+import type { PlanEntry, PlanState, StepDetail } from "@khala/client";
 
 const TIME = "2031-01-01T00:00:00Z";
 const COUNTS = { open: 0, running: 0, completed: 0, failed: 0, skipped: 0, cancelled: 0, blocked: 0 };

@@ -1,7 +1,7 @@
 // Reports an answer while it grows, as `step` messages: new text, each change of a tool call, and notices.
 
-import type { ToolBlock } from "../khala/frames.ts";
-import { answerStatus, type MessageState } from "../khala/state.ts";
+import { answerStatus } from "@khala/client";
+import type { MessageState, ToolBlock } from "@khala/client";
 import type { StepMessage, ToolStep } from "../workers/session.messages.ts";
 
 type StepInProgress = Extract<StepMessage, { done: false }>;

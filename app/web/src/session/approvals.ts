@@ -1,8 +1,7 @@
 // Approvals of a session: reports each waiting call once with its whole arguments, and decides it at most once.
 
-import type { Approval, DecisionRequest, ToolBlock } from "../khala/frames.ts";
-import { ApiError } from "../khala/requests.ts";
-import type { MessageState } from "../khala/state.ts";
+import { ApiError } from "@khala/client";
+import type { Approval, DecisionRequest, MessageState, ToolBlock } from "@khala/client";
 import type { ApproveTool, FromSession } from "../workers/session.messages.ts";
 import { toolIdOf } from "./answer-reporter.ts";
 import { SessionError, problemOf } from "./session-error.ts";

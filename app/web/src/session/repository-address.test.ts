@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
-import type { RepositoryProgress } from "../khala/frames.ts";
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
+import type { RepositoryProgress } from "@khala/client";
 import { loadAddress } from "./repository-address.ts";
 import { problemOf } from "./session-error.ts";
 

@@ -1,7 +1,7 @@
 // Loads a repository by its address: the server downloads it into the workspace, and tells how far it is.
 
-import type { LoadedRepository, NewRepository, RepositoryFailed, RepositoryLoaded, RepositoryProgress } from "../khala/frames.ts";
-import { ApiError, NetworkError, withRetry } from "../khala/requests.ts";
+import { ApiError, NetworkError, withRetry } from "@khala/client";
+import type { LoadedRepository, NewRepository, RepositoryFailed, RepositoryLoaded, RepositoryProgress } from "@khala/client";
 import type { Server } from "./server.ts";
 import { SessionError } from "./session-error.ts";
 

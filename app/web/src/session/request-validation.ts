@@ -1,6 +1,6 @@
 // Validates the messages to a session. Unknown fields are ignored.
 
-import type { NewRepository } from "../khala/frames.ts";
+import type { NewRepository } from "@khala/client";
 import type { ApproveTool, Chat, Init, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
 
 /** An invalid message. `id` is the message's own, or null if it has no valid id. */

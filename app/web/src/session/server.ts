@@ -1,9 +1,7 @@
 // The requests and the thread subscription that a session needs of a Khala server.
 
-import type { BlobRef } from "../khala/frames.ts";
-import { RealtimeClient } from "../khala/realtime-client.ts";
-import { downloadBlob, request, requestEvents, withRetry, upload, type AccessKeys } from "../khala/requests.ts";
-import type { ThreadState } from "../khala/state.ts";
+import { downloadBlob, RealtimeClient, request, requestEvents, upload, withRetry } from "@khala/client";
+import type { AccessKeys, BlobRef, ThreadState } from "@khala/client";
 
 export interface Listener {
   state(state: ThreadState): void;

@@ -1,6 +1,6 @@
 // Errors of session requests: a stable code and a message for people.
 
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
 import type { SessionProblem } from "../workers/session.messages.ts";
 
 export class SessionError extends Error {

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 
-import type { Block, Finish } from "../khala/frames.ts";
-import { ApiError, type AccessKeys } from "../khala/requests.ts";
-import { EMPTY_THREAD, type MessageState } from "../khala/state.ts";
+import { ApiError, EMPTY_THREAD } from "@khala/client";
+import type { AccessKeys, Block, Finish, MessageState } from "@khala/client";
 import type { FromSession } from "../workers/session.messages.ts";
 import { componentsOf } from "./components.ts";
 import { bundleFiles, MAX_FILE_BYTES, MAX_FILES } from "./repository.ts";

@@ -1,10 +1,7 @@
 // A session: one thread of a Khala server behind a message protocol, which PROTOCOL.md specifies.
 
-import type { Finish, CreatedThread, NewRepository, RunOptions, SendResult, Thread, ToolBlock } from "../khala/frames.ts";
-import { textOf } from "../khala/fold.ts";
-import { newId, newKey } from "../khala/ids.ts";
-import type { AccessKeys } from "../khala/requests.ts";
-import { EMPTY_THREAD, type MessageState, type ThreadState } from "../khala/state.ts";
+import { EMPTY_THREAD, newId, newKey, textOf } from "@khala/client";
+import type { AccessKeys, CreatedThread, Finish, MessageState, NewRepository, RunOptions, SendResult, Thread, ThreadState, ToolBlock } from "@khala/client";
 import type { Chat, ChatData, Data, FromSession, Init, InitData, LoadRepo, LoadRepoData, SessionProblem, RepoFile, ToSession } from "../workers/session.messages.ts";
 import { AnswerReporter } from "./answer-reporter.ts";
 import { Approvals } from "./approvals.ts";

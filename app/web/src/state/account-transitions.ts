@@ -1,7 +1,7 @@
 // Moves the page from one identity to another: after signing in, signing out and claiming the browser's anonymous chats.
 
-import type { User } from "../khala/frames.ts";
-import { isRequestError } from "../khala/requests.ts";
+import { isRequestError } from "@khala/client";
+import type { User } from "@khala/client";
 import type { AgentCatalog } from "./agents.svelte.ts";
 import type { BrowserAccount } from "./account.svelte.ts";
 import type { OpenChat } from "./chat.svelte.ts";

@@ -1,7 +1,7 @@
 // The account that is signed in. The session cookie is not readable by scripts, so a note in the browser's storage says who it is.
 
-import type { ClaimResult, ThreadClaim, SignedInUser, SignedOut, User, SignInMethods } from "../khala/frames.ts";
-import { request, withRetry, isRequestError } from "../khala/requests.ts";
+import { isRequestError, request, withRetry } from "@khala/client";
+import type { ClaimResult, SignedInUser, SignedOut, SignInMethods, ThreadClaim, User } from "@khala/client";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
 import type { Account, SignInOptions } from "./page-model.ts";

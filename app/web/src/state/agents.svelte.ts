@@ -2,10 +2,8 @@
 
 import { SvelteMap } from "svelte/reactivity";
 
-import type { Agent, AgentChanges, AgentLink, Items, NewAgent } from "../khala/frames.ts";
-import { ApiError, isRequestError, request, withRetry } from "../khala/requests.ts";
-import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
-import type { Store } from "../khala/stores.ts";
+import { ApiError, IndexedDbStore, isRequestError, MemoryStore, request, withRetry } from "@khala/client";
+import type { Agent, AgentChanges, AgentLink, Items, NewAgent, Store } from "@khala/client";
 import { isSharedAgent } from "./agent-address.ts";
 import type { AgentsModel } from "./page-model.ts";
 

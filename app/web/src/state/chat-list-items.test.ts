@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { ThreadListEntry } from "../khala/frames.ts";
+import type { ThreadListEntry } from "@khala/client";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 
 function entry(id: string, day: number, changes: Partial<ThreadListEntry> = {}): ThreadListEntry {

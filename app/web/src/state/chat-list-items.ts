@@ -1,6 +1,6 @@
 // The items of the chat list: the account's threads, and the chats that only this browser knows.
 
-import type { ThreadListEntry } from "../khala/frames.ts";
+import type { ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
 import type { ChatListItem } from "./page-model.ts";

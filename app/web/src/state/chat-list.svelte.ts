@@ -1,7 +1,7 @@
 // The chat list and its actions.
 
-import type { Invitation, ThreadListEntry, Member } from "../khala/frames.ts";
-import { EMPTY_THREAD_LIST } from "../khala/state.ts";
+import { EMPTY_THREAD_LIST } from "@khala/client";
+import type { Invitation, Member, ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
 import type { OpenChat } from "./chat.svelte.ts";

@@ -1,9 +1,7 @@
 // The open chat: its state and its actions.
 
-import type { BlobRef, ThreadListEntry, Member, Message, OlderMessages, Role, RunOptions, SendResult, Thread } from "../khala/frames.ts";
-import { newId } from "../khala/ids.ts";
-import { downloadBlob, request, withRetry, upload } from "../khala/requests.ts";
-import type { PlanState } from "../khala/plans.ts";
+import { downloadBlob, newId, request, upload, withRetry } from "@khala/client";
+import type { BlobRef, Member, Message, OlderMessages, PlanState, Role, RunOptions, SendResult, Thread, ThreadListEntry } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
 import { keysOf } from "./keyring.ts";

@@ -1,6 +1,6 @@
 // Messages for people about failed requests.
 
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
 import { RUN_ACTIVE, UNREACHABLE } from "./strings.ts";
 
 const MESSAGES: Readonly<Record<string, string>> = {

@@ -1,6 +1,6 @@
 // The chats that this browser has keys to. Each has its own entry in the storage, so that two tabs don't overwrite each other.
 
-import { newId, newKey } from "../khala/ids.ts";
+import { newId, newKey } from "@khala/client";
 import type { ThreadKeys } from "./page-model.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
 

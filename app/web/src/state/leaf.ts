@@ -1,8 +1,8 @@
 // Chooses which branch of a chat is shown: the one that ends at the leaf. The leaf moves on with new messages below it. It
 // moves elsewhere only by an action of the person: choosing a version, sending, or regenerating.
 
-import { pathTo } from "../khala/branches.ts";
-import type { BranchNode } from "../khala/branches.ts";
+import { pathTo } from "@khala/client";
+import type { BranchNode } from "@khala/client";
 
 /** The state before a change: the leaf, the end of the shown branch, and the ids of messages that the person waits for. */
 type Before = { leaf: string | null; shownEnd: string | null; awaited: ReadonlySet<string> };

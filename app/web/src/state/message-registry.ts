@@ -1,8 +1,7 @@
 // The messages of a thread by id, with lookups by status and author. It is not reactive.
 
-import type { BranchNode } from "../khala/branches.ts";
-import type { StepRef } from "../khala/frames.ts";
-import { answerStatus } from "../khala/state.ts";
+import { answerStatus } from "@khala/client";
+import type { BranchNode, StepRef } from "@khala/client";
 import type { StoredMessage } from "./message-views.svelte.ts";
 
 /** The place of a message: in the conversation, or in an attempt of a plan's step. */

@@ -1,11 +1,7 @@
 // Messages as components see them. Each block is reactive by itself, so that a change redraws only what shows that block.
 
-import { textOf } from "../khala/fold.ts";
-import type { BlobRef, Block, Finish, RunFailure, Step } from "../khala/frames.ts";
-import { answerStatus } from "../khala/state.ts";
-import type { MessageState } from "../khala/state.ts";
-import type { BlockPatch, MessagePatch } from "../khala/patches.ts";
-import type { OutboxEntry, OutboxState } from "../khala/outbox.ts";
+import { answerStatus, textOf } from "@khala/client";
+import type { BlobRef, Block, BlockPatch, Finish, MessagePatch, MessageState, OutboxEntry, OutboxState, RunFailure, Step } from "@khala/client";
 import { isPermanent, messageForCode } from "./error-messages.ts";
 import type { BlockView, MessageView, MessageDisplayStatus, MessageError } from "./page-model.ts";
 

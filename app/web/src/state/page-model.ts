@@ -1,7 +1,6 @@
 // The model of the page, as its components see it. Every field is reactive; changes go through methods.
 
-import type { Agent, AgentChanges, BlobRef, Block, Finish, Invitation, ThreadListEntry, Member, Message, NewAgent, Participant, Role, RunOptions, Thread, User } from "../khala/frames.ts";
-import type { PlanState } from "../khala/plans.ts";
+import type { Agent, AgentChanges, BlobRef, Block, Finish, Invitation, Member, Message, NewAgent, Participant, PlanState, Role, RunOptions, Thread, ThreadListEntry, User } from "@khala/client";
 import type { ThreadKeys } from "../workers/stream.messages.ts";
 
 export type { Participant, ThreadKeys };

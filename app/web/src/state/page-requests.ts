@@ -1,7 +1,7 @@
 // Requests on behalf of the person. Errors are reported to the person.
 
-import type { CreatedThread } from "../khala/frames.ts";
-import { ApiError, backoffMs, request, withRetry, isRequestError, sleep } from "../khala/requests.ts";
+import { ApiError, backoffMs, isRequestError, request, sleep, withRetry } from "@khala/client";
+import type { CreatedThread } from "@khala/client";
 import type { KnownChat } from "./keyring.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { ThreadKeys } from "./page-model.ts";

@@ -1,7 +1,7 @@
 // The model of the page: the open chat, the account, the connection, and the actions of the person.
 
-import type { ThreadListEntry, RunOptions } from "../khala/frames.ts";
-import { ApiError, retryNow } from "../khala/requests.ts";
+import { ApiError, retryNow } from "@khala/client";
+import type { RunOptions, ThreadListEntry } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
 import { BrowserAccount, ACCOUNT_STORAGE_KEY, saveTitle } from "./account.svelte.ts";
 import { isSharedAgent, parseAgentAddress } from "./agent-address.ts";

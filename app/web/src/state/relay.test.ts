@@ -1,9 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import type { ThreadListEntry } from "../khala/frames.ts";
-import { applyPatch } from "../khala/patches.ts";
-import { EMPTY_THREAD } from "../khala/state.ts";
-import type { ThreadState } from "../khala/state.ts";
+import { applyPatch, EMPTY_THREAD } from "@khala/client";
+import type { ThreadListEntry, ThreadState } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
 import { Relay } from "../workers/stream.relay.ts";
 import type { ApiGet, RelayClient, ThreadStorage } from "../workers/stream.relay.ts";

@@ -1,6 +1,6 @@
 // The options of the next run, from the person's settings.
 
-import type { RunOptions } from "../khala/frames.ts";
+import type { RunOptions } from "@khala/client";
 import type { Preferences } from "./page-model.ts";
 
 export function runOptions(preferences: Preferences): RunOptions {

@@ -1,11 +1,7 @@
 // The messages that are being sent, in the order in which they were added. They survive a reload of the page.
 
-import { Outbox, OutboxFullError, sendMessage } from "../khala/outbox.ts";
-import type { NewOutboxEntry, OutboxEntry } from "../khala/outbox.ts";
-import type { BlobRef, CreatedThread, SendResult } from "../khala/frames.ts";
-import { ApiError, request } from "../khala/requests.ts";
-import { IndexedDbStore, MemoryStore } from "../khala/stores.ts";
-import type { Store } from "../khala/stores.ts";
+import { ApiError, IndexedDbStore, MemoryStore, Outbox, OutboxFullError, request, sendMessage } from "@khala/client";
+import type { BlobRef, CreatedThread, NewOutboxEntry, OutboxEntry, SendResult, Store } from "@khala/client";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { Keyring } from "./keyring.ts";
 

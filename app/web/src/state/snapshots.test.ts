@@ -1,7 +1,7 @@
 import { IDBFactory } from "fake-indexeddb";
 import { expect, it, vi } from "vitest";
 
-import type { MessageState, ThreadState } from "../khala/state.ts";
+import type { MessageState, ThreadState } from "@khala/client";
 import { SnapshotStore, serializeWithin } from "../workers/stream.snapshots.ts";
 
 function state(count: number, words = "word"): ThreadState {

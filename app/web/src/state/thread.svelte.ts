@@ -1,10 +1,7 @@
 // The thread of the open chat: its messages, and the branch that is shown.
 
-import { pathTo, versionsOf } from "../khala/branches.ts";
-import type { Thread } from "../khala/frames.ts";
-import type { MessagePatch, ThreadPatch } from "../khala/patches.ts";
-import { applyPlanPatches } from "../khala/plans.ts";
-import type { PlanState } from "../khala/plans.ts";
+import { applyPlanPatches, pathTo, versionsOf } from "@khala/client";
+import type { MessagePatch, PlanState, Thread, ThreadPatch } from "@khala/client";
 import { MessageRegistry } from "./message-registry.ts";
 import type { MessageNode } from "./message-registry.ts";
 import { leafAfter, parentFor } from "./leaf.ts";

@@ -1,9 +1,8 @@
 // @vitest-environment jsdom
 import { describe, expect, it, vi } from "vitest";
 
-import { diffThread } from "../khala/patches.ts";
-import type { Block } from "../khala/frames.ts";
-import type { MessageState, ThreadState } from "../khala/state.ts";
+import { diffThread } from "@khala/client";
+import type { Block, MessageState, ThreadState } from "@khala/client";
 import { countReads } from "./count-reads.svelte.ts";
 import { ThreadView } from "./thread.svelte.ts";
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Approval } from "../khala/frames.ts";
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
+import type { Approval } from "@khala/client";
 import { parseArguments, describeDecision, decisionErrorMessage } from "./approval-decisions.ts";
 
 test("arguments are an object, and anything else is said to be none", () => {

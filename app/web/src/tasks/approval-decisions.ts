@@ -1,7 +1,7 @@
 // Decisions about tool calls that need approval: parsing edited arguments, and messages about errors and outcomes.
 
-import type { Approval } from "../khala/frames.ts";
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
+import type { Approval } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 
 export const MAX_REASON_CHARACTERS = 1_000;

@@ -1,6 +1,6 @@
 // Facts about a blob that need no download.
 
-import type { BlobRef } from "../khala/frames.ts";
+import type { BlobRef } from "@khala/client";
 
 /** Whether a blob can be shown as lines of text. */
 export function isText({ mediaType, preview }: BlobRef): boolean {

@@ -1,7 +1,7 @@
 // Reads blobs over HTTP with retry: as a whole, a range of bytes, or matching lines.
 
-import type { BlobRef, ReadResult, Problem } from "../khala/frames.ts";
-import { downloadBlob, request, withRetry, ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, downloadBlob, NetworkError, request, withRetry } from "@khala/client";
+import type { BlobRef, Problem, ReadResult } from "@khala/client";
 import type { BlobAccessKeys, LineQuery } from "../workers/detail.messages.ts";
 
 const READ_TIMEOUT_MS = 60_000;

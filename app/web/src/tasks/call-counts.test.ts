@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { ToolState } from "../khala/frames.ts";
-import { random } from "../khala/testing/random.ts";
+import type { ToolState } from "@khala/client";
+import { random } from "@khala/client/testing/random.ts";
 import { CallCounts } from "./call-counts.ts";
 import { hasEnded } from "./call-labels.ts";
 

@@ -1,6 +1,6 @@
 // Counts the calls of a step by state and by tool, incrementally.
 
-import type { ToolBlock, ToolState } from "../khala/frames.ts";
+import type { ToolBlock, ToolState } from "@khala/client";
 import { hasEnded } from "./call-labels.ts";
 
 type Counts = Record<ToolState, number>;

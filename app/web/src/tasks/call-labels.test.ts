@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { ToolBlock } from "../khala/frames.ts";
-import { random } from "../khala/testing/random.ts";
+import type { ToolBlock } from "@khala/client";
+import { random } from "@khala/client/testing/random.ts";
 import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
 import { prettyJson } from "./json-text.ts";
 

@@ -1,6 +1,6 @@
 // Short labels of tool calls: arguments, states, times and the status of a step.
 
-import type { ToolBlock, ToolState } from "../khala/frames.ts";
+import type { ToolBlock, ToolState } from "@khala/client";
 import { formatDuration, formatMilliseconds } from "../state/format.ts";
 import { withoutInvisible } from "./json-text.ts";
 

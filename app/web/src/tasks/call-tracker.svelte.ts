@@ -1,7 +1,7 @@
 // Tracks the calls of a step. Each call is observed by itself, so that an update takes constant time.
 
 import { untrack } from "svelte";
-import type { Block } from "../khala/frames.ts";
+import type { Block } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
 import { LruCache } from "./lru-cache.ts";
 import { CallCounts } from "./call-counts.ts";

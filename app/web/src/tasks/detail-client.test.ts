@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { BlobRef } from "../khala/frames.ts";
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import type { ToDetail, FromDetail } from "../workers/detail.messages.ts";
 import { DetailClient, type DetailPort, PREFETCH_DELAY_MS } from "./detail-client.ts";
 

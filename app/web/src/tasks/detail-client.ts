@@ -1,7 +1,7 @@
 // The page's side of the detail worker: requests as promises.
 
-import type { BlobRef } from "../khala/frames.ts";
-import { ApiError, NetworkError } from "../khala/requests.ts";
+import { ApiError, NetworkError } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import type { DetailResult, DetailArgs, RequestFailure, ToDetail, BlobAccessKeys, DetailMethod, FromDetail } from "../workers/detail.messages.ts";
 
 export type { BlobContent, BlobAccessKeys, LineQuery, TreeRows } from "../workers/detail.messages.ts";

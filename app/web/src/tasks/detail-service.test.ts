@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { BlobRef } from "../khala/frames.ts";
+import type { BlobRef } from "@khala/client";
 import type { DetailArgs, BlobContent, DetailMethod, DetailRequest, TreeRows, FromDetail } from "../workers/detail.messages.ts";
 import { completeUtf8Length, DetailService, MAX_JSON_BYTES, MAX_CACHED_DETAILS, TEXT_CHUNK_BYTES } from "./detail-service.ts";
 

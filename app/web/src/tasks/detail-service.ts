@@ -1,7 +1,7 @@
 // The service of the detail worker: loads and parses blobs, and caches the most recently used.
 
-import type { BlobRef } from "../khala/frames.ts";
-import { ApiError } from "../khala/requests.ts";
+import { ApiError } from "@khala/client";
+import type { BlobRef } from "@khala/client";
 import type { DetailResult, BlobContent, RequestFailure, ToDetail, DetailMethod, DetailRequest, FromDetail } from "../workers/detail.messages.ts";
 import { isText } from "./blob-files.ts";
 import { LruCache } from "./lru-cache.ts";

@@ -1,7 +1,7 @@
 // What the person opened and typed in the cards of a step. It outlives the cards, which are mounted only near the visible area.
 
 import { SvelteSet } from "svelte/reactivity";
-import type { ToolBlock } from "../khala/frames.ts";
+import type { ToolBlock } from "@khala/client";
 import { AutoCollapse } from "./auto-collapse.ts";
 import { LruCache } from "./lru-cache.ts";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { type TreeRow, JsonTreeModel } from "./json-tree-model.ts";
 
 const told = (rows: readonly TreeRow[]) => rows.map(({ level, name, place, text }) => `${"  ".repeat(level - 1)}${name ?? place - 1}: ${text}`);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { diffLines, excerpt } from "./line-diff.ts";
 
 const shown = (before: string, after: string) => diffLines(before, after).map(({ kind, line }) => `${{ same: " ", gone: "-", new: "+" }[kind]}${line}`);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { random } from "../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { RowOffsets } from "./row-offsets.ts";
 
 test("before anything is measured all rows are as high as was guessed", () => {

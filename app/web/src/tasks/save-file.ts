@@ -1,6 +1,6 @@
 // Saves bytes as a file of the browser.
 
-import type { BlobRef } from "../khala/frames.ts";
+import type { BlobRef } from "@khala/client";
 import { fileName } from "./blob-files.ts";
 
 /** The object URL stays valid this long, so that a slow browser can start the download. */

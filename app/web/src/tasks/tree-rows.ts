@@ -1,6 +1,6 @@
 // Sources of the rows of a JSON tree: a local value, or a blob in the detail worker.
 
-import type { BlobRef } from "../khala/frames.ts";
+import type { BlobRef } from "@khala/client";
 import { detailClient } from "./detail-client.ts";
 import type { BlobAccessKeys, TreeRows } from "./detail-client.ts";
 import { JsonTreeModel } from "./json-tree-model.ts";

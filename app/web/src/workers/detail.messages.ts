@@ -1,6 +1,6 @@
 // The messages between the page and the detail worker.
 
-import type { BlobRef, FieldError, ReadResult } from "../khala/frames.ts";
+import type { BlobRef, FieldError, ReadResult } from "@khala/client";
 import type { TreeRow } from "../tasks/json-tree-model.ts";
 
 /** Access keys to a blob's thread, and the signed-in account. The cache is separate for each combination. */

@@ -1,6 +1,6 @@
 // The messages of the session worker, as specified in session/PROTOCOL.md.
 
-import type { BlobRef, Finish, LoadedRepository, NewRepository, RepositoryProgress, RunOptions, ToolBlock, Usage } from "../khala/frames.ts";
+import type { BlobRef, Finish, LoadedRepository, NewRepository, RepositoryProgress, RunOptions, ToolBlock, Usage } from "@khala/client";
 
 /** A text file of a repository. */
 export type RepoFile = { path: string; content: string };

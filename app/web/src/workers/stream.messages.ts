@@ -1,8 +1,7 @@
 // The messages between the page and the stream worker. The page answers each batch with `taken` once it has shown it. The
 // worker posts the next batch only after that, with all changes in between.
 
-import type { Invitation, ThreadListEntry, Message, OlderMessages, Participant } from "../khala/frames.ts";
-import type { ThreadPatch } from "../khala/patches.ts";
+import type { Invitation, Message, OlderMessages, Participant, ThreadListEntry, ThreadPatch } from "@khala/client";
 
 export type ThreadKeys = { anonKey?: string; shareKey?: string };
 

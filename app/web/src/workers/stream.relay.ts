@@ -1,10 +1,8 @@
 // The relay between the realtime client and the page: subscribes to what the page shows, and posts batches of changes as fast
 // as the page takes them. There is no backlog: a batch is the difference between two states.
 
-import type { ThreadListEntry, Part, Participant, PartPage, Snapshot } from "../khala/frames.ts";
-import { diffThread } from "../khala/patches.ts";
-import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer } from "../khala/state.ts";
-import type { ThreadListState, ThreadState } from "../khala/state.ts";
+import { activeAnswer, diffThread, EMPTY_THREAD, EMPTY_THREAD_LIST } from "@khala/client";
+import type { Part, Participant, PartPage, Snapshot, ThreadListEntry, ThreadListState, ThreadState } from "@khala/client";
 import type { Batch, ListPatch, ThreadKeys, ToStream } from "./stream.messages.ts";
 
 const SAVE_DELAY_MS = 2000;

@@ -2,7 +2,7 @@
 //
 // The store is a cache: errors are ignored, and a snapshot that can't be written is not stored.
 
-import type { ThreadState } from "../khala/state.ts";
+import type { ThreadState } from "@khala/client";
 
 const NAME = "khala-threads";
 const STORE = "threads";

@@ -1,7 +1,6 @@
 // The stream worker: keeps the socket, the fold and the stored snapshots off the page's main thread.
 
-import { RealtimeClient } from "../khala/realtime-client.ts";
-import { request, withRetry, isRequestError, retryNow } from "../khala/requests.ts";
+import { isRequestError, RealtimeClient, request, retryNow, withRetry } from "@khala/client";
 import type { Batch, ThreadKeys, ToStream } from "./stream.messages.ts";
 import { Relay } from "./stream.relay.ts";
 import { SnapshotStore } from "./stream.snapshots.ts";

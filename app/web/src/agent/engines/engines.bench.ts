@@ -2,7 +2,7 @@
 
 import { test } from "vitest";
 
-import { random } from "../../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { builtEngines } from "./built.ts";
 import { DIMENSIONS } from "./engine.ts";
 import { unit } from "../testing/vectors.ts";

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
 
-import { random, type Random } from "../../khala/testing/random.ts";
+import { random, type Random } from "@khala/client/testing/random.ts";
 import { builtEngines } from "./built.ts";
 import { chooseEngine } from "./choose.ts";
 import { DIMENSIONS, topIndices, type Engine } from "./engine.ts";

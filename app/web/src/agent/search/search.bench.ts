@@ -4,7 +4,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { test } from "vitest";
 
 import { openDatabase } from "../database.ts";
-import { random } from "../../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { builtEngines } from "../engines/built.ts";
 import { MessageArchive } from "./message-archive.ts";
 import { MessageIndex } from "./message-index.ts";

@@ -2,7 +2,7 @@ import { IDBFactory } from "fake-indexeddb";
 import { beforeEach, describe, expect, test } from "vitest";
 
 import { openDatabase, readAll } from "../database.ts";
-import { random } from "../../khala/testing/random.ts";
+import { random } from "@khala/client/testing/random.ts";
 import { MAX_TEXT_CHARACTERS } from "../embed.ts";
 import { createPlainEngine } from "../engines/plain.ts";
 import { foldCase, wordsOf } from "../word-segments.ts";

@@ -1,6 +1,6 @@
 // Vectors for tests and benchmarks.
 
-import type { Random } from "../../khala/testing/random.ts";
+import type { Random } from "@khala/client/testing/random.ts";
 
 /** A random vector of length 1. */
 export function unit(chance: Random, dimensions: number): Float32Array {

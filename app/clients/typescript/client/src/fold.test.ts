@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import cases from "../../../../tests/laws/fold_cases.json";
+import cases from "../../../../../tests/laws/fold_cases.json";
 import { filesOf, fold, textOf, pendingApprovals } from "./fold.ts";
 import type { Block, Part } from "./frames.ts";
 

@@ -2,7 +2,7 @@ import { afterEach, expect, test, vi } from "vitest";
 
 import { ask, claim, createThread } from "./example.ts";
 import example from "./example.ts?raw";
-import readme from "./README.md?raw";
+import readme from "../README.md?raw";
 import { random } from "./testing/random.ts";
 import { fakeSockets } from "./testing/fake-sockets.ts";
 import { FakeThread } from "./testing/fake-thread.ts";
