@@ -9,7 +9,7 @@ import type { Keyring, KnownChat } from "./keyring.ts";
 import { otherParticipants } from "./presence.ts";
 import type { SendQueue } from "./send-queue.svelte.ts";
 import type { StreamClient } from "./stream-client.ts";
-import { ThreadView } from "./thread.svelte.ts";
+import { ReactiveThread } from "./thread.svelte.ts";
 import { OutgoingMessage } from "./message-views.svelte.ts";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { ChatView, ThreadKeys, MessageView, PageModel, Participant } from "./page-model.ts";
@@ -35,7 +35,7 @@ export interface ChatContext extends Pick<PageModel, "options" | "toast" | "acco
 export class OpenChat implements ChatView {
   readonly id: string;
   readonly #context: ChatContext;
-  #view: ThreadView = $state.raw(this.#emptyView());
+  #view: ReactiveThread = $state.raw(this.#emptyView());
   known: KnownChat;
   /** Our role in this chat according to the server. */
   roleFromServer: Role | null = $state(null);
@@ -58,8 +58,8 @@ export class OpenChat implements ChatView {
     this.#ownAuthors = $state.raw(page.keyring.identityIn(known.id).authors);
   }
 
-  #emptyView(): ThreadView {
-    return new ThreadView({ isInterrupted: () => this.#context.isInterrupted || this.stale, authorOf: (head) => this.#authorOf(head) });
+  #emptyView(): ReactiveThread {
+    return new ReactiveThread({ isInterrupted: () => this.#context.isInterrupted || this.stale, authorOf: (head) => this.#authorOf(head) });
   }
 
   /** Apply a batch of the stream worker. */

@@ -15,7 +15,7 @@ export interface ThreadContext {
   authorOf(head: MessageHead): string | null;
 }
 
-export class ThreadView implements MessageContext {
+export class ReactiveThread implements MessageContext {
   readonly #context: ThreadContext;
   readonly #registry = new MessageRegistry();
   #nodes: readonly MessageNode[] = $state.raw([]);

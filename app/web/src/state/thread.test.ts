@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from "vitest";
 import { diffThread } from "@khala/client";
 import type { Block, MessageState, ThreadState } from "@khala/client";
 import { countReads } from "./count-reads.svelte.ts";
-import { ThreadView } from "./thread.svelte.ts";
+import { ReactiveThread } from "./thread.svelte.ts";
 
 const TIME = "2026-01-01T00:00:00Z";
 
@@ -23,9 +23,9 @@ function state(revision: number, messages: MessageState[], activeLeaf?: string):
 }
 
 /** A view, and a way to let it go from state to state as the worker does. */
-function view(first: ThreadState): { view: ThreadView; to: (next: ThreadState) => void; cut: { is: boolean } } {
+function view(first: ThreadState): { view: ReactiveThread; to: (next: ThreadState) => void; cut: { is: boolean } } {
   const cut = { is: false };
-  const made = new ThreadView({ isInterrupted: () => cut.is, authorOf: ({ authorName }) => authorName ?? null });
+  const made = new ReactiveThread({ isInterrupted: () => cut.is, authorOf: ({ authorName }) => authorName ?? null });
   let now: ThreadState | null = null;
   const to = (next: ThreadState) => {
     made.applyPatch(diffThread(now, next));
@@ -35,7 +35,7 @@ function view(first: ThreadState): { view: ThreadView; to: (next: ThreadState) =
   return { view: made, to, cut };
 }
 
-const shown = (made: ThreadView) => made.shown.map(({ id }) => id);
+const shown = (made: ReactiveThread) => made.shown.map(({ id }) => id);
 
 const PAIR = [message("a0", null), message("q1", "a0"), message("a1", "q1")];
 

@@ -1,10 +1,10 @@
 // The outbox: a persistent queue of messages to send. Each message is stored until the server accepts or rejects it, also
 // across page loads. Its id is the idempotency key: a message that is sent twice is stored once.
 
-import type { BlobRef, RunOptions, SendResult } from "./frames.ts";
+import type { BlobRef, NewMessage, RunOptions, SendResult } from "./frames.ts";
 import { newId } from "./ids.ts";
 import type { AccessKeys } from "./requests.ts";
-import { ApiError, request, isTransient, retryDelayMs, sleep } from "./requests.ts";
+import { ApiError, request, isTransient, retryDelayMs, retryNow, sleep } from "./requests.ts";
 import type { Store } from "./stores.ts";
 
 /** While offline, the network is checked this often at least. */
@@ -58,7 +58,12 @@ export interface OutboxOptions {
   /** The maximum number of entries that are not sent yet. Default 100. */
   maxPending?: number;
   /** The Web Locks API, with which only one of several tabs sends an entry; null for none. */
-  locks?: Pick<LockManager, "request"> | null;
+  locks?: Locks | null;
+}
+
+/** The part of the Web Locks API that is used here. */
+export interface Locks {
+  request(name: string, act: () => Promise<void>): Promise<unknown>;
 }
 
 /** The outbox holds the maximum number of messages. */
@@ -72,13 +77,14 @@ export class Outbox {
   readonly #restored = new Set<string>();
   readonly #sendingThreads = new Set<string>();
   #entries: readonly OutboxEntry[] = [];
+  #isStopped = false;
   #writes: Promise<void> = Promise.resolve();
 
   constructor(options: OutboxOptions) {
-    // Older browsers have no locks on plain-HTTP hosts, and Node has no `onLine`.
-    const platform: { readonly locks?: LockManager; readonly onLine?: boolean } = globalThis.navigator;
-    const isOnline = (): boolean => platform.onLine ?? true;
-    this.#options = { send: sendMessage, isOnline, maxAttempts: 8, maxPending: 100, locks: platform.locks ?? null, ...options };
+    // Older browsers have no locks on plain-HTTP hosts, Node has no `onLine`, and Node 20 has no `navigator`.
+    const platform = globalThis.navigator as { readonly locks?: Locks; readonly onLine?: boolean } | undefined;
+    const isOnline = (): boolean => platform?.onLine ?? true;
+    this.#options = { send: sendMessage, isOnline, maxAttempts: 8, maxPending: 100, locks: platform?.locks ?? null, ...options };
   }
 
   get entries(): readonly OutboxEntry[] {
@@ -146,6 +152,12 @@ export class Outbox {
     for (const { id } of stored.filter(matches)) this.#queueWrite((store) => store.remove(id));
   }
 
+  /** Send nothing more. Messages stay in the store; one that is being sent may arrive. */
+  stop(): void {
+    this.#isStopped = true;
+    retryNow();
+  }
+
   /** Resolves once all pending writes to the store are done. */
   whenStored(): Promise<void> {
     return this.#writes;
@@ -162,7 +174,7 @@ export class Outbox {
     if (this.#sendingThreads.has(threadId)) return;
     this.#sendingThreads.add(threadId);
     const next = (): OutboxEntry | undefined => this.#entries.find((entry) => entry.threadId === threadId && entry.state.phase === "queued");
-    for (let entry = next(); entry; entry = next()) await this.#deliverLocked(entry.id);
+    for (let entry = next(); entry && !this.#isStopped; entry = next()) await this.#deliverLocked(entry.id);
     this.#sendingThreads.delete(threadId);
   }
 
@@ -177,7 +189,7 @@ export class Outbox {
     if (this.#restored.delete(id) && (await this.#wasSettledElsewhere(id))) return;
     for (let attempt = 0; ; ) {
       const entry = this.#find(id);
-      if (!entry) return;
+      if (!entry || this.#isStopped) return;
       if (!this.#options.isOnline()) {
         this.#setState(id, { phase: "queued" });
         await sleep(OFFLINE_CHECK_INTERVAL_MS);
@@ -258,8 +270,12 @@ function resumed(entry: OutboxEntry): OutboxEntry {
   return isRefused ? entry : { ...entry, state: { phase: "queued" } };
 }
 
-/** Send a message once. Errors as those of `request`. */
-export function sendMessage({ id, threadId, keys, text, attachments, options, parentId }: OutboxEntry): Promise<SendResult> {
-  const body = { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
-  return request<SendResult>("POST", `/api/threads/${threadId}/send`, { body, keys });
+/** Send a message once, to the page's own server. Errors as those of `request`. */
+export function sendMessage(entry: OutboxEntry): Promise<SendResult> {
+  return request<SendResult>("POST", `/api/threads/${entry.threadId}/send`, { body: sendBody(entry), keys: entry.keys });
+}
+
+/** The body of the request that sends a message. */
+export function sendBody({ id, text, attachments, options, parentId }: OutboxEntry): NewMessage {
+  return { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
 }

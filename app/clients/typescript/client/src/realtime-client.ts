@@ -8,7 +8,7 @@ import type { ThreadListState, ThreadState } from "./state.ts";
 import { isPlanActive } from "./plans.ts";
 import { EMPTY_THREAD, EMPTY_THREAD_LIST, activeAnswer, applyAccountFrame, applyDelta, fromSnapshot, withOlderMessages, withProgress } from "./state.ts";
 
-export type { ConnectionState, RealtimeOptions, WebSocketLike } from "./reconnecting-socket.ts";
+export type { ConnectionState, RealtimeOptions, WebSocketConstructor, WebSocketLike } from "./reconnecting-socket.ts";
 
 const REPAIR_TIMEOUT_MS = 5_000;
 const REFUSAL_CODES: readonly string[] = ["forbidden", "thread_not_found", "unauthorized", "gone", "invalid_input"];
@@ -92,6 +92,13 @@ export class RealtimeClient {
   unsubscribe(): void {
     this.#leaveThread();
     if (!this.#list) this.#socket.close();
+  }
+
+  /** Act with this token from now on. The server authorises later requests of this connection by it. */
+  authenticate(token: string): void {
+    if (token === this.#token) return;
+    this.#token = token;
+    if (this.#socket.isLive && !this.#identityChanges) this.#socket.send({ type: "authenticate", token });
   }
 
   /** Start or stop watching the thread list of the account that the connection acts for. */

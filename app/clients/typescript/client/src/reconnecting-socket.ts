@@ -18,17 +18,19 @@ export interface ConnectionState {
   until?: number;
 }
 
-/** The part of `WebSocket` that is used here. */
+/** The part of `WebSocket` that is used here. Its handlers get events with `data` and `code`, of whatever class. */
 export interface WebSocketLike {
   readonly readyState: number;
-  onmessage: ((event: MessageEvent) => void) | null;
-  onclose: ((event: CloseEvent) => void) | null;
+  onmessage: ((event: never) => void) | null;
+  onclose: ((event: never) => void) | null;
   send(data: string): void;
   close(): void;
 }
 
+export type WebSocketConstructor = new (url: string, protocol: string) => WebSocketLike;
+
 export interface RealtimeOptions {
-  WebSocket?: new (url: string, protocol: string) => WebSocketLike;
+  WebSocket?: WebSocketConstructor;
   /** Returns a number from 0 to 1, for the jitter of the backoff. */
   random?: () => number;
 }
@@ -50,7 +52,7 @@ export interface SocketListener {
 export class ReconnectingSocket {
   readonly #url: string;
   readonly #listener: SocketListener;
-  readonly #WebSocket: new (url: string, protocol: string) => WebSocketLike;
+  readonly #WebSocket: WebSocketConstructor;
   readonly #random: () => number;
   readonly #timers = new Timers<"connect" | "retry" | "idle" | "probe">();
   #socket: WebSocketLike | null = null;
@@ -80,10 +82,10 @@ export class ReconnectingSocket {
     this.#listener.onConnection({ phase: "connecting" });
     const socket = new this.#WebSocket(this.#url, SUBPROTOCOL);
     this.#socket = socket;
-    socket.onmessage = ({ data }) => {
+    socket.onmessage = ({ data }: { readonly data: unknown }) => {
       if (this.#socket === socket) this.#receive(String(data));
     };
-    socket.onclose = ({ code }) => {
+    socket.onclose = ({ code }: { readonly code: number }) => {
       if (this.#socket === socket) this.reconnectLater(code === 1008 ? BAD_FRAME_PENALTY_ATTEMPTS : 0);
     };
     this.#timers.after("connect", CONNECT_TIMEOUT_MS, () => this.reconnectLater());

@@ -136,7 +136,7 @@ describe("files", () => {
     requests[0]?.finish(413, '{"code":"payload_too_large"}');
     requests[1]?.onerror?.();
     off.abort();
-    expect(await failures).toMatchObject([{ code: "payload_too_large" }, { name: "Unreachable" }, { name: "AbortError" }]);
+    expect(await failures).toMatchObject([{ code: "payload_too_large" }, { name: "NetworkError" }, { name: "AbortError" }]);
   });
 });
 

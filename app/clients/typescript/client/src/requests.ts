@@ -31,7 +31,7 @@ export class ApiError extends Error {
 
   constructor(status: number, problem: Partial<Problem>, retryAfter: number | null = null) {
     super(problem.detail ?? problem.title ?? `The server answered ${status}.`);
-    this.name = "Refusal";
+    this.name = "ApiError";
     this.status = status;
     this.code = problem.code ?? (status >= 500 ? "unavailable" : "unknown");
     this.errors = problem.errors ?? [];
@@ -41,7 +41,7 @@ export class ApiError extends Error {
 
 /** The server could not be reached or did not answer in time. It may have carried out the request all the same. */
 export class NetworkError extends Error {
-  override readonly name = "Unreachable";
+  override readonly name = "NetworkError";
 }
 
 /**
@@ -88,20 +88,40 @@ export async function upload(path: string, file: Blob, { keys = {}, signal, onPr
 export async function requestEvents(path: string, { body, keys = {}, signal }: RequestOptions, onEvent: (event: unknown) => void): Promise<void> {
   const headers = { Accept: "text/event-stream, application/json", ...keyHeaders(keys), "Content-Type": "application/json" };
   const response = await fetchResponse(path, { method: "POST", headers, body: JSON.stringify(body) }, FILE_TIMEOUT_MS, signal);
-  if (!response.ok || !response.body) throw apiErrorFrom(response.status, await readText(response, signal), response.headers.get("Retry-After"));
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  if (!response.ok) throw apiErrorFrom(response.status, await readText(response, signal), response.headers.get("Retry-After"));
+  for await (const data of eventsOf(response, signal)) onEvent(JSON.parse(data));
+}
+
+/**
+ * The data of each server-sent event of a response, which the server writes on one line. A stream that breaks off is a
+ * `NetworkError`; a proxy may also end it as if it were complete.
+ */
+export async function* eventsOf(response: Response, signal?: AbortSignal): AsyncGenerator<string, void> {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
-    for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    for (let read = await reader?.read(); read && !read.done; read = await reader?.read()) {
       const events = (rest + read.value).split("\n\n");
       rest = events.pop() ?? "";
-      for (const event of events) if (event.startsWith("data: ")) onEvent(JSON.parse(event.slice("data: ".length)));
+      for (const event of events) {
+        const line = event.split("\n").find((one) => one.startsWith("data: "));
+        if (line !== undefined) yield line.slice("data: ".length);
+      }
     }
   } catch (error) {
     throw toNetworkError(error, signal);
   } finally {
-    void reader.cancel().catch(() => undefined);
+    void reader?.cancel().catch(() => undefined);
   }
+}
+
+/** Send a request whose answer is a stream, and return the response, 204 included. Errors as those of `request`. */
+export async function openStream(method: string, path: string, { body, keys = {}, signal }: RequestOptions = {}): Promise<Response> {
+  const headers = { Accept: "text/event-stream, application/json", ...keyHeaders(keys), ...(body === undefined ? {} : { "Content-Type": "application/json" }) };
+  const init = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) };
+  const response = await fetchResponse(path, init, null, signal);
+  if (!response.ok) throw apiErrorFrom(response.status, await readText(response, signal), response.headers.get("Retry-After"));
+  return response;
 }
 
 /** Whether the same request may succeed a little later. */
@@ -167,8 +187,8 @@ function keyHeaders({ anonKey, shareKey, token }: AccessKeys): Record<string, st
   };
 }
 
-async function fetchResponse(path: string, init: RequestInit, timeoutMs: number, signal?: AbortSignal): Promise<Response> {
-  const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
+async function fetchResponse(path: string, init: RequestInit, timeoutMs: number | null, signal?: AbortSignal): Promise<Response> {
+  const signals = [...(timeoutMs === null ? [] : [AbortSignal.timeout(timeoutMs)]), ...(signal ? [signal] : [])];
   try {
     return await fetch(path, { ...init, cache: "no-store", signal: AbortSignal.any(signals) });
   } catch (error) {

@@ -90,3 +90,19 @@ export class IndexedDbStore<Value extends { readonly id: string }> implements St
     this.#database = null;
   }
 }
+
+/** A store for one person: in IndexedDB if that exists and the person is known, otherwise in memory. */
+export function defaultStore<Value extends { readonly id: string }>(name: string, person: string | undefined): Store<Value> {
+  if (person === undefined || !("indexedDB" in globalThis)) return new MemoryStore();
+  return new IndexedDbStore(`${name} ${hashOf(person)}`);
+}
+
+/** A short name for a text (FNV-1a, twice 32 bits). It keeps an anonymous key out of the name of a database. */
+function hashOf(text: string): string {
+  const half = (seed: number): string => {
+    let hash = seed;
+    for (const character of new TextEncoder().encode(text)) hash = Math.imul(hash ^ character, 0x01000193);
+    return (hash >>> 0).toString(16).padStart(8, "0");
+  };
+  return half(0x811c9dc5) + half(0x5bd1e995);
+}

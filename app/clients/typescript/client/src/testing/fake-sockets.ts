@@ -6,8 +6,8 @@ import type { WebSocketLike } from "../realtime-client.ts";
 /** A fake WebSocket. `received` has the frames that the client sent. */
 export class FakeSocket implements WebSocketLike {
   readyState = 0;
-  onmessage: ((event: MessageEvent) => void) | null = null;
-  onclose: ((event: CloseEvent) => void) | null = null;
+  onmessage: ((event: { readonly data: unknown }) => void) | null = null;
+  onclose: ((event: { readonly code: number }) => void) | null = null;
   readonly received: ClientFrame[] = [];
   readonly url: string;
   readonly protocol: string;
@@ -37,13 +37,13 @@ export class FakeSocket implements WebSocketLike {
 
   /** Send a frame to the client, unless the socket is closed. */
   deliver(frame: ServerFrame): void {
-    if (this.readyState === 1) this.onmessage?.({ data: JSON.stringify(frame) } as MessageEvent);
+    if (this.readyState === 1) this.onmessage?.({ data: JSON.stringify(frame) });
   }
 
   /** Close the connection from the server's side. */
   disconnect(code = 1006): void {
     this.readyState = 3;
-    this.onclose?.({ code } as CloseEvent);
+    this.onclose?.({ code });
   }
 }
 
