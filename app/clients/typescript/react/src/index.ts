@@ -1,0 +1,4 @@
+// @khala/react: hooks for Khala. See README.md.
+
+export * from "./hooks.ts";
+export * from "./provider.ts";
