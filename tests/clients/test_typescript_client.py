@@ -3,61 +3,24 @@
 import contextlib
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from infra.npm_projects import CLIENTS, NODE, NPM, environment
-from tests.support import postgres
-from tests.support.server import ROOT, Server, ended
+from infra.npm_projects import NODE, environment
+from tests.support.server import Server
 from tests.system.browser import words
 
 pytestmark = pytest.mark.timeout(180)
 
-PROGRAMS = Path(__file__).parent / "typescript"
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder outside the repository, in which the tarballs of both packages are installed by npm."""
-    tarballs, folder = tmp_path_factory.mktemp("tarballs"), tmp_path_factory.mktemp("consumer")
-    pack = [sys.executable, str(ROOT / "infra" / "typescript_clients.py"), "pack", str(tarballs)]
-    subprocess.run(pack, check=True, timeout=100)
-    (folder / "package.json").write_text('{"name": "consumer", "private": true, "type": "module"}')
-    files = sorted(map(str, tarballs.glob("*.tgz")))
-    assert len(files) == 2
-    # What the packages need besides each other is linked below, so that no registry is asked.
-    install = ["install", "--offline", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", *files]
-    done = subprocess.run(
-        [str(NODE), str(NPM), *install], cwd=folder, env=environment(), capture_output=True, text=True, timeout=100,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for name in ("react", "react-dom", "@types", "typescript", "ai", "@ai-sdk", "vite"):
-        (folder / "node_modules" / name).symlink_to(CLIENTS / "node_modules" / name)
-    for program in PROGRAMS.iterdir():
-        (folder / program.name).write_bytes(program.read_bytes())
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """`khala serve` with a short lease, so that another executor soon takes over the run of a killed one."""
-    settings = {"KHALA_MODEL": "demo", "KHALA_LEASE_SECONDS": "2", "KHALA_GRACE_SECONDS": "1"}
-    with postgres.sync_database(postgres_url, template) as url:
-        process = Server(tmp_path_factory.mktemp("server") / "server.log", {"DATABASE_URL": url} | settings)
-        with ended(process):
-            process.start()
-            yield process
-
 
 @contextlib.contextmanager
-def program(installed: Path, server: Server, name: str) -> Iterator["subprocess.Popen[str]"]:
+def program(installed: Path, server: Server, name: str, **env: str) -> Iterator["subprocess.Popen[str]"]:
     """A program of the consumer, which writes lines of JSON. It is killed if it has not ended by itself."""
-    env = environment() | {"KHALA_URL": server.url}
+    env = environment() | {"KHALA_URL": server.url} | env
     with subprocess.Popen([str(NODE), name], cwd=installed, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -104,3 +67,65 @@ def test_answers_are_exact_when_the_server_is_killed_and_restarted(installed: Pa
     assert chats["approval"] == {
         "states": ["approval-requested", "output-available"], "text": "Over.", "isSame": True,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("resolution", "file", "libraries"),
+    [
+        ("bundler", "consumer.tsx", "es2023,dom"),
+        ("node16", "consumer.tsx", "es2023,dom"),
+        ("node16", "node.ts", "es2023"),
+    ],
+)
+def test_a_strict_consumer_compiles(installed: Path, resolution: str, file: str, libraries: str) -> None:
+    module = "esnext" if resolution == "bundler" else "node16"
+    options = ["--strict", "--noEmit", "--exactOptionalPropertyTypes", "--target", "es2022", "--jsx", "react-jsx"]
+    options += ["--module", module, "--moduleResolution", resolution, "--lib", libraries, "--types", "node"]
+    # All declarations are checked, except where those of `ai` are among them.
+    options += ["--skipLibCheck", str(file == "consumer.tsx").lower()]
+    done = subprocess.run(
+        [str(NODE), "node_modules/typescript/bin/tsc", *options, file],
+        cwd=installed, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_client_does_what_its_readme_says(installed: Path, server: Server) -> None:
+    with httpx.Client(base_url=f"{server.url}/api") as http:
+        person = {"email": "ada@example.com", "password": "correct horse battery", "name": "Ada"}
+        http.post("/auth/register", json=person).raise_for_status()
+        token = http.post("/tokens", json={"name": "client"}).raise_for_status().json()["token"]
+    with program(installed, server, "features.mjs", KHALA_TOKEN=token) as process:
+        results = next_line(process)["done"]
+        assert process.wait(20) == 0
+    api_error = {"name": "ApiError"}
+    assert results == {
+        "retried": {"same": True, "text": "En taro Adun"},
+        "conflict": api_error | {"code": "conflict", "status": 409},
+        "list": ["Features"],
+        "queued": [[True, "sending"], [True, "queued"]],
+        "answered": ["/echo One", "One", "/echo Two", "Two"],
+        "ids": True,
+        "initial": True,
+        "after": [True],
+        "present": ["one", "two"],
+        "file": {"name": "hello.txt", "text": "hello"},
+        "canceled": "stopped",
+        "failed": {"status": "failed", "code": "connection_lost"},
+        "approval": {
+            "tool": "delete_file",
+            "text": "Over.",
+            "again": api_error | {"code": "already_decided", "status": 409},
+        },
+        "tokens": [None, "khala_old"],
+        "threads": [["Of an account", "owner"]],
+        "plan": ["idle", "running", ["completed"]],
+        "memories": ["Ada likes tea."],
+        "models": "demo",
+        "me": "Ada",
+        "stranger": api_error | {"code": "forbidden", "status": 403},
+        "refused": {"name": "SubscriptionRefusedError", "code": "forbidden"},
+        "wrong": {"name": "SubscriptionRefusedError", "code": "forbidden"},
+        "classes": [True, True],
+        "aborted": {"name": "AbortError", "code": 20},
+    }

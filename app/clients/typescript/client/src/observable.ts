@@ -20,7 +20,7 @@ export class LiveValue<Value> implements Observable<Value> {
   #lingering: ReturnType<typeof setTimeout> | null = null;
   #isStarted = false;
 
-  /** `start` is called with the first listener, and `stop` when there has been none for `lingerMs` milliseconds. */
+  /** `start` is called with the first listener, who gets its error, and `stop` when there has been none for `lingerMs` milliseconds. */
   constructor(value: Value, start: () => void, stop: () => void, lingerMs: number) {
     this.#value = value;
     this.#start = start;
@@ -44,8 +44,14 @@ export class LiveValue<Value> implements Observable<Value> {
     if (this.#lingering !== null) clearTimeout(this.#lingering);
     this.#lingering = null;
     if (!this.#isStarted) {
-      this.#isStarted = true;
-      this.#start();
+      try {
+        this.#isStarted = true;
+        this.#start();
+      } catch (error) {
+        this.#isStarted = false;
+        this.#listeners.delete(own);
+        throw error;
+      }
     }
     return () => {
       if (this.#listeners.delete(own) && this.#listeners.size === 0) this.#stopLater();

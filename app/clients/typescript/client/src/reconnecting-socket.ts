@@ -35,6 +35,13 @@ export interface RealtimeOptions {
   random?: () => number;
 }
 
+/** The class of sockets. Throws `TypeError` where there is none, as in Node 20, and none was given. */
+export function webSocketClass({ WebSocket: given }: RealtimeOptions): WebSocketConstructor {
+  const found = given ?? (globalThis as { WebSocket?: WebSocketConstructor }).WebSocket;
+  if (found === undefined) throw new TypeError("This platform has no WebSocket: pass one as the option WebSocket, such as that of the package ws.");
+  return found;
+}
+
 export interface SocketListener {
   onConnection: (connection: ConnectionState) => void;
   /** The server has sent `hello`. */
@@ -63,7 +70,7 @@ export class ReconnectingSocket {
   constructor(url: string, listener: SocketListener, options: RealtimeOptions = {}) {
     this.#url = url;
     this.#listener = listener;
-    this.#WebSocket = options.WebSocket ?? WebSocket;
+    this.#WebSocket = webSocketClass(options);
     this.#random = options.random ?? Math.random;
   }
 

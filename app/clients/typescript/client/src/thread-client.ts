@@ -100,11 +100,11 @@ export class ThreadClient implements Observable<ThreadView> {
 
   /**
    * Queue a message in the outbox, and return its id. It is among `messages` of the view at once, with its `delivery`. It is sent
-   * when the network is there, after those before it, also after a reload where the outbox is persistent. Throws
-   * `OutboxFullError`.
+   * when the network is there, after those before it, also after a reload where the outbox is persistent. If an answer is being
+   * written then, its own waits its turn, unless `options.ifBusy` says otherwise. Throws `OutboxFullError`.
    */
   queue(text: string, { messageId, parentId, attachments = [], options = {} }: Omit<SendOptions, "signal"> = {}): string {
-    const entry = { threadId: this.id, keys: {}, text, attachments, options, ...(parentId !== undefined && { parentId }) };
+    const entry = { threadId: this.id, keys: {}, text, attachments, options: { ifBusy: "queue" as const, ...options }, ...(parentId !== undefined && { parentId }) };
     return this.#dependencies.outbox.add({ ...entry, ...(messageId !== undefined && { id: messageId }) });
   }
 

@@ -7,6 +7,7 @@ import type { Observable, StopListening } from "./observable.ts";
 import type { OutboxEntry } from "./outbox.ts";
 import type { RealtimeOptions } from "./realtime-client.ts";
 import { RealtimeClient } from "./realtime-client.ts";
+import { webSocketClass } from "./reconnecting-socket.ts";
 import type { AccessKeys } from "./requests.ts";
 import { backoffMs } from "./requests.ts";
 import type { ThreadState } from "./state.ts";
@@ -96,6 +97,7 @@ export class ThreadFeed {
   }
 
   #start(): void {
+    webSocketClass(this.#options);
     this.#cleanUp = [this.#options.queued.subscribe(() => this.#publish())];
     this.#hasRenewed = false;
     this.#change(this.#state.revision === null ? "connecting" : "reconnecting");

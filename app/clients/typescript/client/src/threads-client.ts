@@ -8,6 +8,7 @@ import { LiveValue } from "./observable.ts";
 import type { Observable, StopListening } from "./observable.ts";
 import type { RealtimeOptions } from "./realtime-client.ts";
 import { RealtimeClient } from "./realtime-client.ts";
+import { webSocketClass } from "./reconnecting-socket.ts";
 import type { AccessKeys } from "./requests.ts";
 import { backoffMs, isTransient } from "./requests.ts";
 import type { ThreadListState } from "./state.ts";
@@ -54,7 +55,7 @@ export class ThreadsClient implements Observable<ThreadListView> {
     this.#api = api;
     this.#realtime = realtime;
     this.#open = open;
-    this.#view = new LiveValue<ThreadListView>(EMPTY_LIST, () => void this.#start(), () => this.#stop(), LINGER_MS); // prettier-ignore
+    this.#view = new LiveValue<ThreadListView>(EMPTY_LIST, () => this.#start(), () => this.#stop(), LINGER_MS); // prettier-ignore
   }
 
   /**
@@ -101,11 +102,16 @@ export class ThreadsClient implements Observable<ThreadListView> {
     this.#view.stop();
   }
 
-  async #start(): Promise<void> {
+  #start(): void {
     const generation = ++this.#generation;
     const { anonKey, token } = this.#api.auth.credentials;
+    const isGuest = anonKey !== undefined && token === undefined;
+    if (!isGuest) webSocketClass(this.#realtime);
     this.#change({ status: "connecting", error: null });
-    if (anonKey !== undefined && token === undefined) return this.#readWithRetry(generation);
+    void (isGuest ? this.#readWithRetry(generation) : this.#connect(generation));
+  }
+
+  async #connect(generation: number): Promise<void> {
     const keys = await this.#api.auth.keys().catch((error: unknown) => this.#fail(error));
     if (!keys || generation !== this.#generation) return;
     this.#keys = keys;

@@ -1,0 +1,60 @@
+// The frame of the page: the list of chats beside the open one. The address names the open chat: /#ID.
+
+import { useThreads } from "@khala/react";
+import { useEffect, useState } from "react";
+
+import { Conversation } from "./Conversation.tsx";
+
+export function App() {
+  const [open, setOpen] = useState(location.hash.slice(1) || null);
+  const { items, status, error, create } = useThreads();
+  const [failure, setFailure] = useState<string | null>(null);
+
+  useEffect(() => {
+    const follow = () => setOpen(location.hash.slice(1) || null);
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+
+  const start = () => {
+    create().then(
+      ({ id }) => (location.hash = id),
+      (reason: unknown) => setFailure(reason instanceof Error ? reason.message : String(reason)),
+    );
+  };
+
+  return (
+    <div className="app">
+      <nav aria-label="Chats">
+        <header>
+          <strong>Khala chat</strong>
+          <button className="primary" onClick={start}>
+            New chat
+          </button>
+        </header>
+        {failure && <p role="alert">{failure}</p>}
+        <ul>
+          {items.map(({ thread, running }) => (
+            <li key={thread.id}>
+              <a href={`#${thread.id}`} aria-current={thread.id === open ? "page" : undefined}>
+                {thread.title ?? "New chat"}
+                {running && <span className="dot" title="An answer is being written" />}
+              </a>
+            </li>
+          ))}
+        </ul>
+        {status === "refused" && <p className="note">{error?.message}</p>}
+      </nav>
+      {open === null ? (
+        <main className="empty">
+          <h1>What can I do for you?</h1>
+          <button className="primary" onClick={start}>
+            Start a chat
+          </button>
+        </main>
+      ) : (
+        <Conversation key={open} threadId={open} />
+      )}
+    </div>
+  );
+}
