@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from tests.bench import memory, plans, report, soak, targets
+from tests.bench import adapters, memory, plans, report, soak, targets
 from tests.bench.bench import bench, open_environment, template
 from tests.bench.fixtures import BenchEnvironment
 from tests.bench.growth import SWEEPS, grown
@@ -57,6 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--targets", action="store_true", help="compare Khala with its targets")
     parser.add_argument("--memory", action="store_true", help="measure searches of memories (tests.bench.memory)")
     parser.add_argument("--plans", action="store_true", help="measure plans (tests.bench.plans)")
+    parser.add_argument("--adapters", action="store_true", help="measure other protocols (tests.bench.adapters)")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="start runs again and again")
     parser.add_argument("--runs", type=int, default=50, help="concurrent runs, with --soak (%(default)s)")
     parser.add_argument(
@@ -139,6 +140,9 @@ def _measure(args: argparse.Namespace, options: Options) -> tuple[HasProblems, s
         costs_of_plans = run_measurement(options.together, plans.measure)
         text, met = plans.table(costs_of_plans)
         return costs_of_plans, text, met or not args.targets
+    if args.adapters:
+        costs_of_adapters = run_measurement(options.together, adapters.measure)
+        return costs_of_adapters, adapters.table(costs_of_adapters), costs_of_adapters.met or not args.targets
     if args.soak:
         soaked = run_measurement(
             options.together, lambda environment: soak.soak(args.soak, args.runs, options, environment)
