@@ -33,7 +33,7 @@ from tests.support.store import batch, claim, write
 
 SHAPES = ((1, 100), (100, 1))
 """Runs and clients of each run."""
-ROUNDS, DELTAS = 5, 40
+ROUNDS, DELTAS = 7, 40
 """Turns of each protocol, and deltas of a run in a turn."""
 MAX_RATIO = 1.3
 DELIVERY_TIMEOUT_SECONDS = 30.0

@@ -5,6 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.bench import __main__ as command
+from tests.bench import adapters
 from tests.bench.bench import bench, open_environment
 from tests.bench.compare import compare
 from tests.bench.figures import Latency
@@ -84,3 +85,17 @@ def test_the_bench_exits_with_one_if_a_target_is_missed_or_not_measured(
     monkeypatch.setattr("sys.argv", ["bench", "--targets"])
     assert command.main() == code
     assert ("MISSED" in capsys.readouterr().out) is (measured == 0.41)
+
+
+async def test_each_adapter_delivers_every_delta_to_every_client(
+    postgres_url: str, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapters, "ROUNDS", 1)
+    monkeypatch.setattr(adapters, "DELTAS", 2)
+    async with open_environment(postgres_url, template) as environment:
+        found = await adapters.measure(environment, ((2, 2),))
+    (shape,) = found.shapes
+    assert [cost.protocol for cost in shape.costs] == [protocol.name for protocol in adapters.PROTOCOLS]
+    assert all(cost.cpu_us > 0 and cost.bytes > len(adapters.TEXT) for cost in shape.costs)
+    assert shape.costs[0].ratio == 1
+    assert "2×2" in adapters.table(found)

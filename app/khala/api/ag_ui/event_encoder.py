@@ -98,8 +98,19 @@ class AgentEventEncoder:
     def fork(self) -> "AgentEventEncoder":
         """Return an encoder that continues from here."""
         other = object.__new__(AgentEventEncoder)
-        other.__dict__.update(self.__dict__, _calls=dict(self._calls))
+        other.__dict__ = self.__dict__.copy()
         return other
+
+    @property
+    def is_in_text(self) -> bool:
+        """Whether more text only appends to the open message."""
+        return bool(self._open_text)
+
+    def add_text(self, seq: int, text: str) -> IdentifiedEvent:
+        """Add the next part, a text that only appends to the open message, and return its event."""
+        self._events, self._position, self._index = [], seq + 1, 1
+        event = {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._open_text, "delta": text}
+        return IdentifiedEvent((self._position, 0), event)
 
     def start(self, state: Mapping[str, Any]) -> list[IdentifiedEvent]:
         """Return the first events of every stream of this run. `state` is the client's."""
@@ -251,7 +262,7 @@ class AgentEventEncoder:
             self._begin_output()
         self._has_calls = True
         call_id, args = call.tool_call_id, tool_input(call, arguments)
-        self._calls[call_id] = EventedCall(tool=call.tool)
+        self._set(call_id, EventedCall(tool=call.tool))
         parent = segment_id(self._run.message_id, self._segment)
         self._emit("TOOL_CALL_START", toolCallId=call_id, toolCallName=call.tool, parentMessageId=parent)
         self._emit("TOOL_CALL_ARGS", toolCallId=call_id, delta=function_arguments(args))
@@ -295,7 +306,8 @@ class AgentEventEncoder:
         self._emit("TOOL_CALL_RESULT", **answer, **failure)
 
     def _set(self, call_id: str, call: EventedCall, **changes: Any) -> None:
-        self._calls[call_id] = msgspec.structs.replace(call, **changes)
+        # Forks share the mapping.
+        self._calls = {**self._calls, call_id: msgspec.structs.replace(call, **changes) if changes else call}
 
     def _note_pause(self) -> None:
         """Count a pause: all calls of the step are known, and those that have not ended wait for an approval."""

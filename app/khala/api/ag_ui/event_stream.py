@@ -1,8 +1,9 @@
 """Streams the answer of a run as AG-UI events: as server-sent events, or as lines of JSON."""
 
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Content, fold
-from khala.domain.parts import Part, ToolCall
+from khala.domain.parts import Part, TextDelta, ToolCall
 from khala.store.runs import runs
 from khala.store.tools import approvals
 from khala.store.tools.approvals import Approval
@@ -133,6 +134,10 @@ class EventStream:
         try:
             async with aclosing(follow_run(self._context, followed, self._caller)) as updates:
                 async for update in updates:
+                    part = update.text_part
+                    if part is not None and self._next_seq and self._encoder.is_in_text:
+                        yield self._add_text(update, part)
+                        continue
                     yield await self._encode(update)
                     if self._encoder.awaited and await self._is_paused(update):
                         yield self._encoded(await self._pause())
@@ -141,6 +146,18 @@ class EventStream:
             log.warning("ag_ui_stream_failed", run_id=str(run.run_id), error=error.message)
             failed = {"type": "RUN_ERROR", "message": error.message, "code": error.code}
             yield self._encoded([IdentifiedEvent(None, failed)])
+
+    @property
+    def _key(self) -> Hashable:
+        """All streams of the run under this name have the same encoder at this part, unless one began at a pause."""
+        run = self._agent_run.run
+        return "ag-ui", run.run_id, run.thread_name, run.run_name, self._next_seq, self._agent_run.decided
+
+    def _add_text(self, update: RunUpdate, part: Part) -> EncodedEvents:
+        """Encode a text that appends to the open message, as most parts do."""
+        encoded = update.derive(self._key, partial(_encode_text, self._encoder, part))
+        self._encoder, self._next_seq = encoded.encoder, part.seq + 1
+        return encoded
 
     def _start(self) -> list[IdentifiedEvent]:
         started = self._encoder.start(self._agent_run.state)
@@ -160,9 +177,7 @@ class EventStream:
         elif arguments:
             encoded = _encode(self._encoder, update, arguments)
         else:
-            # All streams of the run under this name have the same encoder at this part, unless one began at a pause.
-            key = "ag-ui", run.run_id, run.thread_name, run.run_name, self._next_seq, agent_run.decided
-            encoded = update.derive(key, lambda: _encode(self._encoder, update, {}))
+            encoded = update.derive(self._key, lambda: _encode(self._encoder, update, {}))
         self._encoder = encoded.encoder
         if update.parts:
             self._next_seq = update.parts[-1].seq + 1
@@ -257,6 +272,14 @@ def _without(history: Sequence[AgentMessage], own: Sequence[AgentMessage]) -> li
     ids = {message["id"] for message in own}
     calls = {message["toolCallId"] for message in own if message["role"] == "tool"}
     return [one for one in history if one.get("id") not in ids and one.get("toolCallId") not in calls]
+
+
+def _encode_text(before: AgentEventEncoder, part: Part) -> EncodedEvents:
+    """Encode a text that appends to the open message, as most parts do."""
+    encoder, data = before.fork(), part.read()
+    text = data.text if isinstance(data, TextDelta) else ""
+    event = encoder.add_text(part.seq, text)
+    return EncodedEvents([event] if text else (), encoder)
 
 
 def _encode(before: AgentEventEncoder, update: RunUpdate, arguments: dict[str, Any]) -> EncodedEvents:

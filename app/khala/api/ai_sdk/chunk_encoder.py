@@ -90,8 +90,19 @@ class ChunkEncoder:
     def fork(self) -> "ChunkEncoder":
         """Return an encoder that continues from here."""
         other = object.__new__(ChunkEncoder)  # A tenth of the time of `copy.copy`, for each commit of each run.
-        other.__dict__.update(self.__dict__, _calls=dict(self._calls))
+        other.__dict__ = self.__dict__.copy()
         return other
+
+    @property
+    def is_in_text(self) -> bool:
+        """Whether more text only appends to the open block."""
+        return self._block == "text"
+
+    def add_text(self, seq: int, text: str) -> UiChunk:
+        """Add the next part, a text that only appends to the open block, and return its chunk."""
+        self._position = seq + 1
+        self._chunks, self.positions = [], [self._position]
+        return {"type": "text-delta", "id": self._block_id, "delta": text}
 
     def start(self) -> UiChunk:
         """Return the first chunk of every stream of this run."""
@@ -210,7 +221,7 @@ class ChunkEncoder:
             self._emit("start-step")
         args = tool_input(call, arguments)
         url = args.get("url", "") if call.tool == FETCH_URL and isinstance(args, dict) else ""
-        self._calls[call.tool_call_id] = StreamedCall(tool=call.tool, url=url if isinstance(url, str) else "")
+        self._set(call.tool_call_id, StreamedCall(tool=call.tool, url=url if isinstance(url, str) else ""))
         named = {"toolCallId": call.tool_call_id, "toolName": call.tool} | self._executed_here(call.tool)
         self._emit("tool-input-start", **named)
         self._emit("tool-input-available", **named, input=args)
@@ -271,7 +282,8 @@ class ChunkEncoder:
             self._emit("file", url=blob_url(result.blob.blob_id), mediaType=result.blob.media_type)
 
     def _set(self, call_id: str, call: StreamedCall, **changes: Any) -> None:
-        self._calls[call_id] = msgspec.structs.replace(call, **changes)
+        # Forks share the mapping.
+        self._calls = {**self._calls, call_id: msgspec.structs.replace(call, **changes) if changes else call}
 
     def _note_pause(self) -> None:
         """Count a pause: all calls of the step are known, and those that have not ended wait for an approval."""

@@ -1,8 +1,8 @@
 """Streams the answer of a run as chunks of the AI SDK's UI message stream."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from contextlib import aclosing
-from functools import cached_property
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
 from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError
-from khala.domain.parts import Part, ToolCall
+from khala.domain.parts import Part, TextDelta, ToolCall
 from khala.store.runs import runs
 from khala.store.tools import approvals
 
@@ -34,16 +34,22 @@ class EncodedChunks:
     `positions` are those of the last chunks. Chunks without one are no part of the answer.
     """
 
+    __slots__ = ("_events", "chunks", "encoder", "positions")  # There are many, one for each commit of each run.
+
     def __init__(self, chunks: Sequence[UiChunk], encoder: ChunkEncoder, positions: Sequence[int] = ()) -> None:
-        self.chunks = tuple([json_encoder.encode(chunk).decode() for chunk in chunks])
-        self.positions = (*[None] * (len(chunks) - len(positions)), *positions)
+        self.chunks = [json_encoder.encode(chunk).decode() for chunk in chunks]
+        unnumbered = len(chunks) - len(positions)
+        self.positions: Sequence[int | None] = [*[None] * unnumbered, *positions] if unnumbered else positions
         self.encoder = encoder
         """Continues after these chunks. Streams share it, so each works on a copy."""
+        self._events: str | None = None
 
-    @cached_property
+    @property
     def events(self) -> str:
         """The chunks as server-sent events."""
-        return "".join(map(encode_event, self.chunks, self.positions))
+        if self._events is None:
+            self._events = "".join(map(encode_event, self.chunks, self.positions))
+        return self._events
 
 
 class ChunkStream:
@@ -78,6 +84,10 @@ class ChunkStream:
                 yield self._encoded(await self._earlier_chunks(earlier))
             async with aclosing(follow_run(self._context, followed, self._caller)) as updates:
                 async for update in updates:
+                    part = update.text_part
+                    if part is not None and self._next_seq and self._encoder.is_in_text:
+                        yield self._add_text(update, part)
+                        continue
                     yield await self._encode(update)
                     if self._encoder.awaited and await self._is_paused(update):
                         yield self._encoded(self._encoder.pause())
@@ -86,6 +96,11 @@ class ChunkStream:
             log.warning("ai_sdk_stream_failed", run_id=str(run.run_id), error=error.message)
             yield self._encoded([{"type": "error", "errorText": error.message}])
 
+    @property
+    def _key(self) -> Hashable:
+        """All streams of the run have the same encoder at this part."""
+        return "ai-sdk", self._chat.run.run_id, self._next_seq
+
     async def _encode(self, update: RunUpdate) -> EncodedChunks | None:
         if not update.parts and not update.plans:
             return None
@@ -93,16 +108,20 @@ class ChunkStream:
         arguments = await self._load_arguments(run, update.parts) if run.functions else {}
         if self._chat.decided and not self._next_seq:
             chunks, self._decided_pause = self._encoder.add_decided(update.parts, self._chat.decided, arguments)
-            encoded = EncodedChunks(chunks, self._encoder, tuple(self._encoder.positions))
+            encoded = EncodedChunks(chunks, self._encoder, self._encoder.positions)
         elif arguments:
             encoded = _encode(self._encoder, update, arguments)
         else:
-            # All streams of the run have the same encoder at this part.
-            key = "ai-sdk", run.run_id, self._next_seq
-            encoded = update.derive(key, lambda: _encode(self._encoder, update, {}))
+            encoded = update.derive(self._key, lambda: _encode(self._encoder, update, {}))
         self._encoder = encoded.encoder
         if update.parts:
             self._next_seq = update.parts[-1].seq + 1
+        return encoded
+
+    def _add_text(self, update: RunUpdate, part: Part) -> EncodedChunks:
+        """Encode a text that appends to the open block, as most parts do."""
+        encoded = update.derive(self._key, partial(_encode_text, self._encoder, part))
+        self._encoder, self._next_seq = encoded.encoder, part.seq + 1
         return encoded
 
     async def _earlier_chunks(self, earlier: EarlierAnswer) -> list[UiChunk]:
@@ -140,9 +159,17 @@ class ChunkStream:
         return EncodedChunks(chunks, self._encoder)
 
 
+def _encode_text(before: ChunkEncoder, part: Part) -> EncodedChunks:
+    """Encode a text that appends to the open block, as most parts do."""
+    encoder, data = before.fork(), part.read()
+    text = data.text if isinstance(data, TextDelta) else ""
+    chunk = encoder.add_text(part.seq, text)
+    return EncodedChunks([chunk], encoder, encoder.positions) if text else EncodedChunks((), encoder)
+
+
 def _encode(before: ChunkEncoder, update: RunUpdate, arguments: dict[str, Any]) -> EncodedChunks:
     encoder = before.fork()
     chunks = encoder.add(update.parts, arguments)
     # Plans are not part of the answer: a client that resumes gets only those that change from then on.
     plans: list[UiChunk] = [{"type": "data-plan", "data": plan, "transient": True} for plan in update.plans]
-    return EncodedChunks([*plans, *chunks], encoder, tuple(encoder.positions))
+    return EncodedChunks([*plans, *chunks], encoder, encoder.positions)

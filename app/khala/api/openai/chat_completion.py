@@ -3,7 +3,7 @@
 Its only I/O is loading the arguments of tool calls from blobs.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -70,8 +70,9 @@ class ChatCompletionBuilder:
         self._held: list[JsonObject] = []
         self._has_sent_text = False
         self._logprobs: list[JsonObject] = []
-        self._text = ""
-        self._step_text = ""
+        self._has_earlier_text = False
+        """Whether steps before the current one have text."""
+        self._step_texts: list[str] = []
         self._new_step = False
         self._failure: RunFailure | None = None
         self.calls: list[JsonObject] = []
@@ -100,6 +101,18 @@ class ChatCompletionBuilder:
                 self._has_sent_text = False
             deltas += await self._add_part(data, load)
         return deltas if self._holds else [*deltas, *self._take_held()]
+
+    @property
+    def text_key(self) -> Hashable | None:
+        """The facts that the chunk of more text depends on, beside the text. None if it may have to be held back."""
+        if self._holds or self._held or self._new_step:
+            return None
+        return "chat-completion", self._header["id"], self._header["model"], self._index
+
+    def add_text(self, text: str) -> None:
+        """Add text whose chunk is known: see `text_key`."""
+        self._step_texts.append(text)
+        self._has_sent_text = True
 
     def chunk(self, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
         """Return a chunk of a stream."""
@@ -146,10 +159,11 @@ class ChatCompletionBuilder:
     def completion(self) -> JsonObject:
         """Return the completion: the text of the last step, and the calls of the client's own functions."""
         reason = self.finish_reason
-        message: JsonObject = {"role": "assistant", "content": self._step_text or None, "refusal": None}
+        text = "".join(self._step_texts)
+        message: JsonObject = {"role": "assistant", "content": text or None, "refusal": None}
         if self.calls:
             message["tool_calls"] = self.calls
-        elif not self._step_text:
+        elif not text:
             message["content"] = ""
         logprobs = _logprobs(self._logprobs) if self._logprobs else None
         choice = {"index": self._index, "message": message, "logprobs": logprobs, "finish_reason": reason}
@@ -200,17 +214,16 @@ class ChatCompletionBuilder:
                 f"x-khala-stream: checked.",
             )
         if not self._new_step:
-            self._text = self._text.removesuffix(self._step_text)
-            self._step_text, self._new_step = "", True
+            self._step_texts, self._new_step = [], True
 
     def _append_text(self, text: str) -> str:
         """Return the text as the delta contains it: the text of a further step begins a paragraph."""
-        separator = STEP_SEPARATOR if self._new_step and self._text else ""
-        if self._new_step:
-            self._step_text, self._new_step, self._logprobs = "", False, []
-        self._text += text
-        self._step_text += text
-        return separator + text
+        if not self._new_step:
+            self._step_texts.append(text)
+            return text
+        self._has_earlier_text = self._has_earlier_text or bool(self._step_texts)
+        self._step_texts, self._new_step, self._logprobs = [text], False, []
+        return STEP_SEPARATOR + text if self._has_earlier_text else text
 
     async def _add_call(self, part: ToolCall, load: LoadArguments) -> JsonObject:
         if part.args is None and part.args_blob is not None:

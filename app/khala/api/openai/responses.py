@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,7 +23,7 @@ from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.chat import SendResult
 from khala.domain.errors import KhalaError
-from khala.domain.parts import BlobRef, without_failure_text
+from khala.domain.parts import BlobRef, Part, TextDelta, without_failure_text
 from khala.store.runs import completion_requests, detail_tokens, runs
 from khala.store.runs.completion_requests import AcceptedRequest
 from khala.store.tools import approvals
@@ -160,12 +161,25 @@ async def _choice_events(
     yield _event(first | {"khala": request.extension} if sent is request.sent else first)
     async with aclosing(request.follow(sent)) as updates:
         async for update in updates:
+            part, key = update.text_part, builder.text_key
+            if part is not None and key is not None:
+                text, event = update.derive(key, partial(_text_chunk, builder, part))
+                builder.add_text(text)
+                yield event
+                continue
             deltas = await builder.add(update.parts, request.load_arguments)
             if not update.parts or (request.options.checked and not deltas):
                 yield KEEP_ALIVE
             for delta in deltas:
                 yield _event(builder.chunk(delta))
     yield _event(builder.chunk({}, builder.finish_reason))
+
+
+def _text_chunk(builder: ChatCompletionBuilder, part: Part) -> tuple[str, str]:
+    """Return the text of a delta, and its chunk, which all streams of the choice share."""
+    data = part.read()
+    text = data.text if isinstance(data, TextDelta) else ""
+    return text, _event(builder.chunk({"content": text})) if text else KEEP_ALIVE
 
 
 async def stream_events(request: CompletionRequest) -> AsyncGenerator[str]:

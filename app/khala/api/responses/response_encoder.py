@@ -79,6 +79,27 @@ class ResponseEncoder:
             self._add(data, part.created_at, arguments)
         return self._events
 
+    @property
+    def is_in_message(self) -> bool:
+        """Whether more text only appends to the open message. Then its event follows from the number and the text."""
+        return self._open is not None and self._open[0] == "message" and not self._header.holds
+
+    def text_event(self, text: str) -> JsonObject:
+        """Return the next event, which appends this text to the open message."""
+        assert self._open is not None
+        place = self._place(self._open[1]) | {"content_index": 0, "delta": text}
+        return {
+            "type": "response.output_text.delta",
+            "sequence_number": self.sequence_number,
+            **place,
+            "logprobs": [],
+        }
+
+    def add_text(self, text: str) -> None:
+        """Add text to the open message, whose event is known."""
+        self._texts.append(text)
+        self.sequence_number += 1
+
     def response(self, status: str | None = None) -> JsonObject:
         """Return the response so far, with this status if the run has not ended."""
         used = self.finish and self.finish.usage
@@ -216,11 +237,12 @@ class ResponseEncoder:
         if self._open is None or self._open[0] != kind:
             self._close()
             self._open = kind, self._begin_message() if kind == "message" else self._begin_reasoning()
-        self._texts.append(text)
-        place = self._place(self._open[1]) | {"content_index": 0, "delta": text}
         if kind == "message":
-            self._emit("response.output_text.delta", **place, logprobs=[])
+            self._events.append(self.text_event(text))
+            self.add_text(text)
         else:
+            self._texts.append(text)
+            place = self._place(self._open[1]) | {"content_index": 0, "delta": text}
             self._emit("response.reasoning_text.delta", **place)
 
     def _begin_message(self) -> int:

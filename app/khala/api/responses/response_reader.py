@@ -16,10 +16,10 @@ from khala.api.openai.responses import CLIENT_GONE, is_read
 from khala.api.openai.types import JsonObject
 from khala.api.responses.response_encoder import CANCELED, ResponseEncoder
 from khala.api.responses.response_header import header
-from khala.api.runs.run_follower import FollowedRun, follow_run, read_parts
+from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError
-from khala.domain.parts import Part, ToolCall
+from khala.domain.parts import Part, TextDelta, ToolCall
 from khala.store.runs.response_runs import ResponseRun
 
 log = structlog.get_logger()
@@ -68,11 +68,29 @@ class ResponseReader:
         try:
             async with aclosing(follow_run(self._context, self._run, self._caller)) as updates:
                 async for update in updates:
+                    part = update.text_part
+                    if part is not None and self._encoder.is_in_message:
+                        yield self._add_text(update, part, starting_after) or KEEP_ALIVE
+                        continue
                     events = self._encoder.add(update.parts, await self._load_arguments(update.parts))
                     yield _encode(events, starting_after) or KEEP_ALIVE
         except KhalaError as error:
             log.warning("response_stream_failed", run_id=str(self._run.run_id), error=error.message)
             yield _encode([self._encoder.error_event(error.code, error.message)], -1)
+
+    def _add_text(self, update: RunUpdate, part: Part, starting_after: int) -> str:
+        """Return the event of a text delta, which all streams of the response share."""
+        number = self._encoder.sequence_number
+        text, event = update.derive(("response", part.run_id, number), lambda: self._text_event(part))
+        if not text:
+            return ""
+        self._encoder.add_text(text)
+        return event if number > starting_after else ""
+
+    def _text_event(self, part: Part) -> tuple[str, str]:
+        data = part.read()
+        text = data.text if isinstance(data, TextDelta) else ""
+        return text, _encode([self._encoder.text_event(text)], -1)
 
     async def _read_all(self) -> None:
         async with aclosing(follow_run(self._context, self._run, self._caller)) as updates:

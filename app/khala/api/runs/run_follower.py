@@ -51,6 +51,12 @@ class RunUpdate(msgspec.Struct, frozen=True, kw_only=True):
     frame: EncodedFrame | None = None
     """The frame of the feed that had these parts; None if they were read from the table."""
 
+    @property
+    def text_part(self) -> Part | None:
+        """The part, if it is a text delta and all that the update has: so it is in nearly all commits."""
+        is_text = len(self.parts) == 1 and not self.plans and self.parts[0].kind == "text-delta"
+        return self.parts[0] if is_text else None
+
     def derive(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return what `compute` makes of the update. Followers that share the frame and the key share the result.
 
@@ -97,7 +103,8 @@ async def _update(context: Context, run: FollowedRun, caller: Caller, body: Enco
     if isinstance(delta, GoneFrame):
         raise Forbidden("You no longer have access to the thread of this answer.")
     if isinstance(delta, DeltaFrame):
-        new_parts = [part for part in delta.parts if part.run_id == run.run_id and part.seq >= next_seq]
+        run_id = run.run_id
+        new_parts = [part for part in delta.parts if part.seq >= next_seq and part.run_id == run_id]
         if not new_parts or new_parts[0].seq == next_seq:
             return RunUpdate(parts=new_parts, plans=delta.plans, frame=body)
     # The feed has skipped frames for this slow reader, or the thread was reset.

@@ -42,7 +42,8 @@ class StreamQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def next_cursor(self) -> str:
         """Return the cursor of a live response."""
-        jitter = random.randint(cursors.MIN_JITTER_SECONDS, cursors.MAX_JITTER_SECONDS)
+        # Without a cursor of the client, none has to be exceeded.
+        jitter = random.randint(cursors.MIN_JITTER_SECONDS, cursors.MAX_JITTER_SECONDS) if self.cursor else 0
         return cursors.next_cursor(time.time(), self.cursor, jitter)
 
 

@@ -25,7 +25,6 @@ from khala.api.streams.stream_reader import (
     REVALIDATE,
     StreamQuery,
     control_event,
-    data_event,
     parse_query,
 )
 from khala.api.threads.feed_reader import read_frames
@@ -146,8 +145,11 @@ class ThreadStreamReader:
         revision = after or 0 if read.revision is None else read.revision
         EVENT_STREAMS.inc()
         try:
-            data = "" if read.body is None else _frame_event(read.body)
-            yield data + control_event(self._query, revision, up_to_date=True)
+            yield (
+                control_event(self._query, revision, up_to_date=True)
+                if read.body is None
+                else self._event(read.body, revision)
+            )
             following = read_frames(self._context.live, self._thread_id, revision, self._authorization)
             async with aclosing(following) as frames:
                 async for frame in frames:
@@ -156,21 +158,24 @@ class ThreadStreamReader:
                     elif frame.revision is None:
                         return
                     else:
-                        yield _frame_event(frame.body) + control_event(self._query, frame.revision, up_to_date=True)
+                        yield self._event(frame.body, frame.revision)
                     if loop.time() > deadline:
                         return
         finally:
             EVENT_STREAMS.dec()
 
+    def _event(self, frame: EncodedFrame, revision: int) -> str:
+        """Return the frame and the offset after it, which are encoded once for all readers with the same cursor."""
+        return frame.derive(("durable-streams", self._query.cursor), lambda: self._encode(frame, revision))
+
+    def _encode(self, frame: EncodedFrame, revision: int) -> str:
+        # JSON has no line breaks outside of strings, and msgspec writes none between values.
+        return f"event: data\ndata:[{frame.text}]\n\n{control_event(self._query, revision, up_to_date=True)}"
+
 
 async def _revision(context: Context, thread_id: UUID) -> int:
     async with context.db.driver() as driver:
         return await thread_feed.read_revision(driver, thread_id)
-
-
-def _frame_event(frame: EncodedFrame) -> str:
-    """Return the frame as an event, which is encoded once for all readers."""
-    return frame.derive(_frame_event, lambda: data_event(JSON_TYPE, f"[{frame.text}]".encode()))
 
 
 def _headers(revision: int) -> dict[str, str]:
