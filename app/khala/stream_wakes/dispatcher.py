@@ -23,6 +23,10 @@ MAX_CONCURRENT_DELIVERIES = 50
 """Requests to webhooks at the same time. Further wakes of webhooks begin when one has ended."""
 LOOK_INTERVAL_SECONDS = 30.0
 """Seconds between two looks at all subscriptions."""
+MIN_INTERVAL_SECONDS = 0.02
+"""Seconds between two looks at changed streams, so that many appends share one."""
+DUE_INTERVAL_SECONDS = 1.0
+"""Seconds until subscriptions that are due are looked for again, if streams have changed."""
 RETRY_SECONDS = 1.0
 """Seconds until the next look, if the database is unavailable."""
 FIRST_ID = UUID(int=0)
@@ -39,6 +43,10 @@ class WakeDispatcher:
         self._subscriptions: set[UUID] = set()
         self._everything = True
         self._wake = asyncio.Event()
+        self._next_due = 0.0
+        """The monotonic time at which subscriptions may be due."""
+        self._looked_at = 0.0
+        """The monotonic time of the last look at those that are due."""
         self._deferred: set[UUID] = set()
         self._deliveries = 0
 
@@ -63,17 +71,33 @@ class WakeDispatcher:
         async with asyncio.TaskGroup() as deliveries:
             while True:
                 self._wake.clear()
+                began = time.monotonic()
                 try:
-                    await self._look(deliveries)
-                    seconds = await self._seconds_to_next()
+                    if not await self._look_at_streams():
+                        await self._look(deliveries)
+                        self._next_due = began + await self._seconds_to_next()
+                        self._looked_at = began
                 except Unavailable as error:
                     log.warning("wakes_failed", error=str(error.__cause__))
                     self._everything = True
-                    seconds = RETRY_SECONDS
-                await self._wait(min(seconds, next_look - time.monotonic()))
+                    self._next_due = began + RETRY_SECONDS
+                await asyncio.sleep(began + MIN_INTERVAL_SECONDS - time.monotonic())
+                await self._wait(min(self._next_due, next_look) - time.monotonic())
                 if time.monotonic() >= next_look:
                     self._everything = True
                     next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
+
+    async def _look_at_streams(self) -> bool:
+        """Return whether there is nothing to do, because only streams have changed and no subscription names them."""
+        # With the change of a stream, a wake may have begun elsewhere, whose lease lapses before the next one known.
+        self._next_due = min(self._next_due, self._looked_at + DUE_INTERVAL_SECONDS)
+        is_due = self._everything or self._subscriptions or time.monotonic() >= self._next_due
+        if is_due or not self._changed_streams:
+            return False
+        streams, self._changed_streams = self._changed_streams, set()
+        async with self._db.driver() as driver:
+            self._subscriptions |= await wakes.find_changed(driver, streams)
+        return not self._subscriptions
 
     async def _wait(self, seconds: float) -> None:
         try:

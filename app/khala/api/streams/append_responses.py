@@ -17,7 +17,7 @@ from khala.domain.streams.appends import (
     StreamState,
 )
 from khala.domain.streams.producers import ProducerState, SequenceGap, StaleEpoch, WrongFirstSequence
-from khala.store.streams.append_writer import StreamAppendResult, TooManyProducers
+from khala.store.streams.append_transaction import StreamAppendResult, TooManyProducers
 
 
 def append_response(result: StreamAppendResult) -> Response[Any]:

@@ -13,7 +13,10 @@ CODE_DESTINATIONS = frozenset({
 """Values of `Sec-Fetch-Dest` of what a page executes or trusts as its own."""
 
 
-def refuse_code(connection: Connection, _: BaseRouteHandler) -> None:
-    """Raise `Forbidden` if a browser asks for code of a page. A guard of routes."""
+async def refuse_code(connection: Connection, _: BaseRouteHandler) -> None:
+    """Raise `Forbidden` if a browser asks for code of a page. A guard of routes.
+
+    It is `async` because Litestar calls others in a thread.
+    """
     if connection.headers.get("sec-fetch-dest") in CODE_DESTINATIONS:
         raise Forbidden("A stream is no code of a page.")

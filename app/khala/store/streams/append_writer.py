@@ -2,33 +2,29 @@
 
 An append is acknowledged after its commit. Appends to one stream are decided in the order of their arrival, and the
 producer's state is stored with the content, so that a repeated append is never stored twice.
+
+The writer remembers the streams that it has written last. Appends to them are decided in memory and stored by one
+statement, which stores nothing in a stream that has changed since. Those and all others are decided under a lock.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
-from typing import TypeAlias
-from uuid import UUID
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
 import structlog
 
-from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
-from khala.domain.streams import appends
-from khala.domain.streams.appends import Accepted, AppendDecision, StreamAppend, StreamState
-from khala.domain.streams.content import StreamChunk
-from khala.domain.streams.producers import ProducerState
-from khala.store.postgres.database import Database, Driver
-from khala.store.postgres.notifications import notify_streams
+from khala.domain.errors import Unavailable
+from khala.domain.streams.appends import StreamAppend
+from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
-from khala.store.streams.stream_rows import (
-    StoredStream,
-    StreamGone,
-    StreamSpace,
-    rolling_seconds,
-    stored_stream,
-    usable,
+from khala.store.streams.append_transaction import (
+    AppendTransaction,
+    KnownStream,
+    PendingAppend,
+    StreamAppendResult,
+    StreamKey,
 )
+from khala.store.streams.stream_rows import StreamSpace
 
 log = structlog.get_logger()
 
@@ -38,69 +34,7 @@ MAX_COMMIT_BYTES = 8 << 20
 MAX_WAITING_APPENDS = 4_096
 MAX_WAITING_BYTES = 64 << 20
 """Bytes of the bodies that wait for a commit in one process."""
-MAX_PRODUCERS = 1_000
-"""Producers of one stream."""
-
-LOCK = """
-    SELECT streams.*, clock_timestamp() AS now FROM streams
-    JOIN (SELECT DISTINCT space_id, name FROM unnest($1::uuid[], $2::text[]) AS wanted (space_id, name)) AS wanted
-      USING (space_id, name)
-    ORDER BY streams.id FOR NO KEY UPDATE OF streams
-"""
-PRODUCERS = """
-    SELECT stream_id, producer_id, epoch, seq FROM stream_producers
-    JOIN unnest($1::uuid[], $2::text[]) AS wanted (stream_id, producer_id) USING (stream_id, producer_id)
-"""
-COUNT_PRODUCERS = "SELECT count(*) FROM stream_producers WHERE stream_id = $1"
-INSERT_CHUNKS = """
-    INSERT INTO stream_chunks (stream_id, position, length, data)
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::bytea[])
-"""
-UPDATE = """
-    UPDATE streams SET tail = changed.tail, stored_bytes = changed.stored_bytes, closed = changed.closed,
-        closing_producer = changed.closing_producer, closing_epoch = changed.closing_epoch,
-        closing_seq = changed.closing_seq, writer_seq = changed.writer_seq, updated_at = clock_timestamp(),
-        expires_at = coalesce(clock_timestamp() + changed.rolling * interval '1 second', streams.expires_at)
-    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bool[], $5::text[], $6::bigint[], $7::bigint[],
-                $8::bytea[], $9::float8[])
-        AS changed (id, tail, stored_bytes, closed, closing_producer, closing_epoch, closing_seq, writer_seq, rolling)
-    WHERE streams.id = changed.id
-"""
-SAVE_PRODUCERS = """
-    INSERT INTO stream_producers (stream_id, producer_id, epoch, seq)
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])
-    ON CONFLICT (stream_id, producer_id) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq
-"""
-
-
-class TooManyProducers(msgspec.Struct, frozen=True):
-    """The stream has as many producers as one may have."""
-
-    max_producers: int
-
-
-StreamAppendResult: TypeAlias = AppendDecision | TooManyProducers
-_Outcome: TypeAlias = StreamAppendResult | KhalaError
-_ProducerKey: TypeAlias = tuple[UUID, str]
-
-
-class _Pending:
-    """One append that waits for its commit."""
-
-    def __init__(self, space: StreamSpace, name: str, append: StreamAppend) -> None:
-        self.space = space
-        self.name = name
-        self.append = append
-        self.done: asyncio.Future[StreamAppendResult] = asyncio.get_running_loop().create_future()
-
-    def settle(self, outcome: "_Outcome") -> None:
-        """Report the result, unless the client has left."""
-        if self.done.done():
-            return
-        if isinstance(outcome, KhalaError):
-            self.done.set_exception(outcome)
-        else:
-            self.done.set_result(outcome)
+MAX_KNOWN_STREAMS = 1_024
 
 
 class StreamWriter:
@@ -109,9 +43,11 @@ class StreamWriter:
     def __init__(self, db: Database, *, max_stream_bytes: int) -> None:
         self._db = db
         self._max_stream_bytes = max_stream_bytes
-        self._waiting: deque[_Pending] = deque()
+        self._waiting: deque[PendingAppend] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
+        self._known: OrderedDict[StreamKey, KnownStream] = OrderedDict()
+        """The streams that were written last, the latest at the end."""
 
     async def append(self, space: StreamSpace, name: str, append: StreamAppend) -> StreamAppendResult:
         """Store the append, and return what was decided once that is committed.
@@ -123,7 +59,7 @@ class StreamWriter:
         size = len(append.body)
         if len(self._waiting) >= MAX_WAITING_APPENDS or self._waiting_bytes + size > MAX_WAITING_BYTES:
             raise Unavailable("Too many appends are waiting. Try again in a moment.", retry_after=1)
-        pending = _Pending(space, name, append)
+        pending = PendingAppend(space, name, append)
         self._waiting.append(pending)
         self._waiting_bytes += size
         self._wake.set()
@@ -137,8 +73,8 @@ class StreamWriter:
             while batch := self._next_batch():
                 await self._write(batch)
 
-    def _next_batch(self) -> list[_Pending]:
-        batch: list[_Pending] = []
+    def _next_batch(self) -> list[PendingAppend]:
+        batch: list[PendingAppend] = []
         size = 0
         while self._waiting and len(batch) < MAX_APPENDS_PER_COMMIT:
             size += len(self._waiting[0].append.body)
@@ -148,128 +84,88 @@ class StreamWriter:
             self._waiting_bytes -= len(batch[-1].append.body)
         return batch
 
-    async def _write(self, batch: Sequence[_Pending]) -> None:
+    async def _write(self, batch: Sequence[PendingAppend]) -> None:
+        """Store the appends and report their results. An unforeseen error of one append does not fail the others."""
         try:
-            outcomes = await self._commit(batch)
+            await self._store(batch)
         except Unavailable as error:
             log.warning("stream_appends_failed", appends=len(batch), error=str(error.__cause__))
-            outcomes = [error] * len(batch)
+            self._fail(batch, error)
+        except Exception as error:
+            unsettled = [pending for pending in batch if not pending.done.done()]
+            log.exception("stream_append_crashed", appends=len(unsettled))
+            if len(batch) == 1:
+                self._fail(batch, error)
+                return
+            self._forget(unsettled)
+            for pending in unsettled:
+                await self._write([pending])
         except BaseException:
-            for pending in batch:
-                pending.settle(Unavailable("The append could not be stored.", retry_after=1))
+            self._fail(batch, Unavailable("The append could not be stored.", retry_after=1))
             raise
-        for pending, outcome in zip(batch, outcomes, strict=True):
-            pending.settle(outcome)
+
+    def _fail(self, batch: Sequence[PendingAppend], error: Exception) -> None:
+        self._forget(batch)
+        for pending in batch:
+            pending.settle(error)
+
+    async def _store(self, batch: Sequence[PendingAppend]) -> None:
+        known, others = self._decide_known(batch)
+        if known is not None:
+            stored = await self._commit_known(known)
+            for pending, outcome in known.outcomes:
+                if pending.key in stored:
+                    pending.settle(outcome)
+                else:
+                    others.append(pending)
+            self._remember(stored)
+            self._forget(others)
+        if others:
+            waiting = [pending for pending in batch if pending in others] if known is not None else others
+            transaction, changed = await self._commit(waiting)
+            self._remember(changed)
+            for pending, outcome in transaction.outcomes:
+                pending.settle(outcome)
+
+    def _decide_known(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction | None, list[PendingAppend]]":
+        """Decide about appends by what is known. Returns them, if there are any, and the others.
+
+        The appends to a stream stay together. Only what is stored needs no look at the stream: everything else may be
+        decided differently by now.
+        """
+        if self._db.pooled:  # Its sessions have Khala's settings only within transactions.
+            return None, list(batch)
+        by_stream: dict[StreamKey, list[PendingAppend]] = {}
+        for pending in batch:
+            by_stream.setdefault(pending.key, []).append(pending)
+        decided, others = AppendTransaction(self._max_stream_bytes), []
+        for key, appended in by_stream.items():
+            known = self._known.get(key)
+            if known is None or not decided.decide_known(known, key, appended):
+                others += appended
+        return decided if decided.outcomes else None, others
 
     @retried
-    async def _commit(self, batch: Sequence[_Pending]) -> "list[_Outcome]":
+    async def _commit_known(self, decided: "AppendTransaction") -> dict[StreamKey, KnownStream]:
+        async with self._db.driver() as driver:
+            return await decided.write(driver, is_locked=False)
+
+    @retried
+    async def _commit(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction, dict[StreamKey, KnownStream]]":
         async with self._db.driver() as driver, driver.transaction():
-            transaction = _Transaction(driver, self._max_stream_bytes)
-            await transaction.lock(batch)
-            outcomes = [await transaction.decide(pending) for pending in batch]
-            await transaction.write()
-        return outcomes
+            transaction = AppendTransaction(self._max_stream_bytes)
+            await transaction.lock(driver, batch)
+            for pending in batch:
+                await transaction.decide(driver, pending)
+            return transaction, await transaction.write(driver, is_locked=True)
 
+    def _remember(self, streams: Mapping[StreamKey, KnownStream]) -> None:
+        for key, stream in streams.items():
+            self._known[key] = stream
+            self._known.move_to_end(key)
+        while len(self._known) > MAX_KNOWN_STREAMS:
+            self._known.popitem(last=False)
 
-async def append_within(
-    driver: Driver, space: StreamSpace, name: str, append: StreamAppend, *, max_stream_bytes: int
-) -> "_Outcome":
-    """Store one append in a transaction of the caller. Returns what was decided, or the error."""
-    pending = _Pending(space, name, append)
-    transaction = _Transaction(driver, max_stream_bytes)
-    await transaction.lock([pending])
-    outcome = await transaction.decide(pending)
-    await transaction.write()
-    return outcome
-
-
-class _Transaction:
-    """The streams of one batch of appends, from their locks to the changes."""
-
-    def __init__(self, driver: Driver, max_stream_bytes: int) -> None:
-        self._driver = driver
-        self._max_stream_bytes = max_stream_bytes
-        self._streams: dict[tuple[UUID, str], StoredStream] = {}
-        self._states: dict[UUID, StreamState] = {}
-        self._producers: dict[_ProducerKey, ProducerState] = {}
-        self._changed: dict[UUID, StoredStream] = {}
-        self._touched: dict[UUID, StoredStream] = {}
-        self._chunks: list[tuple[UUID, StreamChunk]] = []
-        self._saved: dict[_ProducerKey, ProducerState] = {}
-
-    async def lock(self, batch: Sequence[_Pending]) -> None:
-        """Lock the streams in the order of their ids, and read their producers."""
-        rows = await self._driver.fetch(LOCK, [each.space.id for each in batch], [each.name for each in batch])
-        for row in rows:
-            stream = stored_stream(row)
-            self._streams[row["space_id"], stream.name] = stream
-            self._states[stream.id] = stream.state
-        wanted = dict.fromkeys(key for each in batch if (key := self._producer_key(each)) is not None)
-        if wanted:
-            stream_ids, names = zip(*wanted, strict=True)
-            for row in await self._driver.fetch(PRODUCERS, stream_ids, names):
-                key = (row["stream_id"], row["producer_id"])
-                self._producers[key] = ProducerState(row["epoch"], row["seq"])
-
-    def _producer_key(self, pending: _Pending) -> _ProducerKey | None:
-        stream = self._streams.get((pending.space.id, pending.name))
-        claim = pending.append.claim
-        return None if stream is None or claim is None else (stream.id, claim.producer_id)
-
-    async def decide(self, pending: _Pending) -> "_Outcome":
-        """Decide about the append, and keep what it changes."""
-        append = pending.append
-        try:
-            stream = usable(self._streams.get((pending.space.id, pending.name)))
-            key = self._producer_key(pending)
-            known = None if key is None else self._producers.get(key)
-            decided = appends.decide(self._states[stream.id], append, known, max_bytes=self._max_stream_bytes)
-        except (NotFound, StreamGone, InvalidInput, PayloadTooLarge) as error:
-            return error
-        self._touched[stream.id] = stream
-        if not isinstance(decided, Accepted):
-            return decided
-        if key is not None and known is None and await self._has_most_producers(stream.id):
-            return TooManyProducers(MAX_PRODUCERS)
-        self._states[stream.id] = decided.state
-        self._changed[stream.id] = stream
-        if decided.chunk is not None:
-            self._chunks.append((stream.id, decided.chunk))
-        if key is not None and decided.producer is not None:
-            self._producers[key] = self._saved[key] = decided.producer
-        return decided
-
-    async def _has_most_producers(self, stream_id: UUID) -> bool:
-        stored: int = await self._driver.fetchval(COUNT_PRODUCERS, stream_id)
-        new = sum(key[0] == stream_id for key in self._saved)
-        return stored + new >= MAX_PRODUCERS
-
-    async def write(self) -> None:
-        """Write all changes, and notify the readers of the streams."""
-        if self._chunks:
-            rows = [(stream_id, chunk.position, chunk.length, chunk.data) for stream_id, chunk in self._chunks]
-            await self._driver.execute(INSERT_CHUNKS, *zip(*rows, strict=True))
-        if self._saved:
-            saved = [(*key, state.epoch, state.seq) for key, state in self._saved.items()]
-            await self._driver.execute(SAVE_PRODUCERS, *zip(*saved, strict=True))
-        written = self._changed | {key: each for key, each in self._touched.items() if each.ttl_seconds is not None}
-        if written:
-            rows_of_streams = [_row(stream, self._states[stream.id]) for stream in written.values()]
-            await self._driver.execute(UPDATE, *zip(*rows_of_streams, strict=True))
-        if self._changed:
-            await notify_streams(self._driver, self._changed)
-
-
-def _row(stream: StoredStream, state: StreamState) -> tuple[object, ...]:
-    closing = state.closed_by
-    return (
-        stream.id,
-        state.tail,
-        state.stored_bytes,
-        state.closed,
-        closing and closing.producer_id,
-        closing and closing.epoch,
-        closing and closing.seq,
-        state.writer_seq,
-        None if stream.ttl_seconds is None else rolling_seconds(stream.ttl_seconds),
-    )
+    def _forget(self, batch: Iterable[PendingAppend]) -> None:
+        for pending in batch:
+            self._known.pop(pending.key, None)

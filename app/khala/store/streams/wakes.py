@@ -21,7 +21,7 @@ from khala.domain.streams.subscriptions import StreamCursor, SubscriptionConfig,
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.streams import subscription_rows as rows
-from khala.store.streams.append_writer import append_within
+from khala.store.streams.append_transaction import append_within
 from khala.store.streams.subscription_rows import StoredSubscription
 
 MAX_FOUND = 100
