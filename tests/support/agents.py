@@ -121,9 +121,9 @@ async def peculiar(folder: Path) -> AsyncIterator[tuple[HttpMcpServer, Path]]:
 async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIterator[tuple[InProcessServer, Path]]:
     """Khala with the test tools, which guests may use, and the journal of the tools."""
     timeout = float(env.pop("TIMEOUT", "30"))
-    sampling = bool(env.pop("SAMPLING", ""))
+    allowed = {name: bool(env.pop(name.upper(), "")) for name in ("sampling", "elicitation")}
     async with peculiar(folder) as (served, journal):
-        with _configured(folder, served, timeout=timeout, sampling=sampling) as config:
+        with _configured(folder, served, timeout=timeout, **allowed) as config:
             async with khala(database_url, with_executor=True, KHALA_MCP_CONFIG=str(config), **env) as inside:
                 await connected(inside)
                 yield inside, journal

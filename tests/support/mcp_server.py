@@ -27,6 +27,16 @@ from tests.support.json_lines import objects
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}}
+PYLON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name", "minLength": 1, "maxLength": 20},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9},
+        "warp": {"type": "boolean", "default": False},
+        "side": {"type": "string", "enum": ["left", "right"]},
+    },
+    "required": ["name"],
+}
 BROKEN = {"type": "object", "properties": {"a": {"type": 42}}}
 LONG = "a_tool_with_a_name_that_is_so_long_that_no_provider_of_models_would_ever_take_it"
 PNG = base64.b64decode(
@@ -58,7 +68,7 @@ class Peculiar:
             _tool("echo", TEXT, read_only_hint=True),
             _tool("fail"), _tool("hang"), _tool("count", idempotent_hint=True), _tool("once"), _tool("slow"),
             _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
-            _tool("ask"), _tool("capabilities"),
+            _tool("ask"), _tool("capabilities"), _tool("question", idempotent_hint=True),
             _tool("deed", idempotent_hint=True), _tool("risk"), _tool("grow"),
             _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
             types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
@@ -133,6 +143,23 @@ class Peculiar:
             answers.append(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
             self.note(event="sampled", tool="ask", key=(ctx.meta or {}).get("khala/idempotencyKey"))
         return json.dumps(answers[-1])
+
+    async def _question(self, ctx: Context, args: dict[str, Any]) -> str:
+        """Has the client ask the person, as the arguments say."""
+        params = args.get("params", {})
+        kind = types.ElicitRequestURLParams if params.get("mode") == "url" else types.ElicitRequestFormParams
+        form = {"message": "Which pylon?", "requestedSchema": PYLON} if kind is types.ElicitRequestFormParams else {}
+        meta = {"khala/idempotencyKey": (ctx.meta or {}).get("khala/idempotencyKey")}
+        request = types.ElicitRequest(params=kind.model_validate({**form, **params, "_meta": meta}))
+        answers = []
+        for _ in range(args.get("times", 1)):
+            try:
+                answer = await ctx.session.send_request(request, types.ElicitResult)
+            except MCPError as error:
+                return f"refused: {error.message}"
+            answers.append(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+            self.note(event="answered", tool="question", **answers[-1])
+        return json.dumps(answers)
 
     async def _capabilities(self, ctx: Context, _: dict[str, Any]) -> str:
         given = ctx.session.client_capabilities

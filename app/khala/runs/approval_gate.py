@@ -25,6 +25,12 @@ class ApprovalDecisions:
         """Whether a call waits for a decision."""
         self.by_call_id: dict[str, Approval] = {}
         self.changed = asyncio.Event()
+        self._questions: dict[str, asyncio.Future[Approval]] = {}
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call or a question waits for a decision."""
+        return self.awaited or bool(self._questions)
 
     def receive(self, approvals: Mapping[str, Approval]) -> None:
         """Add the decisions among `approvals`, which are all approvals of the run."""
@@ -32,6 +38,22 @@ class ApprovalDecisions:
         if decided.keys() - self.by_call_id.keys():
             self.by_call_id |= decided
             self.changed.set()
+        for question_id in self._questions.keys() & decided.keys():
+            if not self._questions[question_id].done():
+                self._questions[question_id].set_result(decided[question_id])
+
+    async def wait_for(self, question_id: str, seconds: float) -> Approval | None:
+        """Return the decision about a question of a call, or None if there is none in time."""
+        if question_id in self.by_call_id:
+            return self.by_call_id[question_id]
+        self._questions[question_id] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._questions[question_id]
+        except TimeoutError:
+            return None
+        finally:
+            del self._questions[question_id]
 
 
 class ApprovalGate:

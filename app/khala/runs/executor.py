@@ -227,7 +227,7 @@ class Executor:
 
 async def _receive_decisions(driver: Driver, executions: list[RunExecution]) -> None:
     """Pass the decisions of people on to the runs that wait for approval."""
-    waiting = {execution.claimed.lease.run_id: execution for execution in executions if execution.decisions.awaited}
+    waiting = {execution.claimed.lease.run_id: execution for execution in executions if execution.decisions.is_awaited}
     if waiting:
         threads = {run_id: execution.claimed.lease.thread_id for run_id, execution in waiting.items()}
         for run_id, decisions in (await approvals.of_runs(driver, threads)).items():

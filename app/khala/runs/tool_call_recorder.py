@@ -42,6 +42,13 @@ class ToolCallRecorder:
         self._progress.apply(status)
         self._buffer.request_approval(status, call.tool, call.args or {}, parameters)
 
+    def ask(
+        self, status: ToolStatus, question_id: str, call: ToolCallProgress, args: dict[str, Any], schema: dict[str, Any]
+    ) -> None:
+        """Record a question of a running call, which is answered like an approval of this id."""
+        self._progress.apply(status)
+        self._buffer.request_approval(status, call.tool, args, schema, approval_id=question_id)
+
     def fail(self, call: ToolCallProgress, message: str, code: str) -> None:
         """End a call that was not executed."""
         self.end(call, tool_results.failed_output(message, code), milliseconds=0, source=None)

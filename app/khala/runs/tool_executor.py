@@ -27,6 +27,7 @@ from khala.runs import tool_results
 from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
 from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
+from khala.runs.tool_questions import QUESTION_SECONDS, ToolQuestions
 from khala.runs.tool_sampling import ToolSampling
 from khala.sdk.loading import App
 from khala.store.runs.run_buffer import RunBuffer
@@ -47,13 +48,17 @@ RunningCalls: TypeAlias = Mapping[asyncio.Task[None], ToolCallProgress]
 
 
 class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The services that runs need. A request for approval expires after `approval_seconds`."""
+    """The services that runs need.
+
+    A request for approval expires after `approval_seconds`, and a question of a running call after `question_seconds`.
+    """
 
     tool_registry: ToolRegistry
     blob_service: BlobService
     commands: CommandRunner = msgspec.field(default_factory=lambda: CommandRunner({}))
     app: App = App()
     approval_seconds: float = 86_400.0
+    question_seconds: float = QUESTION_SECONDS
 
 
 class ToolExecutor:
@@ -94,6 +99,7 @@ class ToolExecutor:
         self._inline = tool_results.InlineAllowance()
         self._arguments = ArgumentStore(dependencies.blob_service, self._inline)
         self._recorder = ToolCallRecorder(buffer, progress, decisions.by_call_id)
+        self._questions = ToolQuestions(self._recorder, decisions, dependencies.question_seconds)
         self._gate = ApprovalGate(self._recorder, decisions, dependencies.approval_seconds)
 
     async def offer(self, patterns: Sequence[str] | None) -> list[ToolSpec]:
@@ -230,6 +236,7 @@ class ToolExecutor:
                         sink=sink,
                         progress=report,
                         sample=None if self._sampling is None else self._sampling.sampler_of(call.id),
+                        ask=self._questions.bound_to(call),
                     )
                     result = await invoke(tool, call.args or {}, context)
                 output = await tool_results.store_output(result, sink, blob_service, self._actor, self._inline)

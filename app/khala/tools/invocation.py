@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import structlog
 
 from khala.domain.errors import KhalaError
 from khala.domain.tools import ToolSpec
+from khala.tools.call_clock import CallClock
 from khala.tools.port import CallContext, CallResult, Tool, ToolError
 from khala.tools.validation import arguments
 
@@ -37,10 +39,11 @@ async def invoke(tool: Tool, args: dict[str, Any], call: CallContext) -> CallRes
         await arguments.check(spec, args)
     except ToolError as error:
         return _failed(error.message, error.code)
+    clock = CallClock(spec.timeout)
+    call = msgspec.structs.replace(call, clock=clock)
     task = asyncio.create_task(tool.run(args, call), name=f"tool {spec.name}")
     try:
-        await asyncio.wait({task}, timeout=spec.timeout)
-        if not task.done():
+        if not await clock.wait(task):
             await _end(task, spec)
             return _failed(f"Timed out after {spec.timeout:g} s.", "timeout")
         return _outcome(task, spec)

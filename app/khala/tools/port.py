@@ -1,12 +1,13 @@
 """The interface of a tool: arguments go in, a result comes out, and large output goes to a sink."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from khala.domain.tools import ToolActor, ToolSpec
 from khala.models.port import Prompt
+from khala.tools.call_clock import CallClock
 
 
 class Sink(Protocol):
@@ -29,11 +30,34 @@ Sampler: TypeAlias = Callable[[Prompt], Awaitable[SampledText]]
 """Calls a model for a tool call, under the budget of its run. Raises `ToolError`."""
 
 
+class UserQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of a tool to the person for whom it acts: a form with the fields of `schema`, or a page to visit.
+
+    `source` is the server that asks.
+    """
+
+    source: str
+    message: str
+    schema: dict[str, Any] | None = None
+    url: str | None = None
+
+
+class UserAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. `content` has the fields of an accepted form. `cancel`: nobody has decided."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+AskUser: TypeAlias = Callable[[UserQuestion], Awaitable[UserAnswer]]
+"""Asks the person for whom a tool acts, and waits for the answer for a bounded time. Raises `ToolError`."""
+
+
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The context of one call.
 
     `idempotency_key` is the same for each try of this call, and unique to it. `progress` reports in a few words how far
-    the call is. `sample` is None for a call that belongs to no run.
+    the call is. `sample` and `ask` are None for a call that belongs to no run. `clock` has the time until the timeout.
     """
 
     id: str
@@ -42,6 +66,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     sink: Sink
     progress: Callable[[str], None] = lambda _: None
     sample: Sampler | None = None
+    ask: AskUser | None = None
+    clock: CallClock | None = None
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):

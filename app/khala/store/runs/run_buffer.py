@@ -160,8 +160,18 @@ class RunBuffer:
         """Add a call's receipt; it is committed with the run's next parts, at the latest with its finish."""
         self._receipts.append(kind, facts, cost_usd, tool_call_id)
 
-    def request_approval(self, status: ToolStatus, tool: str, args: dict[str, Any], parameters: dict[str, Any]) -> None:
+    def request_approval(
+        self,
+        status: ToolStatus,
+        tool: str,
+        args: dict[str, Any],
+        parameters: dict[str, Any],
+        *,
+        approval_id: str | None = None,
+    ) -> None:
         """Block a tool call until it is approved. The request is committed with the part that reports `status`.
+
+        With an `approval_id`, it is a question of a call that goes on, and not about the call itself.
 
         Raises `ValueError` for a status without a digest or an expiry.
         """
@@ -169,7 +179,7 @@ class RunBuffer:
             raise ValueError("a tool call that waits for approval needs a digest and an expiry")
         self._approvals.append(
             ApprovalRequest(
-                tool_call_id=status.tool_call_id,
+                tool_call_id=approval_id or status.tool_call_id,
                 tool=tool,
                 args=json_text(args),
                 parameters=json_text(parameters),

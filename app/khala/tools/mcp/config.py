@@ -50,6 +50,7 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     anonymous: bool = False
     share_identity: bool = False
     sampling: bool = False
+    elicitation: bool = False
     idempotent: ToolNamePatterns = ()
     read_only: ToolNamePatterns = ()
 

@@ -195,7 +195,7 @@ class McpConnection:
             raise ToolError(f"{self.server.name} is busy with too many calls. Try again later.", code="unavailable")
         self._active_calls += 1
         try:
-            async with asyncio.timeout(self.server.timeout), self._calls.track(call):
+            async with asyncio.timeout(self.server.timeout) as timeout, self._calls.track(call, timeout):
                 return await self._call(tool, args, call, idempotent=idempotent)
         except TimeoutError as error:
             seconds = f"{self.server.timeout:g} seconds"

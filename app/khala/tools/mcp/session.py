@@ -10,7 +10,7 @@ from mcp.client.session import ClientRequestContext
 from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
 from pydantic import ValidationError
 
-from khala.tools.mcp import http, sampling, stdio
+from khala.tools.mcp import elicitation, http, sampling, stdio
 from khala.tools.mcp.active_calls import ActiveCalls
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
@@ -43,7 +43,7 @@ async def open_session(
 ) -> AsyncIterator["McpSession"]:
     """A session that is ready for calls. Raises `McpRequestError`, `OSError` or an error of the SDK.
 
-    The server may have a model called for one of the `calls`, if its configuration allows that.
+    The server may have a model called or the person asked for one of the `calls`, if its configuration allows that.
     """
     transport = http.connect(server, signal) if server.transport == "http" else stdio.start(server, signal)
 
@@ -57,6 +57,12 @@ async def open_session(
     ) -> types.CreateMessageResult | types.ErrorData:
         return await sampling.respond(server.name, calls, params)
 
+    async def ask(
+        context: ClientRequestContext,  # noqa: ARG001  # the SDK passes it
+        params: types.ElicitRequestParams,
+    ) -> types.ElicitResult | types.ErrorData:
+        return await elicitation.respond(server.name, calls, params)
+
     info = types.Implementation(name="khala", version=KHALA_VERSION)
     async with (
         transport as (read, write),
@@ -66,6 +72,7 @@ async def open_session(
             message_handler=handle,
             client_info=info,
             sampling_callback=sample if server.sampling else None,
+            elicitation_callback=ask if server.elicitation else None,
         ) as client,
     ):
         try:
