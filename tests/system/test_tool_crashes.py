@@ -61,7 +61,8 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
     async with peculiar(tmp_path) as (served, journal):
         config = tmp_path / "mcp.json"
         address = f"http://127.0.0.1:{served.port}/mcp"
-        config.write_text(json.dumps({"mcpServers": {"peculiar": {"url": address, "anonymous": True}}}))
+        peculiar_server = {"url": address, "anonymous": True, "elicitation": True}
+        config.write_text(json.dumps({"mcpServers": {"peculiar": peculiar_server}}))
         env = {
             "DATABASE_URL": database_url,
             "KHALA_MODEL": "demo",
@@ -186,6 +187,30 @@ async def test_a_call_with_an_unknown_outcome_is_shown_and_not_repeated(stage: S
     assert "unknown" in risky["summary"]
     assert [receipt["data"]["outcome"] for receipt in await agent.receipts("tool")] == ["ok", "unknown"]
     assert (await agent.text()).endswith("Finished.")
+
+
+@pytest.mark.timeout(120)
+async def test_an_answer_to_a_tool_survives_the_death_of_the_executor(stage: Stage) -> None:
+    agent = await act(await stage.thread(), f"/pace=0 {call(PECULIAR + 'question')} /say Finished.")
+
+    async def questions(state: str) -> list[dict[str, Any]]:
+        found = await stage.http.get(f"/api/runs/{agent.run_id}/approvals", headers=agent.thread.headers)
+        return [one for one in found.raise_for_status().json()["items"] if one["state"] == state]
+
+    async def asked() -> bool:
+        return bool(await questions("pending"))
+
+    await until(asked)
+    (question,) = await questions("pending")
+    stage.workers[-1].kill()
+    answer = {"approved": True, "editedArgs": {"name": "Nexus"}, "digest": question["digest"]}
+    assert (await agent.decide(question["toolCallId"], **answer)).status_code == 200
+    stage.start_executor()
+    assert (await agent.ended(within=60))["status"] == "final"
+    (card,) = await agent.cards()
+    assert json.loads(card["output"]) == [{"action": "accept", "content": {"name": "Nexus"}}]
+    assert stage.event_counts("question", "began").total() == 2, "the call was repeated"
+    assert len(await questions("approved")) == 1, "the person was not asked again"
 
 
 @pytest.mark.timeout(120)

@@ -4,6 +4,7 @@ import { SvelteSet } from "svelte/reactivity";
 import type { ToolBlock } from "@khala/client";
 import { AutoCollapse } from "./auto-collapse.ts";
 import { LruCache } from "./lru-cache.ts";
+import type { FormValues } from "./question-form.ts";
 
 const MAX_GROUPS = 500;
 const MAX_DRAFTS = 1_000;
@@ -13,6 +14,8 @@ export class DecisionDraft {
   /** The arguments as they are edited; null while they are not edited. */
   text = $state<string | null>(null);
   reason = $state("");
+  /** What was entered into the form of a tool's question, by the names of its fields. */
+  values = $state.raw<FormValues>({});
   /** The error of the decision. */
   problem = $state("");
   isInvalid = $state(false);
