@@ -138,6 +138,21 @@ async def test_a_deleted_thread_ends_its_streams(khala: AsyncKhala) -> None:
         await thread.delete()
 
 
+async def test_a_reset_replaces_the_state_and_ends_the_streams_of_runs(khala: AsyncKhala) -> None:
+    thread = await khala.threads.create()
+    run = await thread.send("/words=5")
+    await run.result(timeout=WITHIN_SECONDS)
+    async with asyncio.timeout(WITHIN_SECONDS), thread.follow() as updates:
+        assert len((await anext(updates)).state.messages) == 3
+        await thread.reset()
+        async for update in updates:
+            if update.is_reset:
+                break
+    assert (update.is_snapshot, [one.role for one in update.state.messages]) == (True, ["assistant"])
+    with pytest.raises(NotFound):
+        _ = [piece async for piece in run.stream_text()]
+
+
 async def test_the_client_without_asyncio_does_the_same(server: InProcessServer) -> None:
     def use() -> tuple[str, str, int]:
         with Khala(server.url, anon_key="k" * 40, retry=QUICK) as khala:
