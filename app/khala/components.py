@@ -34,8 +34,8 @@ from khala.runs.isolation import IsolatedExecutor
 from khala.runs.model_turn import ModelDependencies
 from khala.runs.run_executor import RunExecutor
 from khala.runs.tool_executor import ToolDependencies
-from khala.sdk.loading import App, load_app
 from khala.schedules.runner import ScheduleRunner
+from khala.sdk.loading import App, load_app
 from khala.search.passage_embedder import PassageEmbedder
 from khala.settings import Settings
 from khala.store.embedded import EmbeddedPostgres

@@ -14,41 +14,26 @@ from litestar import Litestar
 
 from khala.api.application import application
 from khala.api.context import (
-    BlobContext,
-    Context,
-    LimitContext,
-    MemoryContext,
-    ModelContext,
-    OAuthContext,
     ProcessContext,
-    SignInContext,
-    StreamContext,
-    ThreadContext,
-    ToolContext,
-    WebhookContext,
 )
 from khala.api.http.body_limits import BodyDeadline
 from khala.api.http.host_guard import HostGuard
 from khala.api.http.http_protocol import BoundedHttpProtocol, UnsignalledServer, open_listening_socket, socket_url
-from khala.api.http.rate_limits import RateLimiter
-from khala.api.http.request_origin import OriginPolicy
 from khala.api.http.request_telemetry import RequestTelemetry
 from khala.api.http.websocket_protocol import WebSocketProtocol
-from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.garbage_collector import BlobGarbageCollector
-from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog, send_limits
+from khala.components import Components, WorkerRuntime, child_environment, open_components, open_watchdog
 from khala.domain.transfer_rate import TransferRatePolicy
-from khala.identity.jwt_issuers import JwtIssuers
-from khala.identity.oidc import OidcProvider, OidcSettings
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
+from khala.route_context import gateway_options, open_context, open_streams
 from khala.search.blob_indexer import BlobIndexer
 from khala.search.search_indexer import SearchIndexer
-from khala.search.search_service import SearchService
 from khala.settings import INNER_POOL_SIZE, Settings
-from khala.store.operations.retention import RetentionLoop, RetentionPolicy
+from khala.store.operations.retention import RetentionPolicy
+from khala.store.operations.retention_loop import RetentionLoop
 from khala.store.operations.verify_loop import VerificationLoop
 from khala.store.postgres.database import (
     Database,
@@ -63,10 +48,7 @@ from khala.store.postgres.notifications import (
     WEBHOOKS_CHANNEL,
 )
 from khala.store.runs.group_commit import Writer
-from khala.store.streams.append_writer import StreamWriter
-from khala.store.streams.creation import StreamLimits
 from khala.stream_wakes.dispatcher import WakeDispatcher
-from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
@@ -75,7 +57,6 @@ from khala.tools.webhook_client import WebhookClient
 from khala.version import KHALA_VERSION
 from khala.webhooks.dispatcher import WebhookDispatcher
 from khala.webhooks.event_sender import EventSender
-from khala.workers.attached_runs import GatewayOptions
 from khala.workers.worker_gateway import WorkerGateway
 
 HERE = Path(__file__).parent
@@ -135,12 +116,12 @@ async def running(
         inner = await stack.enter_async_context(_open_inner_pool(components.db))
         worker = _worker(components, inner, environment) if with_executor else None
         live = LiveService(components.db, inner)
-        streams = _streams(settings, inner)
+        streams = open_streams(settings, inner)
         dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
         sender = EventSender(inner, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow)))
         webhooks = WebhookDispatcher(inner, sender)
         writer = Writer(inner, settings.runs.flush, components.wake_bus)
-        gateway = WorkerGateway(inner, writer, _gateway_options(settings))
+        gateway = WorkerGateway(inner, writer, gateway_options(settings))
         handlers = {**live.handlers, **_worker_handlers(worker, gateway), **_stream_handlers(live, dispatcher)}
         handlers[WEBHOOKS_CHANNEL] = webhooks.handle_notification
         pools = {"inner": inner, "requests": components.db}
@@ -152,7 +133,16 @@ async def running(
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
         stack.push_async_callback(gateway.aclose)
-        app = await _open_application(stack, components, live, streams, sender, gateway, readiness, stopping)
+        context = open_context(
+            stack,
+            components,
+            live,
+            streams=streams,
+            webhooks=sender,
+            workers=gateway,
+            process=ProcessContext(readiness=readiness, stopping=stopping),
+        )
+        app = application(context, web=WEB, version=KHALA_VERSION)
         server = UnsignalledServer(_server_config(app, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
@@ -212,15 +202,6 @@ def _worker_handlers(worker: WorkerRuntime | None, gateway: WorkerGateway | None
     return handlers
 
 
-def _gateway_options(settings: Settings) -> GatewayOptions:
-    return GatewayOptions(
-        lease_seconds=settings.runs.lease_seconds,
-        wait_seconds=settings.runs.worker_wait_seconds,
-        approval_seconds=settings.runs.approval_hours * 3600,
-        reasoning=settings.models.store_reasoning,
-    )
-
-
 def _stream_handlers(live: LiveService, dispatcher: WakeDispatcher) -> Handlers:
     def handle_streams(payload: str) -> None:
         live.streams.handle_notification(payload)
@@ -274,110 +255,6 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     """The time for which data is kept."""
     return RetentionPolicy(
         idle=timedelta(days=settings.accounts.anon_days), parts=timedelta(days=settings.database.parts_days)
-    )
-
-
-async def _open_application(
-    stack: AsyncExitStack,
-    components: Components,
-    live: LiveService,
-    streams: StreamContext,
-    webhooks: EventSender,
-    gateway: WorkerGateway,
-    readiness: ReadinessService,
-    stopping: asyncio.Event,
-) -> Litestar:
-    settings = components.settings
-    oidc = settings.accounts.oidc
-    provider = OidcProvider(oidc) if oidc else None
-    if provider:
-        stack.push_async_callback(provider.aclose)
-    issuers = JwtIssuers(settings.identity.issuers) if settings.accounts.jwt else None
-    if issuers:
-        stack.push_async_callback(issuers.aclose)
-    context = Context(
-        db=components.db,
-        live=live,
-        origins=_origins(settings),
-        blobs=BlobContext(service=components.blob_service, max_upload_bytes=settings.blobs.max_upload_bytes),
-        tools=ToolContext(
-            registry=components.tool_registry,
-            mcp_connections=components.connections,
-            groups=settings.mcp.groups,
-            commands=settings.commands,
-            app=components.app,
-        ),
-        models=ModelContext(
-            listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
-        ),
-        memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
-        search=SearchService(
-            components.db,
-            components.memories,
-            components.blob_service,
-            enabled=settings.database.search,
-            by_meaning=components.passages.enabled,
-        ),
-        streams=streams,
-        webhooks=WebhookContext(sender=webhooks, per_account=settings.limits.webhooks_per_account),
-        router=components.router,
-        threads=ThreadContext(
-            welcome=settings.server.welcome,
-            allow_public=settings.server.public_threads,
-            detail_token_lifetime=timedelta(minutes=settings.runs.detail_minutes),
-        ),
-        limits=_limits(settings),
-        sign_in=SignInContext(
-            provider=provider,
-            provider_name=oidc.name if oidc else "",
-            allow_registration=settings.accounts.registration == "open",
-            issuers=issuers,
-            admins=frozenset(name.lower() for name in settings.accounts.admins),
-            plans=frozenset(settings.budgets.plans),
-        ),
-        oauth=_oauth(stack, settings),
-        process=ProcessContext(readiness=readiness, stopping=stopping),
-        workers=gateway,
-    )
-    return application(context, web=WEB, version=KHALA_VERSION)
-
-
-def _streams(settings: Settings, db: Database) -> StreamContext:
-    streams = settings.streams
-    return StreamContext(
-        writer=StreamWriter(db, max_stream_bytes=streams.max_bytes),
-        access=streams.access,
-        limits=StreamLimits(per_space=streams.per_account, max_bytes=streams.max_bytes),
-        long_poll_seconds=streams.long_poll_seconds,
-        webhooks=WebhookSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow))),
-    )
-
-
-def _oauth(stack: AsyncExitStack, settings: Settings) -> OAuthContext:
-    issuer, mode = settings.accounts.mcp_authorization_server, settings.accounts.mcp_oauth
-    documents = ClientDocuments(GuardedClient(allow=settings.tools.fetch_allow))
-    if issuer is None or mode == "off":
-        return OAuthContext(mode=mode, documents=documents)
-    # Only its tokens are verified, so that it does not know Khala as a client.
-    external = OidcProvider(OidcSettings(issuer=issuer, client_id="", name="The authorization server"))
-    stack.push_async_callback(external.aclose)
-    return OAuthContext(mode=mode, documents=documents, external=external)
-
-
-def _limits(settings: Settings) -> LimitContext:
-    limits = settings.limits
-    return LimitContext(
-        sends=send_limits(settings),
-        requests=RateLimiter(limits.requests_per_minute, count_loopback=limits.limit_loopback_requests),
-    )
-
-
-def _origins(settings: Settings) -> OriginPolicy:
-    return OriginPolicy(
-        allowed=settings.server.origins,
-        public_url=settings.server.public_url,
-        proxies=settings.server.trusted_proxies,
-        count_loopback=settings.limits.limit_loopback_networks,
     )
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from khala.operations.partitions import script
 from khala.signals import metrics
-from khala.store.operations import retention
+from khala.store.operations import retention, retention_loop
 from khala.store.operations.database_statistics import BACKLOG, TABLES, TableStatistics, read_activity, read_storage
-from khala.store.operations.retention import RetentionLoop, RetentionPolicy
+from khala.store.operations.retention import RetentionPolicy
+from khala.store.operations.retention_loop import RetentionLoop
 from khala.store.postgres.database import Database, driver_url
 from khala.store.schema.tables import metadata
 from khala.store.threads import threads
@@ -91,7 +92,7 @@ async def test_the_backlog_is_read_from_its_index(db: Database) -> None:
 async def test_the_loop_counts_its_purges_and_the_rows_that_it_deletes(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "PURGE_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(retention_loop, "PURGE_INTERVAL_SECONDS", 0.01)
     lease = await lease_of(db, await new_thread(db))
     await write(db, batch(lease, 0, "Some text."))
     await threads.remove(db, lease.thread_id, CALLER)

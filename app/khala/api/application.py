@@ -147,8 +147,9 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
 
     routes: Sequence[ControllerRouterHandler] = [
         ThreadController, append, SharingController, claim_threads, RunController, list_offered_models, BlobController,
-        upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController, GrantController,
-        ToolController, ToolRuleController, AgentController, route_task, load_repository, MemoryController,
+        upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController,
+        GrantController, ToolController, ToolRuleController, AgentController, route_task, load_repository,
+        MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
         ScheduleController, WebhookController, HealthController, ExecutorController, execute,

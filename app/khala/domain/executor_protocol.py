@@ -90,7 +90,7 @@ class LeaseRef(WireStruct, frozen=True, kw_only=True):
     epoch: Epoch
 
 
-class AppendRequest(WireStruct, frozen=True, kw_only=True):
+class AppendPartsRequest(WireStruct, frozen=True, kw_only=True):
     """Consecutive parts from `seq` on, and receipts from `receipt_seq` on."""
 
     epoch: Epoch
@@ -235,8 +235,8 @@ class ClaimFrame(RunClaimRequest, frozen=True, kw_only=True, tag_field="type", t
     id: Seq
 
 
-class AppendFrame(AppendRequest, frozen=True, kw_only=True, tag_field="type", tag="append"):
-    """As `AppendRequest`."""
+class AppendFrame(AppendPartsRequest, frozen=True, kw_only=True, tag_field="type", tag="append"):
+    """As `AppendPartsRequest`."""
 
     id: Seq
     run_id: UUID

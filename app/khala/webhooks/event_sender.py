@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from khala.domain import ids
-from khala.domain.errors import InvalidInput, RateLimited
+from khala.domain.errors import InvalidInput, RateLimited, ReachedLimit
 from khala.domain.webhooks import (
     MAX_RESPONSE_CHARACTERS,
     TEST_EVENT,
@@ -59,7 +59,8 @@ class EventSender:
     async def test(self, endpoint: StoredEndpoint) -> DeliveryAttempt:
         """Send an event of type `webhook.test`, which is not stored. Raises `RateLimited` if many are being sent."""
         if self._tests >= MAX_CONCURRENT_TESTS:
-            raise RateLimited("Too many tests are being sent.", retry_after=TEST_RETRY_SECONDS)
+            limit = ReachedLimit("webhook_tests", "deployment", MAX_CONCURRENT_TESTS)
+            raise RateLimited("Too many tests are being sent.", limit=limit, retry_after=TEST_RETRY_SECONDS)
         self._tests += 1
         try:
             body = payload(TEST_EVENT, datetime.now(UTC), {"webhookId": endpoint.id})

@@ -13,7 +13,7 @@ from khala.domain import worker_parts
 from khala.domain.errors import BudgetExhausted, Conflict, PayloadTooLarge, Unavailable, WrongSeq
 from khala.domain.executor_protocol import (
     AppendAnswer,
-    AppendRequest,
+    AppendPartsRequest,
     AskApproval,
     DecidedApproval,
     FinishRequest,
@@ -116,7 +116,7 @@ class AttachedRun:
         if self.next_seq and self.claimed.taken_over:
             self._add(Notice(code="resumed", message="The answer was interrupted here, and goes on."))
 
-    async def append(self, request: AppendRequest) -> AppendAnswer:
+    async def append(self, request: AppendPartsRequest) -> AppendAnswer:
         """Store the parts and receipts, and return when they are committed. A repeated request changes nothing.
 
         Raises `InvalidInput`, `PayloadTooLarge`, `WrongSeq`, `Conflict`, `BudgetExhausted` and `LeaseLost`.

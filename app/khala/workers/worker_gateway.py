@@ -24,7 +24,7 @@ from khala.domain.errors import (
 )
 from khala.domain.executor_protocol import (
     AppendAnswer,
-    AppendRequest,
+    AppendPartsRequest,
     AskApproval,
     ClaimAnswer,
     FinishRequest,
@@ -140,7 +140,7 @@ class WorkerGateway:
         finally:
             del self._waiting[found]
 
-    async def append(self, worker: Worker, run_id: UUID, request: AppendRequest) -> AppendAnswer:
+    async def append(self, worker: Worker, run_id: UUID, request: AppendPartsRequest) -> AppendAnswer:
         """Store parts of the run. Raises `RunNotFound`, `StaleLease`, `RunEnded`, and as `AttachedRun.append`."""
         return await self._runs.act(worker, run_id, request.epoch, lambda run: run.append(request))
 

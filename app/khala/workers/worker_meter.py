@@ -8,7 +8,7 @@ from uuid import UUID
 
 from khala.domain.budgets import SMALLEST_AMOUNT, BudgetMeasure
 from khala.domain.decimals import format_optional
-from khala.domain.errors import BudgetExhausted
+from khala.domain.errors import BudgetExhausted, ReachedLimit
 from khala.domain.executor_protocol import WorkerReceipt
 from khala.domain.parts import Finish
 from khala.models import prices
@@ -67,7 +67,8 @@ class WorkerMeter:
     def check_calls(self, calls: int) -> None:
         """Raise `BudgetExhausted` if the run may not make so many tool calls."""
         if self._max_calls is not None and calls > self._max_calls:
-            raise BudgetExhausted(f"This run may make {self._max_calls} tool calls.")
+            limit = ReachedLimit("tool_calls_per_run", "run", self._max_calls)
+            raise BudgetExhausted(f"This run may make {self._max_calls} tool calls.", limit=limit)
 
     async def cover(self) -> None:
         """Reserve what the run has used, if that exceeds the reservation. Raises `BudgetExhausted`, `LeaseLost`."""

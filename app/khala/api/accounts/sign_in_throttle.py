@@ -43,14 +43,16 @@ async def count_client(db: Database, network: str | None) -> None:
     """Count a new OAuth client. Raises `RateLimited` if there were too many."""
     if network is not None:
         for window, maximum in MAX_CLIENTS.items():
-            await _count(db, f"client {window}", key_hash(network), maximum, window)
+            limit = ReachedLimit("oauth_clients", "network", maximum)
+            await _count(db, f"client {window}", key_hash(network), limit, window)
 
 
 async def count_document(db: Database, network: str | None) -> None:
     """Count a request for the document of an OAuth client. Raises `RateLimited` if there were too many."""
     if network is not None:
         for window, maximum in MAX_DOCUMENTS.items():
-            await _count(db, f"document {window}", key_hash(network), maximum, window)
+            limit = ReachedLimit("oauth_documents", "network", maximum)
+            await _count(db, f"document {window}", key_hash(network), limit, window)
 
 
 def _keys(email: str, network: str | None) -> dict[str, bytes]:

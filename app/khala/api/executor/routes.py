@@ -15,7 +15,7 @@ from khala.api.openapi.document import example
 from khala.domain.access import Caller
 from khala.domain.executor_protocol import (
     AppendAnswer,
-    AppendRequest,
+    AppendPartsRequest,
     AskApproval,
     ClaimAnswer,
     FinishRequest,
@@ -104,7 +104,7 @@ class ExecutorController(Controller):
         caller: NamedDependency[Caller],
         run_id: RunId,
         data: Annotated[
-            AppendRequest,
+            AppendPartsRequest,
             BodyKwarg(examples=example("Text", epoch=1, seq=0, parts=[{"kind": "text-delta", "data": {"text": "Hi"}}])),
         ],
     ) -> AppendAnswer:

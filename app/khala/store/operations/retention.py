@@ -1,8 +1,6 @@
 """Retention: deletes expired and unneeded rows and packs old parts, in small batches, by one process at a time."""
 
 import asyncio
-import random
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -14,13 +12,10 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from khala.domain.errors import Unavailable
 from khala.domain.invitations import DECLINE_DURATION
-from khala.signals import metrics
 from khala.store.accounts import account_removal, oauth_clients
 from khala.store.operations import reset_purge, run_purge
 from khala.store.operations.part_packing import PACKED_RUNS, PartPacker
-from khala.store.operations.part_partitions import maintain_partitions
 from khala.store.postgres import page_images
 from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.retries import retried
@@ -32,8 +27,6 @@ from khala.store.threads import thread_lists, threads
 
 log = structlog.get_logger()
 
-PURGE_INTERVAL_SECONDS = 60.0
-"""Seconds between two purges, on average."""
 MAX_BATCH_ROWS = 2000
 """Rows that one transaction deletes."""
 MAX_BATCH_THREADS = 100
@@ -376,29 +369,3 @@ async def _sweep(table: str, connection: AsyncConnection) -> Mapping[str, int]:
         status = await driver.execute(f"DELETE FROM {table} WHERE ctid = ANY (ARRAY({chosen}))", MAX_BATCH_ROWS)
         count = affected(status)
     return {table: count} if count else {}
-
-
-class RetentionLoop:
-    """The loop that purges, and maintains partitions. Several processes may run it; one of them purges at a time."""
-
-    def __init__(self, db: Database, policy: RetentionPolicy) -> None:
-        self._db = db
-        self._policy = policy
-
-    async def run(self) -> None:
-        """Purge regularly, for ever."""
-        while True:
-            await asyncio.sleep(PURGE_INTERVAL_SECONDS * random.uniform(0.5, 1.5))
-            began = time.monotonic()
-            try:
-                deleted = {kind: count for kind, count in (await purge(self._db, self._policy)).items() if count}
-                await maintain_partitions(self._db)
-            except Unavailable as error:
-                metrics.PURGES_FAILED.inc()
-                log.warning("expired_data_not_deleted", error=str(error.__cause__))
-                continue
-            metrics.PURGE.observe(time.monotonic() - began)
-            for kind, count in deleted.items():
-                metrics.PURGED_ROWS.labels(kind.replace(" ", "_")).inc(count)
-            if deleted:
-                log.info("expired_data_deleted", **{kind.replace(" ", "_"): count for kind, count in deleted.items()})

@@ -1,4 +1,4 @@
-"""What an agent's function of a worker gets: the question, and the ways to answer it durably."""
+"""The context of a worker's agent: the question, and the ways to answer it durably."""
 
 import asyncio
 import contextlib

@@ -60,7 +60,7 @@ class Claimed(WireStruct, frozen=True, kw_only=True):
 
 
 class RunState(WireStruct, frozen=True, kw_only=True):
-    """What a heartbeat says about a run."""
+    """The state of a run, in the answer to a heartbeat."""
 
     run_id: UUID
     epoch: int
