@@ -21,7 +21,6 @@ from khala.api.http.request_origin import refuse_cross_site
 from khala.api.mcp import tool_calls
 from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.api.oauth import access_tokens
-from khala.api.oauth.resources import challenge
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller, require_scope
 from khala.domain.errors import Forbidden, NotFound
@@ -70,12 +69,8 @@ def endpoint(context: Context) -> ASGIRouteHandler:
         from khala.api.mcp.server import McpOffer, serve
 
         body = await read_ahead(receive, MAX_BODY_BYTES)
-        if context.oauth.mode != "off" and (caller.user_id is None or is_oauth):
+        if is_oauth:
             called = tool_calls.called_tool(body.content)
-            if called is not None and caller.user_id is None:
-                response = tool_calls.needs_account(called, challenge(request, context, group_name))
-                await response(scope, body.receive, send)
-                return
             if called is not None and await tool_calls.needs_write(called.params.name, context, caller, group):
                 raise access_tokens.insufficient_scope(request, context, group_name)
         await serve(McpOffer.of(context, caller, group), scope, body.receive, send)

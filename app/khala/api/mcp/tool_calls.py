@@ -1,12 +1,9 @@
-"""Tool calls that MCP clients may not make without a token, or with the scopes of theirs: found before the call begins.
+"""Tool calls that MCP clients may not make with the scopes of their token: found before the call begins.
 
 Over OAuth, the HTTP status and its challenge tell the client how to get access; an error of JSON-RPC would not.
 """
 
-from typing import Any
-
 import msgspec
-from litestar.response.base import ASGIResponse
 
 from khala.api.context import Context
 from khala.api.mcp.offered_tools import McpToolCatalog
@@ -28,7 +25,6 @@ class CalledTool(msgspec.Struct, frozen=True, tag_field="method", tag="tools/cal
     """The request of a tool call."""
 
     params: CallParameters
-    id: int | str | None = None
 
 
 def called_tool(body: bytes) -> CalledTool | None:
@@ -37,15 +33,6 @@ def called_tool(body: bytes) -> CalledTool | None:
         return msgspec.json.decode(body, type=CalledTool)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def needs_account(called: CalledTool, headers: dict[str, str]) -> ASGIResponse:
-    """Return the error of a call without an account: of HTTP, and in its body of JSON-RPC."""
-    error: dict[str, Any] = {
-        "code": NEEDS_ACCOUNT, "message": NEEDS_ACCOUNT_MESSAGE, "data": {"code": "unauthorized"},
-    }  # fmt: skip
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": called.id, "error": error})
-    return ASGIResponse(body=body, status_code=401, media_type="application/json", headers=headers)
 
 
 async def needs_write(name: str, context: Context, caller: Caller, group: ToolGroup | None) -> bool:
