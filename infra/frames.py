@@ -20,6 +20,7 @@ from khala.api import types as shared_types
 from khala.api.accounts import types as accounts_types
 from khala.api.agents import types as agents_types
 from khala.api.http import problem_details
+from khala.api.imports import types as imports_types
 from khala.api.memories import types as memories_types
 from khala.api.operations import types as operations_types
 from khala.api.plans import types as plans_types
@@ -138,6 +139,8 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
         memories.MemoryProposal, usage_receipts.UsageReceipt, search_matches.Highlight, search_results.SearchHit,
         plans_types.PlanWithSteps, plans_types.PlanDraftState, plans_types.PlanEventPage,
+        imports_types.ImportCounts, imports_types.ImportProgress, imports_types.ImportEnded,
+        imports_types.ImportFailed,
         schedules.Schedule, schedules_types.StartedBySchedule, schedules_types.SchedulePreview,
         webhooks_types.Webhook, webhooks_types.CreatedWebhook, webhooks_types.WebhookAttempt,
         webhooks_types.WebhookDelivery, webhooks_types.Replay,

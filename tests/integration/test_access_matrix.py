@@ -161,6 +161,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/webhooks/{webhook_id}/test": ACCOUNTS | dict.fromkeys(USERS, 404),
     "GET /api/webhooks/{webhook_id}/deliveries": ACCOUNTS | dict.fromkeys(USERS, 404),
     "POST /api/webhooks/{webhook_id}/replay": ACCOUNTS | dict.fromkeys(USERS, 404),
+    "POST /api/imports": ACCOUNTS,
     "GET /api/agents": ANYBODY,
     "POST /api/agents": ACCOUNTS,
     "GET /api/agents/{name}": dict.fromkeys(WHO, 404) | NOBODY,
@@ -585,6 +586,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
         sending: dict[str, Any] = {} if body is None else {"json": body}
         if route == "POST /api/threads/{thread_id}/blobs":
             sending = {"content": b"a file"}
+        if route == "POST /api/imports":
+            sending = {"content": b"[]"}
         request = http.build_request(
             method, self.path(template), headers=self.callers.headers[self.who], params=params, **sending
         )

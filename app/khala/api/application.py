@@ -39,6 +39,7 @@ from khala.api.http.rate_limits import COST, PAGE_FILE_COST
 from khala.api.http.request_origin import SAFE_METHODS, refuse_cross_site
 from khala.api.http.request_telemetry import PROBES, count_response, route_of
 from khala.api.http.strict_fields import check_body, check_query
+from khala.api.imports.imports import import_chats
 from khala.api.mcp.routes import McpController
 from khala.api.mcp.routes import endpoint as mcp_endpoint
 from khala.api.memories.memories import MemoryController
@@ -152,7 +153,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, WebhookController, HealthController, ExecutorController, execute,
+        ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -11,6 +11,7 @@ from khala.api.accounts.exports import ExportLimiter
 from khala.api.accounts.service_tokens import ImpersonationAudit
 from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
+from khala.api.imports.import_limiter import ImportLimiter
 from khala.api.oauth.client_documents import ClientDocuments
 from khala.api.operations.readiness import ReadinessService
 from khala.blobs.blob_service import BlobService
@@ -90,6 +91,7 @@ class LimitContext(msgspec.Struct, frozen=True, kw_only=True):
     sends: SendLimits
     requests: RateLimiter
     exports: ExportLimiter = msgspec.field(default_factory=ExportLimiter)
+    imports: ImportLimiter = msgspec.field(default_factory=ImportLimiter)
 
 
 class StreamContext(msgspec.Struct, frozen=True, kw_only=True):

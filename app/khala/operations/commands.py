@@ -79,6 +79,19 @@ def verify(
     run(verify_database(load_settings(), selection, after=after or VerifyPosition(), jobs=jobs))
 
 
+@click.command("import-chats", epilog=EPILOG)
+@click.argument("file", type=FILE)
+@click.option("--user", type=click.UUID, required=True, metavar="ID", help="The account's id, as in GET /api/me.")
+def import_chats(*, file: Path, user: UUID) -> None:
+    """Import the conversations in FILE into an account: an export of ChatGPT, Claude or Open WebUI.
+
+    FILE is the zip or its JSON. A second import adds only what is new. It may run beside `serve`.
+    """
+    from khala.operations.chat_importing import import_export
+
+    run(import_export(load_settings(), file, user))
+
+
 @click.command("import", epilog=EPILOG)
 @click.argument("file", type=FILE)
 @click.option("--email", help="The e-mail address to sign in with instead of the archive's. Needs --password-stdin.")
@@ -294,6 +307,6 @@ def search(
 
 
 COMMANDS: tuple[click.Command, ...] = (
-    verify, import_, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan, tokens,
-    accounts, webhooks, workers,
+    verify, import_, import_chats, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan,
+    tokens, accounts, webhooks, workers,
 )  # fmt: skip

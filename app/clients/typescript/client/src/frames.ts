@@ -1938,6 +1938,35 @@ export interface PlanEventPage {
   hasMore: boolean;
 }
 
+/** The numbers of what was added so far, of what was there before (`known`), and of what was left out, by kind. */
+export interface ImportCounts {
+  conversations: number;
+  known: number;
+  messages: number;
+  files: number;
+  leftOut: Record<string, number>;
+}
+
+/** The report so far. */
+export interface ImportProgress {
+  type: "progress";
+  report: ImportCounts;
+}
+
+/** The whole export is imported. */
+export interface ImportEnded {
+  type: "imported";
+  report: ImportCounts;
+}
+
+/** The import ended early. What the report counts stays imported, and a repetition goes on. */
+export interface ImportFailed {
+  type: "failed";
+  code: string;
+  message: string;
+  report: ImportCounts;
+}
+
 /**
  * A message that is sent, or a plan that is started, at set times as its owner.
  *

@@ -1,0 +1,1 @@
+"""Imports of exports of other products over REST."""

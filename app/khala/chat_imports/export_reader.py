@@ -1,0 +1,172 @@
+"""Reads an export, conversation by conversation: JSON, or a zip with `conversations.json`.
+
+Only one conversation is in memory at once. What a zip unpacks to is counted while it is read, and bounded.
+"""
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ijson
+import msgspec
+from ijson.common import ObjectBuilder
+
+from khala.domain.errors import InvalidInput
+from khala.domain.imports import chatgpt, claude, open_webui
+from khala.domain.imports.chats import SourceChat
+
+MAX_JSON_BYTES = 1 << 30
+"""Bytes of all conversations, unpacked."""
+MAX_CONVERSATION_BYTES = 32 << 20
+"""Bytes that are read for one conversation, which is in memory as a whole."""
+MAX_FILE_BYTES = 32 << 20
+"""Bytes of one file of a message, unpacked."""
+MAX_RATIO = 200
+"""How many times larger than its packed form an entry of a zip may be: text is at most a tenth of that."""
+MAX_ENTRIES = 200_000
+MAX_DEPTH = 200
+"""Levels of nesting in an export."""
+CHUNK_BYTES = 64 << 10
+DEPTHS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
+UNKNOWN = "This is no export of ChatGPT, Claude or Open WebUI."
+
+
+class ExportReader:
+    """An open export. `left_out` counts what is not imported, by kind."""
+
+    def __init__(self, path: Path) -> None:
+        self.left_out: Counter[str] = Counter()
+        self._path = path
+        self._zip = self._open_zip()
+        self._names = sorted(self._zip.namelist()) if self._zip else []
+
+    def close(self) -> None:
+        """Close the archive."""
+        if self._zip is not None:
+            self._zip.close()
+
+    def _open_zip(self) -> zipfile.ZipFile | None:
+        if not zipfile.is_zipfile(self._path):
+            return None
+        try:
+            found = zipfile.ZipFile(self._path)
+        except (zipfile.BadZipFile, NotImplementedError) as error:
+            raise InvalidInput("The zip is damaged.") from error
+        if len(found.infolist()) > MAX_ENTRIES:
+            found.close()
+            raise InvalidInput(f"The zip has more than {MAX_ENTRIES:,} files.")
+        return found
+
+    def chats(self) -> Iterator[SourceChat]:
+        """The conversations. Raises `InvalidInput` for a file that is no export, is damaged or unpacks to too much."""
+        for stream in self._documents():
+            try:
+                for item in _items(stream):
+                    stream.begin_item()
+                    yield self._chat(item)
+            except (ijson.JSONError, UnicodeDecodeError, RecursionError, zipfile.BadZipFile, EOFError) as error:
+                raise InvalidInput("The export is damaged, or is not a JSON list of conversations.") from error
+            finally:
+                stream.close()
+
+    def file(self, stem: str) -> bytes | None:
+        """The bytes of the file of this archive whose name begins so; None without one, or if it is too large."""
+        for name in self._names:
+            if name.rpartition("/")[2].startswith(stem) and self._zip is not None:
+                info = self._zip.getinfo(name)
+                if info.file_size > MAX_FILE_BYTES or _ratio(info) > MAX_RATIO:
+                    return None
+                with self._zip.open(info) as file:
+                    content = file.read(MAX_FILE_BYTES + 1)
+                return content if len(content) <= MAX_FILE_BYTES else None
+        return None
+
+    def _documents(self) -> Iterator["_BoundedStream"]:
+        if self._zip is None:
+            yield _BoundedStream(self._path.open("rb"))
+            return
+        # Large exports of ChatGPT have several files, as in conversations-001.json.
+        names = [name for name in self._names if _is_document(name)]
+        if not names:
+            raise InvalidInput("There is no conversations.json in this zip.")
+        for name in names:
+            info = self._zip.getinfo(name)
+            if info.file_size > MAX_JSON_BYTES or _ratio(info) > MAX_RATIO or info.flag_bits & 1:
+                raise InvalidInput("The zip unpacks to too much, or is encrypted.")
+            yield _BoundedStream(self._zip.open(info))
+
+    def _chat(self, item: Any) -> SourceChat:
+        if isinstance(item, dict):
+            if isinstance(item.get("mapping"), dict):
+                return chatgpt.read(item, self.left_out)
+            if isinstance(item.get("chat_messages"), list):
+                return claude.read(item, self.left_out)
+            if isinstance(item.get("chat"), dict):
+                return open_webui.read(item, self.left_out)
+        raise InvalidInput(UNKNOWN)
+
+
+class ImportReport(msgspec.Struct, kw_only=True, rename="camel"):
+    """The numbers of what was added, of what was there before, and of what was left out, by kind."""
+
+    conversations: int = 0
+    known: int = 0
+    messages: int = 0
+    files: int = 0
+    left_out: dict[str, int] = {}
+
+
+class _BoundedStream:
+    """A stream that refuses to be read further when it, or one of its conversations, is too large."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream: io.BufferedIOBase = stream
+        self._total = 0
+        self._item = 0
+
+    def begin_item(self) -> None:
+        self._item = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(min(size, CHUNK_BYTES) if size >= 0 else CHUNK_BYTES)
+        self._total += len(data)
+        self._item += len(data)
+        if self._total > MAX_JSON_BYTES or self._item > MAX_CONVERSATION_BYTES:
+            raise InvalidInput("The export unpacks to too much, or one of its conversations is too large.")
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _items(stream: "_BoundedStream") -> Iterator[Any]:
+    """The items of a list, one after the other.
+
+    Not `ijson.items`: it keeps the path of each value as text, which is quadratic in the depth.
+    """
+    builder, depth = ObjectBuilder(), 0
+    for event, value in ijson.basic_parse(stream, use_float=True):
+        if depth == 0 and event != "start_array":
+            raise InvalidInput(UNKNOWN)
+        if depth == 0 or (depth == 1 and event == "end_array"):
+            depth = 1 - depth
+            continue
+        builder.event(event, value)
+        depth += DEPTHS.get(event, 0)
+        if depth > MAX_DEPTH:
+            raise InvalidInput(f"The export is nested in more than {MAX_DEPTH} levels.")
+        if depth == 1:
+            yield builder.value
+            builder = ObjectBuilder()
+
+
+def _is_document(name: str) -> bool:
+    base = name.rpartition("/")[2]
+    return base == "conversations.json" or (base.startswith("conversations-") and base.endswith(".json"))
+
+
+def _ratio(info: zipfile.ZipInfo) -> float:
+    return info.file_size / max(info.compress_size, 1)

@@ -1,0 +1,1 @@
+"""Conversations of other products' exports, as trees of messages. Pure."""
