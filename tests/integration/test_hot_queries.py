@@ -24,6 +24,7 @@ QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
+DUE = "schedules belong to accounts, and the first that is due may be anyone's; an index has them by time"
 OWNER = "the steps of a plan share the places of its owner, who has many threads; an index begins with the owner"
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
@@ -33,6 +34,7 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
     r"^WITH picked AS MATERIALIZED \( SELECT .* FROM plans": ({"plans"}, QUEUE),
     r"^SELECT extract\(epoch FROM min\(coalesce\(lease_expires_at": ({"plans"}, QUEUE),
+    r"^SELECT extract\(epoch FROM due_at - clock_timestamp\(\)\)::float FROM schedules": ({"schedules"}, DUE),
     r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
     r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
     r"^SELECT DISTINCT agent FROM memories": ({"memories"}, SPACE),

@@ -256,14 +256,31 @@ async def test_a_zip_bomb_and_a_huge_conversation_are_refused(
 async def test_damaged_trees_and_hostile_fields_do_no_harm(server: InProcessServer, store: Database) -> None:
     who = await person(store)
     circle = {"a": node("a", "b", "user", ["A"], 1), "b": node("b", "a", "assistant", ["B"], 2)}
-    lost = {"c": node("c", "nowhere", "user", ["C\0"], 1e300), "d": {"parent": 7, "message": {"author": 5}}}
+    lost = {"c": node("c", "nowhere", "user", ["C\0"], 10.0**300), "d": {"parent": 7, "message": {"author": 5}}}
     strange = {"id": "s", "title": 7, "create_time": "never", "current_node": ["x"], "mapping": circle | lost}
-    ended = await imported(server, who, json.dumps([strange, {"chat": {"history": 3}, "id": None}]).encode())
+    text = json.dumps([strange, {"chat": {"history": 3}, "id": None}])
+    assert (await imported(server, who, text.replace("1e+300", "1e+999").encode()))["code"] == "invalid_input"
+    ended = await imported(server, who, text.encode())
     assert (ended["type"], ended["report"]["messages"]) == ("imported", 1)
     assert ended["report"]["leftOut"]["messages in a damaged tree"] == 2
     [thread] = await threads(server, who)
     [message] = (await snapshot(server, who, thread["id"]))["messages"]
     assert text_of(message) == "C\ufffd"
+
+
+async def test_a_damaged_file_of_a_zip_is_left_out_and_damaged_text_refused(
+    server: InProcessServer, store: Database
+) -> None:
+    who = await person(store)
+    content = bytearray(zipped(chatgpt(), files={"file-abc-pylon.png": PIXEL}))
+    place = content.index(b"file-abc-pylon.png") + len("file-abc-pylon.png")
+    content[place : place + 20] = bytes(20)
+    ended = await imported(server, who, bytes(content))
+    assert (ended["type"], ended["report"]["leftOut"]["files that are not in the export"]) == ("imported", 1)
+    content = bytearray(zipped(chatgpt()))
+    place = content.index(b"conversations.json") + len("conversations.json")
+    content[place : place + 20] = bytes(20)
+    assert (await imported(server, await person(store), bytes(content)))["code"] == "invalid_input"
 
 
 async def test_imports_are_for_accounts_and_limited(server: InProcessServer, store: Database) -> None:

@@ -56,6 +56,13 @@ ID = str(uuid.uuid4())
 BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads"): ({"titel": "x"}, "titel"),
     ("PATCH", "/api/threads/{id}"): ({"title": "x", "activeleaf": ID}, "activeleaf"),
+    ("POST", "/api/threads/{id}/messages"): (
+        {"messages": [{"role": "user", "parts": [{"type": "text", "text": "x", "texts": 1}]}]},
+        "messages[0].parts[0].texts",
+    ),
+    ("POST", "/api/schedules"): ({"text": "x", "cron": "* * * * *", "timezone": "UTC"}, "timezone"),
+    ("PATCH", "/api/schedules/{id}"): ({"pause": True}, "pause"),
+    ("POST", "/api/schedules/{id}/run"): ({"id": ID}, "id"),
     ("POST", "/api/threads/{id}/regenerate"): ({"messageId": ID, "options": {"mode": "x"}}, "options.mode"),
     ("POST", "/api/threads/{id}/claim"): ({"anonKey": "x", "key": 1}, "key"),
     ("PUT", "/api/threads/{id}/read"): ({"revision": 1, "rev": 1}, "rev"),
@@ -117,6 +124,7 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
         "user_id": "{id}",
         "memory_id": "{id}",
         "plan_id": "{id}",
+        "schedule_id": "{id}",
         "call_id": "call",
         "name": "x",
     }

@@ -18,7 +18,13 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     # Depends on stored data. An account without a password needs an address with its first one.
     "changePassword": {"email"},
     "changeThread": {"activeLeaf"},
-    "send": {"parentId", "attachments", "blobs", *OPTIONS},
+    "send": {"parentId", "attachments", "blobs", "text", "sendAt", "after", *OPTIONS},
+    "appendMessages": {"parentId", "blobs", "messages"},
+    # Cron expressions and names of time zones have their own grammar, and some fields exclude others.
+    "createSchedule": {"text", "threadId", "at", "cron", "timeZone", *OPTIONS},
+    "changeSchedule": {"text", "at", "cron", "timeZone", *OPTIONS},
+    "previewSchedule": {"cron", "timeZone"},
+    "listSchedules": {"cursor"},
     "regenerate": {"messageId", *OPTIONS},
     "decideApproval": {"editedArgs"},
     "listThreads": {"cursor"},

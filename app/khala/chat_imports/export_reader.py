@@ -5,6 +5,7 @@ Only one conversation is in memory at once. What a zip unpacks to is counted whi
 
 import io
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ MAX_DEPTH = 200
 """Levels of nesting in an export."""
 CHUNK_BYTES = 64 << 10
 DEPTHS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""The errors of a zip that is damaged, encrypted (`RuntimeError`) or packed in another way."""
 UNKNOWN = "This is no export of ChatGPT, Claude or Open WebUI."
 
 
@@ -67,7 +70,7 @@ class ExportReader:
                 for item in _items(stream):
                     stream.begin_item()
                     yield self._chat(item)
-            except (ijson.JSONError, UnicodeDecodeError, RecursionError, zipfile.BadZipFile, EOFError) as error:
+            except (ijson.JSONError, UnicodeDecodeError, *DAMAGED) as error:
                 raise InvalidInput("The export is damaged, or is not a JSON list of conversations.") from error
             finally:
                 stream.close()
@@ -79,8 +82,11 @@ class ExportReader:
                 info = self._zip.getinfo(name)
                 if info.file_size > MAX_FILE_BYTES or _ratio(info) > MAX_RATIO:
                     return None
-                with self._zip.open(info) as file:
-                    content = file.read(MAX_FILE_BYTES + 1)
+                try:
+                    with self._zip.open(info) as file:
+                        content = file.read(MAX_FILE_BYTES + 1)
+                except DAMAGED:
+                    return None
                 return content if len(content) <= MAX_FILE_BYTES else None
         return None
 
@@ -96,7 +102,11 @@ class ExportReader:
             info = self._zip.getinfo(name)
             if info.file_size > MAX_JSON_BYTES or _ratio(info) > MAX_RATIO or info.flag_bits & 1:
                 raise InvalidInput("The zip unpacks to too much, or is encrypted.")
-            yield _BoundedStream(self._zip.open(info))
+            try:
+                stream = self._zip.open(info)
+            except DAMAGED as error:
+                raise InvalidInput("The zip is damaged.") from error
+            yield _BoundedStream(stream)
 
     def _chat(self, item: Any) -> SourceChat:
         if isinstance(item, dict):

@@ -46,7 +46,7 @@ EVENTS = ResponseSpec(
 
 @post(
     "/imports",
-    tags=["Account"],
+    tags=["Accounts"],
     operation_id="importChats",
     operation_class=FileBody,
     summary="Import conversations of another product",

@@ -32,6 +32,7 @@ TAGS = [
     Tag("Sharing", "Claim anonymous threads, and share threads with others."),
     Tag("Runs", "Runs write the answers. Read, approve and cancel them."),
     Tag("Plans", "Long work in steps, which pauses, resumes, retries and can be edited."),
+    Tag("Schedules", "Messages that are sent, and plans that are started, at set times."),
     Tag("Blobs", "Uploaded files, and content that is too large for a part."),
     Tag("Agents", "Instructions, tools and models for runs, under a name."),
     Tag("Memories", "What is remembered of users and in threads."),

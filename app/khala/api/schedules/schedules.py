@@ -211,7 +211,9 @@ class ScheduleController(Controller):
 async def check_scheduled_options(options: RunOptions, context: Context, caller: Caller) -> StoredRunOptions:
     """The options to store of a scheduled run. Raises `InvalidInput`, also for the agent `auto`."""
     if options.agent == AUTO:
-        raise InvalidInput("A scheduled message names its agent: `auto` chooses one when a message is sent.")
+        raise InvalidInput(
+            "A scheduled message names its agent: `auto` chooses one when a message is sent.", path="options.agent"
+        )
     checked = await check_options(options, context, caller)
     known = {name: getattr(checked, name) for name in type(checked).__struct_fields__}
     return scheduled_options(StoredRunOptions(**known))

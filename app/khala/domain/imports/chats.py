@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Literal
 
 import msgspec
@@ -131,6 +132,8 @@ def time(value: Any) -> datetime | None:
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             seconds = float(value)
+            if not isfinite(seconds):
+                return None
             while seconds > 1e11:
                 seconds /= 1000
             return datetime.fromtimestamp(seconds, UTC)
