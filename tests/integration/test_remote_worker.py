@@ -23,6 +23,9 @@ from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+CLIENTS = Path(__file__).parents[2] / "app" / "clients"
+TYPESCRIPT = CLIENTS / "typescript"
+COMPILERS = [folder / "node_modules" / ".bin" / "tsc" for folder in (TYPESCRIPT, CLIENTS.parent / "web")]
 EXAMPLES = Path(__file__).parents[2] / "app" / "clients" / "python" / "examples"
 
 
@@ -60,6 +63,21 @@ async def answer_text(scene: RemoteScene) -> str:
 
 async def test_our_worker_conforms() -> None:
     conformance = Conformance([sys.executable, str(EXAMPLES / "conformance_worker.py")])
+    passed = await asyncio.to_thread(conformance.run)
+    assert passed, conformance.table()
+
+
+async def test_the_typescript_worker_is_well_typed_and_conforms(tmp_path: Path) -> None:
+    compiler = next(tsc for tsc in COMPILERS if tsc.exists())
+    options = "--target es2022 --module esnext --moduleResolution bundler --lib ES2023,DOM,DOM.Iterable --strict"
+    checks = "--noUncheckedIndexedAccess --exactOptionalPropertyTypes --noImplicitOverride --verbatimModuleSyntax"
+    output = f"--rewriteRelativeImportExtensions --rootDir {TYPESCRIPT} --outDir {tmp_path}"
+    source = TYPESCRIPT / "examples" / "worker" / "conformance.ts"
+    command = [str(compiler), *options.split(), *checks.split(), *output.split(), "--skipLibCheck", str(source)]
+    compiled = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stdout
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    conformance = Conformance(["node", str(tmp_path / "examples" / "worker" / "conformance.js")])
     passed = await asyncio.to_thread(conformance.run)
     assert passed, conformance.table()
 

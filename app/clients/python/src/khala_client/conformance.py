@@ -262,12 +262,13 @@ class Conformance:
         self.results: list[tuple[str, str]] = []
         """The name of each check, and its problem: empty if it passed."""
         self._command = command
+        self._worker: subprocess.Popen[bytes] | None = None
 
     def run(self) -> bool:
         """Run all checks. Returns whether all have passed."""
         with self.server.serving():
             environment = {**os.environ, "KHALA_SERVER": self.server.url, "KHALA_TOKEN": TOKEN, "KHALA_AGENT": AGENT}
-            worker = subprocess.Popen(self._command, env=environment)  # noqa: S603  # the command to check
+            worker = self._worker = subprocess.Popen(self._command, env=environment)  # noqa: S603  # the command to check
             try:
                 self._check("claims runs of its agent, and waits for them", self._claims)
                 self._check("writes consecutive parts and the end", lambda: self._counts(""))
@@ -281,6 +282,7 @@ class Conformance:
                 self._check("goes on where a former worker ended", self._take_over)
                 self._check("executes runs side by side", self._side_by_side)
                 self._check("stops on SIGTERM, and gives its run back", lambda: self._stop(worker))
+                self._worker = None
                 self._check("sends well-formed requests", lambda: "; ".join(self.server.problems))
             finally:
                 worker.kill()
@@ -293,7 +295,8 @@ class Conformance:
                          for name, problem in self.results)  # fmt: skip
 
     def _check(self, name: str, check: Callable[[], str]) -> None:
-        self.results.append((name, check()))
+        code = None if self._worker is None else self._worker.poll()
+        self.results.append((name, check() if code is None else f"the worker has exited with {code}"))
 
     def _claims(self) -> str:
         if not self.server.wait(lambda: self.server.claim_bodies):

@@ -1,0 +1,138 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+
+import { AgentError, type AgentFunction, Worker } from "./worker.ts";
+
+interface Request {
+  path: string;
+  body: Record<string, unknown>;
+}
+
+/** A server with one run, which keeps what the worker sends. `refuse` answers a request with a status and a code. */
+class FakeServer {
+  requests: Request[] = [];
+  parts: { kind: string; data: Record<string, unknown> }[] = [];
+  finish: Record<string, unknown> | undefined;
+  refuse: (request: Request) => { status: number; code: string } | undefined = () => undefined;
+  #claimed = false;
+
+  constructor(
+    readonly written = "",
+    readonly content: unknown[] = written ? [{ type: "text", text: written }] : [],
+  ) {
+    this.parts = written ? [{ kind: "text-delta", data: { text: written } }] : [];
+  }
+
+  get text(): string {
+    return this.parts.map((part) => (part.kind === "text-delta" ? String(part.data.text) : "")).join("");
+  }
+
+  readonly fetch = async (url: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const path = String(url).split("/api/executor/")[1] ?? "";
+    const request = { path, body: JSON.parse(String(init?.body)) as Record<string, unknown> };
+    this.requests.push(request);
+    const refused = this.refuse(request);
+    if (refused) return Response.json({ code: refused.code, detail: refused.code }, { status: refused.status });
+    if (path === "claim") return this.#claim(init?.signal ?? undefined);
+    if (path === "heartbeat") return Response.json({ leaseSeconds: 10, runs: [] });
+    if (path.endsWith("/finish")) this.finish = request.body;
+    if (path.endsWith("/parts")) {
+      const { seq, parts } = request.body as { seq: number; parts: FakeServer["parts"] };
+      expect(seq).toBeLessThanOrEqual(this.parts.length);
+      this.parts.splice(seq, this.parts.length, ...parts);
+    }
+    return Response.json({ nextSeq: this.parts.length, nextReceipt: 0, status: "final" });
+  };
+
+  async #claim(signal?: AbortSignal): Promise<Response> {
+    if (this.#claimed) {
+      await new Promise((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+    }
+    this.#claimed = true;
+    const run = {
+      runId: "run", threadId: "thread", agent: { name: "poet", version: 1 }, options: {}, epoch: 1, leaseSeconds: 10,
+      messages: [{ id: "message", role: "user", content: [{ type: "text", text: "Aiur" }] }],
+      nextSeq: this.parts.length, content: this.content, approvals: [], takenOver: this.written !== "",
+      cancelled: false,
+    };
+    return Response.json({ runs: [run] });
+  }
+}
+
+async function answered(server: FakeServer, agent: AgentFunction): Promise<FakeServer> {
+  const worker = new Worker({ server: "http://khala/", token: "secret", fetch: server.fetch, flushMs: 1 });
+  worker.agent("poet", agent);
+  const running = worker.run();
+  await vi.waitFor(() => expect(server.finish).toBeDefined(), { timeout: 5000 });
+  worker.stop();
+  await running;
+  return server;
+}
+
+beforeEach(() => void vi.spyOn(console, "error").mockImplementation(() => undefined));
+afterEach(() => vi.restoreAllMocks());
+
+test("text of any length is stored in order and in parts that fit", async () => {
+  const long = '"\u{1f30c}\u0001'.repeat(3000);
+  const server = await answered(new FakeServer(), async (run) => {
+    await run.text(`To ${run.prompt}: `);
+    await run.text(long);
+  });
+  expect(server.text).toBe(`To Aiur: ${long}`);
+  for (const part of server.parts) expect(JSON.stringify(part.data).length).toBeLessThan(4096);
+  expect(server.finish).toMatchObject({ status: "completed", seq: server.parts.length });
+});
+
+test("a request that fails for now is repeated as it was", async () => {
+  const server = new FakeServer();
+  let failures = 2;
+  server.refuse = ({ path }) =>
+    path.endsWith("/parts") && failures-- > 0 ? { status: 503, code: "unavailable" } : undefined;
+  await answered(server, (run) => run.text("once"));
+  expect(server.text).toBe("once");
+  const appends = server.requests.filter(({ path }) => path.endsWith("/parts"));
+  expect(new Set(appends.map(({ body }) => JSON.stringify(body))).size).toBe(1);
+});
+
+test("a function that is run again writes only what is not stored, and its steps return stored results", async () => {
+  const step = { type: "tool", toolCallId: "look-1", tool: "look", state: "completed", output: "stored" };
+  const server = new FakeServer("One, ", [{ type: "text", text: "One, " }, step]);
+  const look = vi.fn(() => "new");
+  await answered(server, async (run) => {
+    await run.text("One, ");
+    await run.text(`two, ${await run.step("look", look)}.`);
+  });
+  expect(server.text).toBe("One, two, stored.");
+  expect(look).not.toHaveBeenCalled();
+});
+
+test("another text after a take-over ends the run with an error", async () => {
+  const server = await answered(new FakeServer("Heads"), (run) => run.text("Tails"));
+  expect(server.finish).toMatchObject({ status: "failed", error: { code: "replay_diverged" } });
+});
+
+test("people see the message of an AgentError, and of no other error", async () => {
+  const told = await answered(new FakeServer(), async () => {
+    throw new AgentError("Out of stock.", "stock");
+  });
+  expect(told.finish).toMatchObject({ error: { code: "stock", message: "Out of stock." } });
+  const hidden = await answered(new FakeServer(), async () => {
+    throw new Error("password");
+  });
+  expect(JSON.stringify(hidden.finish)).not.toContain("password");
+});
+
+test("a worker that has lost a run sends nothing more about it", async () => {
+  const server = new FakeServer();
+  server.refuse = ({ path }) => (path.endsWith("/parts") ? { status: 409, code: "stale_epoch" } : undefined);
+  const worker = new Worker({ server: "http://khala", token: "secret", fetch: server.fetch, flushMs: 1 });
+  worker.agent("poet", async (run) => {
+    await run.text("lost");
+    await run.flush();
+  });
+  const running = worker.run();
+  await vi.waitFor(() => expect(server.requests.some(({ path }) => path.endsWith("/parts"))).toBe(true));
+  worker.stop();
+  await running;
+  expect(server.finish).toBeUndefined();
+  expect(server.requests.filter(({ path }) => path.startsWith("runs/"))).toHaveLength(1);
+});

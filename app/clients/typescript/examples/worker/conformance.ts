@@ -1,0 +1,26 @@
+// The worker that `khala_client.conformance` checks. Its agent counts, or waits until it is cancelled.
+
+import { Worker } from "../../client/src/worker.ts";
+
+declare const process: {
+  env: Record<string, string | undefined>;
+  on: (event: "SIGTERM", listener: () => void) => void;
+};
+
+const { KHALA_SERVER = "", KHALA_TOKEN = "", KHALA_AGENT = "" } = process.env;
+const worker = new Worker({ server: KHALA_SERVER, token: KHALA_TOKEN, graceMs: 1000 });
+
+worker.agent(KHALA_AGENT, async (run) => {
+  const [command, number] = run.prompt.split(" ");
+  if (command === "wait") {
+    await run.text("waiting ");
+    await new Promise(() => undefined);
+  }
+  for (let one = 1; one <= Number(number); one++) {
+    await run.text(`${one} `);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+});
+
+process.on("SIGTERM", () => worker.stop());
+await worker.run();
