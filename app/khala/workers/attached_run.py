@@ -21,7 +21,7 @@ from khala.domain.executor_protocol import (
     WorkerReceipt,
 )
 from khala.domain.fold import Content
-from khala.domain.parts import Notice, PartData, ReasoningDelta, RunFailure, TextDelta, ToolStatus, encode
+from khala.domain.parts import Notice, PartData, ReasoningDelta, RunFailure, TextDelta, ToolStatus
 from khala.domain.tools import call_digest
 from khala.domain.worker_parts import CallStates
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
@@ -73,7 +73,7 @@ class AttachedRun:
         self._calls = CallStates(content)
         self._digests = array("Q", [worker_parts.digest(_comparable(part)) for part in stored])
         self._sizes: dict[int, int] = {}
-        self._bytes = sum(len(encode(part)[1]) for part in stored)
+        self._bytes = sum(map(worker_parts.size_of, stored))
         self._unwritten = 0
         self._next_receipt = claimed.next_receipt
         self._changing = asyncio.Lock()
@@ -216,7 +216,7 @@ class AttachedRun:
         return part
 
     def _check_size(self, new: Sequence[PartData]) -> None:
-        size = sum(len(encode(part)[1]) for part in new)
+        size = sum(map(worker_parts.size_of, new))
         if self.next_seq + len(new) > MAX_RUN_PARTS or self._bytes + size > MAX_RUN_BYTES:
             raise PayloadTooLarge(f"A run has at most {MAX_RUN_PARTS:,} parts and {MAX_RUN_BYTES:,} bytes.")
 
@@ -234,7 +234,7 @@ class AttachedRun:
             self._next_receipt += 1
 
     def _add(self, part: PartData) -> None:
-        size = len(encode(part)[1])
+        size = worker_parts.size_of(part)
         self._digests.append(worker_parts.digest(part))
         self._sizes[self.next_seq] = size
         self._unwritten += size
