@@ -134,6 +134,7 @@ def test_the_client_does_what_its_readme_says(installed: Path, server: Server) -
         "wrong": {"name": "SubscriptionRefusedError", "code": "forbidden"},
         "classes": [True, True],
         "aborted": {"name": "AbortError", "code": 20},
+        "closed": {"name": "AbortError", "code": 20},
     }
 
 

@@ -106,5 +106,11 @@ stop.abort();
 results.aborted = await failure(waiting);
 await thread.cancel();
 
+// A client that is closed ends what waits, too.
+const open = (await thread.send("/words=2000 /pace=30", { options: { ifBusy: "interrupt" } })).result();
+setTimeout(() => thread.close());
+results.closed = await failure(open);
+await thread.run((await thread.read()).messages.at(-1).runId).then((one) => one.cancel());
+
 for (const client of [khala, account, stranger, wrong]) client.close();
 process.stdout.write(`${JSON.stringify({ done: results })}\n`);

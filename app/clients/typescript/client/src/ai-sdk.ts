@@ -70,7 +70,7 @@ export class KhalaChatTransport<Message extends UIMessage = UIMessage> implement
     const last = (await this.#unsentOf(chatId))?.body.messages.at(-1);
     // It may have arrived after all, under an id that the server derives from the client's.
     const newest = stored.findLast(({ role }) => role === "user");
-    const isStored = last === undefined || JSON.stringify(newest?.parts) === JSON.stringify(last.parts);
+    const isStored = last?.role !== "user" || JSON.stringify(newest?.parts) === JSON.stringify(last.parts);
     return isStored ? stored : [...stored, last as Message];
   }
 
@@ -88,28 +88,30 @@ export class KhalaChatTransport<Message extends UIMessage = UIMessage> implement
   async reconnectToStream({ chatId, abortSignal }: ReconnectOptions<Message>): Promise<ReadableStream<UIMessageChunk> | null> {
     const unsent = await this.#unsentOf(chatId);
     if (unsent) return this.#post(chatId, unsent.body, abortSignal);
+    const [reader, signal] = readerOf(abortSignal);
     const path = `${this.#path(chatId)}/stream`;
-    const open = (): Promise<Response> => this.#open("GET", path, undefined, abortSignal);
+    const open = (): Promise<Response> => this.#open("GET", path, undefined, signal);
     const first = await open();
     if (first.status === 204) return null;
     // An answer that has ended meanwhile is not streamed any more, but its question can be sent again, which changes nothing.
     const resume = async (replay: ReplayFilter): Promise<Response> => {
       const response = await open();
-      return response.status === 204 ? this.#replayEnded(chatId, replay.messageId, abortSignal) : response;
+      return response.status === 204 ? this.#replayEnded(chatId, replay.messageId, signal) : response;
     };
-    return this.#stream(chatId, first, resume, abortSignal);
+    return this.#stream(chatId, chunksOf(first, resume, signal), reader, abortSignal);
   }
 
-  async #post(chatId: string, body: object, signal?: AbortSignal): Promise<ReadableStream<UIMessageChunk>> {
+  async #post(chatId: string, body: object, abortSignal?: AbortSignal): Promise<ReadableStream<UIMessageChunk>> {
+    const [reader, signal] = readerOf(abortSignal);
     const open = (): Promise<Response> => this.#open("POST", "/api/chat", body, signal);
     const settle = (): Promise<void> => this.#unsent.remove(chatId).catch(() => undefined);
     try {
       const first = await open();
       await settle();
-      return this.#stream(chatId, first, open, signal);
+      return this.#stream(chatId, chunksOf(first, open, signal), reader, abortSignal);
     } catch (error) {
       if (!isTransient(error)) await settle();
-      if (signal?.aborted) this.#cancel(chatId);
+      if (abortSignal?.aborted) this.#cancel(chatId);
       throw error;
     }
   }
@@ -132,8 +134,7 @@ export class KhalaChatTransport<Message extends UIMessage = UIMessage> implement
     return this.#open("POST", "/api/chat", { id: chatId, messages: [question], trigger: "submit-message" }, signal);
   }
 
-  #stream(chatId: string, first: Response, resume: (replay: ReplayFilter) => Promise<Response>, signal?: AbortSignal): ReadableStream<UIMessageChunk> {
-    const chunks = chunksOf(first, resume, signal);
+  #stream(chatId: string, chunks: AsyncGenerator<UIMessageChunk, void>, reader: AbortController, signal?: AbortSignal): ReadableStream<UIMessageChunk> {
     const onAbort = (): void => this.#cancel(chatId);
     signal?.addEventListener("abort", onAbort, { once: true });
     const end = (): void => signal?.removeEventListener("abort", onAbort);
@@ -149,9 +150,9 @@ export class KhalaChatTransport<Message extends UIMessage = UIMessage> implement
           controller.error(error);
         }
       },
-      async cancel() {
+      cancel() {
         end();
-        await chunks.return();
+        reader.abort();
       },
     });
   }
@@ -170,6 +171,12 @@ export class KhalaChatTransport<Message extends UIMessage = UIMessage> implement
   #path(chatId: string): string {
     return `/api/chat/${encodeURIComponent(chatId)}`;
   }
+}
+
+/** A controller for whoever reads a stream, and a signal that it aborts, as the signal of the chat does. */
+function readerOf(signal: AbortSignal | undefined): [AbortController, AbortSignal] {
+  const reader = new AbortController();
+  return [reader, signal ? AbortSignal.any([signal, reader.signal]) : reader.signal];
 }
 
 /** The chunks of an answer. A stream that breaks off before `[DONE]` is resumed; chunks that were there before are left out. */

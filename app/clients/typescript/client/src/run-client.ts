@@ -70,12 +70,13 @@ export class RunClient {
   /**
    * The answer as it grows: one state after each change, the last one with its end. A slow reader skips states. Reconnects by
    * itself. Throws `SubscriptionRefusedError` if access ends, and `ApiError` `run_not_found` if the answer is deleted. Ends
-   * when `signal` is aborted.
+   * when `signal` is aborted, or the client is closed.
    */
   async *follow({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<MessageState, void> {
     let last: MessageState | null = null;
     for await (const view of valuesOf(this.#feed.view, signal)) {
       if (view.status === "refused" && view.error) throw new SubscriptionRefusedError(view.error.code, view.error.message);
+      if (view.status === "idle") return; // closed
       const message = await this.#find(view, signal);
       if (message === null || message === last) continue;
       last = message;
@@ -97,7 +98,7 @@ export class RunClient {
     }
   }
 
-  /** The end of the run. Errors as those of `follow`; `AbortError` if `signal` is aborted. A run that failed is no error. */
+  /** The end of the run. Errors as those of `follow`; `AbortError` if that ends earlier. A run that failed is no error. */
   async result(options: { signal?: AbortSignal } = {}): Promise<RunResult> {
     for await (const message of this.follow(options)) {
       const status = answerStatus(message);

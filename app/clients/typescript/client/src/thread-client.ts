@@ -80,11 +80,12 @@ export class ThreadClient implements Observable<ThreadView> {
 
   /**
    * The views of the thread, from the current one on. A slow reader skips views. Throws `SubscriptionRefusedError` when the
-   * server refuses or ends the subscription. Ends when `signal` is aborted.
+   * server refuses or ends the subscription. Ends when `signal` is aborted, or the client is closed.
    */
   async *follow({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<ThreadView, void> {
     for await (const view of valuesOf(this.#feed.view, signal)) {
       if (view.status === "refused" && view.error) throw new SubscriptionRefusedError(view.error.code, view.error.message);
+      if (view.status === "idle") return; // closed
       yield view;
     }
   }
