@@ -38,8 +38,9 @@ export class Api {
     return new Api(this.server, auth);
   }
 
-  /** The address of a route, such as `/api/threads`. */
+  /** The address of a route, such as `/api/threads`. Throws `TypeError` if a segment of the path is `.` or `..`. */
   url(path: string, query: QueryParameters = {}): string {
+    if (/(^|[/\\])(\.|%2e){1,2}([/\\?#]|$)/i.test(path)) throw new TypeError(`This path leads elsewhere: ${JSON.stringify(path.slice(0, 100))}`);
     const given = Object.entries(query).flatMap(([name, value]): [string, string][] => (value === undefined ? [] : [[name, String(value)]]));
     return this.server + path + (given.length ? `?${new URLSearchParams(given).toString()}` : "");
   }

@@ -15,6 +15,12 @@ export function newKey(): string {
   return hex(crypto.getRandomValues(new Uint8Array(32)));
 }
 
+/** The id, if it is a UUID. Throws `TypeError` otherwise, so that an id from an address can't lead to another route. */
+export function checkedId(id: string): string {
+  if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(id)) throw new TypeError(`This is no id, which is a UUID: ${JSON.stringify(id.slice(0, 100))}`);
+  return id;
+}
+
 function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

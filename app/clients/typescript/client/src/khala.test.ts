@@ -145,6 +145,18 @@ test("a platform without WebSocket can send requests, and says what is missing w
   for (const followed of [khala.thread(THREAD), khala.threads]) expect(() => followed.subscribe(() => undefined)).toThrow("the option WebSocket");
 });
 
+test("an id that leads to another route is refused before anything is sent", async () => {
+  const asked = serve(() => Response.json({}));
+  const khala = client({ credentials: { token: "token" } });
+  for (const id of ["../me", "..", "", "a/b", `${THREAD}/members/x`, `${THREAD}?x`]) {
+    expect(() => khala.thread(id)).toThrow(TypeError);
+    await expect(khala.plans.delete(id)).rejects.toThrow(TypeError);
+  }
+  await expect(khala.plans.step(THREAD, "..", "retry")).rejects.toThrow("leads elsewhere");
+  await expect(khala.request("GET", "/api/threads/%2E%2e/me")).rejects.toThrow("leads elsewhere");
+  expect(asked).toEqual([]);
+});
+
 test("threads that nobody observes are forgotten when there are many", () => {
   const khala = client({});
   const id = (number: number): string => `00000000-0000-7000-8000-${String(number).padStart(12, "0")}`;

@@ -5,6 +5,7 @@ import type { ApiOptions } from "./api.ts";
 import { Authenticator } from "./credentials.ts";
 import type { Credentials } from "./credentials.ts";
 import type { Agent, Items, Models, Page, Run, SearchHit, SendResult, Snapshot } from "./frames.ts";
+import { checkedId } from "./ids.ts";
 import { LiveValue } from "./observable.ts";
 import type { Observable } from "./observable.ts";
 import type { OutboxEntry } from "./outbox.ts";
@@ -97,7 +98,7 @@ export class Khala {
   }
 
   /**
-   * A thread by its id; nothing is sent until it is used. The same id gives the same client, so `options` count the first time,
+   * A thread by its id; nothing is sent until it is used. Throws `TypeError` if the id is no UUID. The same id gives the same client, so `options` count the first time,
    * until it is closed.
    */
   thread(id: string, { credentials, initial }: ThreadOptions = {}): ThreadClient {
@@ -106,7 +107,7 @@ export class Khala {
 
   /** A run by its id. Errors as those of `request`. */
   async run(id: string): Promise<RunClient> {
-    const { threadId } = await this.#api.send<Run>("GET", `/api/runs/${id}`);
+    const { threadId } = await this.#api.send<Run>("GET", `/api/runs/${checkedId(id)}`);
     return this.#thread(threadId).run(id);
   }
 

@@ -2,7 +2,7 @@
 
 import type { Api } from "./api.ts";
 import type { BlobRef, Message, OlderMessages, Run, RunOptions, SendResult, Snapshot, Thread, ThreadChanges } from "./frames.ts";
-import { newId } from "./ids.ts";
+import { checkedId, newId } from "./ids.ts";
 import { valuesOf } from "./observable.ts";
 import type { Observable, StopListening } from "./observable.ts";
 import type { Outbox, OutboxEntry } from "./outbox.ts";
@@ -59,7 +59,7 @@ export class ThreadClient implements Observable<ThreadView> {
 
   /** Use `khala.thread(id)` or `khala.threads.create()`. */
   constructor(api: Api, id: string, dependencies: ThreadDependencies, initial?: ThreadState) {
-    this.id = id;
+    this.id = checkedId(id);
     this.#api = api;
     this.#dependencies = dependencies;
     const onState = (state: ThreadState): void => dependencies.outbox.removeDelivered(id, state);
@@ -127,7 +127,7 @@ export class ThreadClient implements Observable<ThreadView> {
 
   /** A run of this thread. */
   async run(runId: string): Promise<RunClient> {
-    const { messageId } = await this.#api.send<Run>("GET", `/api/runs/${runId}`);
+    const { messageId } = await this.#api.send<Run>("GET", `/api/runs/${checkedId(runId)}`);
     return new RunClient(this.#api, this.#feed, { runId, threadId: this.id, messageId, revision: 0 });
   }
 
@@ -176,7 +176,7 @@ export class ThreadClient implements Observable<ThreadView> {
 
   /** The content of a file or a large output of this thread. */
   download({ blobId }: Pick<BlobRef, "blobId">, { signal }: { signal?: AbortSignal } = {}): Promise<Blob> {
-    return this.#api.download(`/api/blobs/${blobId}`, signal);
+    return this.#api.download(`/api/blobs/${checkedId(blobId)}`, signal);
   }
 
   /** Give an anonymous thread to the account of these credentials. The key opens nothing afterwards. */

@@ -7,13 +7,21 @@ import { Conversation } from "./Conversation.tsx";
 
 const TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+const ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** The chat that the address names; null if there is none. */
+function openId(): string | null {
+  const id = location.hash.slice(1);
+  return ID.test(id) ? id : null;
+}
+
 export function App() {
-  const [open, setOpen] = useState(location.hash.slice(1) || null);
+  const [open, setOpen] = useState(openId);
   const { items, status, error, create } = useThreads();
   const [failure, setFailure] = useState<string | null>(null);
 
   useEffect(() => {
-    const follow = () => setOpen(location.hash.slice(1) || null);
+    const follow = () => setOpen(openId());
     addEventListener("hashchange", follow);
     return () => removeEventListener("hashchange", follow);
   }, []);
