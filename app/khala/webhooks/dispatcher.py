@@ -74,8 +74,7 @@ class WebhookDispatcher:
         for endpoint in found:
             seconds = max(endpoint.seconds, self._busy_until.get(endpoint.id, now) - now)
             if seconds <= 0 and (room := self._room(endpoint)) > 0:
-                seconds = 0 if await self._claim(endpoint, room, attempts) else RETRY_SECONDS
-                next_look = min(next_look, seconds)
+                next_look = min(next_look, 0 if await self._try_claim(endpoint, room, attempts) else RETRY_SECONDS)
             elif seconds > 0:
                 next_look = min(next_look, seconds)
         return next_look
@@ -84,6 +83,17 @@ class WebhookDispatcher:
         """The attempts that may begin now. When others end, the loop looks again."""
         room = MAX_CONCURRENT_ATTEMPTS - self._active
         return min(room, MAX_CONCURRENT_FAILING - self._active_failing) if endpoint.fails else room
+
+    async def _try_claim(self, endpoint: WaitingEndpoint, room: int, attempts: asyncio.TaskGroup) -> bool:
+        try:
+            return await self._claim(endpoint, room, attempts)
+        except Unavailable:
+            raise
+        except Exception:
+            # One endpoint holds up no other.
+            log.exception("webhook_claim_failed", webhook_id=str(endpoint.id))
+            self._busy_until[endpoint.id] = time.monotonic() + POLL_INTERVAL_SECONDS
+            return False
 
     async def _claim(self, endpoint: WaitingEndpoint, room: int, attempts: asyncio.TaskGroup) -> bool:
         """Begin attempts to deliver to the endpoint. Returns whether there may be more for it."""

@@ -10,12 +10,15 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
+import structlog
 
-from khala.domain.errors import BudgetExhausted
+from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.parts import json_text
 from khala.domain.webhooks import DEPLOYMENT, RUN_EVENTS, EventType, WebhookEvent
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.notifications import WEBHOOKS_CHANNEL
+
+log = structlog.get_logger()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,7 +161,11 @@ def exhaustion_recorded(
         try:
             return await command(db, request, *args, **kwargs)
         except BudgetExhausted:
-            await _record_refusal(db, request.thread_id)
+            try:
+                await _record_refusal(db, request.thread_id)
+            except Unavailable as error:
+                # The caller learns of the budget in any case.
+                log.warning("refusal_not_recorded", error=str(error.__cause__))
             raise
 
     return recorded
