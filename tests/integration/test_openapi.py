@@ -307,6 +307,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "patch /api/plans/{plan_id}", "post /api/plans/{plan_id}/iterations", "post /api/plans/{plan_id}/edit",
         "post /api/memories", "patch /api/memories/{memory_id}",
         "patch /api/me/memory", "patch /api/threads/{thread_id}/memory",
+        "post /api/webhooks", "patch /api/webhooks/{webhook_id}", "post /api/webhooks/{webhook_id}/replay",
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",
@@ -316,6 +317,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
     optional = {
         "post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me", "post /api/plans/{plan_id}/pause",
         "post /api/schedules/{schedule_id}/run",
+        "post /api/webhooks/{webhook_id}/secret",
     }  # fmt: skip
     assert required == dict.fromkeys(needed, True) | dict.fromkeys(optional, False)
 

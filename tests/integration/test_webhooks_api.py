@@ -152,13 +152,13 @@ async def test_bad_input_and_too_many_webhooks_are_refused(account: Account, rec
         ({"url": "https://10.0.0.1/"}, "url"),
         ({"url": "https://user:secret@8.8.8.8/"}, "url"),
         ({"url": receiver.url, "events": ["run.exploded"]}, "events[0]"),
-        ({"url": receiver.url, "events": ["run.failed", "run.failed"]}, "events"),
         ({"url": receiver.url, "description": "x" * 201}, "description"),
     ):
         refused = await account.request("POST", body=body)
         assert refused.status_code == 400, body
         assert refused.json()["errors"][0]["path"] == path, refused.text
-    hook = await account.create(receiver.url)
+    hook = await account.create(receiver.url, events=["run.failed", "run.failed"])
+    assert hook["events"] == ["run.failed"]
     await account.create(receiver.url)
     assert (await account.request("POST", body={"url": receiver.url})).status_code == 409
     since = "2026-01-01T00:00:00Z"

@@ -42,6 +42,10 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "changePlanIterations": {"by"},
     "editPlan": {"add", "change", "remove", "order"},
     "listPlans": {"cursor"},
+    # Depends on the network. A replay needs a time or a thread, and a revision is one of a thread.
+    "createWebhook": {"url"},
+    "changeWebhook": {"url"},
+    "replayWebhook": {"since", "threadId"},
     # A share link opens its own thread only.
     "readChat": {"id"},
     "stopChat": {"id"},

@@ -242,10 +242,10 @@ class WebhookController(Controller):
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields. Raises `InvalidInput` for what cannot be stored."""
+    """Return the fields, with each event once. Raises `InvalidInput` for what cannot be stored."""
     for name in ("url", "description"):
         if name in fields:
             check_text(fields[name], name)
-    if len(set(fields.get("events", ()))) < len(fields.get("events", ())):
-        raise InvalidInput("Name each event only once.", path="events")
+    if "events" in fields:
+        fields["events"] = tuple(dict.fromkeys(fields["events"]))
     return fields
