@@ -7,6 +7,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from khala.api.blobs import remote_files
 from khala.store.postgres.database import Database
 from tests.support.mcp_server import PNG
 from tests.support.openai_api import Requester
@@ -69,3 +70,15 @@ async def test_a_server_without_the_tool_to_fetch_fetches_nothing(postgres_url: 
         with pytest.raises(openai.BadRequestError, match="fetches no files"):
             await closed.ask("https://example.com/a.png")
         await database.close()
+
+
+async def test_the_files_of_so_many_requests_are_fetched_at_once(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_files, "_fetching", {object() for _ in range(remote_files.MAX_CONCURRENT_REQUESTS)})
+    with pytest.raises(openai.RateLimitError, match="too many requests") as refused:
+        await gallery.ask(gallery.web.url("/a.png"))
+    assert refused.value.response.headers["retry-after"] == "1"
+    monkeypatch.undo()
+    await gallery.ask(gallery.web.url("/a.png"))
+    assert not remote_files._fetching

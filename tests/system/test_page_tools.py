@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,8 +10,8 @@ from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expe
 
 from tests.support import postgres
 from tests.support.delayed_server import delayed_server
+from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
-from tests.support.server import ended
 from tests.system.browser import Chat, another_browser, open_card
 
 pytestmark = pytest.mark.timeout(180)
@@ -23,10 +24,15 @@ ASKS = f"{WRITE} /then {DELETE}"
 
 @pytest.fixture(scope="module")
 def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """As in the other tests of the page, but tools can fetch from this machine."""
+    """As in the other tests of the page, but tools can fetch from this machine, and those of an MCP server may ask."""
+    folder = tmp_path_factory.mktemp("server")
+    asking = {"command": sys.executable, "args": ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal")]}
+    asking |= {"cwd": str(ROOT), "anonymous": True, "elicitation": True, "readOnly": ["question"]}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"peculiar": asking}}))
     with postgres.sync_database(postgres_url, template) as url:
         env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
-        process = Process(tmp_path_factory.mktemp("server") / "server.log", env)
+        env["KHALA_MCP_CONFIG"] = str(folder / "mcp.json")
+        process = Process(folder / "server.log", env)
         with ended(process):
             process.start()
             yield process
@@ -204,6 +210,28 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
     chat.send('/loop /call glob {"pattern":"*"}')
     chat.wait_for_end()
     expect(foot).to_contain_text("Stopped: no progress")
+
+
+def test_a_person_answers_the_question_of_a_tool_in_a_form(chat: Chat) -> None:
+    url = '{"mode":"url","message":"Sign in.","url":"https://auth.example.com/x","elicitationId":"e"}'
+    chat.send(f'/call peculiar__question {{}} /then /call peculiar__question {{"params":{url}}} /say Done.')
+    form = chat.page.get_by_role("form", name="peculiar__question asks")
+    expect(form).to_contain_text("peculiar asks: Which pylon?")
+    form.get_by_role("button", name="Send").click()
+    expect(form.get_by_label("Name")).to_be_focused()  # The field is required.
+    form.get_by_label("Name").fill("Nexus")
+    form.get_by_label("count").fill("3")
+    form.get_by_label("warp").check()
+    form.get_by_label("side").select_option("right")
+    form.get_by_role("button", name="Send").click()
+    expect(form).to_contain_text("Opens auth.example.com in a new tab.")
+    expect(form.get_by_role("link", name="Open auth.example.com")).to_have_attribute("rel", "noopener noreferrer")
+    form.get_by_role("button", name="Decline").click()
+    chat.wait_for_end()
+    chat.page.locator(".group-head").first.click()
+    result = open_card(chat.page.locator(".card").first).get_by_role("group", name="Result")
+    expect(result).to_contain_text('"content": {"count": 3, "name": "Nexus", "side": "right", "warp": true}')
+    assert chat.complaints == []
 
 
 def test_stop_cancels_running_and_blocked_calls(chat: Chat) -> None:

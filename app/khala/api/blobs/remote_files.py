@@ -1,14 +1,15 @@
 """Fetches the images of a message from web addresses, through the SSRF guard, within limits of size and time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import msgspec
 
 from khala.api.blobs.attached_files import AttachedFile
 from khala.blobs.content_type import ContentSniffer
-from khala.domain.errors import InvalidInput
+from khala.domain.errors import InvalidInput, RateLimited
 from khala.tools.http_client import GuardedClient, GuardedResponse, parse_url, tool_errors
 from khala.tools.port import ToolError
 
@@ -20,7 +21,12 @@ MAX_TOTAL_BYTES = 32 << 20
 """Bytes of all files of one request."""
 TIMEOUT_SECONDS = 30.0
 """Time for all files of one request."""
+MAX_CONCURRENT_REQUESTS = 16
+"""Requests of one process whose files are fetched at the same time: it holds all files of a request in memory."""
 HEADERS = ((b"Accept", b"image/*"), (b"Accept-Encoding", b"identity"))
+
+
+_fetching: set[object] = set()
 
 
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +39,30 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 async def fetch(client: GuardedClient | None, files: Sequence[RemoteFile]) -> dict[str, AttachedFile]:
     """Return the files by their paths. Without a client, the operator allows no fetching.
 
-    Raises `InvalidInput` with the path of the file that cannot be fetched.
+    Raises `InvalidInput` with the path of the file that cannot be fetched, and `RateLimited` if those of too many
+    requests are being fetched.
     """
     if len(files) > MAX_FILES:
         raise InvalidInput(f"A request has at most {MAX_FILES} files at web addresses.", path=files[MAX_FILES].path)
+    if not files:
+        return {}
+    with _slot():
+        return await _fetch_all(client, files)
+
+
+@contextmanager
+def _slot() -> Iterator[None]:
+    if len(_fetching) >= MAX_CONCURRENT_REQUESTS:
+        raise RateLimited("Files of too many requests are being fetched. Try again in a moment.", retry_after=1)
+    slot = object()
+    _fetching.add(slot)
+    try:
+        yield
+    finally:
+        _fetching.remove(slot)
+
+
+async def _fetch_all(client: GuardedClient | None, files: Sequence[RemoteFile]) -> dict[str, AttachedFile]:
     fetched: dict[str, AttachedFile] = {}
     deadline = asyncio.get_running_loop().time() + TIMEOUT_SECONDS
     left = MAX_TOTAL_BYTES

@@ -1,0 +1,164 @@
+"""The group commit of durable streams: appends to known streams, also to those that something else has changed."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from khala.domain.errors import InvalidInput, NotFound
+from khala.domain.streams import appends
+from khala.domain.streams.appends import Accepted, AlreadyStored, StreamAppend, StreamIsClosed
+from khala.domain.streams.producers import ProducerClaim, SequenceGap
+from khala.store.postgres.database import Database
+from khala.store.streams import append_transaction, creation, removal
+from khala.store.streams.append_writer import StreamWriter
+from khala.store.streams.creation import NewStream, StreamLimits
+from khala.store.streams.stream_rows import StreamSpace
+
+SPACE = StreamSpace(None)
+LIMITS = StreamLimits(per_space=1_000, max_bytes=1 << 20)
+KIND = "text/plain"
+
+
+@pytest.fixture
+async def db(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def writer(db: Database) -> AsyncIterator[StreamWriter]:
+    """A writer, as each process has one."""
+    one = StreamWriter(db, max_stream_bytes=1 << 20)
+    task = asyncio.create_task(one.run())
+    try:
+        yield one
+    finally:
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def create(db: Database, name: str, content_type: str = KIND, ttl: int | None = None) -> None:
+    new = NewStream(
+        name=name, content_type=content_type, body=b"", ttl_seconds=ttl, expires_at=None, closed=False, source=None
+    )
+    await creation.create(db, SPACE, new, LIMITS)
+
+
+def of(body: bytes, seq: int | None = None, **more: Any) -> StreamAppend:
+    claim = None if seq is None else ProducerClaim("p", 0, seq)
+    return StreamAppend(body=body, content_type=more.pop("content_type", KIND), claim=claim, **more)
+
+
+async def stored(db: Database, name: str) -> bytes:
+    async with db.driver() as driver:
+        rows = await driver.fetch(
+            "SELECT c.position, c.data FROM stream_chunks c JOIN streams s ON s.id = c.stream_id WHERE s.name = $1 "
+            "ORDER BY position",
+            name,
+        )
+    position = 0
+    for row in rows:
+        assert row["position"] == position
+        position += len(row["data"])
+    return b"".join(row["data"] for row in rows)
+
+
+@contextlib.contextmanager
+def locks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The number of appends in each transaction that locks streams first."""
+    counts: list[int] = []
+    lock = append_transaction.AppendTransaction.lock
+
+    async def counted(self: Any, driver: Any, batch: Any) -> None:
+        counts.append(len(batch))
+        await lock(self, driver, batch)
+
+    monkeypatch.setattr(append_transaction.AppendTransaction, "lock", counted)
+    yield counts
+
+
+async def test_appends_to_a_known_stream_need_no_lock_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create(db, "a")
+    with locks(monkeypatch) as counts:
+        async with writer(db) as one:
+            for seq in range(5):
+                assert isinstance(await one.append(SPACE, "a", of(b"%d" % seq, seq)), Accepted)
+            assert counts == [1]
+            assert isinstance(await one.append(SPACE, "a", of(b"4", 4)), AlreadyStored)
+            assert isinstance(await one.append(SPACE, "a", of(b"9", 9)), SequenceGap)
+            assert isinstance(await one.append(SPACE, "a", of(b"5", 5, close=True)), Accepted)
+            assert isinstance(await one.append(SPACE, "a", of(b"6")), StreamIsClosed)
+    assert await stored(db, "a") == b"012345"
+    assert counts == [1, 1, 1, 1]
+
+
+async def test_writers_of_two_processes_lose_and_repeat_nothing(db: Database) -> None:
+    for name in "abc":
+        await create(db, name)
+    async with writer(db) as one, writer(db) as other:
+
+        async def append(each: StreamWriter, mark: bytes) -> None:
+            for _ in range(30):
+                results = await asyncio.gather(*(each.append(SPACE, name, of(mark)) for name in "cab"))
+                assert all(isinstance(result, Accepted) for result in results)
+
+        await asyncio.gather(append(one, b"1"), append(other, b"2"))
+        # A producer that goes from one process to the other: each has to see what the other one has stored.
+        for seq in range(20):
+            each = (one, other)[seq % 2]
+            assert isinstance(await each.append(SPACE, "a", of(b"p", seq)), Accepted)
+            assert isinstance(await (one, other)[seq % 3 % 2].append(SPACE, "a", of(b"p", seq)), AlreadyStored)
+    for name in "abc":
+        content = (await stored(db, name)).replace(b"p", b"")
+        assert (content.count(b"1"), content.count(b"2"), len(content)) == (30, 30, 60)
+    assert (await stored(db, "a")).count(b"p") == 20
+
+
+async def test_a_known_stream_that_was_deleted_expired_or_created_again_is_looked_at_again(db: Database) -> None:
+    for name in ("gone", "again"):
+        await create(db, name)
+    await create(db, "expired", ttl=1_000)
+    async with writer(db) as one:
+        for name in ("gone", "again", "expired"):
+            await one.append(SPACE, name, of(b"old", 0))
+        await removal.delete(db, SPACE, "gone")
+        await removal.delete(db, SPACE, "again")
+        await create(db, "again")
+        async with db.driver() as driver:
+            await driver.execute("UPDATE streams SET expires_at = now() WHERE name = 'expired'")
+        for name in ("gone", "expired"):
+            with pytest.raises(NotFound):
+                await one.append(SPACE, name, of(b"new", 1))
+        assert isinstance(await one.append(SPACE, "again", of(b"new", 0)), Accepted), "it has no producers yet"
+    assert await stored(db, "again") == b"new"
+
+
+async def test_an_unforeseen_error_of_one_append_fails_no_other(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await create(db, "a")
+    await create(db, "b", "application/json")
+    decide = appends.decide
+
+    def decide_or_crash(state: Any, append: StreamAppend, *rest: Any, **more: Any) -> Any:
+        if append.body == b"crash":
+            raise RuntimeError("unforeseen")
+        return decide(state, append, *rest, **more)
+
+    monkeypatch.setattr(appends, "decide", decide_or_crash)
+    async with writer(db) as one:
+        for _ in range(2):
+            bodies = [("a", b"1"), ("a", b"crash"), ("b", b"[1]"), ("b", b"no JSON"), ("c", b"?")]
+            results = await asyncio.gather(
+                *(
+                    one.append(SPACE, name, of(body, content_type="application/json" if name == "b" else KIND))
+                    for name, body in bodies
+                ),
+                return_exceptions=True,
+            )
+            kinds = [type(result) for result in results]
+            assert kinds == [Accepted, RuntimeError, Accepted, InvalidInput, NotFound]
+    assert await stored(db, "a") == b"11"
