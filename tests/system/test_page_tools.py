@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expect
@@ -26,7 +27,10 @@ ASKS = f"{WRITE} /then {DELETE}"
 def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """As in the other tests of the page, but tools can fetch from this machine, and those of an MCP server may ask."""
     folder = tmp_path_factory.mktemp("server")
-    asking = {"command": sys.executable, "args": ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal")]}
+    asking: dict[str, Any] = {
+        "command": sys.executable,
+        "args": ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal")],
+    }
     asking |= {"cwd": str(ROOT), "anonymous": True, "elicitation": True, "readOnly": ["question"]}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"peculiar": asking}}))
     with postgres.sync_database(postgres_url, template) as url:
@@ -214,6 +218,7 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
 
 def test_a_person_answers_the_question_of_a_tool_in_a_form(chat: Chat) -> None:
     url = '{"mode":"url","message":"Sign in.","url":"https://auth.example.com/x","elicitationId":"e"}'
+    chat.with_autopilot()
     chat.send(f'/call peculiar__question {{}} /then /call peculiar__question {{"params":{url}}} /say Done.')
     form = chat.page.get_by_role("form", name="peculiar__question asks")
     expect(form).to_contain_text("peculiar asks: Which pylon?")

@@ -74,7 +74,11 @@ class ToolQuestions:
 
 def _content(question: UserQuestion) -> dict[str, Any]:
     """The question as people see it, in place of the arguments of a call."""
-    asked = {"url": question.url} if question.schema is None else {"schema": question.schema}
+    if question.schema is None:
+        asked: dict[str, Any] = {"url": question.url}
+    else:
+        # Postgres stores no order of the properties.
+        asked = {"schema": question.schema, "fields": list(question.schema["properties"])}
     return {"question": question.message, "server": question.source, **asked}
 
 

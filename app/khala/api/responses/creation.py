@@ -19,6 +19,7 @@ from khala.api.responses.input_items import ConvertedInput, convert_input
 from khala.api.responses.response_options import read_options, refuse_unsupported
 from khala.api.responses.types import ResponseBody
 from khala.api.runs import option_checks
+from khala.api.validation import check_text
 from khala.domain import idempotency, ids, unknown_fields
 from khala.domain.access import Caller
 from khala.domain.chat import MAX_INSTRUCTIONS_CHARACTERS, ResponseRequest
@@ -140,7 +141,8 @@ def _with_instructions(options: CompletionOptions, instructions: str, continued:
             f"Instructions have at most {MAX_INSTRUCTIONS_CHARACTERS:,} characters in a conversation that continues.",
             path="instructions",
         )
-    return msgspec.structs.replace(options, run=msgspec.structs.replace(options.run, instructions=joined))
+    checked = check_text(joined, "instructions")
+    return msgspec.structs.replace(options, run=msgspec.structs.replace(options.run, instructions=checked))
 
 
 def _lifetime(options: CompletionOptions, *, is_ephemeral: bool) -> timedelta | None:

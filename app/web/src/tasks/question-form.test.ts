@@ -43,6 +43,12 @@ describe("the form of a tool's question", () => {
     expect(formContents(fields, all)).toEqual({ name: "", mail: "a@b.c", count: 7, share: 0.5, warp: false, side: "r", color: "g", units: [] });
   });
 
+  it("has the fields in the order of the server, which Postgres does not store", () => {
+    const names = Object.keys(SCHEMA.properties);
+    const properties = Object.fromEntries(Object.entries(SCHEMA.properties).toReversed());
+    expect(formFields({ ...SCHEMA, properties }, names).map(({ name }) => name)).toEqual(names);
+  });
+
   it("is empty for anything that is no schema", () => {
     expect(formFields(undefined)).toEqual([]);
     expect(formFields({ properties: [] })).toEqual([]);

@@ -25,11 +25,13 @@ const INPUT_TYPES: Readonly<Record<string, string>> = { email: "email", uri: "ur
 const isObject = (value: unknown): value is Schema => typeof value === "object" && value !== null && !Array.isArray(value);
 export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
-/** The fields of the form, in order. The server has checked the schema; anything else is a field of text. */
-export function formFields(schema: unknown): FormField[] {
+/** The fields of the form, in the order of these names. The server has checked the schema; anything else is a field of text. */
+export function formFields(schema: unknown, names: unknown = []): FormField[] {
   const { properties, required } = isObject(schema) ? schema : {};
   const isRequired = (name: string) => Array.isArray(required) && required.includes(name);
-  return Object.entries(isObject(properties) ? properties : {}).map(([name, field]) => formField(name, isObject(field) ? field : {}, isRequired(name)));
+  const order = Array.isArray(names) ? names : [];
+  const entries = Object.entries(isObject(properties) ? properties : {}).toSorted(([one], [other]) => order.indexOf(one) - order.indexOf(other));
+  return entries.map(([name, field]) => formField(name, isObject(field) ? field : {}, isRequired(name)));
 }
 
 function formField(name: string, field: Schema, isRequired: boolean): FormField {
