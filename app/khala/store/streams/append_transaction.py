@@ -12,7 +12,7 @@ from khala.domain.streams import appends
 from khala.domain.streams.appends import Accepted, AppendDecision, StreamAppend, StreamState
 from khala.domain.streams.content import StreamChunk
 from khala.domain.streams.producers import ProducerState
-from khala.store.postgres.database import Driver
+from khala.store.postgres.database import CONFLICT_MESSAGE, Driver, TransactionConflict
 from khala.store.postgres.notifications import EVERYTHING, MAX_IDS_PER_PAYLOAD, STREAMS_CHANNEL
 from khala.store.streams.stream_rows import (
     StoredStream,
@@ -260,6 +260,9 @@ class AppendTransaction:
         ]
         arguments = (*_columns(rows, 12), *_columns(chunks, 4), *_columns(saved, 4), is_locked)
         versions = {row["id"]: row["version"] for row in await driver.fetch(WRITE, *arguments)}
+        if is_locked and len(versions) < len(written):
+            # The rows are locked, so this cannot be. But what is not stored must not be acknowledged.
+            raise TransactionConflict(CONFLICT_MESSAGE, retry_after=1)
         return {
             key: self._known(key, versions[stream.id])
             for key in written
