@@ -10,7 +10,7 @@ import type { RankedAgent, RoutableAgent } from "./router.ts";
 import type { Extent, SearchResult, IndexedMessage, IndexedThread } from "./search/message-archive.ts";
 import type { TokenCount } from "./token-counter.ts";
 
-export { AgentError } from "./worker-client.ts";
+export { AgentWorkerError } from "./worker-client.ts";
 export type { TokenCount, Estimate, Extent, SearchResult, IndexedMessage, IndexedThread, Prices, RankedAgent, AgentInfo, RoutableAgent, RecordedRun };
 
 const link = new AgentWorkerClient(() => new Worker(new URL("../workers/agent.ts", import.meta.url), { type: "module", name: "agent" }));

@@ -79,7 +79,7 @@ describe("the page and its agent", () => {
     await link.request("index", { thread: TITLED, messages: [{ id: "m", text: "some words", at: 1 }], extent: EXTENT });
     expect(await link.request("search", { query: "words", k: 3 })).toHaveLength(1);
     expect(await link.request("estimate", { task: "x", model: null })).not.toHaveProperty("costUsd");
-    await expect(link.request("prices", {})).rejects.toMatchObject({ name: "AgentError", code: "refused", message: "offline" });
+    await expect(link.request("prices", {})).rejects.toMatchObject({ name: "AgentWorkerError", code: "refused", message: "offline" });
   });
 
   test("hears what other tabs do to the store that they share", async () => {

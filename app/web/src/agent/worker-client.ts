@@ -3,11 +3,11 @@
 import type { AgentReply, AgentRequest, AgentApi, AgentMethod } from "../workers/agent.messages.ts";
 
 /** The worker reported an error ("refused"), did not answer in time ("timeout"), or has crashed ("gone"). */
-export class AgentError extends Error {
-  override readonly name = "AgentError";
+export class AgentWorkerError extends Error {
+  override readonly name = "AgentWorkerError";
   readonly code: "refused" | "timeout" | "gone";
 
-  constructor(code: AgentError["code"], message: string) {
+  constructor(code: AgentWorkerError["code"], message: string) {
     super(message);
     this.code = code;
   }
@@ -27,7 +27,7 @@ export const REQUEST_TIMEOUT_MS = 15_000;
 export const MAX_PENDING_REQUESTS = 1_000;
 const MAX_RESTARTS = 1;
 
-type Waiting = { settle: (reply: AgentReply) => void; fail: (error: AgentError) => void; timer: ReturnType<typeof setTimeout> };
+type Waiting = { settle: (reply: AgentReply) => void; fail: (error: AgentWorkerError) => void; timer: ReturnType<typeof setTimeout> };
 
 export class AgentWorkerClient {
   readonly #createPort: () => AgentPort;
@@ -42,18 +42,18 @@ export class AgentWorkerClient {
   }
 
   /**
-   * Send a request. Rejects with an AgentError. Pending requests of a worker that crashes fail with "gone" and may be retried; after
+   * Send a request. Rejects with an AgentWorkerError. Pending requests of a worker that crashes fail with "gone" and may be retried; after
    * the second crash every request fails.
    */
   request<N extends AgentMethod>(name: N, args: AgentApi[N]["args"]): Promise<AgentApi[N]["result"]> {
     return new Promise((resolve, reject) => {
       const port = this.#start();
-      if (!port) return reject(new AgentError("gone", "The agent worker has crashed."));
-      if (this.#pending.size >= MAX_PENDING_REQUESTS) return reject(new AgentError("refused", "The agent worker is too busy."));
+      if (!port) return reject(new AgentWorkerError("gone", "The agent worker has crashed."));
+      if (this.#pending.size >= MAX_PENDING_REQUESTS) return reject(new AgentWorkerError("refused", "The agent worker is too busy."));
       const id = ++this.#lastId;
-      const timer = setTimeout(() => this.#fail(id, new AgentError("timeout", `The agent worker took too long (${name}).`)), REQUEST_TIMEOUT_MS);
+      const timer = setTimeout(() => this.#fail(id, new AgentWorkerError("timeout", `The agent worker took too long (${name}).`)), REQUEST_TIMEOUT_MS);
       const settle = (reply: AgentReply): void => {
-        if ("error" in reply) reject(new AgentError("refused", reply.error.message));
+        if ("error" in reply) reject(new AgentWorkerError("refused", reply.error.message));
         else resolve(reply.result);
       };
       this.#pending.set(id, { settle, fail: reject, timer });
@@ -75,7 +75,7 @@ export class AgentWorkerClient {
     this.#take(reply.id)?.settle(reply);
   }
 
-  #fail(id: number, error: AgentError): void {
+  #fail(id: number, error: AgentWorkerError): void {
     this.#take(id)?.fail(error);
   }
 
@@ -91,7 +91,7 @@ export class AgentWorkerClient {
     port.terminate();
     this.#port = null;
     this.#crashes++;
-    const error = new AgentError("gone", `The agent worker has crashed. ${reason}`);
+    const error = new AgentWorkerError("gone", `The agent worker has crashed. ${reason}`);
     for (const id of [...this.#pending.keys()]) this.#fail(id, error);
   }
 }

@@ -116,7 +116,7 @@ export interface ModelUsage {
  * After a worker was lost, the function is run again from its beginning. Then text that is stored already is not
  * written again, and the results of steps that have ended are returned without running them.
  */
-export class RunContext {
+export class AgentContext {
   readonly runId: string;
   readonly threadId: string;
   readonly agent: { readonly name: string; readonly version: number; readonly instructions?: string };
@@ -420,7 +420,7 @@ export class RunContext {
 }
 
 /** A function that executes the runs of an agent. */
-export type AgentFunction = (run: RunContext) => Promise<void>;
+export type AgentFunction = (run: AgentContext) => Promise<void>;
 
 /** The options of a worker. Times are milliseconds. */
 export interface WorkerOptions {
@@ -441,7 +441,7 @@ export interface WorkerOptions {
 export class Worker {
   readonly #options: Required<WorkerOptions>;
   readonly #agents = new Map<string, { run: AgentFunction; replay: boolean }>();
-  readonly #active = new Map<RunContext, Promise<void>>();
+  readonly #active = new Map<AgentContext, Promise<void>>();
   readonly #stopping = new AbortController();
   #leaseMs = 10_000;
   #wake: () => void = () => undefined;
@@ -512,7 +512,7 @@ export class Worker {
     if (!agent) return;
     this.#leaseMs = claimed.leaseSeconds * 1000;
     const { flushMs, holdMs } = this.#options;
-    const context = new RunContext(this.#post, claimed, { replay: agent.replay, flushMs, holdMs });
+    const context = new AgentContext(this.#post, claimed, { replay: agent.replay, flushMs, holdMs });
     const done = this.#execute(agent.run, context).finally(() => {
       this.#active.delete(context);
       this.#wake();
@@ -520,7 +520,7 @@ export class Worker {
     this.#active.set(context, done);
   }
 
-  async #execute(run: AgentFunction, context: RunContext): Promise<void> {
+  async #execute(run: AgentFunction, context: AgentContext): Promise<void> {
     const aborted = new Promise<never>((_, reject) => {
       context.signal.addEventListener("abort", () => reject(new DOMException("The run stops.", "AbortError")));
     });
@@ -536,7 +536,7 @@ export class Worker {
   }
 
   /** Ends a run whose function has failed or was cancelled, or gives it back, because the worker stops. */
-  async #leave(context: RunContext, error: unknown): Promise<void> {
+  async #leave(context: AgentContext, error: unknown): Promise<void> {
     if (context.cancelled) return context.finish("cancelled");
     if (error instanceof AgentError) return context.finish("failed", error);
     const isStopped = this.#stopping.signal.aborted && context.signal.aborted;
