@@ -9,7 +9,7 @@ import msgspec
 
 from khala.api.blobs.attached_files import AttachedFile
 from khala.blobs.content_type import ContentSniffer
-from khala.domain.errors import InvalidInput, RateLimited
+from khala.domain.errors import InvalidInput, RateLimited, ReachedLimit
 from khala.tools.http_client import GuardedClient, GuardedResponse, parse_url, tool_errors
 from khala.tools.port import ToolError
 
@@ -53,7 +53,9 @@ async def fetch(client: GuardedClient | None, files: Sequence[RemoteFile]) -> di
 @contextmanager
 def _slot() -> Iterator[None]:
     if len(_fetching) >= MAX_CONCURRENT_REQUESTS:
-        raise RateLimited("Files of too many requests are being fetched. Try again in a moment.", retry_after=1)
+        limit = ReachedLimit("remote_files", "deployment", MAX_CONCURRENT_REQUESTS)
+        message = "Files of too many requests are being fetched. Try again in a moment."
+        raise RateLimited(message, limit=limit, retry_after=1)
     slot = object()
     _fetching.add(slot)
     try:

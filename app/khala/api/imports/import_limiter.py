@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from khala.domain.errors import RateLimited
+from khala.domain.errors import RateLimited, ReachedLimit
 
 MAX_OPEN = 16
 """Imports that one process has begun. Each has up to 512 MiB in a temporary file."""
@@ -24,9 +24,13 @@ class ImportLimiter:
     def opened(self, user_id: UUID) -> Iterator[None]:
         """Count the import while this is open. Raises `RateLimited` if the account, or the process, has too many."""
         if user_id in self._open:
-            raise RateLimited("An import into this account is running. Wait until it ends.", retry_after=30)
+            limit = ReachedLimit("open_imports", "account", 1)
+            raise RateLimited(
+                "An import into this account is running. Wait until it ends.", limit=limit, retry_after=30
+            )
         if len(self._open) >= MAX_OPEN:
-            raise RateLimited("Too many imports are running. Try again later.", retry_after=60)
+            limit = ReachedLimit("open_imports", "deployment", MAX_OPEN)
+            raise RateLimited("Too many imports are running. Try again later.", limit=limit, retry_after=60)
         self._open.add(user_id)
         try:
             yield

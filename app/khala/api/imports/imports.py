@@ -24,7 +24,7 @@ from khala.blobs.spool import Spool, size_limit_error
 from khala.chat_imports.export_reader import ImportReport
 from khala.chat_imports.importer import ChatImporter
 from khala.domain.access import Caller
-from khala.domain.errors import InvalidInput, KhalaError, RateLimited
+from khala.domain.errors import InvalidInput, KhalaError, RateLimited, ReachedLimit
 from khala.store.accounts.accounts import require_account
 from khala.store.budgets import counters
 
@@ -81,7 +81,9 @@ async def import_chats(
             context.db, "import", user_id.bytes, "tries", MAX_IMPORTS_PER_HOUR, window_seconds=3600
         )
         if wait is not None:
-            raise RateLimited(f"An account imports at most {MAX_IMPORTS_PER_HOUR} times an hour.", retry_after=wait)
+            limit = ReachedLimit("imports_per_hour", "account", MAX_IMPORTS_PER_HOUR)
+            message = f"An account imports at most {MAX_IMPORTS_PER_HOUR} times an hour."
+            raise RateLimited(message, limit=limit, retry_after=wait)
         spool = await stack.enter_async_context(context.blobs.service.spool(MAX_EXPORT_BYTES))
         async for chunk in request.stream():
             await spool.write(chunk)

@@ -28,7 +28,7 @@ export function fieldsOf({ title, name, description, instructions, tools, model,
 }
 
 /** The changes of an agent: without a model it calls the server's. */
-export function changesOf(fields: AgentFields): Required<Omit<AgentChanges, "budget" | "fallbacks">> {
+export function changesOf(fields: AgentFields): Required<Omit<AgentChanges, "budget" | "executor" | "fallbacks">> {
   return {
     title: fields.title.trim(),
     description: fields.description.trim(),

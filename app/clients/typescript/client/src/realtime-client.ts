@@ -184,6 +184,7 @@ export class RealtimeClient {
   #receive(frame: ServerFrame): void {
     if (frame.type === "error") this.#handleError(frame);
     else if (frame.type === "account") this.#applyAccountFrame(frame);
+    else if (frame.type === "authenticated") return;
     else if ("threadId" in frame && frame.threadId === this.#target?.threadId) this.#applyThreadFrame(frame);
   }
 
