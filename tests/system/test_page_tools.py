@@ -233,6 +233,7 @@ def test_a_person_answers_the_question_of_a_tool_in_a_form(chat: Chat) -> None:
     expect(form.get_by_role("link", name="Open auth.example.com")).to_have_attribute("rel", "noopener noreferrer")
     form.get_by_role("button", name="Decline").click()
     chat.wait_for_end()
+    expect(chat.page.locator(".card")).to_have_count(0)
     chat.page.locator(".group-head").first.click()
     result = open_card(chat.page.locator(".card").first).get_by_role("group", name="Result")
     for field in ('"name": "Nexus"', '"side": "right"', '"warp": true', '"count": 3'):
