@@ -16,6 +16,7 @@ from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import NotFound
 from khala.domain.extraction import ExtractedMemory
+from khala.domain.fold import TextBlock
 from khala.domain.memories import Extraction, MemorySpace, NewMemory
 from khala.store.accounts import account_removal, claims
 from khala.store.memories import extraction_jobs, extraction_results, extraction_sources, memory_settings
@@ -23,7 +24,8 @@ from khala.store.memories.extraction_jobs import ExtractionJob
 from khala.store.memories.memory_settings import MemorySettingChanges
 from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
-from khala.store.threads import threads
+from khala.store.threads import appends, threads
+from khala.store.threads.appends import Append, MessageToAppend
 from khala.store.tools import workspace_owners
 from tests.support.callers import Person, expire_link, owned_thread, person
 from tests.support.people import make_member
@@ -210,3 +212,21 @@ async def test_a_reset_deletes_what_was_proposed_from_the_messages(db: Database)
     await threads.reset(db, thread_id, owner.caller, welcome="")
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT count(*) FROM memory_proposals") == 0
+
+
+async def test_messages_that_were_appended_are_not_what_the_person_said(scene: Scene) -> None:
+    block = TextBlock(text="The bot says hello.")
+    new = MessageToAppend(role="user", blocks=(block,), author="Bot")
+    await appends.append(scene.db, scene.thread_id, Append(messages=[new]), scene.owner.caller)
+    sent = await ask(scene.db, scene.thread_id, caller=scene.owner.caller)
+    async with scene.db.driver() as driver:
+        await driver.execute("UPDATE runs SET status = 'final'")
+        facts: dict[str, Any] = {"thread_id": scene.thread_id, "subject_id": scene.owner.id, "user_id": scene.owner.id}
+        facts |= {"run_id": sent.run_id, "message_id": sent.user_message_id}
+        await extraction_jobs.request(driver, **facts, delay_seconds=0)
+    job = await extraction_jobs.claim(scene.db, uuid.uuid4())
+    assert job is not None
+    async with scene.db.driver() as driver:
+        await driver.execute("UPDATE memory_extractions SET position = 0")
+        found = await extraction_jobs.read_messages(driver, msgspec.structs.replace(job, position=0))
+    assert [one.id for one in found] == [sent.user_message_id]

@@ -129,6 +129,11 @@ def test_a_visitors_thread_is_claimed(server: Server, tmp_path: Path) -> None:
     assert '"claimed"' in out
 
 
+@pytest.mark.parametrize("guide", ["messages-without-an-answer", "schedules", "import-chats"])
+def test_messages_are_appended_scheduled_and_imported(guide: str, server: Server, tmp_path: Path) -> None:
+    run(ROOT / "docs" / "how-to" / f"{guide}.md", tmp_path, addresses_of(server), {})
+
+
 def test_an_agent_waits_for_its_approval(server: Server, tmp_path: Path) -> None:
     out = run(ROOT / "docs" / "how-to" / "agents-with-approvals.md", tmp_path, addresses_of(server), {})
     assert "May it call delete_file with {'path': 'a.txt'} ?" in out

@@ -40,8 +40,10 @@ CLAIM = """
 SAID = f"""
     SELECT id, position, content FROM messages
     WHERE thread_id = $1 AND author_id = $2 AND role = 'user' AND position > $3 AND {IS_MESSAGE}
+      AND EXISTS (SELECT FROM runs WHERE runs.user_message_id = messages.id AND runs.thread_id = $1)
     ORDER BY position LIMIT {MAX_MESSAGES + 1}
 """
+"""Only messages that were sent: those that were appended or imported may be the words of others, or old."""
 IS_MINE = "thread_id = $1 AND subject_id = $2 AND worker_id = $3"
 FINISH = f"""
     UPDATE memory_extractions SET
