@@ -1,5 +1,6 @@
 """Fixtures for tests of the npm packages in `app/clients/typescript`."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.npm_projects import CLIENTS, NODE, NPM, environment
+from infra.npm_projects import CACHE, CLIENTS, NODE, NPM, digest, environment, locked, sources
+from infra.typescript_clients import PACKAGES
 from tests.support import postgres
 from tests.support.ports import free_port
 from tests.support.server import ROOT, Server, ended
@@ -15,14 +17,26 @@ from tests.support.server import ROOT, Server, ended
 PROGRAMS = Path(__file__).parent / "typescript"
 
 
+def _packed() -> Path:
+    """The folder with the tarballs of these sources. Of concurrent processes, one builds them, atomically."""
+    packages = [path for name in PACKAGES for path in sources(CLIENTS / name)]
+    folder = CACHE / "typescript-tarballs" / digest([*packages, CLIENTS / "tsconfig.base.json"])[:16]
+    with locked("typescript-tarballs"):
+        if not folder.exists():
+            shutil.rmtree(partial := folder.with_suffix(".partial"), ignore_errors=True)
+            partial.mkdir(parents=True)
+            pack = [sys.executable, str(ROOT / "infra" / "typescript_clients.py"), "pack", str(partial)]
+            subprocess.run(pack, check=True, timeout=150)
+            partial.rename(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder outside the repository, in which the tarballs of both packages are installed by npm."""
-    tarballs, folder = tmp_path_factory.mktemp("tarballs"), tmp_path_factory.mktemp("consumer")
-    pack = [sys.executable, str(ROOT / "infra" / "typescript_clients.py"), "pack", str(tarballs)]
-    subprocess.run(pack, check=True, timeout=100)
+    folder = tmp_path_factory.mktemp("consumer")
     (folder / "package.json").write_text('{"name": "consumer", "private": true, "type": "module"}')
-    files = sorted(map(str, tarballs.glob("*.tgz")))
+    files = sorted(map(str, _packed().glob("*.tgz")))
     assert len(files) == 2
     # What the packages need besides each other is linked below, so that no registry is asked.
     install = ["install", "--offline", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", *files]
