@@ -43,6 +43,7 @@ TAGS = [
     Tag("Feed", "Changes of threads, when they are committed."),
     Tag("Accounts", "Sign-in, sessions, API tokens and account data."),
     Tag("Webhooks", "Events of threads, sent to your servers by the Standard Webhooks specification."),
+    Tag("Executor", "Runs for workers of your own: `docs/how-to/workers.md`."),
     Tag("Health", "Health checks for load balancers and operators."),
 ]
 
