@@ -31,6 +31,7 @@ SEARCHED = "one process prepares messages and memories of all threads for search
 LISTED = "a search begins with the threads of the caller's list, which an index of the owner has"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, plan_id, fairness_key": ({"runs"}, QUEUE),
+    r"^SELECT DISTINCT remote_owner_id, options": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
     r"^WITH picked AS MATERIALIZED \( SELECT .* FROM plans": ({"plans"}, QUEUE),
     r"^SELECT extract\(epoch FROM min\(coalesce\(lease_expires_at": ({"plans"}, QUEUE),
