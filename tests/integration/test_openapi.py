@@ -269,7 +269,7 @@ async def test_the_document_names_the_keys_the_cursor_and_the_socket(document: d
 
 async def test_every_operation_documents_its_credentials(document: dict[str, Any]) -> None:
     by_account: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
-    by_key = [*by_account, {"anonKey": []}, {"shareKey": []}]
+    by_key: list[dict[str, list[str]]] = [*by_account, {"anonKey": []}, {"shareKey": []}]
     for name, operation in operations(document):
         needed: list[dict[str, list[str]]] = by_account if name in BY_ACCOUNT else by_key
         if name in WITHOUT_ACCESS:

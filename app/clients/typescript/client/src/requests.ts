@@ -28,6 +28,8 @@ export class ApiError extends Error {
   readonly code: string;
   readonly errors: readonly FieldError[];
   readonly retryAfter: number | null;
+  /** The name of the limit that refused the request, with status 429. */
+  readonly limit: string | null;
 
   constructor(status: number, problem: Partial<Problem>, retryAfter: number | null = null) {
     super(problem.detail ?? problem.title ?? `The server answered ${status}.`);
@@ -36,6 +38,7 @@ export class ApiError extends Error {
     this.code = problem.code ?? (status >= 500 ? "unavailable" : "unknown");
     this.errors = problem.errors ?? [];
     this.retryAfter = retryAfter;
+    this.limit = problem.limit ?? null;
   }
 }
 
