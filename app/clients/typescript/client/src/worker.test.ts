@@ -27,8 +27,8 @@ class FakeServer {
   }
 
   readonly fetch = async (url: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
-    const path = String(url).split("/api/executor/")[1] ?? "";
-    const request = { path, body: JSON.parse(String(init?.body)) as Record<string, unknown> };
+    const path = (url as string).split("/api/executor/")[1] ?? "";
+    const request = { path, body: JSON.parse(init?.body as string) as Record<string, unknown> };
     this.requests.push(request);
     const refused = this.refuse(request);
     if (refused) return Response.json({ code: refused.code, detail: refused.code }, { status: refused.status });

@@ -1,0 +1,33 @@
+// Texts and values in the form in which the server stores them.
+
+/** The bytes of a part. */
+export const MAX_PART_BYTES = 4000;
+const MAX_SUMMARY_CHARACTERS = 120;
+
+/** The beginning of the text, on one line. */
+export function line(text: string): string {
+  return text.split(/\s+/).join(" ").slice(0, MAX_SUMMARY_CHARACTERS);
+}
+
+/** The bytes of the value as JSON. */
+export function bytesOf(value: unknown): number {
+  return new TextEncoder().encode(JSON.stringify(value)).length;
+}
+
+/** The text without characters that the server cannot store. */
+export function storable(text: string): string {
+  return text.replace(/\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
+}
+
+/** The text in pieces, each of which fits into a part. A pair of surrogates is not divided. */
+export function pieces(text: string): string[] {
+  const found: string[] = [];
+  for (let at = 0; at < text.length; ) {
+    let size = Math.min(text.length - at, MAX_PART_BYTES - 32);
+    while (bytesOf(text.slice(at, at + size)) > MAX_PART_BYTES - 32) size = Math.floor(size / 2);
+    if (size > 1 && at + size < text.length && /[\ud800-\udbff]/.test(text.charAt(at + size - 1))) size--;
+    found.push(text.slice(at, at + size));
+    at += size;
+  }
+  return found;
+}
