@@ -9,12 +9,13 @@ import httpx
 import httpx2
 import pytest
 import pytest_asyncio
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl
 
+from khala.api.mcp import tool_calls
 from khala.store.postgres.database import Database
 from tests.support.in_process import InProcessServer
 from tests.support.oauth import REDIRECT, bearer, decide, grant, register, signed_in
@@ -126,33 +127,35 @@ async def test_the_official_client_gets_access_uses_it_renews_it_and_loses_it(
         assert actions[:3] == ["app_allowed", "app_revoked", "app_allowed"]
 
 
-async def test_a_guest_lists_tools_and_a_call_asks_for_access(server: InProcessServer) -> None:
+async def test_where_oauth_is_optional_a_guest_lists_tools_and_is_refused_as_before(server: InProcessServer) -> None:
     async with signed_in(server.url) as browser:
         official = Official(server, browser)
         async with official.connected(mode="legacy") as mcp:
             assert "run_code" not in {tool.name for tool in (await mcp.list_tools()).tools}
-            assert official.asked == []
-            assert not (await mcp.call_tool("todo_list", {})).is_error
-            assert "run_code" in {tool.name for tool in (await mcp.list_tools()).tools}
-        assert [query["scope"] for query in official.asked] == ["khala:read khala:write"]
+            with pytest.raises(MCPError) as refused:
+                await mcp.call_tool("todo_list", {})
+            assert refused.value.code == tool_calls.NEEDS_ACCOUNT
+        assert official.asked == []
+        guest = await call(server, "/mcp", "todo_list", {})
+        assert (guest.status_code, '"code":-32050' in guest.text) == (200, True)
 
 
-async def test_a_client_of_one_group_has_no_access_to_another(server: InProcessServer) -> None:
-    async with signed_in(server.url) as browser:
-        official = Official(server, browser, "/mcp/tasks")
+async def test_a_client_of_one_group_has_no_access_to_another(strict: InProcessServer) -> None:
+    async with signed_in(strict.url) as browser:
+        official = Official(strict, browser, "/mcp/tasks")
         async with official.connected(mode="legacy") as mcp:
             assert not (await mcp.call_tool("todo_list", {})).is_error
-        assert official.asked[0]["resource"] == f"{server.url}/mcp/tasks"
+        assert official.asked[0]["resource"] == f"{strict.url}/mcp/tasks"
         assert official.storage.tokens is not None
         headers = bearer(official.storage.tokens.access_token)
         statuses = {
-            path: await call(server, path, "todo_list", headers) for path in ("/mcp/tasks", "/mcp", "/mcp/core")
+            path: await call(strict, path, "todo_list", headers) for path in ("/mcp/tasks", "/mcp", "/mcp/core")
         }
         assert {path: answer.status_code for path, answer in statuses.items()} == {
             "/mcp/tasks": 200, "/mcp": 401, "/mcp/core": 401,
         }  # fmt: skip
-        whole = await grant(browser, await register(browser, server.url), resource=f"{server.url}/mcp")
-        answer = await call(server, "/mcp/tasks", "todo_list", bearer(whole["access_token"]))
+        whole = await grant(browser, await register(browser, strict.url), resource=f"{strict.url}/mcp")
+        answer = await call(strict, "/mcp/tasks", "todo_list", bearer(whole["access_token"]))
         assert answer.status_code == 200, "the grant for all tools covers each group"
 
 
