@@ -10,6 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.execute("LOCK TABLE users, api_tokens, share_links IN ACCESS EXCLUSIVE MODE")
     op.add_column("users", sa.Column("admin", sa.Boolean(), server_default="false", nullable=False))
     op.add_column("users", sa.Column("blocked_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column("users", sa.Column("budget_plan", sa.Text(), nullable=True))

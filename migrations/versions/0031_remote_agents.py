@@ -11,6 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.execute("LOCK TABLE runs, agents, api_tokens IN ACCESS EXCLUSIVE MODE")
     op.add_column("agents", sa.Column("executor", sa.Text(), nullable=False, server_default="server"))
     op.add_column("api_tokens", sa.Column("agents", postgresql.ARRAY(sa.Text()), nullable=True))
     op.add_column("runs", sa.Column("remote_owner_id", sa.Uuid(), nullable=True))

@@ -338,7 +338,8 @@ def expected_status(route: str, who: str) -> int | None:
         return refused.get(who)
     of_thread = any(word in route.split(" ")[1] for word in OF_ONE_THREAD)
     # The reports of a wake have a token of their own.
-    authenticates = refused.get("revoked token") == 401 and not route.endswith(REPORTS)
+    reports = "/__ds/" in route and route.endswith(REPORTS)
+    authenticates = refused.get("revoked token") == 401 and not reports
     if route.startswith("WEBSOCKET") or of_thread or not authenticates:
         return refused.get(THREAD_TOKENS[who])
     return 403

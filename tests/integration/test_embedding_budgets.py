@@ -131,7 +131,10 @@ async def test_a_request_counts_by_its_usage_and_is_refused_over_the_limit(
     called = len(embeddings.requests)
     refused = await embed("a dog " * 30)
     assert (refused.status_code, len(embeddings.requests)) == (429, called)
-    assert refused.json()["error"] == {
+    error = refused.json()["error"]
+    assert (error.pop("limit"), error.pop("scope"), error.pop("most")) == ("tokens_per_day", "account", "100")
+    assert error.pop("retryAfter") > 0
+    assert error == {
         "message": "The budget of this account is used up for now.",
         "type": "rate_limit_error",
         "code": "budget_exhausted",

@@ -168,6 +168,10 @@ async def test_a_socket_follows_a_hundred_threads_and_not_one_more(server: InPro
             "threadId": ids[100],
             "code": "rate_limited",
             "message": "A connection follows at most 100 threads.",
+            "limit": "subscriptions",
+            "scope": "connection",
+            "most": "100",
+            "retryAfter": 60,
         }
         assert (await feed.subscribe(threads[0]))["type"] == "snapshot", (
             "a followed thread can be subscribed again at the limit"

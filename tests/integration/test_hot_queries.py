@@ -29,12 +29,17 @@ OWNER = "the steps of a plan share the places of its owner, who has many threads
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
 LISTED = "a search begins with the threads of the caller's list, which an index of the owner has"
+EVENTS = "an endpoint gets the events of many threads; an index begins with the endpoint"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, plan_id, fairness_key": ({"runs"}, QUEUE),
     r"^SELECT DISTINCT remote_owner_id, options": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
     r"^WITH picked AS MATERIALIZED \( SELECT .* FROM plans": ({"plans"}, QUEUE),
     r"^SELECT extract\(epoch FROM min\(coalesce\(lease_expires_at": ({"plans"}, QUEUE),
+    r"^WITH RECURSIVE waiting AS \( \(SELECT endpoint_id, due_at FROM webhook_deliveries": (
+        {"webhook_deliveries"},
+        EVENTS,
+    ),
     r"^SELECT extract\(epoch FROM due_at - clock_timestamp\(\)\)::float FROM schedules": ({"schedules"}, DUE),
     r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
     r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from khala import main
+from khala import route_context
 from khala.api.oauth.client_documents import MAX_DOCUMENT_BYTES, ClientDocuments, is_document_url
 from khala.domain.oauth import OAuthError
 from khala.tools.http_client import GuardedClient
@@ -71,7 +71,7 @@ async def test_a_published_client_gets_access_and_its_document_is_read_only_for_
     publisher: Publisher, postgres_url: str, template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = publisher.publish("/app.json")
-    monkeypatch.setattr(main, "GuardedClient", functools.partial(GuardedClient, trust=publisher.trust))
+    monkeypatch.setattr(route_context, "GuardedClient", functools.partial(GuardedClient, trust=publisher.trust))
     settings = {"KHALA_FETCH_ALLOW": "127.0.0.0/8,::1/128"}
     async with shared(postgres_url, template, with_executor=False, **settings) as server:
         metadata = (await server.http.get("/.well-known/oauth-authorization-server")).json()

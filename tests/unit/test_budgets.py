@@ -156,7 +156,7 @@ def test_a_runs_own_limit_is_distinguished_from_its_time_limit() -> None:
         == OUT_OF_TIME_MESSAGE
         != exhausted_error(usd, WindowUsage(), NOW).message
     )
-    assert exhausted_error(usd, WindowUsage(), NOW).retry_after is None
+    assert exhausted_error(usd, WindowUsage(), NOW).retry_after == BudgetExhausted.DEFAULT_RETRY_SECONDS
 
 
 amounts = st.decimals(min_value=0, max_value=10, places=4)

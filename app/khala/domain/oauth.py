@@ -172,6 +172,10 @@ def checked_metadata(metadata: ClientMetadata, client_id: str) -> OAuthClient:
     return OAuthClient(id=client_id, name=name or UNNAMED, redirect_uris=metadata.redirect_uris)
 
 
+HOST = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+"""A host and perhaps a port."""
+
+
 def _check_redirect_uri(uri: str) -> None:
     split = _split(uri)
     if split is None:
@@ -179,6 +183,11 @@ def _check_redirect_uri(uri: str) -> None:
     is_web = split.scheme in ("http", "https")
     if is_web and (not split.hostname or split.username is not None or split.password is not None):
         raise OAuthError("invalid_redirect_uri", "A redirect URI needs a host, and no user name.")
+    if is_web and not HOST.fullmatch(split.netloc):
+        # The host becomes a part of the consent page's policy.
+        raise OAuthError(
+            "invalid_redirect_uri", "The host of a redirect URI has only letters, digits, dots and dashes."
+        )
     if split.scheme == "http" and split.hostname not in LOOPBACK_HOSTS:
         raise OAuthError("invalid_redirect_uri", "A redirect URI with http must be on a loopback host. Use https.")
     if split.scheme in NO_APP_SCHEMES:

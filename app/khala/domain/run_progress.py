@@ -86,8 +86,8 @@ class RunProgress(msgspec.Struct, kw_only=True):
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether a tool call waits for approval."""
-        return any(call.state == "blocked" and call.result is None for call in self.calls)
+        """Whether a tool call of the last step waits for approval."""
+        return bool(self.steps) and any(call.state == "blocked" and not call.result for call in self.steps[-1].calls)
 
     def apply(self, part: PartData) -> None:
         """Apply the next part."""

@@ -19,6 +19,7 @@ from khala.domain import ids
 from khala.domain.backoff import Backoff
 from khala.domain.chat import WireStruct
 from khala.domain.errors import InvalidInput
+from khala.domain.stored_times import check_storable
 
 MissedPolicy: TypeAlias = Literal["skip", "once", "all"]
 ScheduleStatus: TypeAlias = Literal["active", "paused", "ended"]
@@ -93,6 +94,8 @@ def check_timing(timing: Timing) -> None:
     """Raise `InvalidInput` for an expression or a time zone that there is not, and for two or no ways to give times."""
     if (timing.at is None) == (timing.cron is None):
         raise InvalidInput("Send either `at` or `cron`.", path="at")
+    check_storable(timing.at, "at")
+    check_storable(timing.ends_at, "endsAt")
     try:
         zone = zoneinfo.ZoneInfo(timing.time_zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -8,7 +8,7 @@ gets the stored result of the n-th one.
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Never, TypeAlias
 
@@ -113,14 +113,17 @@ class AppRun:
 
     async def _call(self, agent: AppAgent) -> RunOutcome:
         try:
-            text = await agent.function(self)
+            text = await call_function(agent.function, self)
             if text:
                 await self.text(text)
-        except (LeaseLost, Unavailable):
-            raise
-        except (StepError, ToolError) as error:
-            return self._failed(str(error))
-        except Exception:  # any error of the agent
+        except Exception as raised:  # any error of the agent
+            errors = list(_leaves(raised))
+            for error in errors:
+                if isinstance(error, LeaseLost | Unavailable):
+                    raise error from raised
+            known = next((error for error in errors if isinstance(error, StepError | ToolError)), None)
+            if known is not None:
+                return self._failed(str(known))
             log.exception("agent_crashed", agent=agent.name)
             return self._failed(INTERNAL_ERROR)
         return self._answered or RunOutcome("final", "stop")
@@ -359,6 +362,15 @@ class _StepTool:
             log.exception("agent_step_failed", step=self.spec.name)
             # The message of an exception may have secrets. It is only logged.
             raise ToolError(f"The step {self.spec.name} failed: {type(error).__name__}.") from error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group, as a `TaskGroup` raises it, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
 
 
 async def _end(tasks: "set[asyncio.Task[Any]]", name: str) -> None:

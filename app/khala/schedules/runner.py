@@ -23,6 +23,7 @@ from khala.domain.errors import (
 )
 from khala.domain.schedules import MAX_FAILURES, decide_due, message_id
 from khala.schedules.firing import fire
+from khala.store.accounts.account_marks import BLOCKED
 from khala.store.postgres.database import Database
 from khala.store.schedules import schedule_claims
 from khala.store.schedules.schedule_claims import ClaimedSchedule, FiredOccurrence
@@ -94,10 +95,14 @@ class ScheduleRunner:
         schedule = claimed.schedule
         async with self._db.driver() as driver:
             has_owner = await schedule_claims.has_owner(driver, claimed)
+            is_blocked = await schedule_claims.is_owner_blocked(driver, claimed)
             failed = await schedule_claims.last_run_failed(driver, claimed)
         failures = claimed.failures + 1 if failed else 0
         if not has_owner:
             await schedule_claims.end(self._db, claimed, "account_deleted")
+            return
+        if is_blocked:
+            await schedule_claims.pause(self._db, claimed, Forbidden.code, BLOCKED)
             return
         if failures >= MAX_FAILURES:
             await schedule_claims.pause(self._db, claimed, "runs_failed", "The last runs ended with an error.")

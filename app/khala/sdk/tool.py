@@ -3,6 +3,9 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from typing import Any, get_type_hints, overload
 
 import griffe
@@ -17,10 +20,16 @@ APP_SOURCE = "app"
 """The source of the tools of `KHALA_APP`, in lists of tools and in receipts."""
 MAX_DESCRIPTION_CHARACTERS = 2_000
 MAX_TIMEOUT_SECONDS = 3_600.0
+MAX_THREADS = 64
+"""Functions that are not `async` and run at once. Further calls wait."""
 MAX_PROBLEMS = 5
 """Invalid arguments that the model is told of."""
 _QUIET: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
 """Options of the parser, which else warns of parameters that have their type in the signature."""
+
+
+_THREADS = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="khala-app")
+"""Threads of their own, so that slow functions do not delay the work of the server."""
 
 
 class ToolCallContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +146,18 @@ def tool(
 
 
 async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call the function with these arguments, in a thread if it is not `async`."""
+    """Call the function with these arguments, in a thread if it is not `async`. `SystemExit` becomes `RuntimeError`."""
+    try:
+        return await _call(function, *args, **kwargs)
+    except SystemExit as error:  # It would end the process with all its runs.
+        raise RuntimeError("The function called `sys.exit`.") from error
+
+
+async def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    found = await asyncio.to_thread(function, *args, **kwargs)
+    call = partial(copy_context().run, function, *args, **kwargs)
+    found = await asyncio.get_running_loop().run_in_executor(_THREADS, call)
     return await found if inspect.isawaitable(found) else found
 
 

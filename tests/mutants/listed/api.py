@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         name="a-token-to-read-may-write",
         file="app/khala/api/accounts/authentication.py",
-        old='default_scope = "read" if request.method in SAFE_METHODS else "write"',
-        new='default_scope = "read"',
+        old='"read" if request.method in SAFE_METHODS else "write"',
+        new='"read"',
         tests=("tests/integration/test_accounts.py::test_a_token_grants_its_scopes_only",),
         why="A token that may only read could send and delete.",
     ),
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         name="a-narrow-token-sets-a-password",
         file="app/khala/api/accounts/sign_in.py",
-        old="if not has_password and caller.scopes != frozenset(SCOPES):",
+        old="if not has_password and not caller.scopes >= ACCOUNT_SCOPES:",
         new="if not has_password and not caller.scopes:",
         tests=("tests/integration/test_access_store.py::test_a_token_without_all_scopes_cannot_set_a_password",),
         why="A token with one scope could gain all scopes by a password.",
@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant(
         name="a-token-prolongs-another-account",
         file="app/khala/api/threads/socket_session.py",
-        old="if new.user_id != old.user_id or old.expires_at is None or",
+        old="if new.user_id is None or new.user_id != old.user_id or old.expires_at is None or",
         new="if old.expires_at is None or",
         tests=("tests/unit/test_socket_session.py",),
         why="The subscriptions of one account would continue with the token of another.",

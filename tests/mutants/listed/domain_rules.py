@@ -141,8 +141,8 @@ MUTANTS = (
     Mutant(
         name="refusals-name-the-later-time",
         file="app/khala/domain/budgets.py",
-        old="retry_after=min(RETRY_WHEN_RESERVED_SECONDS, left)",
-        new="retry_after=max(RETRY_WHEN_RESERVED_SECONDS, left)",
+        old="retry_after = min(RETRY_WHEN_RESERVED_SECONDS, left)",
+        new="retry_after = max(RETRY_WHEN_RESERVED_SECONDS, left)",
         tests=("tests/unit/test_budgets.py",),
         why="Clients would wait for the end of the day where seconds are enough.",
     ),

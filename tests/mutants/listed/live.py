@@ -204,8 +204,8 @@ MUTANTS = (
     Mutant(
         name="links-end-with-the-account",
         file="app/khala/live/access_guard.py",
-        old="share_key_hash=caller.share_key_hash, network",
-        new="network",
+        old="        share_key_hash=caller.share_key_hash,\n",
+        new="",
         tests=(
             "tests/integration/test_revocation.py::test_access_by_a_link_continues_when_the_account_beside_it_ends",
         ),

@@ -162,8 +162,8 @@ MUTANTS = (
     Mutant(
         name="guests-keep-as-much-as-users",
         file="app/khala/store/blobs/blobs.py",
-        old="most_bytes = quota.thread if owned else min(quota.guest, quota.thread)",
-        new="most_bytes = quota.thread",
+        old="if owner else min(quota.guest, quota.thread)",
+        new="if owner else quota.thread",
         tests=("tests/integration/test_blobs.py::test_a_thread_stores_bytes_up_to_its_quota",),
         why="A guest could fill the disk.",
     ),

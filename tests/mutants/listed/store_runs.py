@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         name="one-run-more-per-owner",
         file="app/khala/store/threads/sends.py",
-        old="own >= limits.per_owner",
-        new="own > limits.per_owner",
+        old="if own >= limits.per_owner or",
+        new="if own > limits.per_owner or",
         tests=("tests/integration/test_api_sends.py::test_a_full_queue_says_when_to_try_again",),
         why="An owner would have one run more than allowed.",
     ),

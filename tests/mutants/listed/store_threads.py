@@ -6,8 +6,8 @@ MUTANTS = (
     Mutant(
         name="private-keeps-the-links",
         file="app/khala/store/threads/threads.py",
-        old='        if visibility == "private":\n            await _revoke_links(connection, thread_id)\n',
-        new="",
+        old='if visibility == "private" and await _revoke_links(connection, thread_id):',
+        new="if False:",
         tests=("tests/integration/test_sharing.py::test_private_revokes_all_links_for_good_and_keeps_members",),
         why="A link would open the thread again as soon as another one is made.",
     ),
@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         name="a-reset-is-a-delta",
         file="app/khala/store/threads/threads.py",
-        old='changes = {"reset_revision": revision, "active_leaf": None}',
-        new='changes = {"active_leaf": None}',
+        old='changes: dict[str, Any] = {"reset_revision": revision, "active_leaf": None}',
+        new='changes: dict[str, Any] = {"active_leaf": None}',
         tests=(
             "tests/integration/test_feed_deltas.py::test_a_cursor_from_before_a_reset_gets_a_snapshot_that_says_so",
         ),
@@ -262,7 +262,8 @@ MUTANTS = (
         name="a-deleted-user-has-access",
         file="app/khala/store/sharing/access.py",
         old=(
-            'EXISTS (SELECT FROM users WHERE users.id = request.user_id) AND {IS_PRESENT.format("request.user_id")} AND'
+            "EXISTS (SELECT FROM users WHERE users.id = request.user_id AND users.blocked_at IS NULL)\n"
+            '           AND {IS_PRESENT.format("request.user_id")} AND'
         ),
         new="true AND",
         tests=("tests/integration/test_access_store.py",),

@@ -1,6 +1,7 @@
 """The executor protocol over WebSocket: subprotocol `khala.executor.v1`, JSON text frames."""
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any, TypeAlias, assert_never
 
@@ -95,6 +96,7 @@ class _WorkerSocket:
         self._in_flight = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._bad_frames = 0
         self._is_revoked = False
+        self._token_checked_at = time.monotonic()
 
     async def serve(self) -> None:
         """Serve until the worker disconnects, sends too many bad frames, or its token is revoked."""
@@ -138,6 +140,9 @@ class _WorkerSocket:
             self._in_flight.release()
 
     async def _answer(self, frame: WorkerFrame) -> WorkerAnswer:
+        is_stale = time.monotonic() - self._token_checked_at > self._gateway.options.lease_seconds / 2
+        if is_stale or isinstance(frame, ClaimFrame | HeartbeatFrame):
+            await self._check_token()
         match frame:
             case ClaimFrame():
                 claimed = await self._gateway.claim(self._worker, frame)
@@ -148,7 +153,6 @@ class _WorkerSocket:
                 self._subscribe([LeaseRef(run_id=frame.run_id, epoch=frame.epoch)])
                 return appended
             case HeartbeatFrame():
-                await self._check_token()
                 self._subscribe(frame.runs)
                 return await self._gateway.heartbeat(self._worker, frame)
             case ApprovalFrame():
@@ -161,7 +165,8 @@ class _WorkerSocket:
                 assert_never(frame)
 
     async def _check_token(self) -> None:
-        """Authenticate again. Without heartbeats a worker loses its runs, so that it cannot outlive its token."""
+        """Authenticate again: before each claim and heartbeat, and else twice per lease."""
+        self._token_checked_at = time.monotonic()
         try:
             self._worker = await _authenticate(self._socket, self._context)
         except (Unauthorized, Forbidden):

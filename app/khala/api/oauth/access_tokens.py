@@ -14,7 +14,7 @@ from khala.api.oauth.resources import challenge, resource_url
 from khala.domain import oauth
 from khala.domain.access import Caller
 from khala.domain.errors import Unauthorized
-from khala.store.accounts import accounts, oauth_grants
+from khala.store.accounts import external_users, oauth_grants
 
 Connection = Request[Any, Any, Any]
 
@@ -80,8 +80,6 @@ async def _external_caller(request: Connection, context: Context, group: str, to
         if not group:
             raise
         verified = await context.oauth.external.verify_for(token, resource_url(request, context, group))
-    user_id = await accounts.of_identity(context.db, verified.identity, Caller())
-    async with context.db.driver() as driver:
-        name = await accounts.name_of(driver, user_id)
+    user = await external_users.find_or_create(context.db, verified.identity, Caller())
     scopes = oauth.caller_scopes(verified.scopes)
-    return Caller(user_id=user_id, name=name, scopes=scopes, expires_at=verified.expires_at)
+    return Caller(user_id=user.id, name=user.name, scopes=scopes, expires_at=verified.expires_at)

@@ -189,6 +189,9 @@ class ScheduleController(Controller):
         """Send the message, or start the plan, beside the schedule's own times, which stay as they are."""
         async with context.db.driver() as driver:
             stored = schedules.read_stored(await schedules.read(driver, schedule_id, require_account(caller)))
+        model = None if stored.options is None else stored.options.model
+        if model is not None and not context.models.is_allowed(model):
+            raise InvalidInput("The model of this schedule is not offered any more.")
         message_id = None if data is None else data.message_id
         fired = await fire(context.db, stored, message_id or ids.new(), context.limits.sends)
         assert fired.thread_id is not None

@@ -14,6 +14,7 @@ from khala.domain.access import Caller
 from khala.domain.chat import SendResult
 from khala.domain.errors import InvalidInput
 from khala.domain.schedules import MAX_DELAY, Schedule, Timing
+from khala.domain.stored_times import check_storable
 from khala.store.accounts.accounts import require_account
 from khala.store.schedules import schedules
 from khala.store.schedules.schedules import StoredSchedule
@@ -30,6 +31,7 @@ async def delay(context: Context, caller: Caller, thread_id: UUID, data: NewMess
     user_id = require_account(caller)
     if data.send_at is not None and data.after is not None:
         raise InvalidInput("Send either `sendAt` or `after`.", path="after")
+    check_storable(data.send_at, "sendAt")
     if data.send_at is not None and data.send_at > datetime.now(UTC) + MAX_DELAY:
         raise InvalidInput("This must be within the next ten years.", path="sendAt")
     if data.attachments:

@@ -32,6 +32,7 @@ from khala.api.webhooks.types import (
 )
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput
+from khala.domain.stored_times import check_storable
 from khala.domain.webhooks import DeliveryState, shown_secret
 from khala.store.webhooks import deliveries, endpoints
 from khala.store.webhooks.deliveries import ReplayRequest
@@ -226,6 +227,7 @@ class WebhookController(Controller):
         Events are stored for seven days.
         """
         user_id = require_user(caller)
+        check_storable(data.since, "since")
         if data.since is None and data.thread_id is None:
             raise InvalidInput("Name the time since which to replay, or a thread.", path="since")
         if data.after_revision is not None and data.thread_id is None:

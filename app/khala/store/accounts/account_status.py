@@ -20,6 +20,13 @@ BY_ADDRESS = """
 """
 
 
+DISABLE_WEBHOOKS = """
+    UPDATE webhook_endpoints SET is_enabled = false, disabled_reason = 'The account was blocked.'
+    WHERE id IN (
+        SELECT id FROM webhook_endpoints WHERE scope_id = $1 AND is_enabled ORDER BY id FOR NO KEY UPDATE)
+"""
+
+
 @retried
 async def set_admin(db: Database, account: str, *, admin: bool) -> UUID:
     """Make the account an administrator's, or undo that. Returns its id."""
@@ -32,13 +39,15 @@ async def set_admin(db: Database, account: str, *, admin: bool) -> UUID:
 
 @retried
 async def set_blocked(db: Database, account: str, *, blocked: bool) -> UUID:
-    """Block the account, or unblock it. Returns its id. Blocking ends its sessions and subscriptions."""
+    """Block the account, or unblock it. Returns its id. Blocking ends its sessions, subscriptions and webhooks."""
     async with db.transaction() as connection:
         user_id = await _lock(connection, account)
         blocked_at = func.coalesce(users.c.blocked_at, func.clock_timestamp()) if blocked else None
         await connection.execute(update(users).where(users.c.id == user_id).values(blocked_at=blocked_at))
         if blocked:
             await connection.execute(delete(sessions).where(sessions.c.user_id == user_id))
+            driver = await driver_of(connection)
+            await driver.execute(DISABLE_WEBHOOKS, user_id)
             await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
         await audit.record(connection, "blocked" if blocked else "unblocked", Caller(user_id=user_id))
         return user_id

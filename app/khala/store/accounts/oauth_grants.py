@@ -124,6 +124,7 @@ async def refresh(db: Database, request: RefreshRequest, network: str | None) ->
     return await _exchange(db, oauth.parse_secret(oauth.REFRESH_PREFIX, request.token), request, network)
 
 
+@retried
 async def _exchange(
     db: Database, secret: GrantSecret | None, request: CodeRequest | RefreshRequest, network: str | None
 ) -> GrantedTokens:
@@ -160,8 +161,10 @@ def _decide(
 
 
 async def _lock(connection: AsyncConnection, secret: GrantSecret) -> rows.Record | None:
-    query = select(oauth_grants, func.clock_timestamp().label("at")).where(
-        oauth_grants.c.family_hash == secret.family_hash
+    query = (
+        select(oauth_grants, func.clock_timestamp().label("at"))
+        .join(users, users.c.id == oauth_grants.c.user_id)
+        .where(oauth_grants.c.family_hash == secret.family_hash, users.c.blocked_at.is_(None))
     )
     row = (await connection.execute(query.with_for_update(of=oauth_grants))).first()
     return None if row is None else row._mapping

@@ -56,7 +56,7 @@ QUEUE = f"""
     SELECT pg_notify('{RUNS_CHANNEL}', '')
 """
 MAY_WRITE = f"""
-    SELECT {last_position("$1")} AS position, EXISTS (SELECT FROM users WHERE id = $2)
+    SELECT {last_position("$1")} AS position, EXISTS (SELECT FROM users WHERE id = $2 AND blocked_at IS NULL)
         AND {IS_PRESENT.format("$2")} AND (
         EXISTS (SELECT FROM threads WHERE id = $1 AND owner_id = $2)
         OR EXISTS (SELECT FROM memberships WHERE thread_id = $1 AND user_id = $2 AND role = ANY($3::text[]))

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.schedules import BACKOFF, MAX_FAILURES, ScheduleStatus
-from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.accounts.account_marks import USER_IS_PRESENT, is_blocked
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.schedules.schedules import StoredSchedule, read_stored
@@ -88,6 +88,11 @@ async def claim(db: Database, most: int, *, lease_seconds: float = LEASE_SECONDS
 async def has_owner(driver: Driver, claimed: ClaimedSchedule) -> bool:
     """Whether the schedule's account exists."""
     return bool(await driver.fetchval(USER_IS_PRESENT, claimed.schedule.user_id))
+
+
+async def is_owner_blocked(driver: Driver, claimed: ClaimedSchedule) -> bool:
+    """Whether the operator has blocked the schedule's account."""
+    return await is_blocked(driver, claimed.schedule.user_id)
 
 
 async def last_run_failed(driver: Driver, claimed: ClaimedSchedule) -> bool:

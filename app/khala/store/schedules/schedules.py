@@ -106,6 +106,8 @@ def _first(timing: Timing, now: datetime) -> datetime:
 
 
 async def _authorize(driver: Driver, new: StoredSchedule, caller: Caller) -> None:
+    """Check what the account may do by itself: the schedule acts for it without the keys of this request."""
+    caller = Caller(user_id=caller.user_id, name=caller.name)
     if new.plan_id is not None:
         await plans.find(driver, new.plan_id, caller, Action.RUN_PLANS)
     elif new.thread_id is not None:

@@ -34,6 +34,7 @@ FIND = f"""
     SELECT threads.id FROM share_links JOIN threads ON threads.id = share_links.thread_id
     WHERE key_hash = $1 AND kind = 'token' AND expires_at > clock_timestamp()
       AND threads.deleted_at IS NULL AND {IS_OWNER_PRESENT}
+      AND NOT EXISTS (SELECT FROM users WHERE users.id = threads.owner_id AND users.blocked_at IS NOT NULL)
 """
 OF_THREAD = """
     SELECT id, role, created_at, expires_at FROM share_links

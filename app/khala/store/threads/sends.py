@@ -100,8 +100,8 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True):
         return key
 
 
-@exhaustion_recorded
 @retried
+@exhaustion_recorded
 @refilled
 async def send(db: Database, question: SendRequest, caller: Caller, limits: SendLimits) -> tuple[SendResult, bool]:
     """Store the message and queue its run. Returns whether it is new: the same message id again changes nothing.
@@ -121,8 +121,8 @@ async def send(db: Database, question: SendRequest, caller: Caller, limits: Send
         raise Conflict("This messageId is taken.") from error
 
 
-@exhaustion_recorded
 @retried
+@exhaustion_recorded
 @refilled
 async def regenerate(
     db: Database,

@@ -17,6 +17,7 @@ from khala.domain.parts import json_text
 from khala.domain.webhooks import DEPLOYMENT, RUN_EVENTS, EventType, WebhookEvent
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.notifications import WEBHOOKS_CHANNEL
+from khala.store.postgres.retries import retried
 
 log = structlog.get_logger()
 
@@ -171,6 +172,7 @@ def exhaustion_recorded(
     return recorded
 
 
+@retried
 async def _record_refusal(db: Database, thread_id: UUID) -> None:
     async with db.driver() as driver:
         if await driver.fetchval(WAS_TOLD, thread_id) is not False:
