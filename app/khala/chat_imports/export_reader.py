@@ -6,8 +6,10 @@ Only one conversation is in memory at once. What a zip unpacks to is counted whi
 import io
 import zipfile
 import zlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +79,23 @@ class ExportReader:
 
     def file(self, stem: str) -> bytes | None:
         """The bytes of the file of this archive whose name begins so; None without one, or if it is too large."""
-        for name in self._names:
-            if name.rpartition("/")[2].startswith(stem) and self._zip is not None:
-                info = self._zip.getinfo(name)
-                if info.file_size > MAX_FILE_BYTES or _ratio(info) > MAX_RATIO:
-                    return None
-                try:
-                    with self._zip.open(info) as file:
-                        content = file.read(MAX_FILE_BYTES + 1)
-                except DAMAGED:
-                    return None
-                return content if len(content) <= MAX_FILE_BYTES else None
-        return None
+        place = bisect_left(self._files, (stem, ""))
+        if self._zip is None or place == len(self._files) or not self._files[place][0].startswith(stem):
+            return None
+        info = self._zip.getinfo(self._files[place][1])
+        if info.file_size > MAX_FILE_BYTES or _ratio(info) > MAX_RATIO:
+            return None
+        try:
+            with self._zip.open(info) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+        except DAMAGED:
+            return None
+        return content if len(content) <= MAX_FILE_BYTES else None
+
+    @cached_property
+    def _files(self) -> list[tuple[str, str]]:
+        """The names of the files without their folders, sorted, with their whole names."""
+        return sorted((name.rpartition("/")[2], name) for name in self._names)
 
     def _documents(self) -> Iterator["_BoundedStream"]:
         if self._zip is None:

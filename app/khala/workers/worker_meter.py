@@ -33,6 +33,8 @@ class WorkerMeter:
         self._usage = account.usage
         self._cost = account.usd
         self._model: tuple[str | None, str | None] = (None, None)
+        self._most_usd = min((entry.most for entry in account.entries if entry.measure == "usd"), default=None)
+        self._is_over = False
         self._unreported_bytes = 0
         self._began = time.monotonic()
 
@@ -41,7 +43,11 @@ class WorkerMeter:
         self._unreported_bytes += size
 
     def add_receipt(self, receipt: WorkerReceipt, attempt: int) -> tuple[dict[str, Any], Decimal | None]:
-        """Count a receipt. Returns what is stored of it, and its cost in USD, None if that is unknown."""
+        """Count a receipt. Returns what is stored of it, and its cost in USD, None if that is unknown.
+
+        A cost over the smallest limit of the run counts as what is left of it, whatever the worker reports: otherwise a
+        worker could use up the budgets of the people who use its agent.
+        """
         cost = None if receipt.cost_usd is None else Decimal(receipt.cost_usd)
         usage = receipt.usage.total()
         if cost is None and receipt.provider is not None and receipt.model is not None:
@@ -51,7 +57,10 @@ class WorkerMeter:
             self._model = receipt.provider, receipt.model
         self._usage += usage
         if cost is not None:
-            self._cost = (self._cost or Decimal(0)) + cost
+            before = self._cost or Decimal(0)
+            if self._most_usd is not None and before + cost > self._most_usd:
+                cost, self._is_over = max(Decimal(0), self._most_usd - before), True
+            self._cost = before + cost
         facts = {
             "provider": receipt.provider or "worker",
             "model": receipt.model or "unknown",
@@ -72,6 +81,9 @@ class WorkerMeter:
 
     async def cover(self) -> None:
         """Reserve what the run has used, if that exceeds the reservation. Raises `BudgetExhausted`, `LeaseLost`."""
+        if self._is_over and self._most_usd is not None:
+            limit = ReachedLimit("usd_per_run", "run", self._most_usd)
+            raise BudgetExhausted("This answer has reached its budget.", limit=limit)
         needs = {measure: need.quantize(SMALLEST_AMOUNT, ROUND_UP) for measure, need in self._needs().items()}
         if not any(need > self._reserved.get(measure, need) for measure, need in needs.items()):
             return
