@@ -167,6 +167,9 @@ class RunContext:
         if before is not None and before.state == "completed":
             return before.output  # type: ignore[no-any-return]  # what the function returned before, as JSON
         if before is not None and before.state in ("failed", "cancelled"):
+            decision = self._decisions.get(call_id)
+            if decision is not None and decision.state != "approved":
+                raise ApprovalDenied(before.summary or f"{name} was denied.", code=decision.state)
             raise AgentError(before.summary or f"{name} failed.")
         if before is None:
             await self._append({"kind": "tool-call", "data": _call(call_id, name, args)})
@@ -245,8 +248,9 @@ class RunContext:
     async def _approval(self, call_id: str, *, asked: bool) -> None:
         await self.flush()
         if not asked:
-            body = {"epoch": self.epoch, "seq": self._seq, "toolCallId": call_id}
-            self._seq = (await self._post("approvals", body, NextSeqs)).next_seq
+            async with self._sending:  # Another call may be sending parts: both requests count the parts.
+                body = {"epoch": self.epoch, "seq": self._seq, "toolCallId": call_id}
+                self._seq = (await self._post("approvals", body, NextSeqs)).next_seq
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.hold_seconds):
                 while call_id not in self._decisions:

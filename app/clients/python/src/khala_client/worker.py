@@ -38,7 +38,7 @@ class _Agent:
 class Worker:
     """Claims runs of its agents from a server, and executes up to `concurrency` at once.
 
-    `token` is a worker's token: `khala tokens create --worker NAME --agents …`. Register functions with `agent`, then
+    `token` is a worker's token: `khala workers token NAME --agents …`. Register functions with `agent`, then
     call `serve`, or await `run` in a program of your own.
     """
 

@@ -1,7 +1,7 @@
 // One run of a worker: its question, and what its function writes.
 
 import { type Post, untilAnswered } from "./worker-requests.ts";
-import { bytesOf, line, MAX_PART_BYTES, pieces, storable } from "./worker-text.ts";
+import { bytesOf, line, MAX_PART_BYTES, pieces, storable, textOf, unwritten } from "./worker-text.ts";
 import {
   AgentError,
   ApprovalDenied,
@@ -83,7 +83,7 @@ export class AgentContext {
     this.cancelled = run.cancelled;
     this.epoch = run.epoch;
     this.signal = this.#stop.signal;
-    this.written = run.content.map((block) => (block.type === "text" ? (block.text ?? "") : "")).join("");
+    this.written = textOf(run.content);
     for (const block of run.content) if (block.toolCallId) this.#calls.set(block.toolCallId, block);
     for (const one of run.approvals) this.#decisions.set(one.toolCallId, one);
     this.#replayed = options.replay ? 0 : this.written.length;
@@ -94,8 +94,7 @@ export class AgentContext {
 
   /** The text of the message to answer. */
   get prompt(): string {
-    const blocks = this.messages.at(-1)?.content ?? [];
-    return blocks.map((block) => (block.type === "text" ? (block.text ?? "") : "")).join("");
+    return textOf(this.messages.at(-1)?.content ?? []);
   }
 
   /** Adds text to the answer. It is sent within the flush interval, the first text at once. */
@@ -136,6 +135,8 @@ export class AgentContext {
     const before = this.#calls.get(id);
     if (before?.state === "completed") return before.output as T;
     if (before?.state === "failed" || before?.state === "cancelled") {
+      const decision = this.#decisions.get(id);
+      if (decision && decision.state !== "approved") throw new ApprovalDenied(before.summary ?? `${name} was denied.`, decision.state);
       throw new AgentError(before.summary ?? `${name} failed.`);
     }
     if (!before) this.#append("tool-call", { toolCallId: id, step: 1, tool: name, args });
@@ -208,15 +209,9 @@ export class AgentContext {
   }
 
   #notReplayed(text: string): string {
-    const stored = this.written.slice(this.#replayed, this.#replayed + text.length);
-    if (!text.startsWith(stored)) {
-      throw new AgentError(
-        "The answer was interrupted, and could not be continued. Please try again.",
-        "replay_diverged",
-      );
-    }
-    this.#replayed += stored.length;
-    return text.slice(stored.length);
+    const fresh = unwritten(text, this.written, this.#replayed);
+    this.#replayed += text.length - fresh.length;
+    return fresh;
   }
 
   #callId(name: string): string {
@@ -227,10 +222,7 @@ export class AgentContext {
 
   async #approval(id: string, asked: boolean): Promise<void> {
     await this.flush();
-    if (!asked) {
-      const answer = (await this.#request("approvals", { seq: this.#seq, toolCallId: id })) as { nextSeq: number };
-      this.#seq = answer.nextSeq;
-    }
+    if (!asked) await this.#ask(id);
     const until = Date.now() + this.#holdMs;
     while (!this.#decisions.has(id) && Date.now() < until && !this.signal.aborted) {
       await new Promise<void>((resolve) => {
@@ -252,6 +244,15 @@ export class AgentContext {
       this.#append("tool-result", { toolCallId: id, ok: false, summary: line(message), durationMs: 0 });
       throw new ApprovalDenied(message, decision.state);
     }
+  }
+
+  /** Requests the approval. It waits for parts that are being sent, because both requests count the parts. */
+  async #ask(id: string): Promise<void> {
+    while (this.#flushing) await this.#flushing;
+    const answered = this.#request("approvals", { seq: this.#seq, toolCallId: id }).then((answer) => {
+      this.#seq = (answer as { nextSeq: number }).nextSeq;
+    });
+    await (this.#flushing = answered.finally(() => (this.#flushing = undefined)));
   }
 
   async #runCall<T extends Json>(id: string, name: string, run: () => Promise<T> | T): Promise<T> {

@@ -1,5 +1,7 @@
 // Texts and values in the form in which the server stores them.
 
+import { AgentError, type WorkerBlock } from "./worker-types.ts";
+
 /** The bytes of a part. */
 export const MAX_PART_BYTES = 4000;
 const MAX_SUMMARY_CHARACTERS = 120;
@@ -30,4 +32,16 @@ export function pieces(text: string): string[] {
     at += size;
   }
   return found;
+}
+
+/** The text of the blocks. */
+export function textOf(blocks: readonly WorkerBlock[]): string {
+  return blocks.map((block) => (block.type === "text" ? (block.text ?? "") : "")).join("");
+}
+
+/** The end of the text that is not `written` yet from this place on. Throws if the written text is another one. */
+export function unwritten(text: string, written: string, from: number): string {
+  const stored = written.slice(from, from + text.length);
+  if (text.startsWith(stored)) return text.slice(stored.length);
+  throw new AgentError("The answer was interrupted, and could not be continued. Please try again.", "replay_diverged");
 }
