@@ -13,7 +13,7 @@ import structlog
 from joserfc.jwk import OctKey
 from msgspec import Meta
 
-from khala.domain.errors import Unavailable
+from khala.domain.errors import Unauthorized, Unavailable
 from khala.identity import id_tokens, jwt_claims
 from khala.identity.cached_value import CachedValue
 from khala.identity.id_tokens import PublicKey, TokenHeader
@@ -136,7 +136,8 @@ class JwtIssuers:
     async def verify(self, token: str) -> JwtIdentity | None:
         """The user of this token; None if no issuer has the name that it claims.
 
-        Raises Unauthorized for an invalid token, and Unavailable if the issuer's keys can't be fetched.
+        Raises Unauthorized for an invalid token, and Unavailable if the issuer's keys can't be fetched. The error says
+        no reason; the log does.
         """
         if not self._verifiers:
             return None
@@ -144,9 +145,15 @@ class JwtIssuers:
         verifier = self._verifiers.get(unverified.issuer)
         if verifier is None:
             return None
-        header = jwt_claims.checked_header(unverified, verifier.expectations)
-        keys = await verifier.keys(header)
-        return jwt_claims.verify(token, header, keys, verifier.expectations, self._clock())
+        failing = "its algorithm, type or critical header"
+        try:
+            header = jwt_claims.checked_header(unverified, verifier.expectations)
+            failing = "its key, signature or user id"
+            keys = await verifier.keys(header)
+            return jwt_claims.verify(token, header, keys, verifier.expectations, self._clock())
+        except Unauthorized as error:
+            log.info("jwt_refused", issuer=unverified.issuer, reason=str(error.__cause__ or failing))
+            raise
 
     async def aclose(self) -> None:
         """Close all connections."""
