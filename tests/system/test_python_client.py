@@ -219,7 +219,10 @@ def test_ctrl_c_ends_a_program_that_waits_for_an_answer(python: Path, server: Se
     (tmp_path / "stream.py").write_text(STREAM)
     for kind in ("sync", "async"):
         with running(
-            [str(python), "stream.py", kind, "/words=5000 /pace=20"], tmp_path, environment(server)
+            # A test run in the background of a shell ignores the signal, and its children would, too.
+            ["env", "--default-signal=INT", str(python), "stream.py", kind, "/words=5000 /pace=20"],
+            tmp_path,
+            environment(server),
         ) as program:
             read_until(program, "word5 ")
             program.send_signal(signal.SIGINT)
