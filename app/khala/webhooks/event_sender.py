@@ -50,7 +50,7 @@ class EventSender:
             raise InvalidInput(error.message, path="url") from error
 
     async def send(self, endpoint: StoredEndpoint, delivery: EventDelivery) -> DeliveryAttempt:
-        """DeliveryAttempt to deliver the event. Raises only `Unavailable`."""
+        """Try to deliver the event. Raises only `Unavailable`."""
         async with self._db.driver() as driver:
             text = await deliveries.read_text(driver, endpoint, delivery)
         body = payload(delivery.type, delivery.created_at, {**delivery.data, **text})
