@@ -251,12 +251,6 @@ def is_admin(caller: Caller, facts: AdminFacts, named: frozenset[str]) -> bool:
     return caller.admin_claim or facts.admin or not named.isdisjoint((str(caller.user_id), *facts.emails))
 
 
-def require_admin(caller: Caller, facts: AdminFacts, named: frozenset[str]) -> None:
-    """Raise `Forbidden` unless the caller is an administrator."""
-    if not is_admin(caller, facts, named):
-        raise Forbidden("This requires an administrator of this server.")
-
-
 def external_user_id(given: str) -> str:
     """The external id of a user, as a service names it. Raises `InvalidInput` for anything but 1 to 255 printable
     characters of ASCII without spaces at the ends."""  # noqa: D205, D209
