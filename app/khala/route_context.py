@@ -153,6 +153,7 @@ def _origins(settings: Settings) -> OriginPolicy:
     return OriginPolicy(
         allowed=settings.server.origins,
         public_url=settings.server.public_url,
+        frame_ancestors=settings.server.frame_ancestors,
         proxies=settings.server.trusted_proxies,
         count_loopback=settings.limits.limit_loopback_networks,
     )

@@ -168,7 +168,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             ),
             mcp_endpoint(context),
             _OwnRouter("/", route_handlers=oauth_router.HANDLERS, before_request=check_limit),
-            _OwnRouter("/", route_handlers=web_page.routes(web), before_request=check_file_request),
+            _OwnRouter("/", route_handlers=web_page.routes(web, context.origins), before_request=check_file_request),
         ],
         dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
