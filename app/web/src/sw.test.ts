@@ -28,9 +28,9 @@ class Caches {
   delete = (name: string) => Promise.resolve(this.kept.delete(name));
 }
 
-type Shell = { version: string; first: string[]; every: string[] };
-const ONE: Shell = { version: "one", first: ["/web/assets/a-1.js"], every: ["/web/assets/a-1.js", "/web/assets/lazy-1.js"] };
-const TWO: Shell = { version: "two", first: ["/web/assets/a-2.js"], every: ["/web/assets/a-2.js", "/web/assets/same.js"] };
+type Shell = { version: string; first: string[]; languages: Record<string, string>; every: string[] };
+const ONE: Shell = { version: "one", first: ["/web/assets/a-1.js"], languages: {}, every: ["/web/assets/a-1.js", "/web/assets/lazy-1.js"] };
+const TWO: Shell = { version: "two", first: ["/web/assets/a-2.js"], languages: {}, every: ["/web/assets/a-2.js", "/web/assets/same.js"] };
 
 let caches: Caches;
 let network: (path: string) => Promise<Response>;

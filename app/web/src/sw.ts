@@ -3,9 +3,11 @@
 // A new version activates once no tab of an old one is open. Until then the files of both are cached, so that open tabs find
 // theirs after the server has dropped them. Navigations go to the network first, so a page that is loaded meanwhile is current.
 
-/** Injected by the build: its `version`, the `first` files that the page needs to start, and `every` file, as paths. */
-declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly every: readonly string[] };
-const { version, first, every } = __SHELL__;
+import { chooseLocale } from "./i18n/locale.ts";
+
+/** Injected by the build: its `version`, the `first` files that the page needs to start, the file of each of the `languages`, and `every` file, as paths. */
+declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly languages: Readonly<Record<string, string>>; readonly every: readonly string[] };
+const { version, first, languages, every } = __SHELL__;
 
 // The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface Waiting extends Event {
@@ -45,9 +47,15 @@ function isPage(pathname: string): boolean {
   return pathname === "/" || pathname.startsWith("/t/");
 }
 
+/** The messages in the language of the browser. Those in a language that the person chose are cached when the page loads them. */
+function messages(): string[] {
+  const path = languages[chooseLocale(null, navigator.languages)];
+  return path === undefined ? [] : [path];
+}
+
 async function install(): Promise<void> {
   const files = await caches.open(FILES);
-  const missing = await Promise.all(first.map(async (path) => ((await files.match(path)) ? [] : [path])));
+  const missing = await Promise.all([...first, ...messages()].map(async (path) => ((await files.match(path)) ? [] : [path])));
   await files.addAll(missing.flat());
   const shell = await caches.open(SHELL);
   await shell.add(new Request("/", { cache: "reload" }));
@@ -88,4 +96,3 @@ async function file(request: Request): Promise<Response> {
   return response;
 }
 
-export {}; // makes this a module for the compiler, which scopes its names; the build emits a classic script

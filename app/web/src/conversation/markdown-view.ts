@@ -8,6 +8,7 @@ import type { CodePiece, Piece, Prose } from "./incremental-markdown.ts";
 import { endPreview, previewDocument, togglePreview } from "./code-preview.ts";
 import { cancelOnceVisible, onceVisible } from "./visibility.ts";
 import { typeset } from "./typeset.ts";
+import { m } from "../i18n/messages.ts";
 
 const COPY_FEEDBACK_MS = 1500;
 
@@ -155,7 +156,7 @@ function copyButton(): HTMLButtonElement {
 function offerPreview(frame: Element): void {
   const [bar, label] = [frame.querySelector(".code-bar"), frame.querySelector(".language")];
   if (bar?.querySelector(".look") !== null || previewDocument(label?.textContent ?? "", frame.querySelector("code")?.textContent ?? "") === null) return;
-  label?.after(buttonOf("look", "Preview"));
+  label?.after(buttonOf("look", m.preview_action()));
 }
 
 /** Handles a click on a button of a code block. */

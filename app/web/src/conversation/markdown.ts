@@ -7,6 +7,7 @@ import { isComponent } from "../session/components.ts";
 import { BoundedLexer } from "./bounded-lexer.ts";
 import { escapeHtml } from "./escape-html.ts";
 import { MATH } from "./math.ts";
+import { m } from "../i18n/messages.ts";
 
 const SAFE = /^(?:https?:\/\/|mailto:)/i;
 /** Tags without attributes that are allowed; `<br>` is the only way to break a line in a table. */
@@ -64,9 +65,9 @@ const marked = new Marked({
     },
     image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || "Image")) : escapeHtml(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
-    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "Done" : "Not done"}"></span> `,
+    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? m.done_box() : m.not_done_box()}"></span> `,
     table(token) {
-      return `<div class="table" tabindex="0" role="region" aria-label="Table">${RENDERER.table.call(this, token)}</div>`;
+      return `<div class="table" tabindex="0" role="region" aria-label="${escapeHtml(m.table_region())}">${RENDERER.table.call(this, token)}</div>`;
     },
   },
 });

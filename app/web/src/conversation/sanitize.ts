@@ -26,12 +26,16 @@ const FORMULA: Config = {
 };
 const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|hljs-[\w-]+|[a-z]+_)$/;
 
+/** Blocks of text; each has the direction of its own first letter. */
+const BLOCKS = new Set(["P", "H2", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "UL", "OL", "LI", "TABLE", "TH", "TD"]);
+
 /** An own DOMPurify instance, so that no other code's hooks apply. */
 const purifier = DOMPurify(window);
 purifier.addHook("afterSanitizeAttributes", (node) => {
   const classes = [...node.classList].filter((name) => CLASSES.test(name));
   if (node.hasAttribute("class")) node.setAttribute("class", classes.join(" "));
   if (node.nodeName === "A") secureLink(node);
+  if (BLOCKS.has(node.nodeName)) node.setAttribute("dir", "auto");
 });
 
 /** Links open in another tab, without referrer or opener. */

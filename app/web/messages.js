@@ -1,0 +1,90 @@
+// Compiles the messages of `messages/*.json` into one module per language in `catalogs/`, and preloads what the page starts with.
+//
+// `node messages.js` compiles once; the Vite plugin does so at each start, and again when a message changes in development.
+
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+const ROOT = import.meta.dirname;
+const CATALOGS = join(ROOT, "catalogs");
+const STAMP = join(CATALOGS, ".compiled");
+/** The languages, each with a file in `messages/`. The first one is what the code was written in. */
+export const LOCALES = ["en", "de", "es", "fr", "zh", "ja", "ar"];
+
+/** The path of a language's messages. */
+export function messagesPath(locale) {
+  return join(ROOT, "messages", `${locale}.json`);
+}
+
+/** Compile the messages, unless they have not changed since the last time. */
+export async function compileMessages() {
+  const sources = [import.meta.filename, ...LOCALES.map(messagesPath)].map((path) => readFileSync(path));
+  const digest = sources.reduce((hash, source) => hash.update(source), createHash("sha256")).digest("hex");
+  if (existsSync(STAMP) && readFileSync(STAMP, "utf8") === digest) return;
+  const project = join(CATALOGS, "project.inlang");
+  rmSync(CATALOGS, { recursive: true, force: true });
+  mkdirSync(project, { recursive: true });
+  const settings = {
+    baseLocale: LOCALES[0],
+    locales: LOCALES,
+    modules: ["../node_modules/@inlang/plugin-message-format/dist/index.js"],
+    "plugin.inlang.messageFormat": { pathPattern: "../messages/{locale}.json" },
+    telemetry: "off",
+  };
+  writeFileSync(join(project, "settings.json"), JSON.stringify(settings));
+  const outdir = join(CATALOGS, "compiled");
+  const { compile } = await import("@inlang/paraglide-js"); // takes a while to load, and is rarely needed
+  await compile({ project, outdir, outputStructure: "locale-modules", strategy: ["baseLocale"], emitGitIgnore: false });
+  const base = JSON.parse(readFileSync(messagesPath(LOCALES[0]), "utf8"));
+  writeFileSync(join(outdir, "messages", `${LOCALES[0]}.d.ts`), Object.entries(base).map(declaration).join(""));
+  for (const locale of LOCALES.slice(1)) writeFileSync(join(outdir, "messages", `${locale}.d.ts`), `export * from "./${LOCALES[0]}.js";\n`);
+  writeFileSync(STAMP, digest);
+}
+
+/** The names of a message's placeholders. `count` decides about the form of a message with plurals. */
+export function placeholders(message) {
+  const texts = typeof message === "string" ? [message] : Object.values(message[0].match);
+  const names = new Set(texts.flatMap((text) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)));
+  if (typeof message !== "string") names.delete("n"), names.add("count");
+  return [...names].toSorted();
+}
+
+function declaration([key, message]) {
+  const typeOf = (name) => (typeof message !== "string" && name === "count" ? "number" : "string | number");
+  const inputs = placeholders(message).map((name) => `${name}: ${typeOf(name)}`);
+  return `export declare const ${key}: (${inputs.length > 0 ? `inputs: { ${inputs.join("; ")} }` : ""}) => string;\n`;
+}
+
+/** The compiler leaves timers behind that would keep this process alive. */
+function compileSeparately() {
+  execFileSync(process.execPath, [import.meta.filename], { stdio: "inherit" });
+}
+
+/** A Vite plugin: compiles the messages, and lets the browser load the page while it loads the messages. */
+export function messages() {
+  return {
+    name: "khala:messages",
+    config: compileSeparately,
+    handleHotUpdate({ file, server }) {
+      if (!LOCALES.some((locale) => messagesPath(locale) === file)) return;
+      compileSeparately();
+      server.ws.send({ type: "full-reload" });
+    },
+    transformIndexHtml: { order: "post", handler: (_, { bundle, server }) => (server ? [] : preloads(bundle)) },
+  };
+}
+
+/** Links to the scripts and styles of `start.ts`, which the entry imports after the messages. */
+function preloads(bundle) {
+  const start = Object.values(bundle).find(({ facadeModuleId }) => facadeModuleId?.endsWith("/src/start.ts"));
+  const link = (rel, fileName) => ({ tag: "link", attrs: { rel, crossorigin: true, href: `/web/${fileName}` }, injectTo: "head" });
+  const styles = [...(start.viteMetadata?.importedCss ?? [])];
+  return [...[start.fileName, ...start.imports].map((name) => link("modulepreload", name)), ...styles.map((name) => link("stylesheet", name))];
+}
+
+if (process.argv[1] === import.meta.filename) {
+  await compileMessages();
+  process.exit(0);
+}
