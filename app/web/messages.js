@@ -13,6 +13,8 @@ const STAMP = join(CATALOGS, ".compiled");
 /** The languages, each with a file in `messages/`. The first one is what the code was written in. */
 export const LOCALES = ["en", "de", "es", "fr", "zh", "ja", "ar"];
 
+const RIGHT_TO_LEFT = ["ar"];
+
 /** The path of a language's messages. */
 export function messagesPath(locale) {
   return join(ROOT, "messages", `${locale}.json`);
@@ -30,11 +32,14 @@ export async function compileMessages() {
     baseLocale: LOCALES[0],
     locales: LOCALES,
     modules: ["../node_modules/@inlang/plugin-message-format/dist/index.js"],
-    "plugin.inlang.messageFormat": { pathPattern: "../messages/{locale}.json" },
+    "plugin.inlang.messageFormat": { pathPattern: "./sources/{locale}.json" },
     telemetry: "off",
   };
+  mkdirSync(join(CATALOGS, "sources"));
+  for (const locale of LOCALES) writeFileSync(join(CATALOGS, "sources", `${locale}.json`), sourceOf(locale));
   writeFileSync(join(project, "settings.json"), JSON.stringify(settings));
   const outdir = join(CATALOGS, "compiled");
+  globalThis.fetch = () => Promise.reject(new Error("Compiling messages needs no network."));
   const { compile } = await import("@inlang/paraglide-js"); // takes a while to load, and is rarely needed
   await compile({ project, outdir, outputStructure: "locale-modules", strategy: ["baseLocale"], emitGitIgnore: false });
   const base = JSON.parse(readFileSync(messagesPath(LOCALES[0]), "utf8"));
@@ -43,11 +48,20 @@ export async function compileMessages() {
   writeFileSync(STAMP, digest);
 }
 
+/** What is put into a text of a right-to-left language keeps its own direction: a name, a path, a time. */
+function sourceOf(locale) {
+  const source = readFileSync(messagesPath(locale), "utf8");
+  return RIGHT_TO_LEFT.includes(locale) ? source.replaceAll(/\{(?!n\})\w+\}/g, "\u2068$&\u2069") : source;
+}
+
 /** The names of a message's placeholders. `count` decides about the form of a message with plurals. */
 export function placeholders(message) {
   const texts = typeof message === "string" ? [message] : Object.values(message[0].match);
   const names = new Set(texts.flatMap((text) => [...text.matchAll(/\{(\w+)\}/g)].map(([, name]) => name)));
-  if (typeof message !== "string") names.delete("n"), names.add("count");
+  if (typeof message !== "string") {
+    names.delete("n");
+    names.add("count");
+  }
   return [...names].toSorted();
 }
 
@@ -80,8 +94,10 @@ export function messages() {
 function preloads(bundle) {
   const start = Object.values(bundle).find(({ facadeModuleId }) => facadeModuleId?.endsWith("/src/start.ts"));
   const link = (rel, fileName) => ({ tag: "link", attrs: { rel, crossorigin: true, href: `/web/${fileName}` }, injectTo: "head" });
+  const entry = Object.values(bundle).find(({ isEntry }) => isEntry);
+  const scripts = [start.fileName, ...start.imports].filter((name) => !entry.imports.includes(name));
   const styles = [...(start.viteMetadata?.importedCss ?? [])];
-  return [...[start.fileName, ...start.imports].map((name) => link("modulepreload", name)), ...styles.map((name) => link("stylesheet", name))];
+  return [...scripts.map((name) => link("modulepreload", name)), ...styles.map((name) => link("stylesheet", name))];
 }
 
 if (process.argv[1] === import.meta.filename) {

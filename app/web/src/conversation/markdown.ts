@@ -63,7 +63,7 @@ const marked = new Marked({
       const inner = this.parser.parseInline(unlinked(tokens));
       return safeUrl(href) ? link(href, title, inner) : inner;
     },
-    image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || "Image")) : escapeHtml(text)),
+    image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || m.image_alt())) : escapeHtml(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
     checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? m.done_box() : m.not_done_box()}"></span> `,
     table(token) {

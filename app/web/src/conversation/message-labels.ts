@@ -1,7 +1,7 @@
 // Labels of messages and of the people in a chat, and the groups in which an answer's blocks are shown.
 
 import { STOPPED, stepOf } from "../autopilot/run-status.ts";
-import { formatNumber, formatUsd } from "../state/format.ts";
+import { formatNumber, formatUsd, joinParts } from "../state/format.ts";
 import { withoutReplacedText } from "@khala/client";
 import type { Finish, FinishReason } from "@khala/client";
 import { formatMilliseconds } from "../state/format.ts";
@@ -23,13 +23,13 @@ export function endingLabel(standing: MessageDisplayStatus, finish: Finish | nul
 /** The usage of an answer: "demo · 57 tokens in, 200 out · $0.0004 · 2.1 s" */
 export function usageLabel({ model, usage, costUsd, totalMs }: Finish): string {
   const tokens = m.tokens_in_out({ input: formatNumber(usage.inputTokens), output: formatNumber(usage.outputTokens) });
-  return [model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)].filter(Boolean).join(" · ");
+  return joinParts([model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
 }
 
 /** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
 export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">): string {
   const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && m.waiting_for_approval_inline();
-  const label = [stepOf({ step: round, blocks }), waiting, usageSoFar(round)].filter(Boolean).join(" · ");
+  const label = joinParts([stepOf({ step: round, blocks }), waiting, usageSoFar(round)]);
   return label.slice(0, 1).toUpperCase() + label.slice(1);
 }
 
@@ -37,7 +37,7 @@ function usageSoFar(round: MessageView["step"]): string | null {
   const { usage, costUsd } = round ?? {};
   const tokens = usage && m.tokens_count({ count: usage.inputTokens + usage.outputTokens });
   const parts = [tokens, costUsd && formatUsd(Number(costUsd))].filter(Boolean);
-  return parts.length > 0 ? m.so_far({ usage: parts.join(" · ") }) : null;
+  return parts.length > 0 ? m.so_far({ usage: joinParts(parts) }) : null;
 }
 
 /** The delivery status of a message of one's own; null once it is sent. */

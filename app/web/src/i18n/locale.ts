@@ -20,6 +20,7 @@ const RIGHT_TO_LEFT: readonly Locale[] = ["ar"];
 const FORMATS: Partial<Record<Locale, string>> = { en: "en-GB" };
 
 let format = "en-GB";
+let direction: "ltr" | "rtl" = "ltr";
 
 function languageOf(tag: string): string {
   return tag.toLowerCase().split("-", 1)[0] ?? "";
@@ -41,7 +42,13 @@ export function directionOf(locale: Locale): "ltr" | "rtl" {
 
 /** Format numbers and dates as in this language: in the variant of the person's country, if `languages` has one. */
 export function setFormatLocale(locale: Locale, languages: readonly string[]): void {
+  direction = directionOf(locale);
   format = FORMATS[locale] ?? languages.find((tag) => languageOf(tag) === locale) ?? LANGUAGES[locale].tag;
+}
+
+/** Whether text of the chosen language runs from right to left. */
+export function isRightToLeft(): boolean {
+  return direction === "rtl";
 }
 
 /** The tag for `Intl`. */

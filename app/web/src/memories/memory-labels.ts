@@ -2,7 +2,7 @@
 
 import type { Memory } from "@khala/client";
 import { m } from "../i18n/messages.ts";
-import { formatDate } from "../state/format.ts";
+import { formatDate, joinParts } from "../state/format.ts";
 
 const KINDS: Readonly<Record<string, string>> = { fact: m.fact(), preference: m.preference(), instruction: m.instruction(), summary: m.summary() };
 
@@ -15,7 +15,7 @@ export function usedLabel(count: number): string {
 export function detailLabel({ kind, scope, agent, uses, expiresAt }: Pick<Memory, "kind" | "scope" | "agent" | "uses" | "expiresAt">): string {
   const where = scope === "thread" ? m.this_chat_only() : scope === "agent" ? (agent === undefined ? m.only_with_an_agent() : m.only_with_agent({ agent })) : null;
   const used = uses > 0 ? m.used_times({ count: uses }) : null;
-  return [KINDS[kind] ?? kind, where, used, expiresAt && m.expires_at({ time: dateLabel(expiresAt) })].filter(Boolean).join(" · ");
+  return joinParts([KINDS[kind] ?? kind, where, used, expiresAt && m.expires_at({ time: dateLabel(expiresAt) })]);
 }
 
 /** "12 Mar 2026" */

@@ -1,6 +1,6 @@
 // The states of plans, their steps and their events in words.
 
-import { formatDuration, formatNumber, formatUnits, formatUsd } from "../state/format.ts";
+import { formatDuration, formatNumber, formatUnits, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
 import { m } from "../i18n/messages.ts";
 
@@ -97,7 +97,7 @@ export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason
 export function countsLabel({ counts }: Pick<PlanEntry, "counts">): string {
   const { completed, failed, blocked, skipped, cancelled } = counts;
   const more = [[failed, m.count_failed], [blocked, m.count_blocked], [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const;
-  return [m.steps_completed_of({ completed: formatNumber(completed), count: stepCount({ counts }) }), ...more.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : []))].join(" · ");
+  return joinParts([m.steps_completed_of({ completed: formatNumber(completed), count: stepCount({ counts }) }), ...more.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : []))]);
 }
 
 /** The number of all steps. The blocked ones are not among the open ones. */
@@ -119,13 +119,11 @@ export function spentLabel(spent: PlanSpent, budget: PlanBudget): string {
   const of = (amount: string, limit: string | undefined) => (limit === undefined ? amount : m.spent_of({ spent: amount, limit }));
   const time = (value: number) => formatDuration(1000 * value);
   const isShown = (value: number, limit: number | undefined) => value > 0 || limit !== undefined;
-  return [
+  return joinParts([
     isShown(usd, maxUsd) && of(formatUsd(usd), maxUsd === undefined ? undefined : formatUsd(maxUsd)),
     isShown(tokens, budget.tokens) && (budget.tokens === undefined ? m.tokens_count({ count: tokens }) : m.tokens_spent_of({ spent: formatNumber(tokens), limit: formatNumber(budget.tokens) })),
     isShown(Math.floor(seconds), budget.seconds) && of(time(seconds), budget.seconds === undefined ? undefined : time(budget.seconds)),
-  ]
-    .filter(Boolean)
-    .join(" · ");
+  ]);
 }
 
 /** The share of the budget that is used, from 0 to 1, of the limit that is closest; null without a limit. */
@@ -155,7 +153,7 @@ export type StepFacts = { waitsFor: readonly string[]; isAsking: boolean; now: n
 
 /** "Waiting for approval", "Running · attempt 2", "Waits for “Build”", "Tries again in 8 s". */
 export function stepLabel({ status, attempts, blocked, notBefore }: StepState, { waitsFor, isAsking, now, maxListed = 3 }: StepFacts): string {
-  if (status === "running") return [isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.attempt_number_inline({ number: formatNumber(attempts) })].filter(Boolean).join(" · ");
+  if (status === "running") return joinParts([isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.attempt_number_inline({ number: formatNumber(attempts) })]);
   if (status !== "open") return ENDED_LABELS[status];
   if (blocked) return m.blocked_by({ steps: listed(waitsFor, maxListed) });
   const wait = notBefore === undefined ? 0 : Date.parse(notBefore) - now;

@@ -1,6 +1,6 @@
 // Numbers, sizes, times and money as people of the chosen language read them.
 
-import { formatLocale } from "../i18n/locale.ts";
+import { formatLocale, isRightToLeft } from "../i18n/locale.ts";
 import { m } from "../i18n/messages.ts";
 
 const numberFormats = new Map<string, Intl.NumberFormat>();
@@ -21,6 +21,12 @@ export function formatPercent(share: number): string {
 /** "one, two": parts of a description in one line, without "and". */
 export function formatUnits(parts: readonly string[]): string {
   return new Intl.ListFormat(formatLocale(), { type: "unit", style: "short" }).format(parts);
+}
+
+/** "demo · 57 tokens · 2.1 s": the parts that are there. Where text runs from right to left, each part keeps its own direction. */
+export function joinParts(parts: readonly (string | false | null | undefined)[]): string {
+  const shown = parts.filter((part): part is string => Boolean(part));
+  return (isRightToLeft() ? shown.map((part) => `\u2068${part}\u2069`) : shown).join(" · ");
 }
 
 /** "840 ms", "1.2 s" */
