@@ -86,6 +86,20 @@ runs = Table(
         "position",
         postgresql_where=text("status IN ('queued', 'running', 'blocked')"),
     ),
+    # Of ended runs only: a run gets one entry, at its end, and not one at each change of its status.
+    Index(
+        "runs_ended_user_id_idx",
+        "user_id",
+        "id",
+        postgresql_where=text("user_id IS NOT NULL AND status IN ('final', 'error', 'canceled')"),
+    ),
+    Index(
+        "runs_ended_agent_idx",
+        text("(options ->> 'agent')"),
+        "id",
+        postgresql_where=text("options ->> 'agent' IS NOT NULL AND status IN ('final', 'error', 'canceled')"),
+    ),
+    Index("runs_failed_idx", "status", "id", postgresql_where=text("status IN ('error', 'canceled')")),
     postgresql_with=OFTEN_UPDATED,
 )
 
@@ -120,6 +134,13 @@ receipts = Table(
     time_column("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
     Index("receipts_thread_id_idx", "thread_id"),
+    # A few bytes for each 32 pages: the rows are stored in the order of their times.
+    Index(
+        "receipts_created_at_idx",
+        "created_at",
+        postgresql_using="brin",
+        postgresql_with={"pages_per_range": 32, "autosummarize": "on"},
+    ),
     postgresql_with=INSERT_ONLY,
 )
 

@@ -14,6 +14,14 @@ from khala.store.schema.account_tables import (
 )
 from khala.store.schema.agent_tables import agent_links, agents
 from khala.store.schema.columns import metadata
+from khala.store.schema.console_tables import (
+    blob_owners,
+    executors,
+    spend_days,
+    spend_user_days,
+    tool_days,
+    usage_rollup,
+)
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.plan_tables import plan_events, plan_steps, plans
 from khala.store.schema.run_tables import (
@@ -57,6 +65,7 @@ __all__ = [
     "api_tokens",
     "approvals",
     "audit",
+    "blob_owners",
     "blobs",
     "budget_stripes",
     "budgets",
@@ -64,6 +73,7 @@ __all__ = [
     "deleted_accounts",
     "detail_tokens",
     "ephemeral_threads",
+    "executors",
     "files",
     "identities",
     "invitations",
@@ -94,6 +104,8 @@ __all__ = [
     "search_walk",
     "sessions",
     "share_links",
+    "spend_days",
+    "spend_user_days",
     "stream_chunks",
     "stream_links",
     "stream_producers",
@@ -103,8 +115,10 @@ __all__ = [
     "thread_resets",
     "threads",
     "todos",
+    "tool_days",
     "usage_ledger",
     "usage_receipts",
+    "usage_rollup",
     "user_tools",
     "users",
     "webhook_deliveries",

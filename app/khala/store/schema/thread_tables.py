@@ -68,6 +68,8 @@ threads = Table(
         "id",
         postgresql_where=text("deleted_at IS NULL"),
     ),
+    # The order of the console's list.
+    Index("threads_created_at_idx", "created_at", "id", postgresql_where=text("deleted_at IS NULL")),
     # HOT updates need room on each page for the next versions of its rows.
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
