@@ -27,6 +27,7 @@ from khala.api.ai_sdk.routes import ChatController
 from khala.api.ai_sdk.socket import chat_socket
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
+from khala.api.console.routes import CONTROLLERS as CONSOLE_ROUTES
 from khala.api.context import Context
 from khala.api.cursors.routes import read_cursor
 from khala.api.executor.routes import ExecutorController
@@ -154,6 +155,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
         ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute,
+        *CONSOLE_ROUTES,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

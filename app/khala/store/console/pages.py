@@ -67,4 +67,3 @@ def as_uuid(text: str) -> UUID | None:
 def joined(conditions: Sequence[str]) -> str:
     """SQL: all of these conditions."""
     return " AND ".join(f"({condition})" for condition in conditions) or "true"
-

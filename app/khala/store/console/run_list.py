@@ -1,7 +1,7 @@
 """The console's list of runs: all runs of the deployment, the newest first, each page by an index.
 
-A filter without an index is applied to at most `MAX_EXAMINED` rows, which an index gives in order. So no page depends on
-the size of the deployment, and a page may have fewer items than were asked for.
+A filter without an index is applied to at most `MAX_EXAMINED` rows, which an index gives in order. So no page depends
+on the size of the deployment, and a page may have fewer items than were asked for.
 """
 
 from collections.abc import Sequence
@@ -146,9 +146,7 @@ async def _last_examined(driver: Driver, wanted: RunFilter, before: UUID, window
     return None if row is None else row["id"]
 
 
-def _candidates(
-    statement: Statement, wanted: RunFilter, before: UUID, window: int, columns: str = "*"
-) -> str:
+def _candidates(statement: Statement, wanted: RunFilter, before: UUID, window: int, columns: str = "*") -> str:
     """SQL: up to `window` runs in order, by the index of the most selective filter."""
     older = f"id < {statement.add(before, 'uuid')}"
 

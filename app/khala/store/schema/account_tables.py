@@ -1,6 +1,19 @@
 """Tables of accounts: how users sign in, and the audit trail."""
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid, literal_column, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    literal_column,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.autovacuum import OFTEN_UPDATED
@@ -9,7 +22,7 @@ from khala.store.schema.columns import metadata, required_time_column, time_colu
 
 def _prefix_index(name: str, column: str, *others: str) -> Index:
     """An index for searches by the beginning of a text, whatever the case."""
-    lowered = literal_column(f"lower({column})").label("lowered")
+    lowered = literal_column(f"lower({column})", Text).label("lowered")
     return Index(name, lowered, *others, postgresql_ops={"lowered": "text_pattern_ops"})
 
 

@@ -1,0 +1,5 @@
+"""All routes of the console."""
+
+from khala.api.console.runs import ConsoleRunController
+
+CONTROLLERS = (ConsoleRunController,)
