@@ -24,7 +24,7 @@ ENDED = "UPDATE runs SET status = $2, finished_at = now(), finish = $3::text::js
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def scene(postgres_url: str, template: str) -> AsyncIterator[ConsoleScene]:
-    async with console_scene(postgres_url, template, with_executor=False) as made:
+    async with console_scene(postgres_url, template) as made:
         yield made
 
 

@@ -62,9 +62,11 @@ class ConsoleScene(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def console_scene(postgres_url: str, template: str, **env: str) -> AsyncIterator[ConsoleScene]:
+async def console_scene(
+    postgres_url: str, template: str, *, with_executor: bool = False, **env: str
+) -> AsyncIterator[ConsoleScene]:
     """A server without an executor, an administrator and a user."""
-    async with shared(postgres_url, template, **env) as server:
+    async with shared(postgres_url, template, with_executor=with_executor, **env) as server:
         db = Database(server.database_url, pool_size=4)
         try:
             admin, user = await person(db, "Artanis"), await person(db, "Zeratul")

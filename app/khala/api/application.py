@@ -154,8 +154,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         MemoryController,
         MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
         PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute,
-        *CONSOLE_ROUTES,
+        ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

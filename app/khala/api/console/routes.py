@@ -1,5 +1,14 @@
 """All routes of the console."""
 
+from khala.api.console.accounts import ConsoleAccountController, ConsoleBudgetController
+from khala.api.console.operations import ConsoleOperationsController
+from khala.api.console.records import ConsoleRecordController
 from khala.api.console.runs import ConsoleRunController
 
-CONTROLLERS = (ConsoleRunController,)
+CONTROLLERS = (
+    ConsoleOperationsController,
+    ConsoleRunController,
+    ConsoleAccountController,
+    ConsoleBudgetController,
+    ConsoleRecordController,
+)

@@ -35,14 +35,17 @@ async def record(
     caller: Caller,
     *,
     thread_id: UUID | None = None,
+    reason: str | None = None,
     **detail: object,
 ) -> None:
-    """Add an entry to the trail, in the caller's transaction.
+    """Add an entry to the trail, in the caller's transaction. `reason`: why, as an administrator says.
 
     If a service acts for the user, the entry names the service and its token, too.
     """
     if caller.service is not None:
         detail |= {"service": caller.service.name, "serviceToken": str(caller.service.token_id)}
+    if reason is not None:
+        detail["reason"] = reason
     await connection.execute(
         insert(audit).values(
             id=ids.new(),

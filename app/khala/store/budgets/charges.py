@@ -183,7 +183,7 @@ async def remainder(
 
 async def _policy(db: Database, policy: BudgetPolicy, payer: Payer) -> BudgetPolicy:
     """The limits that apply to the payer."""
-    if not policy.plans:
+    if "user" not in payer.keys:
         return policy
     async with db.driver() as driver:
         return await account_plans.policy_of(driver, policy, payer.keys)

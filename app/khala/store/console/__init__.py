@@ -1,1 +1,1 @@
-"""What administrators see and do in the console: lists over all accounts, each by an index, and audited commands."""
+"""The console of administrators: lists over all accounts, each by an index, and audited commands."""

@@ -1,4 +1,4 @@
-"""What the lists of the console share: their base, the accounts in them, and statements that are made of parts."""
+"""Shared by the lists of the console: their base, the accounts in them, and statements that are made of parts."""
 
 from collections.abc import Sequence
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What administrators do with runs of others: cancel, end, queue again and retry. Each is recorded in the audit trail.
+"""Commands of administrators for runs of others: cancel, end, queue again and retry. Each is audited.
 
 Each command is one transaction, which holds the thread's lock, as those of the run's own people do.
 """
@@ -74,8 +74,8 @@ async def _change(
         row = await runs.lock_run(driver, thread_id, run_id)
         changed = await change(driver, row)
         if changed:
-            detail = {"run": str(run_id), "state": row["status"]} | given(reason)
-            await audit.record(connection, action, admin, thread_id=thread_id, **detail)
+            about = {"run": str(run_id), "state": row["status"]}
+            await audit.record(connection, action, admin, thread_id=thread_id, reason=reason, **about)
         return await find(driver, run_id), changed
 
 
@@ -85,11 +85,6 @@ async def find(driver: Driver, run_id: UUID) -> ConsoleRun:
     if run is None:
         raise RunNotFound("There is no such run.")
     return run
-
-
-def given(reason: str | None) -> dict[str, object]:
-    """The reason as a detail of an audit entry, if there is one."""
-    return {} if reason is None else {"reason": reason}
 
 
 async def _cancel(driver: Driver, row: Record) -> bool:
@@ -147,8 +142,8 @@ async def retry(
             raise Conflict("The requester of this run may not write in its thread any more.") from error
         await _check_ended(driver, run_id, row)
         sent = await sends.queue_answer(driver, thread, question, requester, limits, stored=True)
-        detail = {"run": str(run_id), "newRun": str(sent.run_id)} | given(reason)
-        await audit.record(connection, "console_run_retried", admin, thread_id=row["thread_id"], **detail)
+        about = {"run": str(run_id), "newRun": str(sent.run_id)}
+        await audit.record(connection, "console_run_retried", admin, thread_id=row["thread_id"], reason=reason, **about)
         return await find(driver, sent.run_id), True
 
 
