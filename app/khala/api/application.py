@@ -151,10 +151,10 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ThreadController, append, SharingController, claim_threads, RunController, list_offered_models, BlobController,
         upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController,
         GrantController, ToolController, ToolRuleController, AgentController, route_task, load_repository,
-        MemoryController,
-        MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
-        PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
+        MemoryController, MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController,
+        PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket,
+        AgUiController, ScheduleController, WebhookController, import_chats, HealthController, ExecutorController,
+        execute, *CONSOLE_ROUTES,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -4,10 +4,12 @@ from khala.api.console.accounts import ConsoleAccountController, ConsoleBudgetCo
 from khala.api.console.operations import ConsoleOperationsController
 from khala.api.console.records import ConsoleRecordController
 from khala.api.console.runs import ConsoleRunController
+from khala.api.console.threads import ConsoleThreadController
 
 CONTROLLERS = (
     ConsoleOperationsController,
     ConsoleRunController,
+    ConsoleThreadController,
     ConsoleAccountController,
     ConsoleBudgetController,
     ConsoleRecordController,

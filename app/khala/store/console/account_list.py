@@ -23,14 +23,14 @@ COLUMNS = f"""
     NOT {IS_PRESENT.format("users.id")} AS deleting
 """
 STATES: dict[AccountStateFilter, str] = {"blocked": "blocked_at IS NOT NULL", "admin": "admin"}
-BEGINS = "lower({0}) ~>=~ {1} AND lower({0}) ~<~ {2}"
-"""SQL: whether a text begins with another one, by an index of the bytes, whatever the plan knows of the other."""
+BEGINS = "lower({0}) OPERATOR(pg_catalog.~>=~) {1} AND lower({0}) OPERATOR(pg_catalog.~<~) {2}"
+"""SQL: whether a text begins with another one, by an index in the order of bytes. `LIKE` has special characters."""
 AFTER_ALL = "\U0010ffff"
+SOME = f"(SELECT count(*) FROM (SELECT FROM {{0}} = $1 LIMIT {MAX_COUNTED}) AS counted)"
 COUNTS = f"""
-    SELECT (SELECT count(*) FROM (SELECT FROM sessions WHERE user_id = $1 LIMIT {MAX_COUNTED}) AS counted) AS sessions,
-           (SELECT count(*) FROM (SELECT FROM api_tokens WHERE user_id = $1 LIMIT {MAX_COUNTED}) AS counted) AS api_tokens,
-           (SELECT count(*) FROM (SELECT FROM threads WHERE owner_id = $1 AND deleted_at IS NULL
-                                  LIMIT {MAX_COUNTED}) AS counted) AS threads,
+    SELECT {SOME.format("sessions WHERE user_id")} AS sessions,
+           {SOME.format("api_tokens WHERE user_id")} AS api_tokens,
+           {SOME.format("threads WHERE deleted_at IS NULL AND owner_id")} AS threads,
            (SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'blocked') AND user_id = $1) AS active_runs
 """
 IDENTITIES = "SELECT issuer, email FROM identities WHERE user_id = $1 ORDER BY created_at LIMIT 100"

@@ -36,7 +36,7 @@ SHARED = """
     FROM budgets WHERE scope = ANY($1::text[]) AND key = '' AND starts_at = ANY($2::timestamptz[])
 """
 """The usage of a window is the sum over its row and its stripes."""
-ACCOUNT = f"SELECT {account_columns('users.id', 'account')} FROM users WHERE id = $1"
+ACCOUNT = f"SELECT {account_columns('page.id', 'account')} FROM (SELECT id FROM users WHERE id = $1) AS page"
 
 
 class ConsoleLimit(ConsoleStruct, frozen=True, kw_only=True):

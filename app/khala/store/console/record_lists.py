@@ -40,7 +40,7 @@ WEBHOOK_STATES: dict[WebhookStateFilter, str] = {
 }
 PENDING = f"""(
     SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE endpoint_id = page.id AND state = 'pending'
-                          LIMIT {MAX_PENDING}) AS some
+                          LIMIT {MAX_PENDING}) AS counted
 ) AS pending"""
 FIND_WEBHOOK = "SELECT scope_id FROM webhook_endpoints WHERE id = $1 AND deleted_at IS NULL"
 
