@@ -19,6 +19,7 @@ from khala.api.accounts.account import AccountController
 from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
+from khala.api.accounts.preferences import PreferencesController
 from khala.api.accounts.sign_in import SignInController
 from khala.api.ag_ui.routes import AgUiController
 from khala.api.agents.agents import AgentController
@@ -154,7 +155,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         MemoryController, MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController,
         PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket,
         AgUiController, ScheduleController, WebhookController, import_chats, HealthController, ExecutorController,
-        execute, *CONSOLE_ROUTES,
+        execute, *CONSOLE_ROUTES, PreferencesController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -29,6 +29,10 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that are executed in child processes at once."""
     cooldown_seconds: float = 0.1
     """Time between two steps of a run."""
+    titles: bool = False
+    """Whether titles of threads are requested."""
+    demo_titles: bool = False
+    """Whether they are also requested for answers of the demo model."""
     extraction: Extraction = "off"
     """Whether memories are extracted for people who have not decided."""
     extraction_delay_seconds: float = 20.0

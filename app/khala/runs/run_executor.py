@@ -18,7 +18,7 @@ from khala.domain.run_progress import RunProgress
 from khala.domain.tools import ToolActor
 from khala.memory.memory_service import MemoryService
 from khala.models import model_names
-from khala.models.model_names import ModelRef
+from khala.models.model_names import DEMO_NAME, ModelRef
 from khala.models.token_counter import TokenCounter
 from khala.runs import prompt, recall, run_agents
 from khala.runs.app_run import AppRun
@@ -48,7 +48,7 @@ from khala.store.runs import parts, run_queue
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.runs.run_queue import ClaimedRun
-from khala.store.threads import messages
+from khala.store.threads import messages, title_jobs
 from khala.store.tools import approvals
 from khala.tools.commands import Command
 
@@ -199,7 +199,7 @@ class RunExecutor:
         """Read what the run needs, and choose its models. The first part of a new run is what is recalled for it."""
         candidates, shortens = self._candidates(claimed, agent), options.context_overflow == "shorten"
         history = await self._history(claimed, candidates, shortens=shortens)
-        memories = await self._recall(claimed, agent, buffer, progress, history)
+        memories = await self._recall(claimed, agent, candidates, buffer, progress, history)
         own = self._options.system if options.server_instructions else ""
         system, history = prompt.system_prompt(own, history, requested=options.instructions)
         return PreparedRun(
@@ -253,6 +253,7 @@ class RunExecutor:
         self,
         claimed: ClaimedRun,
         agent: Agent | None,
+        candidates: Sequence[ModelRef],
         buffer: RunBuffer,
         progress: RunProgress,
         history: Sequence[Message],
@@ -261,6 +262,7 @@ class RunExecutor:
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
         await self._request_extraction(claimed)
+        await self._request_title(claimed, candidates[0])
         requester = claimed.requester
         if not requester.recall:
             return ()
@@ -294,6 +296,22 @@ class RunExecutor:
                 run_id=lease.run_id,
                 message_id=claimed.user_message_id,
                 delay_seconds=options.extraction_delay_seconds,
+            )
+
+    async def _request_title(self, claimed: ClaimedRun, model: ModelRef) -> None:
+        """Request a title of the thread for after the run. The demo model's titles would be examples, too."""
+        lease, options, requester = claimed.lease, self._options, claimed.requester
+        is_wanted = options.titles and (model.provider != DEMO_NAME or options.demo_titles)
+        if not is_wanted or claimed.options.step is not None:
+            return
+        async with self._db.driver() as driver:
+            await title_jobs.request(
+                driver,
+                thread_id=lease.thread_id,
+                subject_id=requester.subject_id,
+                user_id=requester.user_id,
+                run_id=lease.run_id,
+                message_id=claimed.user_message_id,
             )
 
     async def _actor(self, claimed: ClaimedRun) -> ToolActor:

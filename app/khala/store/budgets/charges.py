@@ -31,7 +31,7 @@ from khala.store.budgets.stripes import CREATE_WINDOW, PUT_BACK, STRIPED, refill
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 
-ChargePurpose: TypeAlias = Literal["extraction", "embedding"]
+ChargePurpose: TypeAlias = Literal["extraction", "embedding", "title"]
 Amounts: TypeAlias = Mapping[BudgetMeasure, Decimal]
 
 RECEIPT = """

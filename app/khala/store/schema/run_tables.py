@@ -165,6 +165,8 @@ approvals = Table(
     time_column("created_at"),
     required_time_column("expires_at"),
     time_column("decided_at", nullable=True),
+    # How far an approval reaches, if further than to this call: `run` or `thread`.
+    Column("allowed", Text),
     CheckConstraint("state IN ('pending', 'approved', 'denied', 'expired')", name="state"),
     Index("approvals_thread_id_idx", "thread_id"),
     Index("approvals_pending_idx", "expires_at", postgresql_where=text("state = 'pending'")),
@@ -272,7 +274,7 @@ usage_receipts = Table(
     Column("data", JSONB, nullable=False),
     Column("cost_usd", Numeric(20, 10)),
     time_column("created_at"),
-    CheckConstraint("purpose IN ('extraction', 'embedding')", name="purpose"),
+    CheckConstraint("purpose IN ('extraction', 'embedding', 'title')", name="purpose"),
     Index("usage_receipts_user_id_idx", "user_id", "id"),
     Index("usage_receipts_thread_id_idx", "thread_id"),
     Index("usage_receipts_created_at_idx", "created_at"),

@@ -13,6 +13,13 @@ from khala.store.schema.account_tables import (
     users,
 )
 from khala.store.schema.agent_tables import agent_links, agents
+from khala.store.schema.chat_tables import (
+    guest_listings,
+    message_feedback,
+    preferences,
+    thread_deletions,
+    title_jobs,
+)
 from khala.store.schema.columns import metadata
 from khala.store.schema.console_tables import (
     blob_owners,
@@ -75,6 +82,7 @@ __all__ = [
     "ephemeral_threads",
     "executors",
     "files",
+    "guest_listings",
     "identities",
     "invitations",
     "listings",
@@ -83,6 +91,7 @@ __all__ = [
     "memory_extractions",
     "memory_proposals",
     "memory_settings",
+    "message_feedback",
     "message_parts",
     "messages",
     "metadata",
@@ -94,6 +103,7 @@ __all__ = [
     "plan_events",
     "plan_steps",
     "plans",
+    "preferences",
     "presences",
     "processes",
     "receipts",
@@ -112,8 +122,10 @@ __all__ = [
     "stream_signing_keys",
     "stream_subscriptions",
     "streams",
+    "thread_deletions",
     "thread_resets",
     "threads",
+    "title_jobs",
     "todos",
     "tool_days",
     "usage_ledger",

@@ -136,6 +136,10 @@ listings = Table(
     Column("said_revision", BigInteger, nullable=False, server_default="0"),
     Column("read_revision", BigInteger, nullable=False, server_default="0"),
     Column("gone", Boolean, nullable=False, server_default="false"),
+    # Where the user keeps the thread.
+    Column("pinned", Boolean, nullable=False, server_default="false"),
+    Column("archived", Boolean, nullable=False, server_default="false"),
+    Column("folder", Text),
     time_column("changed_at"),
     # The order of the account feed.
     Index("listings_user_id_revision_thread_id_idx", "user_id", "revision", "thread_id"),

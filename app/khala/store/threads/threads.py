@@ -54,6 +54,7 @@ from khala.store.schema.tables import (
     messages,
     share_links,
     threads,
+    title_jobs,
     todos,
 )
 from khala.store.sharing import access, invitations
@@ -357,7 +358,7 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
         # Proposals first: one that is being accepted is a memory then.
-        for table in (memory_extractions, memory_proposals, memories):
+        for table in (title_jobs, memory_extractions, memory_proposals, memories):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await thread_lists.mark_changed(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")

@@ -1863,7 +1863,7 @@ export interface MemoryProposal {
  */
 export interface UsageReceipt {
   id: string;
-  purpose: "extraction" | "embedding";
+  purpose: "extraction" | "embedding" | "title";
   threadId?: string;
   runId?: string;
   data: Record<string, unknown>;
