@@ -79,6 +79,7 @@ def open_context(
         router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,
+            undo=timedelta(seconds=settings.server.undo_seconds),
             allow_public=settings.server.public_threads,
             detail_token_lifetime=timedelta(minutes=settings.runs.detail_minutes),
         ),

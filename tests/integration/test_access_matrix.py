@@ -73,6 +73,8 @@ NO_SUCH = {"right key": 404}
 """The thread with a key has no members and no links."""
 READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
 
+LISTLESS = ("viewer link", "editor link", "invited")
+"""Who reads the thread, and has it on no list."""
 WORKERS = ACCOUNTS | dict.fromkeys(USERS, 403)
 """Only the token of a worker: `tests/integration/test_executor_protocol.py`."""
 RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
@@ -89,6 +91,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/threads/{thread_id}/events": READERS,
     "PATCH /api/threads/{thread_id}": WRITERS,
     "PATCH /api/threads/{thread_id} visibility": OWNERS,
+    "PATCH /api/threads/{thread_id}/listing": READERS | dict.fromkeys(LISTLESS, 403),
+    "POST /api/threads/{thread_id}/restore": OWNERS,
     "DELETE /api/threads/{thread_id}": OWNERS,
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
@@ -182,6 +186,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/memories/proposals": KEYED,
     "POST /api/memories/proposals/{proposal_id}/accept": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "DELETE /api/memories/proposals/{proposal_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
+    "GET /api/me/folders": KEYED,
     "GET /api/me/preferences": KEYED,
     "PATCH /api/me/preferences": KEYED,
     "GET /api/me/memory": KEYED,
@@ -530,6 +535,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
             "PATCH /api/me/memory": {"recall": True},
             "PATCH /api/me/preferences": {"titles": False},
+            "PATCH /api/threads/{thread_id}/listing": {"pinned": True},
             "PATCH /api/threads/{thread_id}/memory": {"personal": False},
             "POST /api/threads/{thread_id}/plans": {"title": "Trip", "steps": [{"id": "a", "title": "Pack"}]},
             "POST /api/threads/{thread_id}/plans/import": {"format": "markdown", "document": "- [ ] Pack"},

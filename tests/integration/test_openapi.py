@@ -73,7 +73,8 @@ BY_ACCOUNT = {
 
 
 BY_ANON_KEY = {
-    "get /api/me/preferences", "patch /api/me/preferences", "get /api/me/usage", "get /api/me/memory", "patch /api/me/memory", "get /api/memories/proposals",
+    "get /api/me/preferences", "patch /api/me/preferences", "get /api/me/folders",
+    "get /api/me/usage", "get /api/me/memory", "patch /api/me/memory", "get /api/memories/proposals",
     "post /api/memories/proposals/{proposal_id}/accept", "delete /api/memories/proposals/{proposal_id}",
 }  # fmt: skip
 """Operations that a share key does not open."""

@@ -80,6 +80,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/route"): ({"text": "x", "thread": ID}, "thread"),
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
+    ("PATCH", "/api/threads/{id}/listing"): ({"pinned": True, "pin": True}, "pin"),
     ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
     ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),

@@ -73,6 +73,7 @@ from khala.api.streams.subscriptions import SubscriptionController
 from khala.api.streams.thread_streams import ThreadStreamController
 from khala.api.threads.appends import append
 from khala.api.threads.event_stream import events
+from khala.api.threads.listings import ListingController
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
 from khala.api.tools.repositories import load_repository
@@ -149,13 +150,13 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         context.limits.requests.check(request, context.origins)
 
     routes: Sequence[ControllerRouterHandler] = [
-        ThreadController, append, SharingController, claim_threads, RunController, list_offered_models, BlobController,
-        upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController,
-        GrantController, ToolController, ToolRuleController, AgentController, route_task, load_repository,
-        MemoryController, MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController,
-        PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket,
-        AgUiController, ScheduleController, WebhookController, import_chats, HealthController, ExecutorController,
-        execute, *CONSOLE_ROUTES, PreferencesController,
+        ThreadController, append, SharingController, claim_threads, RunController, list_offered_models,
+        BlobController, upload, events, follow, SignInController, OidcController, AccountController,
+        ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController, route_task,
+        load_repository, MemoryController, MemoryProposalController, MemorySettingsController, SearchController,
+        ThreadPlanController, PlanController, PlanDraftController, PlanCommandController, read_cursor,
+        ChatController, chat_socket, AgUiController, ScheduleController, WebhookController, import_chats,
+        HealthController, ExecutorController, execute, *CONSOLE_ROUTES, PreferencesController, ListingController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -44,6 +44,29 @@ class Thread(WireStruct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class ListedThread(Thread, frozen=True, kw_only=True):
+    """A thread, and where the caller keeps it."""
+
+    pinned: bool = False
+    archived: bool = False
+    folder: str | None = None
+
+
+class ThreadListing(WireStruct, frozen=True, kw_only=True):
+    """Where a person keeps a thread on their own list."""
+
+    pinned: bool
+    archived: bool
+    folder: str | None = None
+
+
+class ThreadFolder(WireStruct, frozen=True, kw_only=True):
+    """A folder of a person, and the number of threads in it."""
+
+    name: str
+    threads: int
+
+
 class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     """A thread list entry: the thread, the user's role, and whether something there needs their attention."""
 
@@ -52,6 +75,9 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     unread: bool
     running: bool
     needs_approval: bool
+    pinned: bool = False
+    archived: bool = False
+    folder: str | None = None
     changed_at: datetime
 
 

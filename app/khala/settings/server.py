@@ -114,6 +114,14 @@ class ServerSettings(SettingGroup):
         minimum=0,
         maximum=600,
     )
+    undo_seconds: Number = setting(
+        "KHALA_UNDO_SECONDS",
+        30,
+        "Time in which the deletion of a thread can be undone. Its content is purged afterwards.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
+    )
     welcome: str = setting(
         "KHALA_WELCOME",
         WELCOME,

@@ -15,6 +15,9 @@ from khala.domain.schedules import MAX_DELAY
 
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
+MAX_FOLDER_CHARACTERS = 80
+FOLDER = r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$(?!\n)"
+"""The name of a folder: a line that is not blank."""
 MAX_APPENDED_MESSAGES = 50
 """Messages of one append. They are committed as one revision."""
 MAX_APPENDED_PARTS = 20
@@ -46,6 +49,16 @@ class ThreadChanges(ApiStruct, frozen=True, kw_only=True):
     title: Annotated[str, Meta(max_length=MAX_TITLE_CHARACTERS)] | msgspec.UnsetType | None = msgspec.UNSET
     visibility: Literal["private", "link", "public"] | msgspec.UnsetType = msgspec.UNSET
     active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET
+
+
+class ListingChanges(ApiStruct, frozen=True, kw_only=True):
+    """Changes of where the caller keeps a thread. Fields that are absent stay as they are."""
+
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    folder: Annotated[str, Meta(max_length=MAX_FOLDER_CHARACTERS, pattern=FOLDER)] | msgspec.UnsetType | None = (
+        msgspec.UNSET
+    )
 
 
 class NewMessage(ApiStruct, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ OWNED = {
     "preferences": "subject_id",
     "message_feedback": "person_id",
     "title_jobs": "user_id",
+    "thread_deletions": "owner_id",
     "schedules": "user_id",
 }
 """Tables whose rows belong to one user, and their column with the user's id."""

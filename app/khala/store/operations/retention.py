@@ -68,8 +68,9 @@ CONTENTS = {
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id. That of vectors may not
 exist: `khala.store.search.passage_vectors`."""
-UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
-"""The deleted threads that may still have contents."""
+UNPURGED = """deleted_at IS NOT NULL AND purged_at IS NULL AND NOT EXISTS (
+    SELECT FROM thread_deletions WHERE thread_deletions.thread_id = threads.id AND expires_at > now())"""
+"""The deleted threads that may still have contents, and that nobody can restore."""
 OUTDATED = "deleted_at < now() - interval '1 day'"
 """The deleted threads whose row is deleted, too. Before, no thread gets their id, because clients may still show the
 old one."""

@@ -52,7 +52,7 @@ GUARDS = {
     "detail_tokens": ("threads", "thread_resets"),
     "ephemeral_threads": ("threads",),
     "guest_listings": ("threads",),
-    "thread_deletions": ("threads",),
+    "thread_deletions": ("threads", "users"),
     "title_jobs": ("threads", "users"),
     "message_feedback": ("threads", "thread_resets", "users"),
     "preferences": ("owner", "users"),

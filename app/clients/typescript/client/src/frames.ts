@@ -132,6 +132,9 @@ export interface ThreadListEntry {
   unread: boolean;
   running: boolean;
   needsApproval: boolean;
+  pinned?: boolean;
+  archived?: boolean;
+  folder?: string;
   changedAt: string;
 }
 
