@@ -93,6 +93,10 @@ MATRIX: dict[str, dict[str, int]] = {
     "PATCH /api/threads/{thread_id} visibility": OWNERS,
     "PATCH /api/threads/{thread_id}/listing": READERS | dict.fromkeys(LISTLESS, 403),
     "POST /api/threads/{thread_id}/restore": OWNERS,
+    "GET /api/threads/{thread_id}/export": READERS,
+    "GET /api/threads/{thread_id}/feedback": READERS,
+    "PUT /api/messages/{message_id}/feedback": READERS,
+    "DELETE /api/messages/{message_id}/feedback": READERS,
     "DELETE /api/threads/{thread_id}": OWNERS,
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
@@ -332,8 +336,8 @@ A route that is no HTTP route has its kind instead of a method. What is below th
 """
 
 OF_ONE_THREAD = (
-    "{thread_id}", "{run_id}", "{blob_id}", "{plan_id}", "{chat_id}", "{thread_name}", "/api/chat", "/api/ag-ui",
-    "/autopilot/detail/",
+    "{thread_id}", "{message_id}", "{run_id}", "{blob_id}", "{plan_id}", "{chat_id}", "{thread_name}", "/api/chat",
+    "/api/ag-ui", "/autopilot/detail/",
 )  # fmt: skip
 """Routes that concern one thread have one of these in their path, and are open to thread tokens."""
 
@@ -454,6 +458,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     run_id: uuid.UUID
     message_id: uuid.UUID
+    answer_id: uuid.UUID
     blob_id: uuid.UUID
     memory_id: uuid.UUID
     plan_id: uuid.UUID
@@ -469,6 +474,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             thread_id=self.callers.thread_of(self.who),
             chat_id=self.callers.thread_of(self.who),
             thread_name=self.callers.thread_of(self.who),
+            message_id=self.answer_id,
             run_id=self.run_id,
             response_id=f"resp_{self.run_id.hex}",
             conversation_id=f"conv_{self.callers.thread_of(self.who).hex}",
@@ -536,6 +542,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/me/memory": {"recall": True},
             "PATCH /api/me/preferences": {"titles": False},
             "PATCH /api/threads/{thread_id}/listing": {"pinned": True},
+            "PUT /api/messages/{message_id}/feedback": {"rating": "up"},
             "PATCH /api/threads/{thread_id}/memory": {"personal": False},
             "POST /api/threads/{thread_id}/plans": {"title": "Trip", "steps": [{"id": "a", "title": "Pack"}]},
             "POST /api/threads/{thread_id}/plans/import": {"format": "markdown", "document": "- [ ] Pack"},
@@ -654,6 +661,7 @@ async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
         who=who,
         run_id=sent.run_id,
         message_id=sent.user_message_id,
+        answer_id=sent.assistant_message_id,
         blob_id=blob.blob_id,
         memory_id=memory.id,
         plan_id=await create_plan(store, thread_id, requester or Caller(anon_key_hash=key_hash(everybody.key))),

@@ -81,6 +81,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
     ("PATCH", "/api/threads/{id}/listing"): ({"pinned": True, "pin": True}, "pin"),
+    ("PUT", "/api/messages/{id}/feedback"): ({"rating": "up", "text": "x"}, "text"),
     ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
     ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),
@@ -127,6 +128,7 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
     }
     names = {
         "thread_id": "{id}",
+        "message_id": "{id}",
         "run_id": "{id}",
         "user_id": "{id}",
         "memory_id": "{id}",

@@ -73,6 +73,8 @@ from khala.api.streams.subscriptions import SubscriptionController
 from khala.api.streams.thread_streams import ThreadStreamController
 from khala.api.threads.appends import append
 from khala.api.threads.event_stream import events
+from khala.api.threads.export import export_thread
+from khala.api.threads.feedback import FeedbackController
 from khala.api.threads.listings import ListingController
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
@@ -157,6 +159,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         ThreadPlanController, PlanController, PlanDraftController, PlanCommandController, read_cursor,
         ChatController, chat_socket, AgUiController, ScheduleController, WebhookController, import_chats,
         HealthController, ExecutorController, execute, *CONSOLE_ROUTES, PreferencesController, ListingController,
+        export_thread, FeedbackController,
     ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(

@@ -1,4 +1,4 @@
-"""Where people keep their threads over REST, and the undo of a deletion."""
+"""Pinned and archived threads and folders over REST, and the undo of a deletion."""
 
 from typing import Annotated
 

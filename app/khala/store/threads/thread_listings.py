@@ -1,4 +1,4 @@
-"""Where people keep threads: pinned, archived, in a folder. Accounts on their list, guests by the key of the thread."""
+"""Pinned and archived threads and folders: of accounts on their list, of guests by the key of the thread."""
 
 from uuid import UUID
 

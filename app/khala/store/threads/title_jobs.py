@@ -77,7 +77,7 @@ class TitleJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TitleSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What the title is made of, and the model that wrote the answer, if that is known."""
+    """The material of a title, and the model that wrote the answer, if that is known."""
 
     owner_id: UUID | None
     anon_key_hash: bytes | None
@@ -103,7 +103,7 @@ async def claim(db: Database, worker_id: UUID) -> TitleJob | None:
 
 
 async def read(driver: Driver, job: TitleJob) -> TitleSource | None:
-    """What the title is made of. None if none is to be written: the thread has one, is gone, or its answer failed."""
+    """Read the material. None if there is no title to write: the thread has one or is gone, or its answer failed."""
     row = await driver.fetchrow(READ, job.thread_id, job.worker_id)
     if row is None:
         return None
