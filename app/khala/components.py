@@ -324,6 +324,7 @@ def _executor_options(settings: Settings, grace_seconds: float) -> ExecutorOptio
     return ExecutorOptions(
         models=settings.model_chain,
         system=settings.models.system_prompt,
+        allows_model=settings.allows_model,
         concurrency=settings.runs.concurrency,
         max_isolated=settings.runs.isolated,
         context_tokens=settings.models.context_tokens,

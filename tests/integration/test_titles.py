@@ -53,6 +53,7 @@ async def server(postgres_url: str, template: str, provider: ProviderServer) -> 
         postgres_url,
         template,
         KHALA_MODEL="openai:gpt-test",
+        KHALA_MODELS="openai:gpt-preferred",
         KHALA_TITLES="1",
         KHALA_TITLE_MODEL=f"openai:{CHEAP}",
         KHALA_USER_TOKENS_PER_DAY="100000",
@@ -176,3 +177,31 @@ async def test_a_person_who_wants_no_titles_gets_none(store: Database, model: Ti
     (await who.http.patch("/api/me/preferences", json={"titles": False})).raise_for_status()
     assert await ask(store, await own_thread(who)) is None
     assert model.calls == []
+
+
+async def test_a_run_uses_what_its_requester_prefers_unless_it_is_told_not_to(
+    model: TitleModel, who: Account, provider: ProviderServer
+) -> None:
+    chosen = {"instructions": "Rhyme.", "model": "openai:gpt-preferred", "titles": False}
+    (await who.http.patch("/api/me/preferences", json=chosen)).raise_for_status()
+    thread = await own_thread(who)
+    sent = await thread.send("Hello")
+    await thread.ended(sent["runId"])
+    (call,) = provider.calls
+    assert "Rhyme." in str(call.body["messages"][0])
+    assert call.body["model"] == "gpt-preferred"
+    (context,) = (await who.http.get(f"/api/runs/{sent['runId']}/context")).json()["calls"]
+    (section,) = [section for section in context["sections"] if section["name"] == "instructions"]
+    plain = await thread.send("Hello", options={"personal": False})
+    await thread.ended(plain["runId"])
+    assert "Rhyme." not in str(provider.calls[1].body["messages"])
+    assert provider.calls[1].body["model"] == "gpt-test"
+    (without,) = (await who.http.get(f"/api/runs/{plain['runId']}/context")).json()["calls"]
+    assert section["items"] == sum(s["items"] for s in without["sections"] if s["name"] == "instructions") + 1
+    token = (await who.http.post("/api/tokens", json={"name": "CI"})).json()["token"]
+    for headers, count in (({}, 0), ({"x-khala-personal": "true"}, 1)):
+        provider.calls.clear()
+        body = {"model": "khala", "messages": [{"role": "user", "content": "Hello"}]}
+        bearer = {"Authorization": f"Bearer {token}"} | headers
+        (await who.http.post("/v1/chat/completions", json=body, headers=bearer)).raise_for_status()
+        assert str(provider.calls[0].body["messages"]).count("Rhyme.") == count

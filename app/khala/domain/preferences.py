@@ -1,4 +1,4 @@
-"""What a person prefers in all their chats."""
+"""Preferences of a person in all their chats."""
 
 from khala.domain.chat import WireStruct
 

@@ -18,7 +18,7 @@ _LABEL = re.compile(r"^(title|titel|titre|título)\s*:\s*", re.IGNORECASE)
 
 
 def question(asked: str, answered: str) -> str:
-    """What the model is asked: the beginnings of the first question and its answer."""
+    """The question to the model: the beginnings of the first question and its answer."""
     quoted = [" ".join(text[: 4 * MAX_QUOTED_CHARACTERS].split())[:MAX_QUOTED_CHARACTERS] for text in (asked, answered)]
     return f"<conversation>\nPerson: {quoted[0]}\nAssistant: {quoted[1]}\n</conversation>\n\nThe title:"
 

@@ -18,9 +18,9 @@ from khala.domain.run_progress import RunProgress
 from khala.domain.tools import ToolActor
 from khala.memory.memory_service import MemoryService
 from khala.models import model_names
-from khala.models.model_names import DEMO_NAME, ModelRef
+from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
-from khala.runs import prompt, recall, run_agents
+from khala.runs import prompt, recall, run_agents, title_requests
 from khala.runs.app_run import AppRun
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.command_run import CommandRun
@@ -48,7 +48,7 @@ from khala.store.runs import parts, run_queue
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.runs.run_queue import ClaimedRun
-from khala.store.threads import messages, title_jobs
+from khala.store.threads import messages
 from khala.store.tools import approvals
 from khala.tools.commands import Command
 
@@ -201,13 +201,15 @@ class RunExecutor:
         history = await self._history(claimed, candidates, shortens=shortens)
         memories = await self._recall(claimed, agent, candidates, buffer, progress, history)
         own = self._options.system if options.server_instructions else ""
-        system, history = prompt.system_prompt(own, history, requested=options.instructions)
+        personal = claimed.requester.instructions if options.personal else None
+        system, history = prompt.system_prompt(own, history, personal=personal, requested=options.instructions)
         return PreparedRun(
             options=options,
             candidates=candidates,
             limits=self._prompt_limits(claimed, shortens=shortens),
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             system=system,
+            personal=personal,
             memories=memories,
             history=history,
             cooldown_seconds=self._options.cooldown_seconds,
@@ -262,7 +264,7 @@ class RunExecutor:
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
         await self._request_extraction(claimed)
-        await self._request_title(claimed, candidates[0])
+        await title_requests.request(self._db, claimed, candidates[0], self._options)
         requester = claimed.requester
         if not requester.recall:
             return ()
@@ -298,22 +300,6 @@ class RunExecutor:
                 delay_seconds=options.extraction_delay_seconds,
             )
 
-    async def _request_title(self, claimed: ClaimedRun, model: ModelRef) -> None:
-        """Request a title of the thread for after the run. The demo model's titles would be examples, too."""
-        lease, options, requester = claimed.lease, self._options, claimed.requester
-        is_wanted = options.titles and (model.provider != DEMO_NAME or options.demo_titles)
-        if not is_wanted or claimed.options.step is not None:
-            return
-        async with self._db.driver() as driver:
-            await title_jobs.request(
-                driver,
-                thread_id=lease.thread_id,
-                subject_id=requester.subject_id,
-                user_id=requester.user_id,
-                run_id=lease.run_id,
-                message_id=claimed.user_message_id,
-            )
-
     async def _actor(self, claimed: ClaimedRun) -> ToolActor:
         """The user for whom tools act now. Only the requester of a guest's run may have changed since its claim."""
         thread_id, run_id = claimed.lease.thread_id, claimed.lease.run_id
@@ -326,6 +312,9 @@ class RunExecutor:
     def _candidates(self, claimed: ClaimedRun, agent: Agent | None) -> list[ModelRef]:
         """The models to call, in order: the requested or the default one, the agent's fallbacks, the operator's."""
         names = [claimed.options.model] if claimed.options.model is not None else agents.models_of(agent)
+        preferred = claimed.requester.model if claimed.options.personal else None
+        if preferred is not None and names[0] is None and self._options.allows_model(preferred):
+            names = [preferred, *names]
         return list(dict.fromkeys([*map(self._model, names), *self._options.models]))
 
     def _prompt_limits(self, claimed: ClaimedRun, *, shortens: bool) -> PromptLimits:

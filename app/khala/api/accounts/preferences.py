@@ -34,7 +34,7 @@ class PreferencesBody(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreferencesController(Controller):
-    """What a person prefers in all their chats."""
+    """Preferences of a person in all their chats."""
 
     path = "/me/preferences"
     tags = ("Accounts",)

@@ -33,7 +33,7 @@ DOCUMENT = ResponseSpec(
 
 
 @dataclass
-class ExportOperation(Operation):
+class ThreadExportOperation(Operation):
     """An operation whose response has one of two media types. Litestar documents only one of them."""
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class ExportOperation(Operation):
 @get(
     "/threads/{thread_id:uuid}/export",
     operation_id="exportThread",
-    operation_class=ExportOperation,
+    operation_class=ThreadExportOperation,
     tags=["Threads"],
     summary="Export a thread",
     security=BY_KEY,

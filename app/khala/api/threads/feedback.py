@@ -32,7 +32,7 @@ class FeedbackBody(ApiStruct, frozen=True, kw_only=True):
 
 
 class FeedbackController(Controller):
-    """What people think of answers."""
+    """Feedback of people on answers."""
 
     path = "/"
     tags = ("Threads",)

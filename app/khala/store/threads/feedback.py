@@ -151,8 +151,9 @@ def _feedback(row: rows.Record) -> Feedback:
 
 
 def _evaluated(row: rows.Record) -> EvaluatedAnswer:
-    texts = {
-        name: None if row[name] is None else text_of(rows.content(row[name]) or ()) for name in ("question", "answer")
-    }
-    known = {name: row[name] for name in EvaluatedAnswer.__struct_fields__ if name not in texts}
-    return EvaluatedAnswer(**known, **texts)
+    known = {name: row[name] for name in EvaluatedAnswer.__struct_fields__ if name not in ("question", "answer")}
+    return EvaluatedAnswer(**known, question=_text(row["question"]), answer=_text(row["answer"]))
+
+
+def _text(stored: str | None) -> str | None:
+    return None if stored is None else text_of(rows.content(stored) or ())
