@@ -164,3 +164,35 @@ async def test_preferences_are_of_an_account_or_a_key(server: InProcessServer, w
     (await server.http.patch(path, json={"titles": False}, headers=guest.headers)).raise_for_status()
     assert (await server.http.get(path, headers=guest.headers)).json() == {"titles": False}
     assert (await server.http.get(path)).status_code == 401
+
+
+async def test_guests_give_a_name_and_accounts_have_theirs(server: InProcessServer, who: Account) -> None:
+    thread = await server.thread()
+    sent = await say(thread, "/echo Hello", authorName="  Zeratul  of Aiur ")
+    question = next(m for m in (await thread.snapshot())["messages"] if m["id"] == sent["userMessageId"])
+    assert question["authorName"] == "Zeratul of Aiur"
+    refused = await who.http.post(
+        f"/api/threads/{(await own_thread(who)).id}/send", json={"text": "Hello", "authorName": "Aldaris"}
+    )
+    assert refused.status_code == 400
+    for name in ("", "a\nb", "x" * 81):
+        assert (await thread.post("send", {"text": "Hello", "authorName": name})).status_code == 400, name
+
+
+async def test_an_account_is_invited_by_an_address_that_is_verified(
+    server: InProcessServer, store: Database, who: Account, member: Account
+) -> None:
+    thread = await own_thread(who)
+    path = f"/api/threads/{thread.id}/invitations"
+    body = {"email": member.email.upper(), "role": "editor"}
+    assert (await who.http.post(path, json=body)).status_code == 404, "anybody may register with any address"
+    async with store.driver() as driver:
+        query = "INSERT INTO identities (issuer, subject, user_id, email) VALUES ('test', $1, $2, $3)"
+        await driver.execute(query, member.id, UUID(member.id), member.email)
+    invited = (await who.http.post(path, json=body)).raise_for_status().json()
+    assert (invited["userId"], invited["status"]) == (member.id, "invited")
+    assert (await member.http.post(path, json=body)).status_code == 403
+    async with store.driver() as driver:
+        await driver.execute("UPDATE budgets SET settled = 100 WHERE scope = 'address_lookups'")
+    limited = await who.http.post(path, json=body)
+    assert (limited.status_code, limited.json()["limit"]) == (429, "invitations_per_day")

@@ -81,6 +81,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
     ("PATCH", "/api/threads/{id}/listing"): ({"pinned": True, "pin": True}, "pin"),
+    ("POST", "/api/threads/{id}/invitations"): ({"email": "a@b.c", "role": "viewer", "name": "x"}, "name"),
     ("PUT", "/api/messages/{id}/feedback"): ({"rating": "up", "text": "x"}, "text"),
     ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),

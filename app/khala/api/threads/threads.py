@@ -3,6 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
+import msgspec
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
@@ -18,7 +19,7 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.api.threads.delayed_sends import delay
 from khala.api.threads.run_options import check_options
 from khala.api.threads.types import (
-    MAX_FOLDER_CHARACTERS,
+    MAX_LABEL_CHARACTERS,
     CreatedThread,
     NewMessage,
     NewThread,
@@ -48,7 +49,7 @@ Pinned = Annotated[bool | None, QueryParameter(description="Only threads that th
 Archived = Annotated[bool | None, QueryParameter(description="Only threads that the caller has archived, or has not.")]
 InFolder = Annotated[
     str | None,
-    QueryParameter(max_length=MAX_FOLDER_CHARACTERS, description="Only threads in this folder; empty for no folder."),
+    QueryParameter(max_length=MAX_LABEL_CHARACTERS, description="Only threads in this folder; empty for no folder."),
 ]
 Before = Annotated[UUID, QueryParameter(description="The id of the oldest message that you have.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")]
@@ -242,6 +243,7 @@ class ThreadController(Controller):
         """
         if data.send_at is not None or data.after is not None:
             return await delay(context, caller, thread_id, data)
+        caller = _named(caller, data.author_name)
         text = check_message_text(data.text, may_be_empty=bool(data.attachments))
         options = await check_options(data.options, context, caller)
         if options.agent == AUTO:
@@ -293,3 +295,12 @@ class ThreadController(Controller):
 
 def _anon_key(data: NewThread) -> str:
     return ids.new_secret() if data.anon_key is None else validated_anon_key(data.anon_key)
+
+
+def _named(caller: Caller, name: str | None) -> Caller:
+    """The caller under the name that they give. Raises `InvalidInput` for an account, which has its own."""
+    if name is None:
+        return caller
+    if caller.user_id is not None:
+        raise InvalidInput("An account has a name of its own: PATCH /me changes it.", path="authorName")
+    return msgspec.structs.replace(caller, name=" ".join(check_text(name, "authorName").split()))

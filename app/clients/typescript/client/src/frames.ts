@@ -872,6 +872,7 @@ export interface NewMessage {
   messageId?: string;
   parentId?: string | null;
   attachments?: string[];
+  authorName?: string;
   options?: RunOptions;
   sendAt?: string;
   after?: number;
