@@ -110,6 +110,15 @@ TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
 """Headers of every response if the public URL of the server is HTTPS."""
 
 
+API_ROUTES: Sequence[ControllerRouterHandler] = (
+    ThreadController, ListingController, export_thread, FeedbackController, append, SharingController, claim_threads,
+    RunController, list_offered_models, BlobController, upload, events, follow, SignInController, OidcController,
+    AccountController, ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController,
+    route_task, load_repository, MemoryController, PreferencesController, MemoryProposalController,
+    MemorySettingsController, SearchController, ThreadPlanController, PlanController, PlanDraftController,
+    PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController, ScheduleController,
+    WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
+)  # fmt: skip
 OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (
     complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,
 )  # fmt: skip
@@ -151,20 +160,10 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         request.scope["state"].setdefault("began", time.monotonic())
         context.limits.requests.check(request, context.origins)
 
-    routes: Sequence[ControllerRouterHandler] = [
-        ThreadController, append, SharingController, claim_threads, RunController, list_offered_models,
-        BlobController, upload, events, follow, SignInController, OidcController, AccountController,
-        ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController, route_task,
-        load_repository, MemoryController, MemoryProposalController, MemorySettingsController, SearchController,
-        ThreadPlanController, PlanController, PlanDraftController, PlanCommandController, read_cursor,
-        ChatController, chat_socket, AgUiController, ScheduleController, WebhookController, import_chats,
-        HealthController, ExecutorController, execute, *CONSOLE_ROUTES, PreferencesController, ListingController,
-        export_thread, FeedbackController,
-    ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
-            _OwnRouter("/api", route_handlers=routes, before_request=check_request),
+            _OwnRouter("/api", route_handlers=API_ROUTES, before_request=check_request),
             _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=check_request),
             _OwnRouter(openai_errors.PREFIX, route_handlers=OPENAI_ROUTES, before_request=check_request),
             _OwnRouter(

@@ -22,7 +22,7 @@ from khala.store.console.pages import (
 )
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
-from khala.store.threads.threads import LAST_POSITION
+from khala.store.threads.thread_pages import LAST_POSITION
 from khala.store.webhooks import deliveries
 from khala.store.webhooks.deliveries import EventDelivery
 

@@ -20,7 +20,7 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
 from khala.store.threads import threads
-from khala.store.threads.threads import LAST_POSITION
+from khala.store.threads.thread_pages import LAST_POSITION
 
 OPENED = "console_thread_opened"
 GRANT_LIFETIME = timedelta(hours=1)
