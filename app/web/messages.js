@@ -76,8 +76,34 @@ function compileSeparately() {
   execFileSync(process.execPath, [import.meta.filename], { stdio: "inherit" });
 }
 
+/** Short names for the messages: their keys are sentences, which would be a third of a catalogue. */
+function shortNames() {
+  const keys = Object.keys(JSON.parse(readFileSync(messagesPath(LOCALES[0]), "utf8")));
+  return new Map(keys.map((key, index) => [key, `_${index.toString(36)}`]));
+}
+
+/** A Vite plugin for builds: shortens the names of messages where they are defined and used. `m` is never the name of anything else. */
+function shortened() {
+  let names;
+  const shorten = (code, pattern) => code.replaceAll(pattern, (found, before, key) => (names.has(key) ? before + names.get(key) : found));
+  return {
+    name: "khala:short-names",
+    apply: "build",
+    enforce: "post",
+    buildStart: () => void (names = shortNames()),
+    transform(code, id) {
+      if (id.startsWith(CATALOGS)) return { code: shorten(code, /(export const )(\w+)/g), map: null };
+      return id.includes("/src/") && code.includes("i18n/messages.ts") ? { code: shorten(code, /(\bm\.)(\w+)/g), map: null } : null;
+    },
+  };
+}
+
 /** A Vite plugin: compiles the messages, and lets the browser load the page while it loads the messages. */
 export function messages() {
+  return [shortened(), compiled()];
+}
+
+function compiled() {
   return {
     name: "khala:messages",
     config: compileSeparately,
