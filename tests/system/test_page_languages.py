@@ -23,7 +23,7 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
         root = page.locator("html")
         expect(root).to_have_attribute("lang", "en")
         assert len(loaded) == 1
-        chat.send(f"/say {ARABIC} `a.b`\\n\\nEnglish.\\n\\n```\\nx = 1\\n```")
+        chat.send(f"/echo {ARABIC}\n\nEnglish.\n\n```\nx = 1\n```")
         chat.wait_for_end()
         chat.button("Settings").click()
         page.get_by_label("Language").select_option(label="العربية")
@@ -35,6 +35,7 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
         assert drawer is not None
         assert main is not None
         assert drawer["x"] > main["x"]
+        expect(page.locator(".text pre")).to_be_visible()
         directions = page.locator(".text").last.evaluate(
             "(text) => [...text.querySelectorAll('p, pre')].map((block) => getComputedStyle(block).direction)"
         )
