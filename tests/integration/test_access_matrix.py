@@ -83,7 +83,42 @@ RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
 WHILE_WRITTEN = {"owner": 409}
 """The answer of the scene is being written."""
 
+CONSOLE = (
+    "GET overview",
+    "GET executors",
+    "GET tools/slow",
+    "GET spend",
+    "GET runs",
+    "GET runs/{shown_run_id}",
+    "GET threads",
+    "GET threads/{shown_thread_id}",
+    "GET threads/{shown_thread_id}/revisions",
+    "GET threads/{shown_thread_id}/at",
+    "GET accounts",
+    "GET accounts/{account_id}",
+    "GET budgets",
+    "GET budgets/{account_id}",
+    "GET blobs",
+    "GET blobs/usage",
+    "GET webhooks",
+    "GET webhooks/{webhook_id}/deliveries",
+    "GET schedules",
+    "GET audit",
+    "POST runs/{shown_run_id}/cancel",
+    "POST runs/{shown_run_id}/end",
+    "POST runs/{shown_run_id}/requeue",
+    "POST runs/{shown_run_id}/retry",
+    "POST threads/{shown_thread_id}/open",
+    "POST threads/{shown_thread_id}/fork",
+    "POST accounts/{account_id}/block",
+    "POST accounts/{account_id}/unblock",
+    "PUT budgets/{account_id}",
+    "POST webhooks/{webhook_id}/replay",
+)
+"""The routes of the console, which only administrators see: `tests/integration/test_console_lists.py`."""
+
 MATRIX: dict[str, dict[str, int]] = {
+    **{f"{route.split(' ')[0]} /api/console/{route.split(' ')[1]}": WORKERS for route in CONSOLE},
     "POST /api/threads": ANYBODY,
     "GET /api/threads": SHOWN,
     "GET /api/threads/{thread_id}": READERS,
@@ -477,6 +512,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             thread_name=self.callers.thread_of(self.who),
             message_id=self.answer_id,
             run_id=self.run_id,
+            shown_run_id=self.run_id,
+            shown_thread_id=self.callers.thread_of(self.who),
+            account_id=self.callers.people["viewer"].id,
             response_id=f"resp_{self.run_id.hex}",
             conversation_id=f"conv_{self.callers.thread_of(self.who).hex}",
             item_id=f"msg_{self.message_id.hex}_1",
@@ -520,6 +558,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/chat": {"id": self._thread_id, "messages": [SHOWN_QUESTION], "options": QUEUED},
             "POST /api/ag-ui": agent_request(self._thread_id),
             "POST /api/ag-ui/ndjson": agent_request(self._thread_id),
+            "POST /api/console/threads/{shown_thread_id}/fork": {"revision": 1, "grant": str(self.run_id)},
+            "PUT /api/console/budgets/{account_id}": {"limits": None},
+            "POST /api/console/webhooks/{webhook_id}/replay": {"since": "2026-01-31T00:00:00Z"},
             "POST /api/schedules": {"text": "Hello?", "cron": "0 7 * * *"},
             "POST /api/schedules of a thread": {"text": "Hello?", "cron": "0 7 * * *", "threadId": self._thread_id},
             "PATCH /api/schedules/{schedule_id}": {"paused": True},
@@ -599,6 +640,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"threadId": self._thread_id}
         if template == "/api/schedules/preview":
             params = {"cron": "0 7 * * *"}
+        if template.endswith("/at"):
+            params = {"grant": str(self.run_id)}
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
         body = self.body(route)

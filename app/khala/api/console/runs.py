@@ -87,21 +87,21 @@ class ConsoleRunController(Controller):
         return ExaminedPage(items=found.items, next_cursor=encode_id(found.next), examined_until=found.examined_until)
 
     @get(
-        "/{run_id:uuid}",
+        "/{shown_run_id:uuid}",
         operation_id="readConsoleRun",
         summary="Read a run's timeline",
         response_description="The run and what happened.",
         responses=documented_errors(*DENIED, "run_not_found"),
     )
     async def read(
-        self, context: NamedDependency[Context], admin: NamedDependency[Caller], run_id: RunId
+        self, context: NamedDependency[Context], admin: NamedDependency[Caller], shown_run_id: RunId
     ) -> RunTimeline:
         """Read what happened in a run, without texts: calls, approvals, take-overs, costs and its end."""
         async with context.db.snapshot() as driver:
-            return await run_timeline.read_timeline(driver, await run_commands.find(driver, run_id))
+            return await run_timeline.read_timeline(driver, await run_commands.find(driver, shown_run_id))
 
     @post(
-        "/{run_id:uuid}/cancel",
+        "/{shown_run_id:uuid}/cancel",
         operation_id="cancelConsoleRun",
         operation_class=OptionalBody,
         summary="Cancel a run",
@@ -113,14 +113,14 @@ class ConsoleRunController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        run_id: RunId,
+        shown_run_id: RunId,
         data: Reasoned = None,
     ) -> ConsoleRunChange:
         """Cancel a run as its people would. An executor that holds it ends it."""
-        return _changed(await run_commands.cancel(context.db, run_id, admin, given_reason(data)), "cancel")
+        return _changed(await run_commands.cancel(context.db, shown_run_id, admin, given_reason(data)), "cancel")
 
     @post(
-        "/{run_id:uuid}/end",
+        "/{shown_run_id:uuid}/end",
         operation_id="endConsoleRun",
         operation_class=OptionalBody,
         summary="End a run now",
@@ -132,14 +132,14 @@ class ConsoleRunController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        run_id: RunId,
+        shown_run_id: RunId,
         data: Reasoned = None,
     ) -> ConsoleRunChange:
         """End a run now, whether or not an executor holds it. What the executor has not stored is lost."""
-        return _changed(await run_commands.end(context.db, run_id, admin, given_reason(data)), "end")
+        return _changed(await run_commands.end(context.db, shown_run_id, admin, given_reason(data)), "end")
 
     @post(
-        "/{run_id:uuid}/requeue",
+        "/{shown_run_id:uuid}/requeue",
         operation_id="requeueConsoleRun",
         operation_class=OptionalBody,
         summary="Queue a running run again",
@@ -151,14 +151,14 @@ class ConsoleRunController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        run_id: RunId,
+        shown_run_id: RunId,
         data: Reasoned = None,
     ) -> ConsoleRunChange:
         """Take the lease of a run away, so that another executor goes on after the stored text."""
-        return _changed(await run_commands.requeue(context.db, run_id, admin, given_reason(data)), "requeue")
+        return _changed(await run_commands.requeue(context.db, shown_run_id, admin, given_reason(data)), "requeue")
 
     @post(
-        "/{run_id:uuid}/retry",
+        "/{shown_run_id:uuid}/retry",
         operation_id="retryConsoleRun",
         operation_class=OptionalBody,
         summary="Retry a run",
@@ -170,12 +170,12 @@ class ConsoleRunController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        run_id: RunId,
+        shown_run_id: RunId,
         data: Reasoned = None,
     ) -> ConsoleRunChange:
         """Queue another answer to the same message, for the requester of a run that has ended."""
         limits = context.limits.sends
-        return _changed(await run_commands.retry(context.db, run_id, admin, given_reason(data), limits), "retry")
+        return _changed(await run_commands.retry(context.db, shown_run_id, admin, given_reason(data), limits), "retry")
 
 
 def _changed(result: tuple[ConsoleRun, bool], command: str) -> ConsoleRunChange:

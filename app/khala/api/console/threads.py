@@ -84,21 +84,21 @@ class ConsoleThreadController(Controller):
         return ConsolePage(items=found[:limit], next_cursor=last)
 
     @get(
-        "/{thread_id:uuid}",
+        "/{shown_thread_id:uuid}",
         operation_id="readConsoleThread",
         summary="Read a thread's metadata",
         response_description="The thread.",
         responses=documented_errors(*DENIED, "thread_not_found"),
     )
     async def read(
-        self, context: NamedDependency[Context], admin: NamedDependency[Caller], thread_id: ThreadId
+        self, context: NamedDependency[Context], admin: NamedDependency[Caller], shown_thread_id: ThreadId
     ) -> ConsoleThread:
         """Read a thread without its title and messages."""
         async with context.db.snapshot() as driver:
-            return await thread_list.read(driver, thread_id)
+            return await thread_list.read(driver, shown_thread_id)
 
     @post(
-        "/{thread_id:uuid}/open",
+        "/{shown_thread_id:uuid}/open",
         operation_id="openConsoleThread",
         operation_class=OptionalBody,
         summary="Open a thread",
@@ -110,16 +110,16 @@ class ConsoleThreadController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        thread_id: ThreadId,
+        shown_thread_id: ThreadId,
         data: Annotated[ConsoleReason | None, BodyKwarg(examples=example("Support", reason="Ticket 7"))] = None,
     ) -> ThreadGrant:
         """Get the right to read a thread for an hour. The audit trail has an entry of it."""
-        granted = await thread_list.open_thread(context.db, thread_id, admin, given_reason(data))
-        log.info("console_thread_opened", grant=str(granted.grant))
+        granted = await thread_list.open_thread(context.db, shown_thread_id, admin, given_reason(data))
+        log.info("console_thread_opened", thread_id=str(shown_thread_id), grant=str(granted.grant))
         return granted
 
     @get(
-        "/{thread_id:uuid}/revisions",
+        "/{shown_thread_id:uuid}/revisions",
         operation_id="listConsoleRevisions",
         summary="List a thread's revisions",
         response_description="Messages and what has changed them, the newest first.",
@@ -129,17 +129,17 @@ class ConsoleThreadController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        thread_id: ThreadId,
+        shown_thread_id: ThreadId,
         cursor: Cursor = None,
         limit: Limit = 50,
     ) -> ConsolePage[HistoryEntry]:
         """List the revisions at which a thread can be shown, without text."""
         async with context.db.snapshot() as driver:
-            found, last = await thread_history.read_revisions(driver, thread_id, decode_id(cursor), limit)
+            found, last = await thread_history.read_revisions(driver, shown_thread_id, decode_id(cursor), limit)
         return ConsolePage(items=found, next_cursor=encode_id(last))
 
     @get(
-        "/{thread_id:uuid}/at",
+        "/{shown_thread_id:uuid}/at",
         operation_id="readConsoleThreadAt",
         summary="Read a thread at a revision",
         response_description="The thread as it was.",
@@ -149,7 +149,7 @@ class ConsoleThreadController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        thread_id: ThreadId,
+        shown_thread_id: ThreadId,
         grant: Annotated[UUID, QueryParameter(description="The grant that opened the thread.")],
         revision: Annotated[
             int | None, QueryParameter(ge=0, le=MAX_REVISION, description="By default the current one.")
@@ -161,11 +161,11 @@ class ConsoleThreadController(Controller):
     ) -> ThreadHistory:
         """Read a thread as it was: the fold of its log. `gaps` names what the log does not have any more."""
         async with context.db.snapshot() as driver:
-            await thread_list.require_grant(driver, thread_id, grant, admin)
-            return await thread_history.read_at(driver, thread_id, revision, before=before, limit=limit)
+            await thread_list.require_grant(driver, shown_thread_id, grant, admin)
+            return await thread_history.read_at(driver, shown_thread_id, revision, before=before, limit=limit)
 
     @post(
-        "/{thread_id:uuid}/fork",
+        "/{shown_thread_id:uuid}/fork",
         operation_id="forkConsoleThread",
         summary="Fork a thread from a revision",
         response_description="The new thread.",
@@ -175,11 +175,11 @@ class ConsoleThreadController(Controller):
         self,
         context: NamedDependency[Context],
         admin: NamedDependency[Caller],
-        thread_id: ThreadId,
+        shown_thread_id: ThreadId,
         data: Annotated[NewFork, BodyKwarg(examples=example("A revision", revision=3, grant=str(UUID(int=7))))],
     ) -> ThreadFork:
         """Copy the newest branch at a revision into a private thread of the administrator's own."""
         reason = given_reason(ConsoleReason(reason=data.reason))
-        forked = await thread_fork.fork(context.db, thread_id, data.revision, data.grant, admin, reason)
-        log.info("console_thread_forked", fork=str(forked.thread_id))
+        forked = await thread_fork.fork(context.db, shown_thread_id, data.revision, data.grant, admin, reason)
+        log.info("console_thread_forked", thread_id=str(shown_thread_id), fork=str(forked.thread_id))
         return forked

@@ -67,11 +67,11 @@ async def read_page(
     conditions = [f"id < {statement.add(before or LAST_ID, 'uuid')}"]
     if state is not None:
         conditions.append(STATES[state])
-    if q:
-        conditions.append(_matches(statement, q))
+    # Found before they are sorted: the planner must not look for them in the order of all accounts.
+    source = f"(SELECT * FROM users WHERE {_matches(statement, q)} OFFSET 0) AS users" if q else "users"
     query = f"""
         SELECT {COLUMNS} FROM (
-            SELECT * FROM users WHERE {joined(conditions)} ORDER BY id DESC LIMIT {statement.add(limit, "int")}
+            SELECT * FROM {source} WHERE {joined(conditions)} ORDER BY id DESC LIMIT {statement.add(limit, "int")}
         ) AS users ORDER BY id DESC
     """
     return [_account(row) for row in await driver.fetch(query, *statement.arguments)]

@@ -36,9 +36,10 @@ LAST_CHANGED = f"""
 """A message that existed at the revision, so that all before it did."""
 EXISTED = """(
     messages.revision <= $2
-    OR EXISTS (SELECT FROM runs WHERE runs.id = messages.run_id AND runs.revision <= $2)
-    OR EXISTS (SELECT FROM runs WHERE runs.user_message_id = messages.id AND runs.revision <= $2)
+    OR coalesce((SELECT revision FROM runs WHERE runs.id = messages.run_id) <= $2, false)
+    OR coalesce((SELECT min(revision) FROM runs WHERE runs.user_message_id = messages.id) <= $2, false)
 )"""
+"""Scalar subqueries, which read one run each by its key: for EXISTS the planner might hash all runs."""
 FIRST_LATER = f"""
     SELECT position FROM messages WHERE thread_id = $1 AND position > $3 AND NOT {EXISTED} ORDER BY position LIMIT 1
 """

@@ -67,11 +67,11 @@ async def read_page(
     conditions = ["deleted_at IS NULL", f"(created_at, id) < {position}"]
     if account is not None:
         conditions.append(f"owner_id = {statement.add(account, 'uuid')}")
-    if q:
-        conditions.append(_named(statement, q))
+    # Found by their ids before they are sorted: the planner must not look for them in the order of all threads.
+    source = f"(SELECT * FROM threads WHERE {_named(statement, q)} OFFSET 0) AS threads" if q else "threads"
     query = f"""
         SELECT {COLUMNS} FROM (
-            SELECT {THREAD_COLUMNS} FROM threads WHERE {joined(conditions)} ORDER BY created_at DESC, id DESC
+            SELECT {THREAD_COLUMNS} FROM {source} WHERE {joined(conditions)} ORDER BY created_at DESC, id DESC
             LIMIT {statement.add(limit, "int")}
         ) AS page ORDER BY page.created_at DESC, page.id DESC
     """
