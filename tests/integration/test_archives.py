@@ -56,7 +56,18 @@ from tests.support.server import ROOT
 from tests.support.stored_plans import stored_plan
 
 EMPTY_LAYOUT = msgspec.msgpack.encode([[], []]).hex()
-DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
+DIFFER = {
+    "invitations",
+    "logins",
+    "sessions",
+    "tokens",
+    "links",
+    "memberships",
+    "charges",
+    "usage",
+    "written",
+    "feedback",
+}
 """What an import does not make, as docs/protocol.md says."""
 
 

@@ -27,7 +27,8 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
 
     `left_out` are the columns that are not exported, with the reasons. `added` are text columns of the query that the
     table does not have. `imported` says whether an import inserts the lines. `added_later`: older archives lack
-    the file. `page` is the number of rows in memory at once.
+    the file. `defaults` are the values of columns that older archives lack; lines leave them out.
+    `page` is the number of rows in memory at once.
     """
 
     name: str
@@ -38,6 +39,7 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] = ()
     imported: bool = True
     added_later: bool = False
+    defaults: Mapping[str, Any] = {}
     page: int = 500
 
     @property
@@ -123,6 +125,7 @@ KINDS: tuple[RowKind, ...] = (
             "revision": "counts the changes of one server's list",
             "gone": "entries that are gone are not exported",
         },
+        defaults={"pinned": False, "archived": False},
     ),
     RowKind(
         name="plan",
@@ -219,7 +222,6 @@ KINDS: tuple[RowKind, ...] = (
         table=tables.preferences,
         query="SELECT * FROM preferences WHERE subject_id = $1",
         left_out={"subject_id": "the user", "anon_key_hash": "accounts have none"},
-        imported=False,
         added_later=True,
     ),
     RowKind(
