@@ -147,7 +147,7 @@ const PAYLOADS = [
   "<br onclick=alert(1)>",
   "<sup/onmouseover=alert(1)>x</sup>",
 ];
-const TAGS = "script, style, iframe, object, embed, form, input, button, textarea, select, svg, math, img, video, audio, source, link, meta, base, template, noscript, body, details";
+const TAGS = "script, style, iframe, object, embed, form, input, button, textarea, select, svg, math, img, video, audio, source, link, meta, base, template, noscript, body";
 
 /** What in these nodes could run, load, ask or look like the page. */
 function harm(box: Element): string[] {

@@ -4,8 +4,11 @@ import { Marked, Renderer, Tokenizer } from "marked";
 import type { Token } from "marked";
 
 import { isComponent } from "../session/components.ts";
+import { ALERT_TITLES, alertOf } from "./alerts.ts";
 import { BoundedLexer } from "./bounded-lexer.ts";
+import { DETAILS } from "./details.ts";
 import { escapeHtml } from "./escape-html.ts";
+import { FOOTNOTES } from "./footnotes.ts";
 import { MATH } from "./math.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -35,10 +38,10 @@ function unlinked(tokens: Token[]): Token[] {
 /** The default renderer. */
 const RENDERER = Renderer.prototype as Renderer;
 
-const marked = new Marked({
+const marked: Marked = new Marked({
   gfm: true,
   breaks: true,
-  extensions: MATH,
+  extensions: [...MATH, ...FOOTNOTES, DETAILS],
   // Bounds marked's lookahead, which is quadratic here.
   tokenizer: {
     table: (text) => (/^.*\n.*[|:]/.test(text) ? false : undefined),
@@ -58,6 +61,12 @@ const marked = new Marked({
     heading({ depth, tokens }) {
       const level = Math.min(6, depth + 1); // the page's title is the h1
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+    },
+    blockquote(token): string {
+      const alert = alertOf(token.tokens);
+      if (!alert) return RENDERER.blockquote.call(this, token);
+      const first = this.parser.parse(new BoundedLexer(marked.defaults).lex(alert.first));
+      return `<div class="alert ${alert.kind}" role="note"><p class="alert-title">${ALERT_TITLES[alert.kind] ?? ""}</p>${first}${this.parser.parse(token.tokens.slice(1))}</div>\n`;
     },
     link({ href, title, tokens }) {
       const inner = this.parser.parseInline(unlinked(tokens));
