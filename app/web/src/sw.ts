@@ -5,9 +5,12 @@
 
 import { chooseLocale } from "./i18n/locale.ts";
 
-/** Injected by the build: its `version`, the `first` files that the page needs to start, the file of each of the `languages`, and `every` file, as paths. */
-declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly languages: Readonly<Record<string, string>>; readonly every: readonly string[] };
-const { version, first, languages, every } = __SHELL__;
+/**
+ * Injected by the build: its `version`, the `first` files that the page needs to start, the file of each of the `languages`,
+ * `every` file, and those that are `shown` whose names have no hash, as paths.
+ */
+declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly languages: Readonly<Record<string, string>>; readonly every: readonly string[]; readonly shown: readonly string[] };
+const { version, first, languages, every, shown } = __SHELL__;
 
 // The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface Waiting extends Event {
@@ -39,6 +42,7 @@ self.addEventListener("fetch", (event) => {
   const { origin, pathname } = new URL(request.url);
   if (request.method !== "GET" || origin !== location.origin) return;
   if (request.mode === "navigate" && isPage(pathname)) event.respondWith(page(request));
+  else if (shown.includes(pathname)) event.respondWith(picture(request));
   else if (pathname.startsWith("/web/assets/")) event.respondWith(file(request));
 });
 
@@ -58,7 +62,7 @@ async function install(): Promise<void> {
   const missing = await Promise.all([...first, ...messages()].map(async (path) => ((await files.match(path)) ? [] : [path])));
   await files.addAll(missing.flat());
   const shell = await caches.open(SHELL);
-  await shell.add(new Request("/", { cache: "reload" }));
+  await shell.addAll(["/", ...shown].map((path) => new Request(path, { cache: "reload" })));
 }
 
 /** No tab of an older version is open: delete what only that version needed. */
@@ -83,6 +87,11 @@ async function page(request: Request): Promise<Response> {
   const last = await fresh;
   if (last instanceof Response) return last;
   throw last;
+}
+
+/** The picture of this version's page. */
+async function picture(request: Request): Promise<Response> {
+  return (await (await caches.open(SHELL)).match(request.url)) ?? fetch(request);
 }
 
 async function file(request: Request): Promise<Response> {
