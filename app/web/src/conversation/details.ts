@@ -2,11 +2,12 @@
 
 import type { TokenizerAndRendererExtension, Tokens } from "marked";
 
+import { m } from "../i18n/messages.ts";
+
 const OPENING = /^ {0,3}<details( open)?>[ \t]*\n?(?:\s{0,8}<summary>((?:[^<\n]|<(?!\/?summary>)){0,500})<\/summary>)?/i;
 const EITHER = /<(\/?)details(?: open)?>/gi;
 /** Deeper ones stay text, because each level is read again. */
 const MAX_DEPTH = 4;
-const UNTITLED = "Details";
 
 let depth = 0;
 
@@ -42,7 +43,7 @@ export const DETAILS: TokenizerAndRendererExtension = {
     depth += 1;
     try {
       const tokens = this.lexer.blockTokens(text.slice(opening[0].length, body).replace(/^\s*\n/, ""), []);
-      const summary = this.lexer.inlineTokens((opening[2] ?? "").trim() || UNTITLED, []);
+      const summary = this.lexer.inlineTokens((opening[2] ?? "").trim() || m.details_untitled(), []);
       return { type: "details", raw: text.slice(0, end) + line, isOpen: opening[1] !== undefined, summary, tokens };
     } finally {
       depth -= 1;

@@ -2,13 +2,13 @@
 
 import type { TokenizerAndRendererExtension, Tokens } from "marked";
 
+import { m } from "../i18n/messages.ts";
 import { escapeHtml } from "./escape-html.ts";
 
 const LABEL = String.raw`\[\^([^\]\s[^]{1,40})\]`;
 const REFERENCE = new RegExp(`^${LABEL}(?!:)`);
 /** A note goes on in lines that are neither empty nor another note, and in indented ones. */
 const NOTE = new RegExp(String.raw`^ {0,3}${LABEL}:[ \t]*([^\n]*(?:\n(?!\s*\n|[ \t]*${LABEL}:)[^\n]+)*)(?:\n+|$)`);
-const NAME = "Footnote";
 
 /** Extensions for marked. Notes stay where they are written; references and notes have the same label. */
 export const FOOTNOTES: TokenizerAndRendererExtension[] = [
@@ -35,7 +35,7 @@ export const FOOTNOTES: TokenizerAndRendererExtension[] = [
     },
     renderer(given) {
       const label = escapeHtml((given as Tokens.Generic & { label: string }).label);
-      return `<sup><span class="footnote-reference" role="link" tabindex="0" aria-label="${NAME} ${label}">${label}</span></sup>`;
+      return `<sup><span class="footnote-reference" role="link" tabindex="0" aria-label="${m.footnote_reference({ label })}">${label}</span></sup>`;
     },
   },
 ];

@@ -4,7 +4,7 @@ import { Marked, Renderer, Tokenizer } from "marked";
 import type { Token } from "marked";
 
 import { isComponent } from "../session/components.ts";
-import { ALERT_TITLES, alertOf } from "./alerts.ts";
+import { alertOf, alertTitle } from "./alerts.ts";
 import { BoundedLexer } from "./bounded-lexer.ts";
 import { DETAILS } from "./details.ts";
 import { escapeHtml } from "./escape-html.ts";
@@ -66,7 +66,7 @@ const marked: Marked = new Marked({
       const alert = alertOf(token.tokens);
       if (!alert) return RENDERER.blockquote.call(this, token);
       const first = this.parser.parse(new BoundedLexer(marked.defaults).lex(alert.first));
-      return `<div class="alert ${alert.kind}" role="note"><p class="alert-title">${ALERT_TITLES[alert.kind] ?? ""}</p>${first}${this.parser.parse(token.tokens.slice(1))}</div>\n`;
+      return `<div class="alert ${alert.kind}" role="note"><p class="alert-title">${alertTitle(alert.kind)}</p>${first}${this.parser.parse(token.tokens.slice(1))}</div>\n`;
     },
     link({ href, title, tokens }) {
       const inner = this.parser.parseInline(unlinked(tokens));

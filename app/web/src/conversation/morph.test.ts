@@ -77,7 +77,7 @@ describe("a drawing", () => {
     const view = new MarkdownView(host);
     view.update(new IncrementalParser().parse(TEXT, true));
     view.update(new IncrementalParser().parse("One", true));
-    expect(host.innerHTML).toBe('<div class="piece"><p>One</p></div>');
+    expect(host.innerHTML).toBe('<div class="piece"><p dir="auto">One</p></div>');
   });
 
   it("has no markup from text that is shown as it is", () => {

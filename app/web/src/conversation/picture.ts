@@ -1,8 +1,8 @@
 // Pictures of code: SVG, and diagrams in Mermaid's language. They are shown as images, which run no scripts and load nothing.
 
+import { m } from "../i18n/messages.ts";
 import { isDiagram, isSvg } from "./picture-languages.ts";
 
-const LABELS = { preview: "Preview", code: "Code", svg: "Picture of the code", diagram: "Diagram", broken: "This picture can’t be shown.", mistake: "This diagram has a mistake:" };
 const MAX_PICTURE_CHARACTERS = 200_000;
 
 /** Whether the code of a frame can be shown as a picture. */
@@ -22,7 +22,7 @@ export async function showPicture(frame: Element): Promise<void> {
   const code = frame.querySelector("code")?.textContent ?? "";
   try {
     const { svg, isDark } = isDiagram(language) ? await drawn(code) : { svg: code, isDark: false };
-    const image = await loaded(svg, isDiagram(language) ? LABELS.diagram : LABELS.svg);
+    const image = await loaded(svg, isDiagram(language) ? m.picture_diagram() : m.picture_of_code());
     if (frame.querySelector("code")?.textContent === code) place(frame, image, isDark);
   } catch (error) {
     note(frame, error instanceof Error ? error.message : String(error));
@@ -34,7 +34,7 @@ async function drawn(code: string): Promise<{ svg: string; isDark: boolean }> {
   try {
     return await drawDiagram(code);
   } catch (error) {
-    if (error instanceof DiagramError) throw new Error(`${LABELS.mistake} ${error.message}`, { cause: error });
+    if (error instanceof DiagramError) throw new Error(m.picture_mistake({ error: error.message }), { cause: error });
     throw error;
   }
 }
@@ -44,7 +44,7 @@ async function loaded(svg: string, alt: string): Promise<HTMLImageElement> {
   image.alt = alt;
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode().catch((error: unknown) => {
-    throw new Error(LABELS.broken, { cause: error });
+    throw new Error(m.picture_broken(), { cause: error });
   });
   return image;
 }
@@ -66,7 +66,7 @@ function showCode(frame: Element): void {
 function setCodeHidden(frame: Element, isHidden: boolean): void {
   const [code, button] = [frame.querySelector("pre"), frame.querySelector(".look")];
   if (code) code.hidden = isHidden;
-  if (button) button.textContent = isHidden ? LABELS.code : LABELS.preview;
+  if (button) button.textContent = isHidden ? m.picture_code() : m.preview_action();
 }
 
 function note(frame: Element, words: string): void {
