@@ -5,8 +5,10 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 from docker import from_env
@@ -18,6 +20,7 @@ from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres import migrations
 from khala.store.postgres.database import asyncpg_url, driver_url
 
+T = TypeVar("T")
 TEMPLATE = "khala_test_template"
 COMMIT_TIMES = "track_commit_timestamp=on"
 PARAMETERS = {"shared_buffers": "64MB", "max_wal_size": "512MB"}
@@ -90,11 +93,22 @@ async def database(url: str, template: str) -> AsyncIterator[str]:
 @contextlib.contextmanager
 def sync_database(url: str, template: str) -> Iterator[str]:
     """Like `database`, for fixtures of tests that are not async."""
-    copy = asyncio.run(_make_copy(url, template))
+    copy = _run(_make_copy(url, template))
     try:
         yield copy
     finally:
-        asyncio.run(_drop(url, copy))
+        _run(_drop(url, copy))
+
+
+def sync_execute(url: str, command: str) -> None:
+    """Like `execute`, for fixtures of tests that are not async."""
+    _run(execute(url, command))
+
+
+def _run(doing: Coroutine[None, None, T]) -> T:
+    """Run this in a thread of its own: an open sync Playwright occupies the event loop of this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, doing).result()
 
 
 async def _make_copy(url: str, template: str) -> str:

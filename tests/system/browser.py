@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 ARGUMENTS = (
     "--headless=new",
@@ -43,28 +43,49 @@ class Server(Protocol):
     def restart(self) -> None: ...
 
 
-@contextmanager
-def new_browser(service_workers: Literal["allow", "block"] = "block") -> Iterator[BrowserContext]:
-    """A new browser for one person: Debian's Chromium if it is installed, else Playwright's.
+ServiceWorkers = Literal["allow", "block"]
 
-    A test cannot change a service worker's requests, so only tests of the service worker allow it.
-    """
+
+@contextmanager
+def new_chromium() -> Iterator[Browser]:
+    """Debian's Chromium if it is installed, else Playwright's. Until it ends, this thread can run no event loop."""
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, service_workers=service_workers)
-        context.set_default_timeout(PATIENCE_MS)
-        yield context
-        browser.close()
+        chromium = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def new_profile(chromium: Browser, service_workers: ServiceWorkers = "block") -> Iterator[BrowserContext]:
+    """A new profile for one person, who shares no storage, cookies or cache with others of the same Chromium.
+
+    A test cannot change a service worker's requests, so only tests of the service worker allow it. At the end, all
+    profiles close, those of `another_browser` too.
+    """
+    yield _profile(chromium, service_workers)
+    for profile in chromium.contexts:
+        profile.close()
+
+
+@contextmanager
+def new_browser() -> Iterator[BrowserContext]:
+    """A new browser for one person, in a Chromium of its own."""
+    with new_chromium() as chromium, new_profile(chromium) as profile:
+        yield profile
 
 
 def another_browser(context: BrowserContext) -> BrowserContext:
     """A browser of another person."""
     assert context.browser is not None
-    other = context.browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
-    other.set_default_timeout(PATIENCE_MS)
-    return other
+    return _profile(context.browser, "block")
+
+
+def _profile(chromium: Browser, service_workers: ServiceWorkers) -> BrowserContext:
+    profile = chromium.new_context(viewport={"width": 1280, "height": 800}, service_workers=service_workers)
+    profile.set_default_timeout(PATIENCE_MS)
+    return profile
 
 
 class Chat:

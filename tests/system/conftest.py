@@ -1,15 +1,14 @@
 """Fixtures for tests that run Khala in separate processes and look at it through a browser."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.support import postgres
 from tests.support.server import Server, ended
-from tests.system.browser import Chat, new_browser
+from tests.system.browser import Chat, new_chromium, new_profile
 
 SETTINGS = {"KHALA_MODEL": "demo", "KHALA_LEASE_SECONDS": "2", "KHALA_GRACE_SECONDS": "1"}
 
@@ -30,7 +29,7 @@ def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.Tem
 @pytest.fixture
 def server(shared_server: Server) -> Server:
     """The module's server, which the test may restart. Emails of earlier tests can be used again."""
-    asyncio.run(postgres.execute(shared_server.env["DATABASE_URL"], FREE_EMAILS))
+    postgres.sync_execute(shared_server.env["DATABASE_URL"], FREE_EMAILS)
     return shared_server
 
 
@@ -43,14 +42,21 @@ def own_server(database_url: str, tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def browser(server: Server) -> Iterator[BrowserContext]:
-    """One person's browser, started for each test: a sync Playwright that stays open would disturb async tests.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One Chromium for all tests of a module: a start takes a second of a core.
 
-    It depends on the server, because the server's fixtures run their own event loop.
+    It ends with the module, because no async test can run while a sync Playwright is open.
     """
-    with new_browser() as context:
-        yield context
+    with new_chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def browser(server: Server, chromium: Browser) -> Iterator[BrowserContext]:
+    """One person's browser: a new profile for each test."""
+    with new_profile(chromium) as profile:
+        yield profile
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.support.forwarder import Forwarder, forwarder
 from tests.support.server import Server
-from tests.system.browser import PATIENCE_MS, Chat, new_browser, words
+from tests.system.browser import PATIENCE_MS, Chat, new_profile, words
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -81,10 +81,10 @@ def network(server: Server) -> Iterator[Forwarder]:
 
 
 @pytest.fixture
-def browser(network: Forwarder) -> Iterator[BrowserContext]:
-    """As in `test_page`: started for each test, but with the service worker."""
-    with new_browser(service_workers="allow") as context:
-        yield context
+def browser(network: Forwarder, chromium: Browser) -> Iterator[BrowserContext]:
+    """As in `test_page`: a new profile for each test, but with the service worker."""
+    with new_profile(chromium, service_workers="allow") as profile:
+        yield profile
 
 
 @pytest.fixture

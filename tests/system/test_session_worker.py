@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from tests.support.repository_host import ArchiveServer, archive_server_in_thread
 from tests.support.server import Server, ended
-from tests.system.browser import PATIENCE_MS, new_browser, words
+from tests.system.browser import PATIENCE_MS, new_profile, words
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -176,7 +176,7 @@ def host() -> Iterator[ArchiveServer]:
 
 
 @pytest.fixture
-def member(database_url: str, tmp_path: Path, host: ArchiveServer) -> Iterator[Session]:
+def member(database_url: str, tmp_path: Path, host: ArchiveServer, chromium: Browser) -> Iterator[Session]:
     """A session of a signed-in person, at a server that may load from the host of repositories."""
     env = {
         "DATABASE_URL": database_url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8,::1",
@@ -185,7 +185,7 @@ def member(database_url: str, tmp_path: Path, host: ArchiveServer) -> Iterator[S
     server = Server(tmp_path / "server.log", env)
     with ended(server):
         server.start()
-        with new_browser() as context:
+        with new_profile(chromium) as context:
             page = context.new_page()
             page.goto(f"{server.url}/api/health/live")
             status = page.evaluate(
