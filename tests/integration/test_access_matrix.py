@@ -378,6 +378,10 @@ OF_ONE_THREAD = (
 """Routes that concern one thread have one of these in their path, and are open to thread tokens."""
 
 
+READS = ("GET ", "HEAD ", "WEBSOCKET ", "ASGI /mcp resources/", "ASGI /mcp prompts/", "ASGI /mcp tools/list")
+"""How routes begin that change nothing. The frames of an open socket have a matrix of their own."""
+
+
 def expected_status(route: str, who: str) -> int | None:
     """The status that the matrix says; None for a good one."""
     refused = MATRIX[route]
@@ -745,10 +749,11 @@ async def scenes(store: Database, sharing: Container[str]) -> list[Scene]:
 async def test_each_route_answers_each_caller_as_the_matrix_says(
     server: InProcessServer, store: Database, documented: Mapping[str, set[int]], route: str
 ) -> None:
-    # Reads and refused requests change nothing for others.
-    tries = await scenes(store, WHO if route.startswith("GET ") else MATRIX[route])
-    answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))
     expected = {who: expected_status(route, who) for who in WHO}
+    # Reads and refused requests change nothing for others.
+    refused = [who for who, status in expected.items() if status is not None]
+    tries = await scenes(store, WHO if route.startswith(READS) else refused)
+    answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))
     assert {who: None if status in GOOD else status for who, status in answers.items()} == expected
     name = " ".join(route.split(" ")[:2])
     assert set(answers.values()) <= documented.get(name, set(answers.values())), "statuses of the OpenAPI document"
