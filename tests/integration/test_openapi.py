@@ -35,6 +35,15 @@ WITHOUT_SHAPE = CHECKS.removesuffix(",accepted_for_shape")
 """For `/v1`: in which order messages may come, no schema can say."""
 DOCUMENT = "/api/openapi.json"
 ROOT = Path(__file__).parents[2]
+COVERAGE = "--phases=examples,coverage,fuzzing"
+"""The phases with values at the bounds of each parameter. They take a minute of a core."""
+THREADS, PLANS = "^/api/threads", "^/api/(plans|runs|schedules|memories)"
+PARTS = {
+    "threads": [f"--include-path-regex={THREADS}"],
+    "plans": [f"--include-path-regex={PLANS}"],
+    "others": [f"--exclude-path-regex={THREADS}|{PLANS}"],
+}
+"""Three parts of the operations that take about the same time, so that several workers share it."""
 STORED = "/v1/(responses|conversations)"
 """Operations of `/v1` that find what is stored. They have few examples each."""
 SEND = "/api/threads/{thread_id}/send"
@@ -137,7 +146,8 @@ async def run_schemathesis(
              "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in requester.headers.items()]
     pipe = asyncio.subprocess.PIPE
-    env = os.environ | {"SCHEMATHESIS_HOOKS": "tests.support.schema_checks", "PYTHONPATH": str(ROOT)}
+    hooks = "tests.support.schema_checks" if COVERAGE in words else "tests.support.schema_patterns"
+    env = os.environ | {"SCHEMATHESIS_HOOKS": hooks, "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
         program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
     )
@@ -152,7 +162,8 @@ def phases_except(*but: str, coverage: bool = False) -> list[str]:
     test has them.
     """
     left_out = [f"--exclude-operation-id={name}" for name in ("followThread", "importChats", *but)]
-    return [f"--phases=examples,{'coverage,' * coverage}fuzzing", f"--max-examples={3 if coverage else 1}", *left_out]
+    phases = COVERAGE if coverage else "--phases=examples,fuzzing"
+    return [phases, f"--max-examples={3 if coverage else 1}", *left_out]
 
 
 async def requester_with_key(server: InProcessServer) -> Requester:
@@ -179,8 +190,9 @@ async def test_with_made_up_credentials_all_responses_are_documented(server: InP
     await run_schemathesis(server, tmp_path, nobody, "--phases=fuzzing", "--max-examples=1", junk=True)
 
 
+@pytest.mark.parametrize("part", PARTS)
 async def test_with_an_account_all_responses_are_documented(
-    server: InProcessServer, store: Database, tmp_path: Path
+    server: InProcessServer, store: Database, tmp_path: Path, part: str
 ) -> None:
     owner, other = await person(store), await person(store)
     thread_id, second = [await owned_thread(store, owner, welcome="Hello.") for _ in range(2)]
@@ -193,7 +205,7 @@ async def test_with_an_account_all_responses_are_documented(
     # The SSRF guard refuses its address, so that a test ends at once.
     ids["webhook_id"] = (await new_endpoint(store, "http://127.0.0.1:9/", scope=owner.id)).id
     requester = Requester(headers=owner.headers, ids={name: str(value) for name, value in ids.items()})
-    await run_schemathesis(server, tmp_path, requester, *phases_except(*ONCE, coverage=True))
+    await run_schemathesis(server, tmp_path, requester, *phases_except(*ONCE, coverage=True), *PARTS[part])
     me = (await server.http.get("/api/me", headers=owner.headers)).raise_for_status().json()
     assert me["id"] == str(owner.id), "the token was valid until the end"
 
