@@ -8,29 +8,32 @@ gets the stored result of the n-th one.
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Never, TypeAlias
+from typing import Any, Never
+from uuid import uuid5
 
-import msgspec
 import structlog
 from pydantic_core import to_jsonable_python
 
 from khala.blobs.blob_service import BlobService
 from khala.domain.chat import Message
-from khala.domain.errors import BudgetExhausted, KhalaError, Unavailable
+from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.flush_policy import replace_unstorable
 from khala.domain.fold import text_of
-from khala.domain.parts import BlobRef
+from khala.domain.parts import TokenUsage
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
-from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor, ToolSpec
+from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor
 from khala.models.port import Prompt, PromptTurn, ToolUse
+from khala.runs.agent_tasks import end_tasks, leaves
 from khala.runs.autopilot import Autopilot
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.model_turn import RunOutcome, failed_outcome
+from khala.runs.step_tool import USAGE_OUTSIDE, StepFunction, StepTool, UsageReports, is_in_step
+from khala.runs.stored_results import ResultReader
 from khala.runs.tool_executor import ToolExecutor
-from khala.sdk.agent import AppAgent, ApprovalResult, StepError
-from khala.sdk.tool import APP_SOURCE, as_json, call_function
+from khala.sdk.agent import AppAgent, ApprovalResult, CallOutcome, ConversationTurn, RecordedCall, StepError
+from khala.sdk.tool import as_json, as_result, call_function
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.tools.port import CallContext, CallResult, ToolError
 
@@ -40,10 +43,6 @@ MAX_OPERATIONS = 1_000
 """Steps, calls, approvals and model calls of one run."""
 MAX_TEXT_CHARACTERS = 2_000_000
 """Characters that an agent may add to an answer."""
-MAX_RESULT_BYTES = 16 << 20
-STEP_TIMEOUT_SECONDS = 86_400.0
-CLEANUP_TIMEOUT_SECONDS = 2.0
-"""Time for an agent to clean up after its run was stopped, before it is abandoned."""
 GENERATE = "generate"
 FAILED = "agent_failed"
 NOT_DETERMINISTIC = (
@@ -57,7 +56,6 @@ WRITTEN = (
 MAX_QUOTED_CHARACTERS = 4_000
 """Characters of an agent's own text that the model reads before it writes the rest."""
 AFTER_ANSWER = "An agent may do nothing after `answer`."
-OBJECT: dict[str, Any] = {"type": "object"}
 
 
 class AppRun:
@@ -78,8 +76,10 @@ class AppRun:
         self._buffer = buffer
         self._progress = progress
         self._meter = meter
+        self._usage = UsageReports(buffer, meter)
+        self._replay = True
         self._tool_executor = tool_executor
-        self._blob_service = blob_service
+        self._results = ResultReader(blob_service, actor.thread_id)
         self._actor = actor
         self._history = history
         self._open_autopilot = open_autopilot
@@ -104,12 +104,14 @@ class AppRun:
         Raises `LeaseLost` and `Unavailable`.
         """
         await self._tool_executor.offer(tools)
+        self._replay = agent.replay
+        self._written = 0 if agent.replay else len(self._stored_text)
         task = asyncio.create_task(self._call(agent), name=f"agent {agent.name}")
         try:
             await asyncio.wait({task, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
             return self._stopped.result() if self._stopped.done() else task.result()
         finally:
-            await _end({task, *self._tasks}, agent.name)
+            await end_tasks({task, *self._tasks}, agent.name)
 
     async def _call(self, agent: AppAgent) -> RunOutcome:
         try:
@@ -117,7 +119,7 @@ class AppRun:
             if text:
                 await self.text(text)
         except Exception as raised:  # any error of the agent
-            errors = list(_leaves(raised))
+            errors = list(leaves(raised))
             for error in errors:
                 if isinstance(error, LeaseLost | Unavailable):
                     raise error from raised
@@ -157,9 +159,21 @@ class AppRun:
         """See `AgentRunContext`."""
         return str(self._actor.run_id)
 
+    @property
+    def error_type(self) -> type[Exception]:
+        """See `AgentRunContext`."""
+        return StepError
+
+    @property
+    def history(self) -> Sequence[ConversationTurn]:
+        """See `AgentRunContext`."""
+        turns = (ConversationTurn(role=one.role, text=text_of(one.content or ())) for one in self._history)
+        return [turn for turn in turns if turn.text]
+
     async def text(self, text: str) -> None:
         """See `AgentRunContext`."""
         self._check_open()
+        await self._usage.check()
         text = replace_unstorable(text)
         stored = self._stored_text[self._written : self._written + len(text)]
         if not text.startswith(stored):
@@ -183,12 +197,61 @@ class AppRun:
 
         shown = to_jsonable_python(dict(bound.arguments), fallback=repr)
         call = await self._carry_out(name, shown, carry_out)
-        result = await self._result(call)
+        result = await self._results.read(call)
         return None if result == "" else result
+
+    async def tool_call(
+        self,
+        key: str,
+        name: str,
+        args: dict[str, Any],
+        function: Callable[[dict[str, Any]], Any],
+        /,
+        *,
+        approve: bool = False,
+    ) -> CallOutcome:
+        """See `AgentRunContext`."""
+
+        async def carry_out(approved: dict[str, Any], context: CallContext) -> CallResult:
+            return await as_result(await call_function(function, approved), context)
+
+        action: RuleAction = "ask" if approve else "allow"
+        call = await self._carry_out(name, as_json(args), carry_out, action=action, key=key)
+        assert call.result is not None
+        try:
+            return CallOutcome(output=await self._results.read(call))
+        except StepError as error:
+            return CallOutcome(error=str(error), denied=self._tool_executor.is_refused(call.id))
+
+    def usage(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: str | None = None,
+        milliseconds: int = 0,
+    ) -> None:
+        """See `AgentRunContext`."""
+        if self._replay and not is_in_step():
+            raise StepError(USAGE_OUTSIDE)
+        usage = TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+        self._usage.add(provider, model, usage, cost_usd, milliseconds=milliseconds)
+
+    async def read_blocks(self) -> Sequence[str | RecordedCall]:
+        """See `AgentRunContext`."""
+        blocks: list[str | RecordedCall] = []
+        for step in self._progress.steps:
+            blocks += [step.text] if step.text else []
+            for call in step.calls:
+                args = await self._tool_executor.load_arguments(call)
+                blocks.append(RecordedCall(id=call.id, name=call.tool, args=args, ended=call.result is not None))
+        return [*blocks, self._progress.pending_text] if self._progress.pending_text else blocks
 
     async def call(self, tool: str, /, **args: Any) -> Any:
         """See `AgentRunContext`."""
-        return await self._result(await self._carry_out(tool, args))
+        return await self._results.read(await self._carry_out(tool, args))
 
     async def approve(self, name: str, /, **arguments: Any) -> ApprovalResult:
         """See `AgentRunContext`."""
@@ -200,7 +263,7 @@ class AppRun:
         assert call.result is not None
         if not call.result.ok:
             return ApprovalResult(approved=False, arguments=arguments, reason=call.result.summary)
-        return ApprovalResult(approved=True, arguments=await self._result(call))
+        return ApprovalResult(approved=True, arguments=await self._results.read(call))
 
     async def generate(self, prompt: str, *, instructions: str = "", max_tokens: int | None = None) -> str:
         """See `AgentRunContext`."""
@@ -213,7 +276,7 @@ class AppRun:
 
         shown = {"prompt": prompt, "instructions": instructions}
         call = await self._carry_out(GENERATE, {name: text for name, text in shown.items() if text}, carry_out)
-        return str(await self._result(call))
+        return str(await self._results.read(call))
 
     async def answer(self, *, instructions: str = "") -> None:
         """See `AgentRunContext`."""
@@ -252,12 +315,14 @@ class AppRun:
         self,
         name: str,
         args: dict[str, Any],
-        function: "StepFunction | None" = None,
+        function: StepFunction | None = None,
         *,
         action: RuleAction = "allow",
+        key: str | None = None,
     ) -> ToolCallProgress:
         """The call that ended, now or before the run was interrupted. Without a function it is that of a tool."""
         self._check_open()
+        await self._usage.check()
         if TOOL_NAME.fullmatch(name) is None:
             raise StepError(
                 f"{name[:100]!r} is no name: it needs 1 to 64 letters, digits, _ and -, the first a letter."
@@ -272,10 +337,11 @@ class AppRun:
         try:
             # Calls begin in the order in which the function asks for them, so that they are found in this order again.
             async with self._beginning:
-                step, call = self._stored(name, place) or await self._begin(name, args)
+                found = self._stored(name, place) if key is None else self._keyed(key)
+                step, call = found or await self._begin(name, args, key)
             if call.result is None:
                 if function is not None:
-                    self._tool_executor.provide(call.id, _StepTool(name, function), action)
+                    self._tool_executor.provide(call.id, StepTool(name, function), action)
                 awaited = await self._tool_executor.finish(step)
                 waits = bool(awaited)
                 self._awaited.update(awaited)
@@ -292,7 +358,15 @@ class AppRun:
         calls = ((step, call) for step in self._progress.steps for call in step.calls if call.tool == name)
         return next(islice(calls, place - 1, None), None)
 
-    async def _begin(self, name: str, args: dict[str, Any]) -> tuple[RunStep, ToolCallProgress]:
+    def _keyed(self, key: str) -> tuple[RunStep, ToolCallProgress] | None:
+        ids = key, self._call_id(key)
+        return next(((step, call) for step in self._progress.steps for call in step.calls if call.id in ids), None)
+
+    def _call_id(self, key: str) -> str:
+        assert self._actor.run_id is not None
+        return f"call_{uuid5(self._actor.run_id, key).hex}"
+
+    async def _begin(self, name: str, args: dict[str, Any], key: str | None = None) -> tuple[RunStep, ToolCallProgress]:
         number = self._progress.step_count + 1
         if number > MAX_OPERATIONS:
             raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
@@ -303,29 +377,9 @@ class AppRun:
             number=number,
             max_steps=number,
             spent={"usage": tally.usage, "cost_usd": tally.cost_usd},
+            call_id=None if key is None else self._call_id(key),
         )
         return step, step.calls[0]
-
-    async def _result(self, call: ToolCallProgress) -> Any:
-        """The stored output of a call that has ended. Raises `StepError`."""
-        result = call.result
-        assert result is not None
-        if not result.ok:
-            raise StepError(result.output if isinstance(result.output, str) else result.summary)
-        return result.output if result.blob is None else await self._read(result.blob)
-
-    async def _read(self, blob: BlobRef) -> Any:
-        if blob.size > MAX_RESULT_BYTES:
-            raise StepError(f"The result has {blob.size:,} bytes, and an agent can read at most {MAX_RESULT_BYTES:,}.")
-        try:
-            found = await self._blob_service.find(blob.blob_id, self._actor.thread_id)
-            async with self._blob_service.read(found) as chunks:
-                data = b"".join([chunk async for chunk in chunks])
-        except KhalaError as error:
-            raise StepError(f"The result could not be read: {error.message}") from error
-        if blob.media_type.startswith("text/"):
-            return data.decode(errors="replace")
-        return msgspec.json.decode(data) if blob.media_type == "application/json" else data
 
     async def _stop(self, outcome: RunOutcome) -> Never:
         """End the run with this outcome. The function does not go on."""
@@ -333,53 +387,3 @@ class AppRun:
             self._stopped.set_result(outcome)
         await asyncio.get_running_loop().create_future()
         raise AssertionError("unreachable")
-
-
-StepFunction: TypeAlias = Callable[[dict[str, Any], CallContext], Awaitable[CallResult]]
-
-
-class _StepTool:
-    """One operation of an agent, in the form of a tool. It may be repeated if its outcome is unknown."""
-
-    def __init__(self, name: str, function: StepFunction) -> None:
-        self.spec = ToolSpec(
-            name=name,
-            description="",
-            parameters=OBJECT,
-            timeout=STEP_TIMEOUT_SECONDS,
-            idempotent=True,
-            source=APP_SOURCE,
-        )
-        self._function = function
-
-    async def run(self, args: dict[str, Any], call: CallContext) -> CallResult:
-        """Carry out the operation. Raises `ToolError`."""
-        try:
-            return await self._function(args, call)
-        except (ToolError, KhalaError, LeaseLost):
-            raise
-        except Exception as error:
-            log.exception("agent_step_failed", step=self.spec.name)
-            # The message of an exception may have secrets. It is only logged.
-            raise ToolError(f"The step {self.spec.name} failed: {type(error).__name__}.") from error
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group, as a `TaskGroup` raises it, or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error
-
-
-async def _end(tasks: "set[asyncio.Task[Any]]", name: str) -> None:
-    """Cancel the tasks, and wait until they have cleaned up or the timeout has passed."""
-    running = {task for task in tasks if not task.done()}
-    for task in running:
-        task.cancel()
-        task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
-    if running:
-        _, left = await asyncio.wait(running, timeout=CLEANUP_TIMEOUT_SECONDS)
-        if left:
-            log.error("agent_not_stopped", agent=name, seconds=CLEANUP_TIMEOUT_SECONDS)

@@ -73,6 +73,11 @@ class BudgetMeter:
         await self._cover(self._needs(call.size))
         call.covered_size = self._covered_size()
 
+    async def check(self) -> None:
+        """Reserve enough for the calls so far. Raises `BudgetExhausted`."""
+        if self._reserved:
+            await self._cover({"tokens": self._tokens(), "usd": self._usd()})
+
     async def watch_time(self) -> Never:
         """Reserve more time whenever it runs out, until none is left. Raises `BudgetExhausted`."""
         while True:

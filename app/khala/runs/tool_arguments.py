@@ -38,9 +38,12 @@ class ArgumentStore:
         self._blob_service = blob_service
         self._inline = inline
 
-    async def create_call(self, step: int, use: ToolUse, actor: ToolActor) -> tuple[ToolCall, ToolError | None]:
+    async def create_call(
+        self, step: int, use: ToolUse, actor: ToolActor, call_id: str | None = None
+    ) -> tuple[ToolCall, ToolError | None]:
         """Store the arguments of a new call. Returns its part, and the error if the call can't be executed."""
-        call = ToolCall(tool_call_id=f"call_{ids.new().hex}", step=step, tool=use.name[:MAX_NAME_CHARACTERS])
+        call_id = call_id or f"call_{ids.new().hex}"
+        call = ToolCall(tool_call_id=call_id, step=step, tool=use.name[:MAX_NAME_CHARACTERS])
         problem = None if use.problem is None else ToolError(use.problem, code="bad_arguments")
         encoded = msgspec.json.encode(use.args)
         if len(encoded) <= MAX_INLINE_ARGUMENT_BYTES and self._inline.take(len(encoded)):

@@ -140,14 +140,35 @@ class ToolExecutor:
         """Have this tool execute the call with this id, whatever its name is, under this rule."""
         self._provided[call_id] = tool, action
 
+    async def load_arguments(self, call: ToolCallProgress) -> dict[str, Any]:
+        """The arguments of a call, which may be in a blob. Raises `ToolError`."""
+        await self._arguments.load(call, self._actor)
+        return call.args or {}
+
+    def is_refused(self, call_id: str) -> bool:
+        """Whether a person has denied this call, or nobody has approved it in time."""
+        decision = self._decisions.by_call_id.get(call_id)
+        return decision is not None and decision.state != "approved"
+
     def _find(self, call: ToolCallProgress) -> tuple[Tool | None, RuleAction]:
         """The tool of a call, and the treatment of the call."""
         return self._provided.get(call.id) or (self._tools.get(call.tool), self._actions.get(call.tool, "ask"))
 
-    async def begin(self, uses: Sequence[ToolUse], *, number: int, max_steps: int, spent: Mapping[str, Any]) -> RunStep:
-        """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far."""
+    async def begin(
+        self,
+        uses: Sequence[ToolUse],
+        *,
+        number: int,
+        max_steps: int,
+        spent: Mapping[str, Any],
+        call_id: str | None = None,
+    ) -> RunStep:
+        """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far.
+
+        A single call may get a `call_id` of the caller; others get new ones.
+        """
         uses = [storable(use) for use in uses]
-        calls = [await self._arguments.create_call(number, use, self._actor) for use in uses]
+        calls = [await self._arguments.create_call(number, use, self._actor, call_id) for use in uses]
         await self._recorder.committed()  # So that the following parts are one batch.
         self._recorder.add(Step(step=number, max_steps=max_steps, tool_count=len(calls), **spent))
         for part, _ in calls:

@@ -84,6 +84,8 @@ class UsageTally:
         self.usage = usage
         self.cost = cost
         self.model: LanguageModel | None = None
+        self.reported_model: tuple[str | None, str | None] = (None, None)
+        """The provider and the model of the last call that was reported, of a run that calls no model itself."""
         self.memories = 0
         """The number of memories that the model was told."""
         self.cached_tokens = self.reasoning_tokens = 0
@@ -102,6 +104,15 @@ class UsageTally:
             self.cost = (self.cost or Decimal(0)) + price
         return price
 
+    def add_reported(self, provider: str, model: str, usage: TokenUsage, price: Decimal | None) -> Decimal | None:
+        """Count a call that code of an application has made, as it reports it. Returns its cost, as `add` does."""
+        self.reported_model = provider, model
+        self.usage += usage
+        price = cost(provider, model, usage) if price is None else price
+        if price is not None:
+            self.cost = (self.cost or Decimal(0)) + price
+        return price
+
     @property
     def cost_usd(self) -> str | None:
         """The cost as a decimal string, as on the wire."""
@@ -109,12 +120,13 @@ class UsageTally:
 
     def finish(self, reason: str) -> Finish:
         """The run's finish as of now."""
+        provider, model = (self.model.provider, self.model.name) if self.model else self.reported_model
         return Finish(
             reason=reason,
             usage=self.usage,
             cost_usd=self.cost_usd,
-            model=self.model.name if self.model else None,
-            provider=self.model.provider if self.model else None,
+            model=model,
+            provider=provider,
             time_to_first_token_ms=None if self.first is None else milliseconds(self.first - self.began),
             total_ms=milliseconds(time.monotonic() - self.began),
             memories=self.memories or None,

@@ -5,7 +5,16 @@ from khala.sdk import AgentRunContext, agent, tool
 ```
 """
 
-from khala.sdk.agent import AgentRunContext, AppAgent, ApprovalResult, StepError, agent
+from khala.sdk.agent import (
+    AgentRunContext,
+    AppAgent,
+    ApprovalResult,
+    CallOutcome,
+    ConversationTurn,
+    RecordedCall,
+    StepError,
+    agent,
+)
 from khala.sdk.tool import AppTool, ToolCallContext, tool
 from khala.tools.port import ToolError
 
@@ -14,6 +23,9 @@ __all__ = [
     "AppAgent",
     "AppTool",
     "ApprovalResult",
+    "CallOutcome",
+    "ConversationTurn",
+    "RecordedCall",
     "StepError",
     "ToolCallContext",
     "ToolError",

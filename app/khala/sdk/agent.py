@@ -22,6 +22,30 @@ class StepError(Exception):
     """A step, a tool call or a model call of an agent failed. The message says why, and is stored in the answer."""
 
 
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call of `AgentRunContext.tool_call` ended. `error` is the message of a call that failed or was denied."""
+
+    output: Any = None
+    error: str | None = None
+    denied: bool = False
+
+
+class ConversationTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of a message of the conversation. `role` is user, assistant or system."""
+
+    role: str
+    text: str
+
+
+class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the run has made before it was interrupted. `ended`: its outcome is stored."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+    ended: bool
+
+
 class ApprovalResult(msgspec.Struct, frozen=True, kw_only=True):
     """A person's decision. `arguments` are the approved ones, which the person may have edited."""
 
@@ -64,6 +88,11 @@ class AgentRunContext(Protocol):
         """The id of the run."""
         ...
 
+    @property
+    def error_type(self) -> type[Exception]:
+        """The exception by which the agent fails with a message for people: `StepError`."""
+        ...
+
     async def text(self, text: str) -> None:
         """Add text to the answer. Observers see it within half a second."""
         ...
@@ -89,6 +118,50 @@ class AgentRunContext(Protocol):
         """Ask a person for approval of these arguments. The run holds no process while it waits."""
         ...
 
+    async def tool_call(
+        self,
+        key: str,
+        name: str,
+        args: dict[str, Any],
+        function: Callable[[dict[str, Any]], Any],
+        /,
+        *,
+        approve: bool = False,
+    ) -> CallOutcome:
+        """Call the function with these arguments, and show and store the call as one of the tool `name`.
+
+        `key` identifies the call in this run, so the order of calls does not matter: it may be the id that a library
+        gives to it, or the id of a `RecordedCall`. With `approve`, a person decides first, and the function gets the
+        arguments that were approved. An error of the function is stored as the call's failure, and returned.
+        """
+        ...
+
+    def usage(
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: str | None = None,
+        milliseconds: int = 0,
+    ) -> None:
+        """Report a model call that the agent has made itself. It gets a receipt, and counts to the budgets.
+
+        `cost_usd` is a decimal string, by default the server's price. Report a call in the step that makes it, so that
+        it is reported once. Raises `StepError` outside of a step, unless the agent has `replay=False`.
+        """
+        ...
+
+    @property
+    def history(self) -> Sequence[ConversationTurn]:
+        """The texts of `messages`. Messages without text are left out."""
+        ...
+
+    async def read_blocks(self) -> Sequence[str | RecordedCall]:
+        """The texts and calls of this run before it was interrupted, in order."""
+        ...
+
     async def generate(self, prompt: str, *, instructions: str = "", max_tokens: int | None = None) -> str:
         """Ask the run's model. The reply is returned, and is no part of the answer.
 
@@ -111,13 +184,14 @@ AgentFunction: TypeAlias = Callable[[AgentRunContext], Awaitable[str | None]]
 class AppAgent:
     """An agent that is a Python function. `agent` is the entry by which people choose it.
 
-    `guests`: people without an account may choose it.
+    `guests`: people without an account may choose it. `replay`: see `agent`.
     """
 
-    def __init__(self, function: AgentFunction, agent: Agent, *, guests: bool) -> None:
+    def __init__(self, function: AgentFunction, agent: Agent, *, guests: bool, replay: bool = True) -> None:
         self.function = function
         self.agent = agent
         self.guests = guests
+        self.replay = replay
         self.__doc__ = function.__doc__
 
     @property
@@ -135,12 +209,16 @@ def agent(
     model: str | None = None,
     examples: Sequence[str] = (),
     guests: bool = False,
+    replay: bool = True,
 ) -> Callable[[AgentFunction], AppAgent]:
     """Offer this function as the agent `app:NAME`. A text that it returns is added to the answer.
 
     `title` and `description` are what people read, by default the name and the function's docstring. `tools` are
     patterns of the tools that it may call. `model`: the model that it calls, by default the server's. `guests`: people
-    without an account may choose it. Raises `TypeError` and `ValueError` for a function that cannot be an agent.
+    without an account may choose it. `replay`: when the function is called again, it writes its text again, and what is
+    stored is skipped. Without, it goes on after the stored text, and `read_blocks` says where that is.
+
+    Raises `TypeError` and `ValueError` for a function that cannot be an agent.
     """
 
     def decorate(function: AgentFunction) -> AppAgent:
@@ -155,7 +233,7 @@ def agent(
             "examples": list(examples),
         }
         checked = _check(name, fields)
-        return AppAgent(function, checked, guests=guests)
+        return AppAgent(function, checked, guests=guests, replay=replay)
 
     return decorate
 

@@ -89,7 +89,7 @@ class AppTool:
         named = {name: getattr(values, name) for name in self._arguments.model_fields}
         if self._context is not None:
             named[self._context] = ToolCallContext(actor=call.actor, idempotency_key=call.idempotency_key, call=call)
-        return await _result(await call_function(self._function, **named), call)
+        return await as_result(await call_function(self._function, **named), call)
 
 
 @overload
@@ -169,7 +169,8 @@ def as_json(value: Any) -> Any:
         raise ToolError(f"The result is not JSON: {error}") from error
 
 
-async def _result(value: Any, call: CallContext) -> CallResult:
+async def as_result(value: Any, call: CallContext) -> CallResult:
+    """The result of a call whose function returned this value. Raises `ToolError`."""
     if isinstance(value, bytes | bytearray):
         await call.sink.write(bytes(value))
         return CallResult(media_type="application/octet-stream")

@@ -1,0 +1,163 @@
+"""The part of a run that adapters use. `AgentRunContext` of the server has it, and `RunContext` of a worker."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pydantic_core import to_jsonable_python
+
+MAX_NAME_CHARACTERS = 64
+MAX_ERROR_CHARACTERS = 500
+
+
+class TurnText(Protocol):
+    """The text of a message of the conversation. `role` is user, assistant or system."""
+
+    @property
+    def role(self) -> str: ...  # noqa: D102
+    @property
+    def text(self) -> str: ...  # noqa: D102
+
+
+class StoredCall(Protocol):
+    """A call that the run has made before it was interrupted."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def args(self) -> dict[str, Any]: ...  # noqa: D102
+    @property
+    def ended(self) -> bool: ...  # noqa: D102
+
+
+class EndedCall(Protocol):
+    """How a call ended. `error` is the message of a call that failed, or was denied."""
+
+    @property
+    def output(self) -> Any: ...  # noqa: D102
+    @property
+    def error(self) -> str | None: ...  # noqa: D102
+    @property
+    def denied(self) -> bool: ...  # noqa: D102
+
+
+class RunSurface(Protocol):
+    """A run, as adapters use it: see `khala.sdk.AgentRunContext`. Its agent has `replay=False`."""
+
+    @property
+    def history(self) -> Sequence[TurnText]: ...  # noqa: D102
+    @property
+    def error_type(self) -> type[Exception]: ...  # noqa: D102
+    async def read_blocks(self) -> Sequence[str | StoredCall]: ...  # noqa: D102
+    async def text(self, text: str) -> None: ...  # noqa: D102
+    async def tool_call(  # noqa: D102
+        self,
+        key: str,
+        name: str,
+        args: dict[str, Any],
+        function: Callable[[dict[str, Any]], Any],
+        /,
+        *,
+        approve: bool = False,
+    ) -> EndedCall: ...
+    def usage(  # noqa: D102
+        self,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: str | None = None,
+        milliseconds: int = 0,
+    ) -> None: ...
+
+
+class PastReply(NamedTuple):
+    """A reply of a model before the run was interrupted: its text, and the calls that followed from it."""
+
+    text: str
+    calls: Sequence[StoredCall]
+
+
+def past_replies(blocks: Sequence[str | StoredCall]) -> tuple[list[PastReply], str]:
+    """The replies that have ended, and the text after them, which belongs to a reply that was interrupted."""
+    replies: list[PastReply] = []
+    text, calls = "", list[StoredCall]()
+    for block in blocks:
+        if not isinstance(block, str):
+            calls.append(block)
+            continue
+        if calls:
+            replies.append(PastReply(text, calls))
+            text, calls = "", []
+        text += block
+    if calls:
+        replies.append(PastReply(text, calls))
+        text = ""
+    return replies, text
+
+
+class ReplyWriter:
+    """Writes the text of a run that may have been interrupted.
+
+    `unfinished` is the stored text of the interrupted reply. A reply that begins with it continues it. Another reply is
+    written whole, as a paragraph after it.
+    """
+
+    def __init__(self, surface: RunSurface, unfinished: str) -> None:
+        self._surface = surface
+        self._unfinished = unfinished
+        self._matched = ""
+        self.is_empty = not unfinished
+        """Whether the run has no text yet, or none since the last call before it was interrupted."""
+
+    async def write(self, text: str) -> None:
+        """Add text of a reply."""
+        if not text:
+            return None
+        self.is_empty = False
+        if not self._unfinished:
+            return await self._surface.text(text)
+        matched = self._matched + text
+        if self._unfinished.startswith(matched):
+            self._matched = matched
+            return None
+        rest = matched[len(self._unfinished) :] if matched.startswith(self._unfinished) else f"\n\n{matched}"
+        self._unfinished = self._matched = ""
+        return await self._surface.text(rest)
+
+    def end_reply(self) -> None:
+        """The reply has ended, so the next one is written whole."""
+        if self._matched:
+            self._unfinished = self._matched = ""
+
+
+def call_name(name: str) -> str:
+    """The name of a tool in the form that Khala accepts."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME_CHARACTERS]
+    return name if re.match("[A-Za-z]", name) else f"t_{name}"[:MAX_NAME_CHARACTERS]
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Arguments of a call as a JSON object. Libraries have them as text, as an object, or as any other value."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value else {}
+        except ValueError:
+            value = {"input": value}
+    value = to_jsonable_python(value, fallback=repr)
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def as_output(value: Any) -> Any:
+    """The result of a library's tool as JSON types; what is none of them, by its `repr`."""
+    return to_jsonable_python(value, fallback=repr)
+
+
+def failure_of(error: BaseException) -> str:
+    """A line about an error of a library, for people."""
+    line = " ".join(str(error).split())[:MAX_ERROR_CHARACTERS]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

@@ -1,0 +1,219 @@
+"""Agents of Pydantic AI, of LangGraph and of the OpenAI Agents SDK, which answer as agents of Khala."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.agents import Agent
+from tests.support.client import Thread
+from tests.support.in_process import InProcessServer
+from tests.support.providers import Call, Reply, Server, serving
+from tests.support.shared_server import shared
+from tests.support.wires import UseTool
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MODULE = "tests.support.library_agents"
+LOOK_UP = Reply(tokens=("I ", "look."), calls=(UseTool(name="order_status", args={"order": "A-17"}),))
+
+
+class Provider:
+    """The replies of the local provider, by the index of the call since `script`."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.replies: Sequence[Reply] = ()
+        server.default = self.reply
+
+    def script(self, *replies: Reply) -> None:
+        self.server.calls.clear()
+        self.replies = replies
+
+    def reply(self, _: Call) -> Reply:
+        return self.replies[min(len(self.server.calls), len(self.replies)) - 1]
+
+    def messages(self, index: int) -> list[dict[str, Any]]:
+        return list(self.server.calls[index].body["messages"])
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("app") / "journal"
+    path.touch()
+    return path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def provider() -> AsyncIterator[Provider]:
+    async with serving() as server:
+        yield Provider(server)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(postgres_url: str, template: str, journal: Path, provider: Provider) -> AsyncIterator[InProcessServer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KHALA_APP_JOURNAL", str(journal))
+        patch.setenv("KHALA_TEST_PROVIDER", provider.server.url)
+        sys.modules.pop(MODULE, None)
+        async with shared(postgres_url, template, KHALA_APP=MODULE, KHALA_WELCOME="") as inside:
+            yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def thread(server: InProcessServer) -> Thread:
+    return await server.thread()
+
+
+async def start(thread: Thread, name: str, text: str = "Hi", **options: Any) -> Agent:
+    return Agent(thread, await thread.send(text, options={"agent": f"app:{name}"} | options))
+
+
+async def done(thread: Thread, name: str, text: str = "Hi", status: str = "final") -> Agent:
+    agent = await start(thread, name, text)
+    ended = await agent.ended()
+    assert ended["status"] == status, await agent.text()
+    return agent
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_text_tools_history_and_usage_of_a_library_are_those_of_the_run(
+    thread: Thread, provider: Provider, name: str
+) -> None:
+    provider.script(Reply(tokens=("Hello", ".")))
+    await done(thread, name, "First")
+    provider.script(LOOK_UP, Reply(tokens=("It ", "is ", "paid."), usage=(20, 9)))
+    agent = await done(thread, name, "Second")
+    assert await agent.text() == "I look.It is paid."
+    [card] = await agent.cards()
+    assert (card["tool"], card["state"], card["args"]) == ("order_status", "completed", {"order": "A-17"})
+    assert card["output"] == {"order": "A-17", "state": "paid"}
+    said = [(one["role"], one.get("content")) for one in provider.messages(0)]
+    assert said == [("system", "You are a clerk."), ("user", "First"), ("assistant", "Hello."), ("user", "Second")]
+    receipts = await agent.receipts("model")
+    assert [receipt["data"]["usage"] for receipt in receipts] == [
+        {"inputTokens": 11, "outputTokens": 7},
+        {"inputTokens": 20, "outputTokens": 9},
+    ]
+    finish = (await agent.message())["finish"]
+    assert finish["usage"] == {"inputTokens": 31, "outputTokens": 16}
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_a_person_approves_a_call_of_a_library_with_other_arguments(
+    thread: Thread, provider: Provider, journal: Path, name: str
+) -> None:
+    ask = Reply(
+        tokens=("Sure.",),
+        calls=(
+            UseTool(name="refund", args={"order": "A-17", "amount": 39}, id="use-1"),
+            UseTool(name="order_status", args={"order": "C-2"}, id="use-2"),
+        ),
+    )
+    provider.script(ask, Reply(tokens=("Done",)))
+    agent = await start(thread, name)
+    await agent.status("blocked")
+    cards = {card["tool"]: card for card in await agent.cards()}
+    assert (cards["refund"]["state"], cards["order_status"]["state"]) == ("blocked", "completed")
+    edited = {"order": "A-17", "amount": 5}
+    await agent.decide(cards["refund"]["toolCallId"], approved=True, editedArgs=edited)
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.text() == "Sure.Done"
+    assert journal.read_text().count("refund A-17 5") == 1
+    assert journal.read_text().count("order_status C-2") == 1
+    cards = {card["tool"]: card for card in await agent.cards()}
+    assert (cards["refund"]["args"], cards["refund"]["output"]) == (edited, "Paid 5 back.")
+    assert len(provider.server.calls) == 2, "the reply that asked for the call is not generated again"
+    results = [one["content"] for one in provider.messages(1) if one["role"] == "tool"]
+    assert any("Paid 5 back." in result for result in results)
+    assert any("paid" in result for result in results)
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_a_library_learns_that_a_call_was_denied(
+    thread: Thread, provider: Provider, journal: Path, name: str
+) -> None:
+    provider.script(
+        Reply(tokens=(), calls=(UseTool(name="refund", args={"order": "D-4", "amount": 1}),)), Reply(tokens=("Pity.",))
+    )
+    agent = await start(thread, name)
+    await agent.status("blocked")
+    [card] = await agent.cards()
+    await agent.decide(card["toolCallId"], approved=False, reason="Too late.")
+    assert (await agent.ended())["status"] == "final"
+    assert (await agent.text(), await agent.states()) == ("Pity.", ["failed"])
+    assert "Too late." in str(provider.messages(1)[-1]["content"])
+    assert "refund D-4" not in journal.read_text()
+
+
+async def test_a_tool_of_pydantic_ai_may_ask_while_it_runs_and_may_ask_for_another_try(
+    thread: Thread, provider: Provider, journal: Path
+) -> None:
+    provider.script(
+        Reply(tokens=(), calls=(UseTool(name="close", args={"order": "A-17"}),)),
+        Reply(tokens=(), calls=(UseTool(name="order_status", args={"order": "B-1"}),)),
+        Reply(tokens=("Closed.",)),
+    )
+    agent = await start(thread, "pydantic-clerk")
+    await agent.status("blocked")
+    [card] = await agent.cards()
+    await agent.decide(card["toolCallId"], approved=True)
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.states() == ["completed", "failed"]
+    assert journal.read_text().count("close A-17") == 1
+    assert "There is no order B-1." in str(provider.messages(2)[-1]["content"])
+
+
+async def test_structured_output_of_pydantic_ai_is_stored(thread: Thread, provider: Provider) -> None:
+    output = {"city": "Ulm", "score": 7}
+    provider.script(Reply(tokens=(), calls=(UseTool(name="final_result", args=output),)))
+    agent = await done(thread, "pydantic-judge")
+    [card] = await agent.cards()
+    assert (card["tool"], card["output"]) == ("final_result", output)
+    assert json.loads(await agent.text()) == output
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_an_error_of_a_model_of_a_library_ends_the_run_with_its_reason(
+    thread: Thread, provider: Provider, name: str
+) -> None:
+    provider.script(Reply(status=400, message="key sk-secret is wrong"))
+    agent = await done(thread, name, status="error")
+    assert (await agent.text()).startswith("The model ")
+    assert "400" in await agent.text()
+    assert "sk-secret" not in await agent.text()
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_canceling_a_run_stops_the_tool_and_the_model_of_a_library(
+    thread: Thread, provider: Provider, journal: Path, name: str
+) -> None:
+    before = journal.read_text().count("wait cancelled")
+    provider.script(Reply(tokens=(), calls=(UseTool(name="wait"),)))
+    agent = await start(thread, name)
+    await agent.until("running")
+    await agent.cancel()
+    assert (await agent.ended())["status"] == "canceled"
+    assert journal.read_text().count("wait cancelled") == before + 1
+    provider.script(Reply(tokens=("One ", "two"), hang_after=1))
+    agent = await start(thread, name)
+    call = await provider.server.call(0, timeout=20)
+    await agent.cancel()
+    assert (await agent.ended())["status"] == "canceled"
+    async with asyncio.timeout(10):
+        await call.gone.wait()
+
+
+@pytest.mark.parametrize("name", ["pydantic-clerk"])
+async def test_the_usage_of_a_library_ends_a_run_that_is_over_its_budget(
+    thread: Thread, provider: Provider, name: str
+) -> None:
+    provider.script(LOOK_UP, Reply(tokens=("Never.",)))
+    agent = await start(thread, name, budget={"tokens": 10})
+    assert (await agent.ended())["status"] == "error"
+    assert (await agent.message())["finish"]["reason"] == "budget"
+    assert len(provider.server.calls) == 1
