@@ -1,11 +1,8 @@
 """Agents of Pydantic AI as agents of Khala. It needs `pip install 'khala[pydantic-ai]'`."""
 
-import json
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 try:
     from pydantic_ai import Agent, ModelRetry, RunContext
@@ -29,13 +26,19 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("This module needs Pydantic AI: pip install 'khala[pydantic-ai]'") from error
 
-from khala.sdk.adapters.surface import PastReply, ReplyWriter, RunSurface, failure_of, past_replies
+from khala.sdk.adapters.surface import (
+    PastReply,
+    ReplyWriter,
+    RunSurface,
+    as_output,
+    failure_of,
+    past_replies,
+    store_output,
+    stored_output,
+)
 from khala.sdk.adapters.tool_calls import CallFailedError, ToolCalls, ToolRequest
 from khala.sdk.agent import AgentRunContext, AppAgent
 from khala.sdk.agent import agent as khala_agent
-
-OUTPUT = "final_result"
-"""The call that stores an output that is no text."""
 
 
 def pydantic_ai_agent(
@@ -73,9 +76,9 @@ async def answer(context: RunSurface, agent: Agent[Any, Any], *, deps: Any = Non
         writer=ReplyWriter(context, unfinished),
         report_usage=report_usage,
     )
-    stored = None if not replies or replies[-1].calls[-1].name != OUTPUT else replies[-1].calls[-1]
-    if stored is not None:  # The run was lost after the output was stored.
-        return await _store_output(capability, stored.args["output"])
+    stored = stored_output(replies)
+    if stored is not None:
+        return await store_output(context, capability.writer, stored)
     try:
         result = await agent.run(
             message_history=await _messages(context, replies),
@@ -94,15 +97,7 @@ async def answer(context: RunSurface, agent: Agent[Any, Any], *, deps: Any = Non
         raise context.error_type(f"Nothing here can execute the external tools {names}.")
     if isinstance(result.output, str):
         return result.output
-    return await _store_output(capability, to_jsonable_python(result.output, fallback=repr))
-
-
-async def _store_output(capability: "_Khala", output: Any) -> Any:
-    """Store the output as a call, and as JSON in the answer if that has no text."""
-    await capability.context.tool_call(OUTPUT, OUTPUT, {"output": output}, lambda args: args["output"])
-    if capability.writer.is_empty:
-        await capability.context.text(json.dumps(output, ensure_ascii=False, indent=2))
-    return output
+    return await store_output(context, capability.writer, as_output(result.output))
 
 
 @dataclass

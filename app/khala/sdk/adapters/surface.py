@@ -9,6 +9,8 @@ from pydantic_core import to_jsonable_python
 
 MAX_NAME_CHARACTERS = 64
 MAX_ERROR_CHARACTERS = 500
+OUTPUT = "final_result"
+"""The call that stores an output that is no text."""
 
 
 class TurnText(Protocol):
@@ -48,6 +50,8 @@ class RunSurface(Protocol):
     """A run, as adapters use it: see `khala.sdk.AgentRunContext`. Its agent has `replay=False`."""
 
     @property
+    def run_id(self) -> object: ...  # noqa: D102
+    @property
     def history(self) -> Sequence[TurnText]: ...  # noqa: D102
     @property
     def error_type(self) -> type[Exception]: ...  # noqa: D102
@@ -82,18 +86,23 @@ class PastReply(NamedTuple):
     calls: Sequence[StoredCall]
 
 
-def past_replies(blocks: Sequence[str | StoredCall]) -> tuple[list[PastReply], str]:
-    """The replies that have ended, and the text after them, which belongs to a reply that was interrupted."""
+def past_replies(
+    blocks: Sequence[str | StoredCall], *, ends_reply: Callable[[StoredCall], bool] = lambda _: False
+) -> tuple[list[PastReply], str]:
+    """The replies that have ended, and the text after them, which belongs to a reply that was interrupted.
+
+    A reply ends with its calls, and with a call of which `ends_reply` says so.
+    """
     replies: list[PastReply] = []
     text, calls = "", list[StoredCall]()
     for block in blocks:
-        if not isinstance(block, str):
-            calls.append(block)
-            continue
-        if calls:
+        if calls and (isinstance(block, str) or ends_reply(calls[-1])):
             replies.append(PastReply(text, calls))
             text, calls = "", []
-        text += block
+        if isinstance(block, str):
+            text += block
+        else:
+            calls.append(block)
     if calls:
         replies.append(PastReply(text, calls))
         text = ""
@@ -135,6 +144,20 @@ class ReplyWriter:
             self._unfinished = self._matched = ""
 
 
+def stored_output(replies: Sequence[PastReply]) -> Any:
+    """The output that the run has stored before it was interrupted, None if it has not."""
+    last = replies[-1].calls[-1] if replies else None
+    return None if last is None or last.name != OUTPUT else last.args["output"]
+
+
+async def store_output(surface: RunSurface, writer: ReplyWriter, output: Any) -> Any:
+    """Store an output that is no text as a call, and as JSON in the answer if that has no text. Returns it."""
+    await surface.tool_call(OUTPUT, OUTPUT, {"output": output}, lambda args: args["output"])
+    if writer.is_empty:
+        await surface.text(json.dumps(output, ensure_ascii=False, indent=2))
+    return output
+
+
 def call_name(name: str) -> str:
     """The name of a tool in the form that Khala accepts."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME_CHARACTERS]
@@ -155,6 +178,12 @@ def as_object(value: Any) -> dict[str, Any]:
 def as_output(value: Any) -> Any:
     """The result of a library's tool as JSON types; what is none of them, by its `repr`."""
     return to_jsonable_python(value, fallback=repr)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status with which a model's provider has failed, as the clients of providers report it."""
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
 
 
 def failure_of(error: BaseException) -> str:
