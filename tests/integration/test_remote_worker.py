@@ -12,14 +12,22 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import Tool
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
+from khala.sdk.adapters import pydantic_ai
 from khala.store.postgres.database import Database
 from khala_client.conformance import Conformance
 from khala_client.worker import AgentError, ApprovalDenied, RunContext, Worker
+from tests.support.agents import Agent
 from tests.support.client import text_of
 from tests.support.in_process import InProcessServer
+from tests.support.providers import Reply, in_steps, serving
 from tests.support.remote_workers import RawRun, RemoteScene, remote_scene
 from tests.support.shared_server import shared
+from tests.support.wires import UseTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,13 +56,20 @@ async def working(
     """A worker whose runs of the scene's agent are executed by this function."""
     worker = Worker(server.url, scene.token["token"], grace_seconds=0, **options)
     worker.agent(scene.agent)(function)
-    running = asyncio.create_task(worker.run())
-    try:
+    async with running(worker):
         yield worker
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[None]:
+    """Run the worker for as long as this is open."""
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
     finally:
         worker.stop()
         async with asyncio.timeout(20):
-            await running
+            await task
 
 
 async def answer_text(scene: RemoteScene) -> str:
@@ -143,6 +158,63 @@ async def test_a_step_runs_once_although_its_worker_is_lost(scene: RemoteScene, 
         await drop_lease(server, sent["runId"])
         assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
     assert (calls, await answer_text(scene)) == (["slow"], "One, two, three.")
+
+
+async def test_usage_is_reported_once_within_steps_and_outside_of_them(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    def ask(context: RunContext) -> str:
+        context.usage(input_tokens=1)
+        return "asked"
+
+    async def answer(context: RunContext) -> None:
+        await context.step("ask", ask, context)
+        context.usage(input_tokens=10)
+        await context.approve("go_on", {})
+        context.usage(input_tokens=100)
+        await context.step("ask", ask, context)
+
+    async with working(scene, server, answer, hold_seconds=0.1):
+        sent = await scene.send()
+        run = Agent(scene.thread, sent)
+        await run.status("blocked")
+        await run.decide("go_on-1", approved=True)
+        assert (await run.ended())["status"] == "final"
+    assert (await run.message())["finish"]["usage"] == {"inputTokens": 112, "outputTokens": 0}
+    by_call = [receipt.get("toolCallId") for receipt in await run.receipts("model")]
+    assert by_call == ["ask-1", None, None, "ask-2"]
+
+
+async def test_an_agent_of_pydantic_ai_answers_in_a_worker(scene: RemoteScene, server: InProcessServer) -> None:
+    paid: list[int] = []
+
+    async def refund(amount: int) -> str:
+        """Pay back."""
+        paid.append(amount)
+        return f"Paid {amount}."
+
+    use = UseTool(name="refund", args={"amount": 39}, id="a")
+    replies = in_steps(Reply(tokens=("Sure. ",), calls=(use,)), Reply(tokens=("Done.",)))
+    async with serving(default=replies) as provider:
+        model = OpenAIChatModel("clerk", provider=OpenAIProvider(base_url=f"{provider.url}/v1", api_key="key"))
+        clerk: PydanticAgent[None, str] = PydanticAgent(model, tools=[Tool(refund, requires_approval=True)])
+        worker = Worker(server.url, scene.token["token"], grace_seconds=0, hold_seconds=0.1)
+
+        @worker.agent(scene.agent, replay=False)
+        async def answer(context: RunContext) -> None:
+            await pydantic_ai.answer(context, clerk)
+
+        async with running(worker):
+            run = Agent(scene.thread, await scene.send("Pay me back"))
+            await run.status("blocked")
+            [card] = await run.cards()
+            assert (card["tool"], card["args"]) == ("refund", {"amount": 39})
+            await run.decide(card["toolCallId"], approved=True, editedArgs={"amount": 5})
+            assert (await run.ended())["status"] == "final"
+    assert (await run.text(), paid, len(provider.calls)) == ("Sure. Done.", [5], 2)
+    [card] = await run.cards()
+    assert (card["state"], card["output"]) == ("completed", "Paid 5.")
+    assert (await run.message())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
 
 
 async def drop_lease(server: InProcessServer, run_id: str) -> None:

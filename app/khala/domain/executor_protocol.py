@@ -166,7 +166,8 @@ class WorkerRun(WireStruct, frozen=True, kw_only=True):
     """A claimed run.
 
     `content` is the fold of the parts that former workers wrote, and `next_seq` the seq of the next part. `messages`
-    are the thread's messages up to the one to answer. `reasoning` says whether the server takes parts with reasoning.
+    are the messages up to the one to answer. `receipts_outside_calls` is the number of stored receipts that name
+    no tool call. `reasoning` says whether the server takes parts with reasoning.
     """
 
     run_id: UUID
@@ -179,6 +180,7 @@ class WorkerRun(WireStruct, frozen=True, kw_only=True):
     lease_seconds: float
     next_seq: int
     next_receipt: int
+    receipts_outside_calls: int
     content: Content
     approvals: Sequence[DecidedApproval]
     taken_over: bool

@@ -56,6 +56,7 @@ class AttachedRun:
         content: Content,
         meter: WorkerMeter,
         decisions: Mapping[str, DecidedApproval],
+        receipts_outside_calls: int,
         reasoning: bool,
         open_buffer: Callable[[Callable[[], None], Callable[[], None]], RunBuffer],
     ) -> None:
@@ -77,6 +78,7 @@ class AttachedRun:
         self._bytes = sum(map(worker_parts.size_of, stored))
         self._unwritten = 0
         self._next_receipt = claimed.next_receipt
+        self._receipts_outside_calls = receipts_outside_calls
         self._changing = asyncio.Lock()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.buffer = open_buffer(self._handle_lost, self._handle_written)
@@ -90,6 +92,11 @@ class AttachedRun:
     def next_receipt(self) -> int:
         """The seq of the worker's next receipt."""
         return self._next_receipt
+
+    @property
+    def receipts_outside_calls(self) -> int:
+        """The number of stored receipts that name no tool call."""
+        return self._receipts_outside_calls
 
     @property
     def awaits_decision(self) -> bool:
@@ -233,6 +240,7 @@ class AttachedRun:
             facts, cost = self._meter.add_receipt(receipt, self.claimed.lease.epoch)
             self.buffer.append_receipt(receipt.type, facts, cost, receipt.tool_call_id)
             self._next_receipt += 1
+            self._receipts_outside_calls += receipt.tool_call_id is None
 
     def _add(self, part: PartData) -> None:
         size = worker_parts.size_of(part)

@@ -23,7 +23,7 @@ from khala.domain.fold import fold
 from khala.domain.parts import PartData
 from khala.store.budgets import ledger
 from khala.store.postgres.database import Database, Driver
-from khala.store.runs import parts, remote_runs
+from khala.store.runs import parts, receipts, remote_runs
 from khala.store.runs.group_commit import Writer
 from khala.store.runs.remote_runs import RemoteState, claim_key
 from khala.store.runs.run_buffer import LeaseLost
@@ -121,11 +121,14 @@ class AttachedRuns:
         stored: list[PartData] = []
         decisions: dict[str, DecidedApproval] = {}
         account = claimed.first_account
+        outside = 0
         if account is None:
             async with self._db.driver() as driver:
                 read = [part.read() for part in await parts.of_active_run(driver, thread_id, run_id)]
                 account = await ledger.read_account(driver, thread_id, run_id)
                 decisions = (await remote_runs.read_decisions(driver, {run_id: thread_id}))[run_id]
+                if claimed.next_receipt:
+                    outside = await receipts.count_outside_calls(driver, thread_id, run_id)
             stored = [part for part in read if part is not None]
             if len(stored) != claimed.next_seq:
                 raise Unavailable("This server's version cannot continue the run.")
@@ -139,6 +142,7 @@ class AttachedRuns:
             content=content,
             meter=WorkerMeter(self._db, run_id, account, None if budget is None else budget.tool_calls),
             decisions=decisions,
+            receipts_outside_calls=outside,
             reasoning=self._options.reasoning,
             open_buffer=lambda on_lost, on_written: self._writer.open(
                 claimed.lease,

@@ -282,6 +282,7 @@ class WorkerGateway:
             lease_seconds=self.options.lease_seconds,
             next_seq=run.next_seq,
             next_receipt=run.next_receipt,
+            receipts_outside_calls=run.receipts_outside_calls,
             content=run.content,
             approvals=list(run.decisions.values()),
             taken_over=taken_over,

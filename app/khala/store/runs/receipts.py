@@ -145,3 +145,12 @@ async def of_run(driver: Driver, thread_id: UUID, run_id: UUID) -> list[Receipt]
         ORDER BY run_id, seq LIMIT 1000
     """
     return [rows.receipt(row) for row in await driver.fetch(query, run_id, thread_id)]
+
+
+async def count_outside_calls(driver: Driver, thread_id: UUID, run_id: UUID) -> int:
+    """The number of the run's receipts that name no tool call."""
+    query = """
+        SELECT count(*) FROM receipts
+        WHERE run_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND tool_call_id IS NULL
+    """
+    return int(await driver.fetchval(query, run_id, thread_id))

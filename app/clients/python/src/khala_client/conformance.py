@@ -73,7 +73,7 @@ class FakeRun:
             },
             "options": {}, "messages": [message], "epoch": self.epoch, "leaseSeconds": LEASE_SECONDS,
             "nextSeq": len(self.parts), "nextReceipt": 0, "content": content, "approvals": [],
-            "takenOver": self.epoch > 1, "cancelled": False, "reasoning": False,
+            "takenOver": self.epoch > 1, "cancelled": self.cancelled, "reasoning": False,
         }  # fmt: skip
 
 
@@ -278,6 +278,7 @@ class Conformance:
                 self._check("repeats an end whose answer was lost", lambda: self._counts("finish"))
                 self._check("sends heartbeats twice in a lease", self._heartbeats)
                 self._check("ends a run that is cancelled", self._cancel)
+                self._check("ends a run that was cancelled before the claim", self._cancelled_before)
                 self._check("stops writing when its lease is lost", self._lease_loss)
                 self._check("goes on where a former worker ended", self._take_over)
                 self._check("executes runs side by side", self._side_by_side)
@@ -339,6 +340,12 @@ class Conformance:
             return "no text"
         run.cancelled = True
         return self._finished(run, "waiting ", "cancelled")
+
+    def _cancelled_before(self) -> str:
+        run = FakeRun("wait")
+        run.cancelled = True
+        self.server.give(run)
+        return self._finished(run, "", "cancelled") and self._finished(run, "waiting ", "cancelled")
 
     def _lease_loss(self) -> str:
         run = self.server.give(FakeRun("count 100000"))

@@ -5,25 +5,36 @@ import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
-from uuid import UUID
-
-import msgspec
+from uuid import UUID, uuid5
 
 from khala_client.content import TextBlock, ToolBlock
 from khala_client.errors import KhalaError
 from khala_client.http_core import HttpCore
 from khala_client.models import Message
 from khala_client.wire import encode
+from khala_client.worker_parts import (
+    ENDED,
+    MAX_PART_BYTES,
+    AgentError,
+    ApprovalDenied,
+    CallOutcome,
+    ConversationTurn,
+    RecordedCall,
+    Released,
+    ReplayDiverged,
+    call_data,
+    pieces_of,
+    result_part,
+    storable,
+)
 from khala_client.worker_wire import ClaimedAgent, ClaimedRun, DecidedApproval, NextSeqs
 
-MAX_PART_BYTES = 4000
-"""Bytes of JSON in one part. The server takes 4,096."""
 MAX_PARTS_PER_APPEND = 200
 MAX_RECEIPTS = 64
 MAX_PENDING_CHARACTERS = 1 << 20
 """Characters that wait to be sent. While there are more, `text` waits."""
-MAX_SUMMARY_CHARACTERS = 120
 RETRY_SECONDS = 0.5
 """The wait after a request that failed for now, at first."""
 MAX_RETRY_SECONDS = 5.0
@@ -33,25 +44,8 @@ LOST = ("stale_epoch", "run_ended", "run_not_found", "budget_exhausted")
 
 T = TypeVar("T")
 
-
-class AgentError(Exception):
-    """An agent raises it to end its run with this message, which people see."""
-
-    def __init__(self, message: str, *, code: str = "failed") -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class ApprovalDenied(AgentError):
-    """A person has denied the call, or nobody has approved it in time."""
-
-
-class ReplayDiverged(AgentError):
-    """A function that was run again has written another text than the first time."""
-
-
-class Released(BaseException):
-    """The run was given back: another worker, or this one, runs the function again. Functions must not catch it."""
+_call_id: ContextVar[str | None] = ContextVar("khala_call_id", default=None)
+"""The call whose function this task runs."""
 
 
 class RunContext:
@@ -77,15 +71,19 @@ class RunContext:
         self._core = core
         self.epoch = claimed.epoch
         self.lost = False
+        self.released = False
+        """Whether the run was given back."""
         self.ending = False
         """Whether the end is being sent. The server may have stored it, and its answer may be lost."""
         self._flush_seconds = flush_seconds
         self._replayed = 0 if replay else len(self.written)
+        self._content = claimed.content
         self._calls = {block.tool_call_id: block for block in claimed.content if isinstance(block, ToolBlock)}
         self._call_counts: dict[str, int] = {}
         self._seq = claimed.next_seq
         self._receipt_seq = claimed.next_receipt
-        self._skipped_receipts = claimed.next_receipt if replay else 0
+        outside = claimed.next_receipt if claimed.receipts_outside_calls is None else claimed.receipts_outside_calls
+        self._skipped_receipts = outside if replay else 0
         self._texts: list[str] = []
         self._characters = 0
         self._since: float | None = None
@@ -106,7 +104,7 @@ class RunContext:
 
     async def text(self, text: str) -> None:
         """Add text to the answer. It is sent within the flush interval, the first text at once."""
-        text = self._not_replayed(_storable(text))
+        text = self._not_replayed(storable(text))
         if not text:
             return
         self._texts.append(text)
@@ -127,9 +125,11 @@ class RunContext:
     ) -> None:
         """Report one model call, which counts against the budgets. `cost_usd` is a decimal string.
 
-        Without a cost, the server uses its price list.
+        Without a cost, the server uses its price list. A call that a step reports belongs to the step: it is reported
+        again only if the step is run again.
         """
-        if self._skipped_receipts:
+        call_id = _call_id.get()
+        if call_id is None and self._skipped_receipts:
             self._skipped_receipts -= 1
             return
         receipt = {
@@ -139,6 +139,7 @@ class RunContext:
             "provider": provider,
             "model": model,
             "costUsd": cost_usd,
+            "toolCallId": call_id,
         }
         self._receipts.append({name: value for name, value in receipt.items() if value is not None})
         if self._texts or self._parts:
@@ -147,6 +148,27 @@ class RunContext:
     async def notice(self, code: str, message: str) -> None:
         """Add a notice for readers."""
         await self._append({"kind": "notice", "data": {"code": code, "message": message}})
+
+    @property
+    def error_type(self) -> type[Exception]:
+        """The exception by which a function ends its run with a message for people: `AgentError`."""
+        return AgentError
+
+    @property
+    def history(self) -> Sequence[ConversationTurn]:
+        """The texts of `messages`. Messages without text are left out."""
+        return [ConversationTurn(one.role, one.text) for one in self.messages if one.text]
+
+    async def read_blocks(self) -> Sequence[str | RecordedCall]:
+        """The texts and calls of this run that former workers have written, in order."""
+        blocks: list[str | RecordedCall] = []
+        for block in self._content:
+            if isinstance(block, TextBlock):
+                blocks.append(block.text)
+            elif isinstance(block, ToolBlock):
+                ended = block.state in ENDED
+                blocks.append(RecordedCall(block.tool_call_id, block.tool, block.args or {}, ended=ended))
+        return blocks
 
     async def step(self, name: str, function: Callable[..., Awaitable[T] | T], *args: Any) -> T:
         """Run the function once and return its result, which is stored. It must be JSON of at most 3,900 bytes.
@@ -162,7 +184,40 @@ class RunContext:
 
         Raises `ApprovalDenied`. An error of the function is stored as the call's failure, and raised.
         """
-        call_id = self._call_id(name)
+        return await self._call(self._call_id(name), name, args, lambda _: function(), approve=approve)
+
+    async def tool_call(
+        self,
+        key: str,
+        name: str,
+        args: dict[str, Any],
+        function: Callable[[dict[str, Any]], Any],
+        /,
+        *,
+        approve: bool = False,
+    ) -> CallOutcome:
+        """As `tool`, for a call that has a key in this run, so that the order of calls does not matter.
+
+        `key` may be the id that a library gives to the call, or the id of a `RecordedCall`. The function gets the
+        arguments, which a person may have changed. An error of the function is stored, and returned.
+        """
+        call_id = key if key in self._calls else f"call_{uuid5(self.run_id, key).hex}"
+        try:
+            return CallOutcome(await self._call(call_id, name, args, function, approve=approve))
+        except (KhalaError, ReplayDiverged):
+            raise
+        except Exception as error:  # noqa: BLE001  # The error of any function is the outcome of its call.
+            return CallOutcome(error=str(error) or type(error).__name__, denied=isinstance(error, ApprovalDenied))
+
+    async def _call(
+        self,
+        call_id: str,
+        name: str,
+        args: dict[str, Any],
+        function: Callable[[dict[str, Any]], Awaitable[T] | T],
+        *,
+        approve: bool,
+    ) -> T:
         before = self._calls.get(call_id)
         if before is not None and before.state == "completed":
             return before.output  # type: ignore[no-any-return]  # what the function returned before, as JSON
@@ -172,22 +227,18 @@ class RunContext:
                 raise ApprovalDenied(before.summary or f"{name} was denied.", code=decision.state)
             raise AgentError(before.summary or f"{name} failed.")
         if before is None:
-            await self._append({"kind": "tool-call", "data": _call(call_id, name, args)})
+            await self._append({"kind": "tool-call", "data": call_data(call_id, name, args)})
         if approve and (before is None or before.state != "running"):
             await self._approval(call_id, asked=before is not None and before.state == "blocked")
         await self._append({"kind": "tool-status", "data": {"toolCallId": call_id, "state": "running"}})
         await self.flush()
-        return await self._run_call(call_id, name, function)
+        decision = self._decisions.get(call_id) if approve else None
+        approved = args if decision is None or decision.edited_args is None else decision.edited_args
+        return await self._run_call(call_id, name, lambda: function(approved))
 
     async def approve(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Have a person decide about a call. Returns the arguments, perhaps changed. Raises `ApprovalDenied`."""
-        call_id = f"{name}-{self._call_counts.get(name, 0) + 1}"
-
-        def approved() -> dict[str, Any]:
-            decision = self._decisions.get(call_id)
-            return args if decision is None or decision.edited_args is None else decision.edited_args
-
-        return await self.tool(name, args, approved, approve=True)
+        return await self._call(self._call_id(name), name, args, lambda approved: approved, approve=True)
 
     async def flush(self) -> None:
         """Send everything that was added, and return when it is stored. Raises `KhalaError` if the run is lost."""
@@ -259,21 +310,25 @@ class RunContext:
         decision = self._decisions.get(call_id)
         if decision is None:
             await self.release(awaits=[call_id])
+            self.released = True
             raise Released
         if decision.state != "approved":
             message = f"{decision.state.capitalize()}{f': {decision.reason}' if decision.reason else '.'}"
-            await self._append(_result(call_id, ok=False, summary=message, began=time.monotonic()))
+            await self._append(result_part(call_id, ok=False, summary=message, began=time.monotonic()))
             raise ApprovalDenied(message, code=decision.state)
 
     async def _run_call(self, call_id: str, name: str, function: Callable[[], Awaitable[T] | T]) -> T:
         began = time.monotonic()
+        token = _call_id.set(call_id)
         try:
             result = function()
             value: T = await result if inspect.isawaitable(result) else result
         except Exception as error:
-            await self._append(_result(call_id, ok=False, summary=f"{name} failed: {error}", began=began))
+            await self._append(result_part(call_id, ok=False, summary=f"{name} failed: {error}", began=began))
             raise
-        part = _result(call_id, ok=True, summary="done", began=began, output=value)
+        finally:
+            _call_id.reset(token)
+        part = result_part(call_id, ok=True, summary="done", began=began, output=value)
         if len(encode(part["data"])) > MAX_PART_BYTES:
             raise AgentError(f"The result of {name} has more than 3,900 bytes of JSON.")
         await self._append(part)
@@ -296,7 +351,7 @@ class RunContext:
         text = "".join(self._texts)
         self._texts.clear()
         self._characters = 0
-        self._parts += [{"kind": "text-delta", "data": {"text": piece}} for piece in _pieces(text)]
+        self._parts += [{"kind": "text-delta", "data": {"text": piece}} for piece in pieces_of(text)]
 
     async def _send(self) -> None:
         """Send the pending parts in one request, until it has succeeded."""
@@ -343,34 +398,3 @@ class RunContext:
                     raise
             await asyncio.sleep(delay)
             delay = min(2 * delay, MAX_RETRY_SECONDS)
-
-
-def _call(call_id: str, name: str, args: dict[str, Any]) -> dict[str, Any]:
-    data = {"toolCallId": call_id, "step": 1, "tool": name, "args": args}
-    if len(encode(data)) > MAX_PART_BYTES:
-        raise AgentError(f"The arguments of {name} have more than 3,900 bytes of JSON.")
-    return data
-
-
-def _result(call_id: str, *, ok: bool, summary: str, began: float, output: Any = None) -> dict[str, Any]:
-    line = " ".join(summary.split())[:MAX_SUMMARY_CHARACTERS]
-    milliseconds = int((time.monotonic() - began) * 1000)
-    data = {"toolCallId": call_id, "ok": ok, "summary": line, "durationMs": milliseconds}
-    return {"kind": "tool-result", "data": data if output is None else data | {"output": output}}
-
-
-def _storable(text: str) -> str:
-    """The text without characters that the server cannot store."""
-    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _pieces(text: str) -> list[str]:
-    """The text in pieces, each of which fits into a part."""
-    pieces, rest = [], text
-    while rest:
-        size = min(len(rest), MAX_PART_BYTES - 32)
-        while len(msgspec.json.encode(rest[:size])) > MAX_PART_BYTES - 32:
-            size = size // 2
-        pieces.append(rest[:size])
-        rest = rest[size:]
-    return pieces

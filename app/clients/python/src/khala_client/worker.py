@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from khala_client.errors import KhalaError
 from khala_client.http_core import ClientConfig, HttpCore
-from khala_client.run_context import AgentError, ApprovalDenied, Released, ReplayDiverged, RunContext
+from khala_client.run_context import RunContext
+from khala_client.worker_parts import AgentError, ApprovalDenied, Released, ReplayDiverged
 from khala_client.worker_wire import Claimed, ClaimedRun, Heartbeat
 
 __all__ = ["AgentError", "ApprovalDenied", "ReplayDiverged", "RunContext", "Worker"]
@@ -162,7 +163,10 @@ class Worker:
     async def _execute(self, agent: _Agent, context: RunContext) -> None:
         flushing = asyncio.create_task(context.flush_loop())
         try:
-            await self._answer(agent, context, flushing)
+            if context.cancelled:  # Before it was claimed, so that no heartbeat says so.
+                await self._leave(context)
+            else:
+                await self._answer(agent, context, flushing)
         except KhalaError as error:
             log.warning("run %s cannot go on: %s", context.run_id, error)
             if not context.lost:
@@ -187,8 +191,9 @@ class Worker:
             if not function.done():
                 flushing.result()  # Raises the error for which nothing can be written any more.
             await function
-        except Released:
-            return
+        except (Released, BaseExceptionGroup):
+            if not context.released:
+                raise
         except AgentError as error:
             await context.finish("failed", error=error)
         except (KhalaError, asyncio.CancelledError):

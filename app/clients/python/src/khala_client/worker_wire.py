@@ -46,6 +46,7 @@ class ClaimedRun(WireStruct, frozen=True, kw_only=True):
     lease_seconds: float
     next_seq: int
     next_receipt: int = 0
+    receipts_outside_calls: int | None = None
     content: Content = ()
     approvals: tuple[DecidedApproval, ...] = ()
     taken_over: bool = False

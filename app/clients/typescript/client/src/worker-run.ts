@@ -12,6 +12,7 @@ import {
   type Json,
   type ModelUsage,
   Released,
+  type RunningStep,
   type WorkerBlock,
   type WorkerMessage,
   type WorkerPart,
@@ -89,7 +90,7 @@ export class AgentContext {
     this.#replayed = options.replay ? 0 : this.written.length;
     this.#seq = run.nextSeq;
     this.#receiptSeq = run.nextReceipt ?? 0;
-    this.#skippedReceipts = options.replay ? this.#receiptSeq : 0;
+    this.#skippedReceipts = options.replay ? (run.receiptsOutsideCalls ?? this.#receiptSeq) : 0;
   }
 
   /** The text of the message to answer. */
@@ -108,18 +109,17 @@ export class AgentContext {
     if (this.#text.length > MAX_PENDING_CHARACTERS) await this.flush();
   }
 
-  /** Reports one model call, which counts against the budgets. */
+  /** Reports one model call, which counts against the budgets. A step reports its own calls by its argument. */
   usage(usage: ModelUsage): void {
     if (this.#skippedReceipts > 0) {
       this.#skippedReceipts--;
       return;
     }
-    const { inputTokens = 0, outputTokens = 0, milliseconds = 0, ...more } = usage;
-    this.#receipts.push({ type: "model", usage: { inputTokens, outputTokens }, totalMs: milliseconds, ...more });
+    this.#report(usage);
   }
 
   /** Runs the function once and returns its result, which is stored: JSON of at most 3,900 bytes. */
-  step<T extends Json>(name: string, run: () => Promise<T> | T): Promise<T> {
+  step<T extends Json>(name: string, run: (step: RunningStep) => Promise<T> | T): Promise<T> {
     return this.tool(name, {}, run);
   }
 
@@ -127,7 +127,7 @@ export class AgentContext {
   async tool<T extends Json>(
     name: string,
     args: Args,
-    run: () => Promise<T> | T,
+    run: (step: RunningStep) => Promise<T> | T,
     options: { approve?: boolean } = {},
   ): Promise<T> {
     this.#check();
@@ -255,7 +255,17 @@ export class AgentContext {
     await (this.#flushing = answered.finally(() => (this.#flushing = undefined)));
   }
 
-  async #runCall<T extends Json>(id: string, name: string, run: () => Promise<T> | T): Promise<T> {
+  #report(usage: ModelUsage, toolCallId?: string): void {
+    const { inputTokens = 0, outputTokens = 0, milliseconds = 0, ...more } = usage;
+    const call = toolCallId === undefined ? {} : { toolCallId };
+    this.#receipts.push({ type: "model", usage: { inputTokens, outputTokens }, totalMs: milliseconds, ...more, ...call });
+  }
+
+  async #runCall<T extends Json>(
+    id: string,
+    name: string,
+    run: (step: RunningStep) => Promise<T> | T,
+  ): Promise<T> {
     const began = Date.now();
     const result = (ok: boolean, summary: string, output?: Json) => ({
       toolCallId: id,
@@ -266,7 +276,7 @@ export class AgentContext {
     });
     let value: T;
     try {
-      value = await run();
+      value = await run({ usage: (usage) => this.#report(usage, id) });
     } catch (error) {
       this.#append("tool-result", result(false, `${name} failed: ${String(error)}`));
       throw error;

@@ -48,6 +48,7 @@ export interface ClaimedRun {
   leaseSeconds: number;
   nextSeq: number;
   nextReceipt?: number;
+  receiptsOutsideCalls?: number;
   content: WorkerBlock[];
   approvals: DecidedApproval[];
   takenOver: boolean;
@@ -94,6 +95,11 @@ export class ApprovalDenied extends AgentError {}
 
 /** The run was given back: the function is run again later. Functions must not catch it. */
 export class Released extends Error {}
+
+/** A running step, with which it reports its own model calls: they are reported again only if it is run again. */
+export interface RunningStep {
+  usage(usage: ModelUsage): void;
+}
 
 /** The usage of one model call. Without `costUsd` (a decimal string), the server uses its price list. */
 export interface ModelUsage {

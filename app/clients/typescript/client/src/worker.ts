@@ -5,7 +5,7 @@ import { AgentContext } from "./worker-run.ts";
 import { AgentError, type ClaimedRun, type ClaimedRunState, Released, WorkerRequestError } from "./worker-types.ts";
 
 export { AgentContext } from "./worker-run.ts";
-export { AgentError, ApprovalDenied, type DecidedApproval, type ModelUsage, type WorkerMessage, WorkerRequestError } from "./worker-types.ts";
+export { AgentError, ApprovalDenied, type DecidedApproval, type ModelUsage, type RunningStep, type WorkerMessage, WorkerRequestError } from "./worker-types.ts";
 
 const WAIT_SECONDS = 20;
 const RETRY_MS = 500;
@@ -123,6 +123,7 @@ export class Worker {
       context.signal.addEventListener("abort", () => reject(new DOMException("The run stops.", "AbortError")));
     });
     try {
+      if (context.cancelled) return await context.finish("cancelled"); // No heartbeat has to say so.
       await Promise.race([run(context), aborted]);
       await context.finish("completed");
     } catch (error) {
