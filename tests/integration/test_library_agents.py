@@ -14,11 +14,15 @@ from tests.support.agents import Agent
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
 from tests.support.providers import Call, Reply, Server, serving
+from tests.support.server import ROOT
 from tests.support.shared_server import shared
 from tests.support.wires import UseTool
+from tests.system.test_docs_examples import write_files
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODULE = "tests.support.library_agents"
+PAGE = ROOT / "docs" / "how-to" / "agent-libraries.md"
+EXAMPLES = ("pydantic_shop", "graph_shop", "openai_shop", "through_khala")
 each_library = pytest.mark.parametrize("name", ["pydantic-clerk", "graph-clerk", "openai-clerk"])
 calling_tools = pytest.mark.parametrize("name", ["pydantic-clerk", "openai-clerk"])
 LOOK_UP = Reply(tokens=("I ", "look."), calls=(UseTool(name="order_status", args={"order": "A-17"}),))
@@ -59,10 +63,16 @@ async def provider() -> AsyncIterator[Provider]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(postgres_url: str, template: str, journal: Path, provider: Provider) -> AsyncIterator[InProcessServer]:
     with pytest.MonkeyPatch.context() as patch:
+        write_files(PAGE, journal.parent, {})
+        patch.syspath_prepend(str(journal.parent))
         patch.setenv("KHALA_APP_JOURNAL", str(journal))
         patch.setenv("KHALA_TEST_PROVIDER", provider.server.url)
+        patch.setenv("OPENAI_BASE_URL", f"{provider.server.url}/v1")
+        patch.setenv("OPENAI_API_KEY", "key")
         sys.modules.pop(MODULE, None)
-        async with shared(postgres_url, template, KHALA_APP=MODULE, KHALA_WELCOME="") as inside:
+        async with shared(
+            postgres_url, template, KHALA_APP=f"{MODULE},{','.join(EXAMPLES)}", KHALA_WELCOME=""
+        ) as inside:
             yield inside
 
 
@@ -290,3 +300,21 @@ async def test_a_handoff_of_the_openai_agents_sdk_is_shown_and_survives_an_appro
     assert await agent.text() == "Wait.Done."
     assert journal.read_text().count("refund H-1") == 1
     assert [call.body["model"] for call in provider.server.calls] == ["porter", "openai", "openai"]
+
+
+@pytest.mark.parametrize("name", ["pydantic-shop", "graph-shop", "openai-shop"])
+async def test_the_examples_of_the_page_ask_before_they_pay_back(thread: Thread, provider: Provider, name: str) -> None:
+    hand_over = Reply(tokens=(), calls=(UseTool(name="transfer_to_cashier", id="a"),))
+    ask = Reply(tokens=("Wait. ",), calls=(UseTool(name="refund", args={"order": "A-17", "amount": 39}, id="b"),))
+    provider.script(*[hand_over][: name == "openai-shop"], ask, Reply(tokens=("Done.",)))
+    agent = await start(thread, name)
+    await agent.status("blocked")
+    waiting = (await tools(agent))[-1]
+    arguments = {key: value for key, value in waiting["args"].items() if key != "action"}
+    edited = waiting["args"] | {"amount": 5}
+    assert arguments == {"order": "A-17", "amount": 39}
+    await agent.decide(waiting["toolCallId"], approved=True, editedArgs=edited)
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.text() == "Wait. Done."
+    [paid] = [card["output"] for card in await tools(agent) if card["tool"] == "refund"]
+    assert paid == "Paid 5 back for A-17."

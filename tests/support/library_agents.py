@@ -3,10 +3,7 @@
 `KHALA_APP_JOURNAL` names the file of their effects.
 """
 
-import asyncio
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 from agents import Agent as OpenAIAgent
@@ -18,79 +15,24 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 from openai import AsyncOpenAI
-from pydantic import BaseModel, SecretStr
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ModelRetry
-from pydantic_ai.exceptions import ApprovalRequired
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
-from pydantic_ai.tools import RunContext
-from typing_extensions import TypedDict
+from pydantic import SecretStr
 
 from khala.sdk.adapters.langgraph import langgraph_agent
 from khala.sdk.adapters.openai_agents import openai_agent
-from khala.sdk.adapters.pydantic_ai import pydantic_ai_agent
 from tests.support.app_agents import journal
+from tests.support.pydantic_agents import (
+    URL,
+    Verdict,
+    order_status,
+    pydantic_clerk,
+    pydantic_judge,
+    refund,
+    wait,
+)
+from tests.support.slow_graph import Review
 
 MODULE = __name__
-URL = os.environ.get("KHALA_TEST_PROVIDER", "http://127.0.0.1:9") + "/v1"
-
-
-def pydantic_model(name: str) -> OpenAIChatModel:
-    """A model of the local provider, which answers by the model's name."""
-    return OpenAIChatModel(name, provider=OpenAIProvider(base_url=URL, api_key="key"))
-
-
-clerk: PydanticAgent[None, str] = PydanticAgent(pydantic_model("clerk"), system_prompt="You are a clerk.")
-
-
-@clerk.tool_plain
-async def order_status(order: str) -> dict[str, str]:
-    """Look up an order."""
-    if order == "B-1":
-        raise ModelRetry("There is no order B-1.")
-    journal(f"order_status {order}")
-    return {"order": order, "state": "paid"}
-
-
-@clerk.tool_plain(requires_approval=True)
-async def refund(order: str, amount: int) -> str:
-    """Pay an order back."""
-    journal(f"refund {order} {amount}")
-    return f"Paid {amount} back."
-
-
-@clerk.tool
-async def close(context: RunContext[None], order: str) -> str:
-    """Close an order, which needs approval if it is paid."""
-    if order == "A-17" and not context.tool_call_approved:
-        raise ApprovalRequired
-    journal(f"close {order}")
-    return "Closed."
-
-
-@clerk.tool_plain
-async def wait() -> str:
-    """Wait for ever."""
-    journal("wait")
-    try:
-        await asyncio.Event().wait()
-    finally:
-        journal("wait cancelled")
-    return ""
-
-
-class Verdict(BaseModel):
-    """An assessment."""
-
-    city: str
-    score: int
-
-
-judge = PydanticAgent(pydantic_model("judge"), output_type=Verdict)
-
-pydantic_clerk = pydantic_ai_agent("pydantic-clerk", clerk, title="Clerk", guests=True)
-pydantic_judge = pydantic_ai_agent("pydantic-judge", judge, guests=True)
+__all__ = ["pydantic_clerk", "pydantic_judge"]
 
 
 def chat_model(name: str) -> ChatOpenAI:
@@ -139,14 +81,6 @@ def build_graph() -> Any:
     return graph.compile()
 
 
-class Review(TypedDict, total=False):
-    """The state of a graph without models."""
-
-    draft: str
-    sent: str
-    decisions: list[Any]
-
-
 def write_draft(state: Review) -> Review:
     """Write in a thread."""
     journal("draft")
@@ -175,43 +109,12 @@ def build_review() -> Any:
     return graph.compile()
 
 
-async def first_node(state: Review) -> Review:
-    """Have an effect once."""
-    journal("first node")
-    return {"draft": "One"}
-
-
-async def second_node(state: Review) -> Review:
-    """Wait until the file `KHALA_APP_JOURNAL.go` is there."""
-    journal("second node")
-    while not Path(os.environ["KHALA_APP_JOURNAL"] + ".go").exists():
-        await asyncio.sleep(0.02)
-    return {"sent": state["draft"] + " two"}
-
-
-def build_slow() -> Any:
-    """Two nodes, the second of which waits."""
-    graph = StateGraph(Review)
-    graph.add_node("first", first_node)
-    graph.add_node("second", second_node)
-    graph.add_edge(START, "first")
-    graph.add_edge("first", "second")
-    return graph.compile()
-
-
 graph_clerk = langgraph_agent("graph-clerk", build_graph(), guests=True)
 graph_review = langgraph_agent(
     "graph-review",
     build_review(),
     make_input=lambda context: {"draft": ""},
     make_output=lambda state: json.dumps(state["decisions"]),
-    guests=True,
-)
-graph_slow = langgraph_agent(
-    "graph-slow",
-    build_slow(),
-    make_input=lambda context: {"draft": ""},
-    make_output=lambda state: str(state["sent"]),
     guests=True,
 )
 

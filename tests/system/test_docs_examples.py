@@ -102,6 +102,8 @@ def test_every_block_is_run_or_only_shown_on_purpose(page: Path) -> None:
     served = {"my-app/index.html", "my-app/chat.js"}
     # Run and compiled by tests/clients/test_typescript_client.py.
     served |= {"ask.mjs", "show.mjs", "transport.ts", "chat.tsx", "page.tsx"}
+    # Run by tests/integration/test_library_agents.py.
+    served |= {"pydantic_shop.py", "graph_shop.py", "openai_shop.py", "through_khala.py"}
     assert not [name for name in files(page) if name not in served | set(shlex.split(script, comments=True))]
     assert len(list(blocks(page))) == page.read_text().count("```") / 2, "each block names its language"
 

@@ -1,7 +1,7 @@
 // One run of a worker: its question, and what its function writes.
 
 import { type Post, untilAnswered } from "./worker-requests.ts";
-import { bytesOf, line, MAX_PART_BYTES, pieces, storable, textOf, unwritten } from "./worker-text.ts";
+import { bytesOf, line, MAX_PART_BYTES, pieces, receiptOf, storable, textOf, unwritten } from "./worker-text.ts";
 import {
   AgentError,
   ApprovalDenied,
@@ -12,7 +12,7 @@ import {
   type Json,
   type ModelUsage,
   Released,
-  type RunningStep,
+  type StepFunction,
   type WorkerBlock,
   type WorkerMessage,
   type WorkerPart,
@@ -111,15 +111,12 @@ export class AgentContext {
 
   /** Reports one model call, which counts against the budgets. A step reports its own calls by its argument. */
   usage(usage: ModelUsage): void {
-    if (this.#skippedReceipts > 0) {
-      this.#skippedReceipts--;
-      return;
-    }
-    this.#report(usage);
+    if (this.#skippedReceipts > 0) this.#skippedReceipts--;
+    else this.#receipts.push(receiptOf(usage));
   }
 
   /** Runs the function once and returns its result, which is stored: JSON of at most 3,900 bytes. */
-  step<T extends Json>(name: string, run: (step: RunningStep) => Promise<T> | T): Promise<T> {
+  step<T extends Json>(name: string, run: StepFunction<T>): Promise<T> {
     return this.tool(name, {}, run);
   }
 
@@ -127,7 +124,7 @@ export class AgentContext {
   async tool<T extends Json>(
     name: string,
     args: Args,
-    run: (step: RunningStep) => Promise<T> | T,
+    run: StepFunction<T>,
     options: { approve?: boolean } = {},
   ): Promise<T> {
     this.#check();
@@ -255,17 +252,7 @@ export class AgentContext {
     await (this.#flushing = answered.finally(() => (this.#flushing = undefined)));
   }
 
-  #report(usage: ModelUsage, toolCallId?: string): void {
-    const { inputTokens = 0, outputTokens = 0, milliseconds = 0, ...more } = usage;
-    const call = toolCallId === undefined ? {} : { toolCallId };
-    this.#receipts.push({ type: "model", usage: { inputTokens, outputTokens }, totalMs: milliseconds, ...more, ...call });
-  }
-
-  async #runCall<T extends Json>(
-    id: string,
-    name: string,
-    run: (step: RunningStep) => Promise<T> | T,
-  ): Promise<T> {
+  async #runCall<T extends Json>(id: string, name: string, run: StepFunction<T>): Promise<T> {
     const began = Date.now();
     const result = (ok: boolean, summary: string, output?: Json) => ({
       toolCallId: id,
@@ -276,7 +263,7 @@ export class AgentContext {
     });
     let value: T;
     try {
-      value = await run({ usage: (usage) => this.#report(usage, id) });
+      value = await run({ usage: (usage) => this.#receipts.push(receiptOf(usage, id)) });
     } catch (error) {
       this.#append("tool-result", result(false, `${name} failed: ${String(error)}`));
       throw error;

@@ -1,6 +1,6 @@
 // Texts and values in the form in which the server stores them.
 
-import { AgentError, type WorkerBlock } from "./worker-types.ts";
+import { AgentError, type ModelUsage, type WorkerBlock } from "./worker-types.ts";
 
 /** The bytes of a part. */
 export const MAX_PART_BYTES = 4000;
@@ -44,4 +44,11 @@ export function unwritten(text: string, written: string, from: number): string {
   const stored = written.slice(from, from + text.length);
   if (text.startsWith(stored)) return text.slice(stored.length);
   throw new AgentError("The answer was interrupted, and could not be continued. Please try again.", "replay_diverged");
+}
+
+/** The report of a model call, which may belong to a call of the run. */
+export function receiptOf(usage: ModelUsage, toolCallId?: string): Record<string, unknown> {
+  const { inputTokens = 0, outputTokens = 0, milliseconds = 0, ...more } = usage;
+  const call = toolCallId === undefined ? {} : { toolCallId };
+  return { type: "model", usage: { inputTokens, outputTokens }, totalMs: milliseconds, ...more, ...call };
 }

@@ -101,6 +101,8 @@ export interface RunningStep {
   usage(usage: ModelUsage): void;
 }
 
+export type StepFunction<T> = (step: RunningStep) => Promise<T> | T;
+
 /** The usage of one model call. Without `costUsd` (a decimal string), the server uses its price list. */
 export interface ModelUsage {
   inputTokens?: number;
