@@ -122,6 +122,20 @@ async def test_an_agent_calls_models_and_lets_the_loop_answer(thread: Thread) ->
     assert len(await agent.receipts("model")) == 3
 
 
+async def test_usage_that_a_step_reports_counts_once(thread: Thread) -> None:
+    agent = await start(thread, "reports")
+    await agent.status("blocked")
+    waiting = (await agent.cards())[-1]
+    await agent.decide(waiting["toolCallId"], approved=True)
+    assert (await agent.ended())["status"] == "final"
+    assert "in the step that calls it" in await agent.text()
+    [receipt] = await agent.receipts("model")
+    assert receipt["toolCallId"] == (await agent.cards())[0]["toolCallId"]
+    finish = (await agent.message())["finish"]
+    assert finish["usage"] == {"inputTokens": 5, "outputTokens": 2}
+    assert float(finish["costUsd"]) > 0
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("crash", "Well\n\nThe agent failed with an internal error."), ("refuse", "I only speak about birds.")],

@@ -178,6 +178,23 @@ async def planned(context: AgentRunContext) -> str:
     return "Counted.\n\n<promise>COMPLETE</promise>"
 
 
+@agent("reports", guests=True)
+async def reports(context: AgentRunContext) -> str:
+    """Call a model in a step, and wait."""
+
+    async def ask() -> str:
+        context.usage(provider="openai", model="gpt-5-mini", input_tokens=5, output_tokens=2)
+        return "asked"
+
+    await context.step("ask", ask)
+    await context.approve("go_on")
+    try:
+        context.usage(input_tokens=1)
+    except StepError as error:
+        return str(error)
+    return "It was reported again."
+
+
 calls = 0
 background: set[asyncio.Task[Any]] = set()
 
