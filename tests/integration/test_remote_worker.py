@@ -217,6 +217,23 @@ async def test_an_agent_of_pydantic_ai_answers_in_a_worker(scene: RemoteScene, s
     assert (await run.message())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
 
 
+async def test_a_library_calls_models_through_khala(scene: RemoteScene, server: InProcessServer) -> None:
+    made = await scene.who.http.post("/api/tokens", json={"name": "models"})
+    provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key=made.raise_for_status().json()["token"])
+    clerk: PydanticAgent[None, str] = PydanticAgent(OpenAIChatModel("demo", provider=provider))
+    worker = Worker(server.url, scene.token["token"], grace_seconds=0)
+
+    @worker.agent(scene.agent, replay=False)
+    async def answer(context: RunContext) -> None:
+        await pydantic_ai.answer(context, clerk, report_usage=False)
+
+    async with running(worker):
+        run = Agent(scene.thread, await scene.send("/say through Khala"))
+        assert (await run.ended())["status"] == "final"
+    assert (await run.text()).strip() == "through Khala"
+    assert await run.receipts("model") == []
+
+
 async def drop_lease(server: InProcessServer, run_id: str) -> None:
     """As if the worker had sent no heartbeat, and had no other run to claim."""
     db = Database(server.database_url)
