@@ -22,6 +22,7 @@ from khala.domain.budgets import (
     UNIX_EPOCH,
     BudgetLimit,
     BudgetMeasure,
+    BudgetOverride,
     BudgetPolicy,
     BudgetScope,
     ReservationRequest,
@@ -308,3 +309,16 @@ def test_runs_that_used_up_a_window_are_not_retried_within_it() -> None:
     )  # fmt: skip
     refused = exhausted_error(request, WindowUsage(reserved=Decimal(9), settled=Decimal(1)), now)
     assert refused.retry_after == 3600
+
+
+def test_limits_of_one_account_replace_those_of_its_plan() -> None:
+    usd, runs = limit("user", "usd", "5"), limit("user", "runs", "100", HOUR_SECONDS)
+    others = limit("accounts", "usd", "50")
+    policy = BudgetPolicy(limits=(others, usd, runs))
+    assert policy.overridden(None) == policy
+    assert policy.overridden(BudgetOverride()) == policy
+    changed = policy.overridden(
+        BudgetOverride(usd_per_day=Decimal(1), runs_per_hour=Decimal(0), tokens_per_day=Decimal(9))
+    )
+    tokens = limit("user", "tokens", "9")
+    assert changed.limits == (others, msgspec.structs.replace(usd, most=Decimal(1)), tokens)
