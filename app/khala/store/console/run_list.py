@@ -4,9 +4,9 @@ A filter without an index is applied to at most `MAX_EXAMINED` rows, which an in
 on the size of the deployment, and a page may have fewer items than were asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -122,16 +122,21 @@ async def read_page(driver: Driver, wanted: RunFilter, before: UUID | None, limi
     window = MAX_PAGE + 1 if wanted.is_indexed else MAX_EXAMINED
     statement = Statement()
     candidates = _candidates(statement, wanted, before or LAST_ID, window)
+    # Filters come before the conditions that read other tables for each row.
     query = f"""
-        SELECT {COLUMNS} FROM (
-            SELECT * FROM ({candidates}) AS runs WHERE {joined([IS_RUN, *_conditions(statement, wanted)])}
-            ORDER BY id DESC LIMIT {statement.add(limit + 1, "int")}
+        SELECT {COLUMNS}, candidates FROM (
+            SELECT * FROM (
+                SELECT *, {"count(*) OVER ()" if wanted.is_indexed else window} AS candidates
+                FROM ({candidates}) AS runs WHERE {joined(_conditions(statement, wanted))} OFFSET 0
+            ) AS runs WHERE {IS_RUN} ORDER BY id DESC LIMIT {statement.add(limit + 1, "int")}
         ) AS runs ORDER BY runs.id DESC
     """
     found = await driver.fetch(query, *statement.arguments)
     items = [console_run(row) for row in found[:limit]]
     if len(found) > limit:
         return RunPage(items=items, next=items[-1].id, examined=not wanted.is_indexed)
+    if found and found[0]["candidates"] < window:
+        return RunPage(items=items, next=None, examined=False)
     last = await _last_examined(driver, wanted, before or LAST_ID, window)
     return RunPage(items=items, next=last, examined=not wanted.is_indexed)
 
@@ -172,17 +177,18 @@ def _candidates(statement: Statement, wanted: RunFilter, before: UUID, window: i
         return of_both(f"user_id = {statement.add(wanted.account, 'uuid')}")
     if wanted.agent is not None:
         return of_both(f"options ->> 'agent' = {statement.add(wanted.agent, 'text')}")
-    return _by_state(wanted.state, newest, chosen)
+    return _by_state(wanted.state, newest, window)
 
 
-def _by_state(state: RunStateFilter | None, newest: Any, chosen: Any) -> str:
+def _by_state(state: RunStateFilter | None, newest: Callable[..., str], window: int) -> str:
     match state:
         case None | "final":
-            query: str = newest()
+            query = newest()
         case "active":
-            query = chosen(IS_ACTIVE)
+            each = " UNION ALL ".join(newest(IS_ACTIVE, f"status = '{status}'") for status in ACTIVE)
+            query = f"SELECT * FROM ({each}) AS active ORDER BY id DESC LIMIT {window}"
         case "queued" | "running" | "blocked":
-            query = chosen(f"status = '{state}'")
+            query = newest(IS_ACTIVE, f"status = '{state}'")
         case "error" | "canceled":
             query = newest(f"status = '{state}'")
     return query

@@ -48,7 +48,11 @@ PAGE = f"""
       AND step IS NULL ORDER BY position DESC LIMIT $3
 """
 POSITION_OF = f"SELECT position FROM messages WHERE id = $2 AND thread_id = $1 AND {IS_MESSAGE}"
-RUNS = "SELECT id, revision, parts_layout IS NOT NULL AS packed FROM runs WHERE id = ANY($2::uuid[]) AND thread_id = $1"
+RUNS = """
+    SELECT id, revision, parts_layout IS NOT NULL AS packed FROM runs
+    WHERE id = ANY($2::uuid[]) AND thread_id IS NOT DISTINCT FROM $1
+"""
+"""`IS NOT DISTINCT FROM` keeps the planner from reading all runs of the thread by its index."""
 PARTS = """
     SELECT * FROM message_parts WHERE run_id = ANY($2::uuid[]) AND thread_id IS NOT DISTINCT FROM $1 AND revision <= $3
     ORDER BY run_id, seq
