@@ -60,7 +60,15 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
         {"messages": [{"role": "user", "parts": [{"type": "text", "text": "x", "texts": 1}]}]},
         "messages[0].parts[0].texts",
     ),
-    ("POST", "/api/console/runs/{id}/cancel"): ({"reasons": "x"}, "reasons"),
+    **{
+        ("POST", f"/api/console/{path}"): ({"reasons": "x"}, "reasons")
+        for path in (
+            *(f"runs/{{id}}/{command}" for command in ("cancel", "end", "requeue", "retry")),
+            *(f"accounts/{{id}}/{command}" for command in ("block", "unblock")),
+            "threads/{id}/open",
+        )
+    },
+    ("POST", "/api/console/webhooks/{id}/replay"): ({"since": "2026-01-31T00:00:00Z", "until": "x"}, "until"),
     ("POST", "/api/console/threads/{id}/fork"): ({"revision": 1, "grant": ID, "title": "x"}, "title"),
     ("PUT", "/api/console/budgets/{id}"): ({"limits": {"usdPerHour": 1}}, "limits.usdPerHour"),
     ("POST", "/api/schedules"): ({"text": "x", "cron": "* * * * *", "timezone": "UTC"}, "timezone"),
@@ -139,6 +147,9 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
         "plan_id": "{id}",
         "schedule_id": "{id}",
         "webhook_id": "{id}",
+        "shown_run_id": "{id}",
+        "shown_thread_id": "{id}",
+        "account_id": "{id}",
         "call_id": "call",
         "name": "x",
     }

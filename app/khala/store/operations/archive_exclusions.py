@@ -27,6 +27,10 @@ LEFT_OUT: Mapping[str, str] = {
     "schedules": "an imported copy would send the messages a second time",
     "stream_signing_keys": "a secret of the server",
     **dict.fromkeys(("webhook_endpoints", "webhook_deliveries"), "programs that one server notifies, and secrets"),
+    "executors": "executors that run now",
+    **dict.fromkeys(
+        ("usage_rollup", "spend_days", "spend_user_days", "tool_days", "blob_owners"), "the operator's own accounts"
+    ),
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }
 """Tables that no archive contains, and why."""

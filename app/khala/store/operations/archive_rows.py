@@ -66,6 +66,7 @@ KINDS: tuple[RowKind, ...] = (
             "admin": "a decision of one server's operator",
             "blocked_at": "as `admin`",
             "budget_plan": "as `admin`",
+            "budget_limits": "as `admin`",
         },
     ),
     RowKind(
