@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from khala.domain import ids
-from khala.domain.webhooks import DEPLOYMENT
 from khala.store.console import (
     account_list,
     blob_list,
@@ -38,11 +37,22 @@ AUDIT = """
     FROM generate_series(1::bigint, {entries}) AS number,
          LATERAL (SELECT now() - interval '90 days' * (1 - number::float / {entries}) AS at) AS moment
 """
+FILLED = "audit, spend_days, spend_user_days, tool_days, executors, schedules, webhook_endpoints, blob_owners"
 HALF_WAY = "SELECT id FROM runs ORDER BY id OFFSET $1 LIMIT 1"
 EXECUTORS = """
     INSERT INTO executors (id, host, version, places, active, started_at)
     SELECT 'executor-' || number, 'host', '1', 200, 100, now() FROM generate_series(1, 20) AS number
     ON CONFLICT DO NOTHING
+"""
+SCHEDULES = """
+    INSERT INTO schedules (id, user_id, message, timing, status, created_at)
+    SELECT scale.id(now(), 10, number), scale.user_id(number), 'x', '{{"cron": "0 7 * * *"}}', 'paused', now()
+    FROM generate_series(0::bigint, {users} - 1) AS number
+"""
+WEBHOOKS = """
+    INSERT INTO webhook_endpoints (id, scope_id, url, secret)
+    SELECT scale.id(now(), 11, number), scale.user_id(number), 'https://example.org/hooks', 'secret'
+    FROM generate_series(0::bigint, {users} - 1) AS number
 """
 
 
@@ -53,7 +63,9 @@ async def measure_console(stage: ScaleStage) -> list[Figure]:
         entries = max(1_000, stage.size.threads)
         await driver.execute(AUDIT.format(users=stage.size.users, entries=entries))
         await driver.execute(EXECUTORS)
-        await driver.execute("VACUUM (ANALYZE) audit, spend_days, spend_user_days, tool_days, executors")
+        for statement in (SCHEDULES, WEBHOOKS):
+            await driver.execute(statement.format(users=stage.size.users))
+        await driver.execute(f"VACUUM (ANALYZE) {FILLED}")
         runs = await driver.fetchval("SELECT count(*) FROM runs")
         middle = await driver.fetchval(HALF_WAY, runs // 2)
         deep = await driver.fetchval("SELECT revision FROM threads WHERE id = $1", DEEP_THREAD_ID)
@@ -140,7 +152,7 @@ def _others(revision: int) -> dict[str, Read]:
         "blobs": lambda driver: blob_list.read_page(driver, None, None, PAGE_ITEMS),
         "blobs of an account": lambda driver: blob_list.read_page(driver, COLLECTOR_ID, None, PAGE_ITEMS),
         "usage of blobs": blob_list.read_usage,
-        "webhooks": lambda driver: record_lists.read_webhooks(driver, DEPLOYMENT, None, None, PAGE_ITEMS),
+        "webhooks": lambda driver: record_lists.read_webhooks(driver, None, None, None, PAGE_ITEMS),
         "schedules": lambda driver: record_lists.read_schedules(driver, None, None, None, PAGE_ITEMS),
         "audit": audit(),
         "audit of an account": audit(account=COLLECTOR_ID),
