@@ -2,6 +2,7 @@
 
 import gc
 import math
+import os
 import resource
 import sys
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.dev.commands import dev
 from khala.operations.commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def main() -> None:
 
 @main.command(epilog=EPILOG)
 @click.option("--no-executor", is_flag=True, help="Serve only. Runs are executed by `khala work` elsewhere.")
-def serve(*, no_executor: bool) -> None:
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; by default PORT or 8000.")
+def serve(*, no_executor: bool, port: int | None) -> None:
     """Serve the API and the page, and execute runs.
 
     Starts the embedded Postgres unless DATABASE_URL names another, brings the schema up to date, and listens on HOST
@@ -38,6 +41,8 @@ def serve(*, no_executor: bool) -> None:
     from khala import main as composition
 
     _raise_file_limit()
+    if port is not None:
+        os.environ["PORT"] = str(port)
     settings = load_settings()
 
     def announce(address: str) -> None:
@@ -204,5 +209,5 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-for _command in COMMANDS:
+for _command in (dev, *COMMANDS):
     main.add_command(_command)
