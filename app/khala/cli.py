@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
-from khala.dev.commands import dev
+from khala.dev.commands import dev, new
 from khala.operations.commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -209,5 +209,5 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-for _command in (dev, *COMMANDS):
+for _command in (dev, new, *COMMANDS):
     main.add_command(_command)

@@ -26,5 +26,17 @@ def dev(*, port: int | None, seed: bool, verbose: bool) -> None:
     dev_server.end_now()
 
 
+@click.command(epilog=EPILOG)
+@click.argument("name")
+def new(*, name: str) -> None:
+    """Write a new project into the folder NAME: an agent with a tool, a React page, and a test."""
+    from khala.dev import new_project
+
+    folder = new_project.create(name, Path.cwd())
+    click.echo(f"The project is in {folder}. Begin with:")
+    click.echo(f"  cd {name}")
+    click.echo("  khala dev")
+
+
 def _print(line: str) -> None:
     click.echo(line)

@@ -127,7 +127,7 @@ def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socke
         bound = socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
         if reason := PORT_PROBLEMS.get(error.errno or 0):
-            raise OSError(f"Port {port} of {host} {reason}. Choose another one with --port (or PORT).") from error
+            raise OSError(f"Port {port} of {host} {reason}. Choose another one with --port.") from error
         raise
     # Accepted sockets inherit this option. asyncio sets it only on sockets whose protocol number is TCP. Without it, a
     # response waits 40 ms for the acknowledgement of its own headers.
