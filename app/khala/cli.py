@@ -12,6 +12,7 @@ import click
 from khala.console import EPILOG, KnownFailure, load_settings, run
 from khala.dev.commands import dev, new
 from khala.operations.commands import COMMANDS
+from khala.operations.home_notice import command_settings
 
 if TYPE_CHECKING:
     from khala.settings import Settings
@@ -93,7 +94,7 @@ def migrate(*, check: bool, drop_retired: bool) -> None:
     """
     if check and drop_retired:
         raise click.UsageError("--check changes nothing: leave out --drop-retired.")
-    run(_migrate(load_settings(), check=check, drop_retired=drop_retired))
+    run(_migrate(command_settings(), check=check, drop_retired=drop_retired))
 
 
 @main.command(epilog=EPILOG)
@@ -105,7 +106,7 @@ def purge(*, dry_run: bool) -> None:
 
     `serve` and `work` do so, too, about once a minute.
     """
-    run(_purge(load_settings(), dry_run=dry_run))
+    run(_purge(command_settings(), dry_run=dry_run))
 
 
 @main.command(epilog=EPILOG)
@@ -116,7 +117,7 @@ def purge(*, dry_run: bool) -> None:
 )
 def doctor(*, as_json: bool, call: bool, processes: int) -> None:
     """Check what Khala needs, and say what to do about problems; exit with 1 if anything is bad."""
-    run(_doctor(load_settings(), as_json=as_json, call=call, processes=processes))
+    run(_doctor(command_settings(), as_json=as_json, call=call, processes=processes))
 
 
 async def _migrate(settings: "Settings", *, check: bool, drop_retired: bool) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from tests.support import server as support
 from tests.support.client import NO_TLS
 from tests.support.forked import Forked
+from tests.support.guest import Guest
 from tests.support.ports import free_port
 from tests.support.server import Process, ended
 
@@ -100,42 +100,6 @@ def _line_in(process: Path, folder: Path) -> str:
     except OSError:
         return ""
     return line if is_inside or str(folder) in line else ""
-
-
-class Guest:
-    """A guest's thread."""
-
-    def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=f"{url}/api", timeout=30, verify=NO_TLS)
-        made = self.http.post("/threads", json={}).raise_for_status().json()
-        self.thread = made["thread"]["id"]
-        self.http.headers["X-Anon-Key"] = made["anonKey"]
-
-    def send(self, agent: str) -> str:
-        """Send a message to the agent; returns the run's id."""
-        body = {"text": "Hello", "options": {"agent": agent}}
-        return str(self.http.post(f"/threads/{self.thread}/send", json=body).raise_for_status().json()["runId"])
-
-    def answer(self) -> str:
-        """The text of the newest answer, once its run has ended."""
-        return self._text(lambda message: message["status"] == "final")
-
-    def wait_for(self, text: str) -> None:
-        """Wait until the newest answer has this text."""
-        self._text(lambda message: text in _text_of(message))
-
-    def _text(self, wanted: Any) -> str:
-        deadline = time.monotonic() + 30
-        while True:
-            message = self.http.get(f"/threads/{self.thread}").raise_for_status().json()["messages"][-1]
-            if wanted(message):
-                return _text_of(message)
-            assert time.monotonic() < deadline, message
-            time.sleep(0.05)
-
-
-def _text_of(message: dict[str, Any]) -> str:
-    return "".join(block.get("text", "") for block in message["content"] or ())
 
 
 def asked(url: str, agent: str) -> str:

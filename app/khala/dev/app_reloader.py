@@ -8,7 +8,9 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from watchfiles import Change, DefaultFilter, awatch
 
@@ -21,6 +23,7 @@ DEBOUNCE_MS = 300
 """Time in which changes are collected: an editor or a checkout changes several files."""
 WATCH_TIMEOUT_MS = 300
 """Time for which the watching thread blocks. A cancellation waits for it."""
+SourceVersions: TypeAlias = dict[Path, tuple[int, int]]
 MAX_FOLDERS = 2_000
 """Folders that are watched. Each takes a watch of the system."""
 
@@ -36,9 +39,11 @@ class AppReloader:
         self._modules = tuple(modules)
         self._folder = folder
         self._report = report
+        self._known: SourceVersions = {}
 
     async def load(self) -> None:
         """Load the application. Without one that can be imported, there are no agents until a file changes."""
+        self._known = await asyncio.to_thread(source_versions, self._folder)
         try:
             self.app.replace(await self._import(lambda: load_app(self._modules, folder=self._folder)))
         except AppError as error:
@@ -46,7 +51,7 @@ class AppReloader:
 
     async def run(self, registry: ToolRegistry) -> None:
         """Watch the project, and replace the application's agents and tools after each change, until cancelled."""
-        async for changed in watch(self._folder):
+        async for changed in watch(self._folder, self._known):
             await self._reload(registry, changed)
 
     async def _reload(self, registry: ToolRegistry, changed: Sequence[Path]) -> None:
@@ -121,21 +126,42 @@ def _place(cause: BaseException, folder: Path) -> str:
     return f"{file.relative_to(folder)}:{line}: "
 
 
-async def watch(folder: Path) -> AsyncIterator[list[Path]]:
-    """The changed sources of each batch of changes below the folder, for ever."""
+async def watch(folder: Path, known: SourceVersions) -> AsyncIterator[list[Path]]:
+    """The changed sources of each batch of changes below the folder, for ever. `known`: those before the first change.
+
+    A change before the system watches a folder is found by comparing all sources once after the watch has begun.
+    """
     while True:
+        is_compared = False
         async for changes in awatch(
-            *watched_folders(folder),
+            *await asyncio.to_thread(watched_folders, folder),
             watch_filter=SourceFilter(),
             recursive=False,
             debounce=DEBOUNCE_MS,
             rust_timeout=WATCH_TIMEOUT_MS,
+            yield_on_timeout=True,
             raise_interrupt=False,
         ):
-            paths = sorted({Path(path) for _, path in changes})
-            yield [path for path in paths if path.suffix == ".py"] or paths
-            if any(path.is_dir() for path in paths):
-                break  # A new folder is watched, too.
+            if not changes and is_compared:
+                continue
+            is_compared = is_compared or not changes
+            before, known = known, await asyncio.to_thread(source_versions, folder)
+            changed = sorted(path for path, _ in set(before.items()) ^ set(known.items()))
+            if changed:
+                yield list(dict.fromkeys(changed))
+            if any(not path.endswith(".py") for _, path in changes):
+                break  # A new folder, which is watched from now on, too.
+
+
+def source_versions(folder: Path) -> SourceVersions:
+    """The sources of the project, each with its time of change and size."""
+    found: SourceVersions = {}
+    for one in watched_folders(folder):
+        for path in one.glob("*.py"):
+            with suppress(FileNotFoundError):  # It was deleted meanwhile.
+                status = path.stat()
+                found[path] = status.st_mtime_ns, status.st_size
+    return found
 
 
 def watched_folders(folder: Path) -> list[Path]:
