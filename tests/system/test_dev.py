@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from khala.operations.home_notice import notices
+from khala.settings import from_environment, process
 from tests.support import server as support
 from tests.support.client import NO_TLS
 from tests.support.forked import Forked
@@ -198,6 +200,25 @@ def in_folder(folder: Path, *words: str, **env: str) -> str:
     finally:
         process.send_signal(signal.SIGKILL)
     return errors.read_text()
+
+
+def test_a_command_says_which_database_it_uses_and_that_the_server_has_another(
+    dev: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "default_home", lambda _=None: str(tmp_path / "share"))
+    monkeypatch.chdir(dev.folder)
+    chosen = "Set KHALA_HOME (or DATABASE_URL) as for your server to use its database."
+    assert notices(from_environment({"PORT": str(dev.port)})) == [
+        f"Database: a new and empty embedded Postgres in {tmp_path / 'share'}. {chosen}",
+        "This folder has the database of `khala dev`: set KHALA_HOME=.khala to use it.",
+        f"The Khala server at http://127.0.0.1:{dev.port} uses another database.",
+    ]
+    monkeypatch.setattr(process, "default_home", lambda _=None: str(dev.folder / ".khala"))
+    used = notices(from_environment({"PORT": str(dev.port)}))
+    assert used == [f"Database: the embedded Postgres in {dev.folder / '.khala'}, which a server uses now."]
+    assert notices(from_environment({"KHALA_HOME": str(tmp_path)})) == []
+    assert notices(from_environment({"DATABASE_URL": "postgresql://db.example/khala"})) == []
+    assert not (tmp_path / "share").exists()
 
 
 def test_ctrl_c_ends_everything_in_time_and_the_next_start_has_the_same_data(dev: DevServer) -> None:

@@ -52,7 +52,7 @@ function reasonOf(error: unknown): string {
   if (!(cause instanceof Error)) return String(error);
   // A host with several addresses fails with an error for each, and no message of its own.
   const code = (cause as { code?: string }).code;
-  return `${String(error)} (${cause.message || code || String(cause)})`;
+  return `${String(error)} (${cause.message === "" ? (code ?? cause.name) : cause.message})`;
 }
 
 function parse(text: string): unknown {
