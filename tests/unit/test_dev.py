@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,8 @@ from khala.dev.app_reloader import SourceFilter, explain, watched_folders
 from khala.dev.delivery_log import DeliveryLog
 from khala.domain.webhooks import payload, signed_headers
 from khala.sdk.loading import App, AppError, load_app, reload_app
+from khala.tools.port import ToolError
+from khala.tools.ssrf_guard import SsrfGuardedBackend
 
 AGENT = '''
 from khala.sdk import agent
@@ -120,3 +123,15 @@ def test_a_bad_name_of_a_project_is_refused(name: str, tmp_path: Path) -> None:
 def test_the_name_of_another_package_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(KnownFailure, match="name of another package"):
         new_project.create(name, tmp_path)
+
+
+async def test_an_allowed_endpoint_is_one_address_and_one_port() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return [host]
+
+    guard = SsrfGuardedBackend((), resolve, [(IPv4Address("127.0.0.1"), 8001)])
+    assert await guard.is_in_allowed_network("127.0.0.1", 8001)
+    assert await guard.is_in_allowed_network("::ffff:127.0.0.1", 8001)
+    for host, port in (("127.0.0.1", 8000), ("127.0.0.2", 8001), ("10.0.0.1", 8001)):
+        with pytest.raises(ToolError, match="KHALA_FETCH_ALLOW"):
+            await guard.is_in_allowed_network(host, port)
