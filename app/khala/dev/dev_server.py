@@ -92,7 +92,7 @@ def summary(
 ) -> list[str]:
     """The addresses and settings that a developer needs to know after the start, as lines."""
     own = f"{page_address}/{page.secret}"
-    modules = ", ".join(settings.runs.app) or "none: set KHALA_APP, or write agents.py"
+    modules = ", ".join(settings.runs.app) or "none: set KHALA_APP, or write agents.py, and start again"
     return [
         f"Khala is at {server}",
         "For development only: whoever has an address below is an administrator.",
