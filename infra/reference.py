@@ -27,7 +27,7 @@ METRICS_HEAD = "| name | type | labels | meaning |\n|---|---|---|---|\n"
 
 def rest_api() -> str:
     """All operations of `/api` and `/v1`, with their parameters, bodies and answers, and all schemas."""
-    origins = SimpleNamespace(allowed=(), public_url=None)
+    origins = SimpleNamespace(allowed=(), public_url=None, frame_ancestors=())
     # The document needs only the routes. No route is called, so all other components can be missing.
     context = cast("Any", SimpleNamespace(origins=origins))
     api = application(context, web=Path(), version="").openapi_schema.to_schema()

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from infra import npm_projects  # `infra` is found by the line above
 from infra.npm_projects import CLIENTS, digest, has_content, locked, npm, sources
 
-PACKAGES = ("client", "react")
+PACKAGES = ("client", "react", "element")
 """The packages that are published. A package comes after those that it imports."""
 PACKED = CLIENTS / "packed"
 """The folder of the tarballs that a wheel of Khala includes."""

@@ -43,6 +43,7 @@ from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
 from khala.store.runs.group_commit import Writer
 from khala.store.threads.sends import SendLimits
+from khala.titles.title_writer import TitleOptions, TitleWriter
 from khala.tools.commands import CommandRunner
 from khala.tools.mcp import McpConnections
 from khala.tools.sandbox import Sandbox
@@ -250,6 +251,14 @@ class WorkerRuntime:
         self._extractor = MemoryExtractor(
             components.db, components.memories, self._providers.open, _extraction_options(settings)
         )
+        self._titles = self._title_writer(components)
+
+    def _title_writer(self, components: Components) -> TitleWriter | None:
+        settings = components.settings
+        if not settings.titles.enabled:
+            return None
+        options = TitleOptions(model=settings.titles.model, fallback=settings.model_chain[0], budgets=settings.budgets)
+        return TitleWriter(components.db, self._providers.open, options)
 
     def _pump_options(self, components: Components) -> PumpOptions:
         settings = components.settings
@@ -282,6 +291,8 @@ class WorkerRuntime:
             "schedules": self.schedules.run,
             "extraction": self._extractor.run,
         }
+        if self._titles is not None:
+            loops["titles"] = self._titles.run
         async with background(loops):
             try:
                 yield
@@ -315,12 +326,15 @@ def _executor_options(settings: Settings, grace_seconds: float) -> ExecutorOptio
     return ExecutorOptions(
         models=settings.model_chain,
         system=settings.models.system_prompt,
+        allows_model=settings.allows_model,
         concurrency=settings.runs.concurrency,
         max_isolated=settings.runs.isolated,
         context_tokens=settings.models.context_tokens,
         lease_seconds=settings.runs.lease_seconds,
         grace_seconds=grace_seconds,
         cooldown_seconds=settings.runs.cooldown_ms / 1000,
+        titles=settings.titles.enabled,
+        demo_titles=settings.titles.model is not None,
         extraction=settings.memory.extraction,
         extraction_delay_seconds=settings.memory.delay_seconds,
     )

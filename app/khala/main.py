@@ -33,6 +33,7 @@ from khala.sdk.loading import App
 from khala.search.blob_indexer import BlobIndexer
 from khala.search.search_indexer import SearchIndexer
 from khala.settings import INNER_POOL_SIZE, Settings
+from khala.store.console.usage_rollup import UsageRollup
 from khala.store.operations.retention import RetentionPolicy
 from khala.store.operations.retention_loop import RetentionLoop
 from khala.store.operations.verify_loop import VerificationLoop
@@ -243,6 +244,7 @@ async def _open_services(
         "listener": listener.run,
         "retention": RetentionLoop(db, retention_policy(settings)).run,
         "verification": VerificationLoop(db).run,
+        "usage": UsageRollup(db).run,
         "memories": components.memories.run,
         "embedding usage": components.memories.record_usage,
         "search": SearchIndexer(db, enabled=settings.database.search, with_passages=components.passages.enabled).run,

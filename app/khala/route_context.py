@@ -79,6 +79,7 @@ def open_context(
         router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,
+            undo=timedelta(seconds=settings.server.undo_seconds),
             allow_public=settings.server.public_threads,
             detail_token_lifetime=timedelta(minutes=settings.runs.detail_minutes),
         ),
@@ -153,6 +154,7 @@ def _origins(settings: Settings) -> OriginPolicy:
     return OriginPolicy(
         allowed=settings.server.origins,
         public_url=settings.server.public_url,
+        frame_ancestors=settings.server.frame_ancestors,
         proxies=settings.server.trusted_proxies,
         count_loopback=settings.limits.limit_loopback_networks,
     )

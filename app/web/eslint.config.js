@@ -8,6 +8,7 @@ import svelteConfig from "./svelte.config.js";
 const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "plans", "chats", "dialogs"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [
+  ["i18n", ["agent", "session", "state", ...COMPONENTS]],
   ["agent", ["state", ...COMPONENTS]],
   ["session", ["agent", "state", ...COMPONENTS]],
   ["state", COMPONENTS],
@@ -23,7 +24,7 @@ function restricted([room, above]) {
 }
 
 export default ts.config(
-  { ignores: ["dist", "node_modules", "src/agent/assembly"] },
+  { ignores: ["dist", "node_modules", "catalogs", "src/agent/assembly"] },
   js.configs.recommended,
   ts.configs.strictTypeChecked,
   ts.configs.stylisticTypeChecked,

@@ -2,12 +2,19 @@
 // of, and the session's worker, for pages of others.
 
 import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 
 import { build } from "vite";
 
 import { aliases } from "./client-library.js";
 
 const SERVICE_WORKER = "src/sw.ts";
+/** The module that the entry loads after the messages. */
+const START = "/src/start.ts";
+const CATALOG = /\/catalogs\/compiled\/messages\/(\w+)\.js$/;
+/** Files of `public` that the page shows. Their names have no hash. */
+const SHOWN = ["icon.svg"];
 const SESSION = "src/workers/session.ts";
 
 /** A Vite plugin: `sw.js`, with the files of the build in place of `__SHELL__`, and `session.js`. */
@@ -19,7 +26,8 @@ export function precache() {
     enforce: "post",
     configResolved: (resolved) => void (config = resolved),
     async generateBundle(_, bundle) {
-      const shell = shellOf(bundle, config.base);
+      const shown = await Promise.all(SHOWN.map((name) => readFile(join(config.publicDir, name), "utf8")));
+      const shell = shellOf(bundle, config.base, shown);
       if (!shell.first.some(isStream)) this.error("The worker that follows the feed is not among the files of the build.");
       this.emitFile({ type: "asset", fileName: "sw.js", source: await script(config.root, SERVICE_WORKER, { __SHELL__: JSON.stringify(shell) }) });
       this.emitFile({ type: "asset", fileName: "session.js", source: await script(config.root, SESSION) });
@@ -28,22 +36,28 @@ export function precache() {
 }
 
 /**
- * `first` is what is there without a network from the first visit on: the entry with all that it imports, at once or later, and
- * the worker that follows the feed. What only those later parts load, such as grammars, is kept when it was needed once.
+ * `first` is what is there without a network from the first visit on: the entry, the page with all that it imports, at once or
+ * later, and the worker that follows the feed. Of the `languages`, the service worker caches the one of the browser. `shown` are pictures with names that stay. What only those later parts load, such as grammars, is kept when it was needed once.
  */
-function shellOf(bundle, base) {
+function shellOf(bundle, base, shown) {
   const files = Object.values(bundle);
   const names = files.map(({ fileName }) => fileName).filter((name) => name.startsWith("assets/") && !name.endsWith(".map"));
   const first = new Set();
-  for (const entry of files.filter((file) => file.type === "chunk" && file.isEntry)) {
+  const chunks = files.filter((file) => file.type === "chunk");
+  const languages = Object.fromEntries(chunks.flatMap(({ facadeModuleId, fileName }) => {
+    const [, language] = facadeModuleId?.match(CATALOG) ?? [];
+    return language === undefined ? [] : [[language, base + fileName]];
+  }));
+  for (const entry of chunks.filter(({ isEntry }) => isEntry)) gather(entry, bundle, first);
+  for (const entry of chunks.filter(({ facadeModuleId }) => facadeModuleId?.endsWith(START))) {
     for (const later of entry.dynamicImports) gather(bundle[later], bundle, first);
     gather(entry, bundle, first);
   }
   for (const name of names.filter(isStream)) first.add(name);
   const page = files.find(({ fileName }) => fileName === "index.html");
-  const version = createHash("sha256").update(JSON.stringify([names.toSorted(), String(page?.source)])).digest("hex").slice(0, 12);
+  const version = createHash("sha256").update(JSON.stringify([names.toSorted(), String(page?.source), shown])).digest("hex").slice(0, 12);
   const paths = (some) => [...some].toSorted().map((name) => base + name);
-  return { version, first: paths(first), every: paths(names) };
+  return { version, first: paths(first), languages, every: paths(names), shown: paths(SHOWN) };
 }
 
 function isStream(name) {

@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 
 import { assemblyscript } from "./assemblyscript.js";
 import { aliases, CLIENT_LIBRARY } from "./client-library.js";
+import { messages } from "./messages.js";
 import { precache } from "./precache.js";
 
 const SERVER = process.env.KHALA_URL ?? "http://127.0.0.1:8000";
@@ -11,7 +12,7 @@ const ITS_OWN = ["/api", "/v1", "/autopilot", "/preview", "/groups", "/mcp"];
 /** Built, the page lives at `/` and `/t/{id}` and its files under `/web/`; in development a running server answers for the rest. */
 export default defineConfig(({ command }) => ({
   base: command === "build" ? "/web/" : "/",
-  plugins: [assemblyscript(), svelte(), precache()],
+  plugins: [messages(), assemblyscript(), svelte(), precache()],
   build: {
     target: "es2023",
     modulePreload: { polyfill: false },
@@ -31,5 +32,5 @@ export default defineConfig(({ command }) => ({
     fs: { allow: [".", CLIENT_LIBRARY] },
     proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", changeOrigin: true, headers: { origin: SERVER } }])),
   },
-  test: { include: ["src/**/*.test.ts"], environment: "node" },
+  test: { include: ["src/**/*.test.ts"], environment: "node", setupFiles: ["src/i18n/testing.ts"] },
 }));

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.npm_projects import CLIENTS, NODE, NPM, environment
-from infra.typescript_clients import PACKED
+from infra.typescript_clients import PACKAGES, PACKED
 from tests.support import postgres
 from tests.support.ports import free_port
 from tests.support.server import ROOT, Server, ended
@@ -25,11 +25,11 @@ def _packed() -> Path:
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder outside the repository, in which the tarballs of both packages are installed by npm."""
+    """A folder outside the repository, in which the tarballs of all packages are installed by npm."""
     folder = tmp_path_factory.mktemp("consumer")
     (folder / "package.json").write_text('{"name": "consumer", "private": true, "type": "module"}')
     files = sorted(map(str, _packed().glob("*.tgz")))
-    assert len(files) == 2
+    assert len(files) == len(PACKAGES)
     # What the packages need besides each other is linked below, so that no registry is asked.
     install = ["install", "--offline", "--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", *files]
     done = subprocess.run(

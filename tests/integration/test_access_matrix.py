@@ -73,6 +73,8 @@ NO_SUCH = {"right key": 404}
 """The thread with a key has no members and no links."""
 READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
 
+LISTLESS = ("viewer link", "editor link", "invited")
+"""Who reads the thread, and has it on no list."""
 WORKERS = ACCOUNTS | dict.fromkeys(USERS, 403)
 """Only the token of a worker: `tests/integration/test_executor_protocol.py`."""
 RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
@@ -81,7 +83,42 @@ RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
 WHILE_WRITTEN = {"owner": 409}
 """The answer of the scene is being written."""
 
+CONSOLE = (
+    "GET overview",
+    "GET executors",
+    "GET tools/slow",
+    "GET spend",
+    "GET runs",
+    "GET runs/{shown_run_id}",
+    "GET threads",
+    "GET threads/{shown_thread_id}",
+    "GET threads/{shown_thread_id}/revisions",
+    "GET threads/{shown_thread_id}/at",
+    "GET accounts",
+    "GET accounts/{account_id}",
+    "GET budgets",
+    "GET budgets/{account_id}",
+    "GET blobs",
+    "GET blobs/usage",
+    "GET webhooks",
+    "GET webhooks/{webhook_id}/deliveries",
+    "GET schedules",
+    "GET audit",
+    "POST runs/{shown_run_id}/cancel",
+    "POST runs/{shown_run_id}/end",
+    "POST runs/{shown_run_id}/requeue",
+    "POST runs/{shown_run_id}/retry",
+    "POST threads/{shown_thread_id}/open",
+    "POST threads/{shown_thread_id}/fork",
+    "POST accounts/{account_id}/block",
+    "POST accounts/{account_id}/unblock",
+    "PUT budgets/{account_id}",
+    "POST webhooks/{webhook_id}/replay",
+)
+"""The routes of the console, which only administrators see: `tests/integration/test_console_lists.py`."""
+
 MATRIX: dict[str, dict[str, int]] = {
+    **{f"{route.split(' ')[0]} /api/console/{route.split(' ')[1]}": WORKERS for route in CONSOLE},
     "POST /api/threads": ANYBODY,
     "GET /api/threads": SHOWN,
     "GET /api/threads/{thread_id}": READERS,
@@ -89,6 +126,12 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/threads/{thread_id}/events": READERS,
     "PATCH /api/threads/{thread_id}": WRITERS,
     "PATCH /api/threads/{thread_id} visibility": OWNERS,
+    "PATCH /api/threads/{thread_id}/listing": READERS | dict.fromkeys(LISTLESS, 403),
+    "POST /api/threads/{thread_id}/restore": OWNERS,
+    "GET /api/threads/{thread_id}/export": READERS,
+    "GET /api/threads/{thread_id}/feedback": READERS,
+    "PUT /api/messages/{message_id}/feedback": READERS,
+    "DELETE /api/messages/{message_id}/feedback": READERS,
     "DELETE /api/threads/{thread_id}": OWNERS,
     "POST /api/threads/{thread_id}/reset": OWNERS,
     "POST /api/threads/{thread_id}/send": WRITERS,
@@ -102,6 +145,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/threads/{thread_id}/members": READERS,
     "PUT /api/threads/{thread_id}/members/{user_id}": OWNERS,
     "DELETE /api/threads/{thread_id}/members/{user_id}": OWNERS | NO_SUCH,
+    "POST /api/threads/{thread_id}/invitations": OWNERS | dict.fromkeys(("right key", "owner"), 404),
     "POST /api/threads/{thread_id}/links": OWNERS,
     "GET /api/threads/{thread_id}/links": OWNERS,
     "DELETE /api/threads/{thread_id}/links/{link_id}": OWNERS | NO_SUCH,
@@ -182,6 +226,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/memories/proposals": KEYED,
     "POST /api/memories/proposals/{proposal_id}/accept": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "DELETE /api/memories/proposals/{proposal_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
+    "GET /api/me/folders": KEYED,
+    "GET /api/me/preferences": KEYED,
+    "PATCH /api/me/preferences": KEYED,
     "GET /api/me/memory": KEYED,
     "PATCH /api/me/memory": KEYED,
     "GET /api/threads/{thread_id}/memory": READERS,
@@ -325,8 +372,8 @@ A route that is no HTTP route has its kind instead of a method. What is below th
 """
 
 OF_ONE_THREAD = (
-    "{thread_id}", "{run_id}", "{blob_id}", "{plan_id}", "{chat_id}", "{thread_name}", "/api/chat", "/api/ag-ui",
-    "/autopilot/detail/",
+    "{thread_id}", "{message_id}", "{run_id}", "{blob_id}", "{plan_id}", "{chat_id}", "{thread_name}", "/api/chat",
+    "/api/ag-ui", "/autopilot/detail/",
 )  # fmt: skip
 """Routes that concern one thread have one of these in their path, and are open to thread tokens."""
 
@@ -447,6 +494,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     run_id: uuid.UUID
     message_id: uuid.UUID
+    answer_id: uuid.UUID
     blob_id: uuid.UUID
     memory_id: uuid.UUID
     plan_id: uuid.UUID
@@ -462,7 +510,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             thread_id=self.callers.thread_of(self.who),
             chat_id=self.callers.thread_of(self.who),
             thread_name=self.callers.thread_of(self.who),
+            message_id=self.answer_id,
             run_id=self.run_id,
+            shown_run_id=self.run_id,
+            shown_thread_id=self.callers.thread_of(self.who),
+            account_id=self.callers.people["viewer"].id,
             response_id=f"resp_{self.run_id.hex}",
             conversation_id=f"conv_{self.callers.thread_of(self.who).hex}",
             item_id=f"msg_{self.message_id.hex}_1",
@@ -506,6 +558,9 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/chat": {"id": self._thread_id, "messages": [SHOWN_QUESTION], "options": QUEUED},
             "POST /api/ag-ui": agent_request(self._thread_id),
             "POST /api/ag-ui/ndjson": agent_request(self._thread_id),
+            "POST /api/console/threads/{shown_thread_id}/fork": {"revision": 1, "grant": str(self.run_id)},
+            "PUT /api/console/budgets/{account_id}": {"limits": None},
+            "POST /api/console/webhooks/{webhook_id}/replay": {"since": "2026-01-31T00:00:00Z"},
             "POST /api/schedules": {"text": "Hello?", "cron": "0 7 * * *"},
             "POST /api/schedules of a thread": {"text": "Hello?", "cron": "0 7 * * *", "threadId": self._thread_id},
             "PATCH /api/schedules/{schedule_id}": {"paused": True},
@@ -527,6 +582,10 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "POST /api/memories of a thread": {"text": "The khala binds us.", "threadId": self._thread_id},
             "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
             "PATCH /api/me/memory": {"recall": True},
+            "PATCH /api/me/preferences": {"titles": False},
+            "POST /api/threads/{thread_id}/invitations": {"email": "nobody@example.org", "role": "viewer"},
+            "PATCH /api/threads/{thread_id}/listing": {"pinned": True},
+            "PUT /api/messages/{message_id}/feedback": {"rating": "up"},
             "PATCH /api/threads/{thread_id}/memory": {"personal": False},
             "POST /api/threads/{thread_id}/plans": {"title": "Trip", "steps": [{"id": "a", "title": "Pack"}]},
             "POST /api/threads/{thread_id}/plans/import": {"format": "markdown", "document": "- [ ] Pack"},
@@ -581,6 +640,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"threadId": self._thread_id}
         if template == "/api/schedules/preview":
             params = {"cron": "0 7 * * *"}
+        if template.endswith("/at"):
+            params = {"grant": str(self.run_id)}
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
         body = self.body(route)
@@ -645,6 +706,7 @@ async def scene(store: Database, who: str, everybody: CallerSet) -> Scene:
         who=who,
         run_id=sent.run_id,
         message_id=sent.user_message_id,
+        answer_id=sent.assistant_message_id,
         blob_id=blob.blob_id,
         memory_id=memory.id,
         plan_id=await create_plan(store, thread_id, requester or Caller(anon_key_hash=key_hash(everybody.key))),

@@ -13,7 +13,7 @@ from khala.store.accounts import account_feed, api_tokens, sessions
 from khala.store.postgres.database import Database
 from khala.store.runs import detail_tokens
 from khala.store.sharing import access
-from khala.store.threads import threads
+from khala.store.threads import thread_pages, threads
 from tests.integration.test_leases import CALL, request_approval
 from tests.support.callers import person
 from tests.support.in_process import khala
@@ -87,7 +87,7 @@ async def test_a_link_lists_its_thread_until_it_expires(db: Database) -> None:
         await add_link(db, thread_id, lasts=60),
         await add_link(db, thread_id, lasts=-1),
     ]
-    found = [await threads.list_page(db, caller, before=None, limit=10) for caller in callers]
+    found = [await thread_pages.list_page(db, caller, before=None, limit=10) for caller in callers]
     assert [[thread.id for thread in page] for page in found] == [[thread_id], [thread_id], []]
 
 

@@ -19,7 +19,7 @@ from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.postgres.database import Database
 from khala.store.schema.tables import metadata
 from khala.store.sharing import access, invitations, sharing
-from khala.store.threads import threads
+from khala.store.threads import thread_pages, threads
 from khala.store.tools import workspace_files
 from tests.scale.meter import Usage, metered
 from tests.support.blobs import store_blob
@@ -100,7 +100,7 @@ async def test_after_the_mark_the_account_and_its_threads_are_unusable(
         assert refused.value.code in {"unauthorized", "forbidden"}
     with pytest.raises(KhalaError):
         await workspace_files.write(db, owner.id, "a.txt", b"late")
-    assert await threads.list_page(db, other.caller, before=None, limit=10) == []
+    assert await thread_pages.list_page(db, other.caller, before=None, limit=10) == []
     async with db.snapshot() as driver:
         assert await account_feed.full_list(driver, owner.id) is None
         assert await account_feed.valid_credentials(driver, [owner.caller]) == [False]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -293,3 +294,57 @@ async def test_the_start_of_a_call_is_stored_before_the_call_starts(
         assert (await agent.ended())["status"] == "final"
     await db.close()
     assert found == [["running"], ["running"]]
+
+
+async def thread_rules(thread: Thread) -> list[dict[str, str]]:
+    found = await thread.http.get(f"/api/threads/{thread.id}/tool-rules", headers=thread.headers)
+    items: list[dict[str, str]] = found.raise_for_status().json()["items"]
+    return items
+
+
+async def test_an_approval_for_the_run_also_approves_its_other_calls_of_the_tool_and_no_others(
+    server: InProcessServer,
+) -> None:
+    twice = f"{call('delete_file', path='b.txt')} {ASK} /then {call('delete_file', path='c.txt')}"
+    agent, call_id = await run_until_blocked(server, twice)
+    assert (await agent.decide(call_id, approved=False, allow="run")).status_code == 400
+    decided = await agent.decide(call_id, approved=True, allow="run")
+    assert decided.json()["allow"] == "run"
+    assert (await agent.decide(call_id, approved=True, allow="run")).status_code == 200
+    assert (await agent.decide(call_id, approved=True)).status_code == 409
+    assert (await agent.ended())["status"] == "final"
+    cards = await agent.cards()
+    assert len(cards) == 3
+    assert "blocked" not in {card["state"] for card in cards}
+    assert await thread_rules(agent.thread) == []
+    again = await act(agent.thread, ASK)
+    await again.status("blocked")
+
+
+async def test_an_approval_for_the_thread_is_a_rule_that_its_owner_sees_and_revokes(server: InProcessServer) -> None:
+    agent, call_id = await run_until_blocked(server)
+    (await agent.decide(call_id, approved=True, allow="thread")).raise_for_status()
+    await agent.ended()
+    assert await thread_rules(agent.thread) == [{"pattern": "delete_file", "action": "allow"}]
+    free = await act(agent.thread, ASK)
+    assert (await free.ended())["status"] == "final"
+    await rules(agent.thread)
+    asked = await act(agent.thread, ASK)
+    await asked.status("blocked")
+
+
+async def test_only_an_owner_allows_a_tool_in_the_thread_and_only_the_requester_in_the_run(
+    server: InProcessServer,
+) -> None:
+    db = Database(server.database_url)
+    owner, editor = await person(db), await person(db)
+    thread = Thread(server.http, str(await owned_thread(db, owner)), "")
+    thread.headers = owner.headers
+    await make_member(db, UUID(thread.id), editor.id, "editor", owner.caller)
+    agent = await act(thread, ASK)
+    await agent.status("blocked")
+    call_id = (await agent.cards())[-1]["toolCallId"]
+    thread.headers = editor.headers
+    for reach in ("thread", "run"):
+        assert (await agent.decide(call_id, approved=True, allow=reach)).status_code == 403
+    await db.close()

@@ -26,7 +26,8 @@ from khala.domain.plans.commands import Start, Stop
 from khala.identity import passwords
 from khala.store.budgets import charges
 from khala.store.budgets.charges import Payer
-from khala.store.operations.archive_rows import KINDS, LEFT_OUT
+from khala.store.operations.archive_exclusions import LEFT_OUT
+from khala.store.operations.archive_rows import KINDS
 from khala.store.operations.retention import RetentionPolicy, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.plans import plan_leases
@@ -55,7 +56,18 @@ from tests.support.server import ROOT
 from tests.support.stored_plans import stored_plan
 
 EMPTY_LAYOUT = msgspec.msgpack.encode([[], []]).hex()
-DIFFER = {"invitations", "logins", "sessions", "tokens", "links", "memberships", "charges", "usage", "written"}
+DIFFER = {
+    "invitations",
+    "logins",
+    "sessions",
+    "tokens",
+    "links",
+    "memberships",
+    "charges",
+    "usage",
+    "written",
+    "feedback",
+}
 """What an import does not make, as docs/protocol.md says."""
 
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
+from khala.signals.metrics import REGISTRY
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
 from tests.support.account_with_data import account, own_thread
@@ -235,6 +236,7 @@ async def test_a_run_that_was_given_back_waits_for_a_decision(scene: RemoteScene
 
 
 async def test_a_run_over_its_budget_ends(scene: RemoteScene) -> None:
+    before = ended_runs("error")
     run = await scene.begin(budget={"usd": "0.05"})
     assert (await run.append(text("a"), receipts=[{"type": "model", "costUsd": "0.04"}])).is_success
     spent = [{"type": "model", "costUsd": "9999"}]
@@ -242,6 +244,11 @@ async def test_a_run_over_its_budget_ends(scene: RemoteScene) -> None:
     ended = await scene.thread.ended(run.id)
     assert (ended["status"], ended["finish"]["reason"], ended["finish"]["costUsd"]) == ("error", "budget", "0.05")
     assert_problem(await run.append(text("c"), seq=2), 409, "run_ended")
+    assert ended_runs("error") == before + 1
+
+
+def ended_runs(outcome: str) -> float:
+    return REGISTRY.get_sample_value("khala_runs_ended_total", {"outcome": outcome}) or 0.0
 
 
 async def test_a_run_without_a_worker_fails_in_time(postgres_url: str, template: str) -> None:

@@ -6,6 +6,7 @@ import json
 import uuid
 import zipfile
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from khala.chat_imports import export_reader
 from khala.console import KnownFailure
 from khala.operations.chat_importing import import_export
 from khala.settings import from_environment
+from khala.store.operations import retention
+from khala.store.operations.retention import RetentionPolicy
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
+from khala.store.threads.chat_imports import SkippedImport
 from tests.integration.test_api_threads import assert_problem
 from tests.integration.test_search import index, search
 from tests.support.callers import Person, person
@@ -252,6 +256,29 @@ async def test_a_zip_bomb_and_a_huge_conversation_are_refused(
     large[1]["title"] = base64.b85encode(uuid.uuid4().bytes * 100_000).decode()
     ended = await imported(server, who, json.dumps(large).encode())
     assert (ended["type"], ended["report"]["conversations"]) == ("failed", 1), "what was read before stays"
+
+
+async def test_a_conversation_of_many_tiny_values_is_refused_early(server: InProcessServer, store: Database) -> None:
+    content = b'[{"mapping": {}, "x": [' + b"[]," * 1_500_000 + b"1]}]"
+    ended = await imported(server, await person(store), content)
+    assert (ended["type"], "JSON values" in ended["message"]) == ("failed", True)
+
+
+async def test_an_import_after_a_reset_says_that_the_reset_is_not_complete(
+    server: InProcessServer, store: Database
+) -> None:
+    who = await person(store)
+    await imported(server, who, zipped(chatgpt()))
+    [thread] = await threads(server, who)
+    (await server.http.post(f"/api/threads/{thread['id']}/reset", headers=who.headers)).raise_for_status()
+    skipped = await imported(server, who, zipped(chatgpt()))
+    assert skipped["report"]["messages"] == 0
+    assert skipped["report"]["leftOut"][SkippedImport.BEING_RESET] == 1
+    await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
+    again = await imported(server, who, zipped(chatgpt()))
+    assert (again["report"]["known"], again["report"]["messages"]) == (1, 5)
+    messages = (await snapshot(server, who, thread["id"]))["messages"]
+    assert len(messages) == 6, "the welcome of the reset, and what was imported"
 
 
 async def test_damaged_trees_and_hostile_fields_do_no_harm(server: InProcessServer, store: Database) -> None:

@@ -73,6 +73,7 @@ BY_ACCOUNT = {
 
 
 BY_ANON_KEY = {
+    "get /api/me/preferences", "patch /api/me/preferences", "get /api/me/folders",
     "get /api/me/usage", "get /api/me/memory", "patch /api/me/memory", "get /api/memories/proposals",
     "post /api/memories/proposals/{proposal_id}/accept", "delete /api/memories/proposals/{proposal_id}",
 }  # fmt: skip
@@ -231,7 +232,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 142
+    assert len(set(names)) == len(names) == 182
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name
@@ -271,7 +272,8 @@ async def test_every_operation_documents_its_credentials(document: dict[str, Any
     by_account: list[dict[str, list[str]]] = [{"session": []}, {"bearer": []}]
     by_key: list[dict[str, list[str]]] = [*by_account, {"anonKey": []}, {"shareKey": []}]
     for name, operation in operations(document):
-        needed: list[dict[str, list[str]]] = by_account if name in BY_ACCOUNT else by_key
+        of_account = name in BY_ACCOUNT or "/api/console/" in name
+        needed: list[dict[str, list[str]]] = by_account if of_account else by_key
         if name in WITHOUT_ACCESS:
             needed = []
         if "/api/executor/" in name:
@@ -317,6 +319,8 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",
             "post /api/workspace/repositories",
         "put /api/threads/{thread_id}/tool-rules", "post /api/runs/{run_id}/approvals/{call_id}",
+        "post /api/console/threads/{shown_thread_id}/fork", "put /api/console/budgets/{account_id}",
+        "post /api/console/webhooks/{webhook_id}/replay",
         "post /api/executor/claim", "post /api/executor/heartbeat",
         *(f"post /api/executor/runs/{{run_id}}/{action}" for action in ("parts", "approvals", "finish", "release")),
     }  # fmt: skip
@@ -324,6 +328,9 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me", "post /api/plans/{plan_id}/pause",
         "post /api/schedules/{schedule_id}/run",
         "post /api/webhooks/{webhook_id}/secret",
+        *(f"post /api/console/runs/{{shown_run_id}}/{name}" for name in ("cancel", "end", "requeue", "retry")),
+        *(f"post /api/console/accounts/{{account_id}}/{name}" for name in ("block", "unblock")),
+        "post /api/console/threads/{shown_thread_id}/open",
     }  # fmt: skip
     assert required == dict.fromkeys(needed, True) | dict.fromkeys(optional, False)
 

@@ -57,11 +57,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def serving(folder: Path) -> httpx.AsyncClient:
+def serving(folder: Path, origins: OriginPolicy | None = None) -> httpx.AsyncClient:
     """The application with this folder, without the services that its other routes need."""
     nothing = dict.fromkeys(Context.__struct_fields__)
     limits = LimitContext(sends=SendLimits(), requests=RateLimiter(0, count_loopback=False))
-    context = Context(**(nothing | {"origins": OriginPolicy(), "limits": limits}))  # type: ignore[arg-type]
+    context = Context(**(nothing | {"origins": origins or OriginPolicy(), "limits": limits}))  # type: ignore[arg-type]
     # Litestar types ASGI messages, httpx does not.
     transport = httpx.ASGITransport(application(context, web=folder, version="0"))  # type: ignore[arg-type]
     return httpx.AsyncClient(transport=transport, base_url="http://khala", headers={"Accept-Encoding": "identity"})
@@ -99,6 +99,20 @@ async def test_the_page_is_revalidated_each_time(page: httpx.AsyncClient, path: 
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["etag"] == response.headers["etag"]
     assert (await page.get(path, headers={"If-None-Match": '"other"'})).status_code == 200
+
+
+async def test_only_the_page_and_its_preview_may_be_framed_by_the_origins_that_the_operator_names(folder: Path) -> None:
+    named = ("https://shop.example.com", "https://*.example.org")
+    async with serving(folder, OriginPolicy(frame_ancestors=named)) as client:
+        for path in ("/", THREAD):
+            policy = (await client.get(path)).headers["content-security-policy"]
+            assert policy == POLICY.replace(
+                "ancestors 'none'", "ancestors https://shop.example.com https://*.example.org"
+            )
+        preview = (await client.get("/preview")).headers["content-security-policy"]
+        assert preview == PREVIEW_POLICY + " https://shop.example.com https://*.example.org"
+        for path in ("/sw.js", "/nowhere", SCRIPT):
+            assert (await client.get(path)).headers["content-security-policy"] == POLICY
 
 
 async def test_the_service_worker_is_served_at_the_root(page: httpx.AsyncClient) -> None:

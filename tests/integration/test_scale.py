@@ -25,8 +25,21 @@ SCANNED_WHOLE = {("purge when nothing is due", ROWS), ("account feed, first fram
 """Figures of statements that scan tables of a few pages: that reads fewer pages than a search for each row. The first
 frame has 200 threads, and there are 2,000. `test_account_feed.py` compares lists that are long enough for an index.
 """
-QUICK = Effort(sends=5, flushes=5, lock_seconds=0.2, counted_calls=1, plan_steps=50)
-COMPARED = ("threads", "before", "subscribe", "blobs", "feed", "search", "plans", "claim", "status", "purge", "verify")
+QUICK = Effort(sends=5, flushes=5, lock_seconds=0.2, counted_calls=1, plan_steps=50, counted_days=2)
+COMPARED = (
+    "threads",
+    "before",
+    "subscribe",
+    "blobs",
+    "feed",
+    "search",
+    "plans",
+    "console",
+    "claim",
+    "status",
+    "purge",
+    "verify",
+)
 
 Figures = Mapping[tuple[str, str], float]
 """By the name and unit of a figure, its value: where a measurement has several sizes, that of the last."""

@@ -60,6 +60,9 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
         {"messages": [{"role": "user", "parts": [{"type": "text", "text": "x", "texts": 1}]}]},
         "messages[0].parts[0].texts",
     ),
+    ("POST", "/api/console/runs/{id}/cancel"): ({"reasons": "x"}, "reasons"),
+    ("POST", "/api/console/threads/{id}/fork"): ({"revision": 1, "grant": ID, "title": "x"}, "title"),
+    ("PUT", "/api/console/budgets/{id}"): ({"limits": {"usdPerHour": 1}}, "limits.usdPerHour"),
     ("POST", "/api/schedules"): ({"text": "x", "cron": "* * * * *", "timezone": "UTC"}, "timezone"),
     ("PATCH", "/api/schedules/{id}"): ({"pause": True}, "pause"),
     ("POST", "/api/schedules/{id}/run"): ({"id": ID}, "id"),
@@ -80,6 +83,10 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/route"): ({"text": "x", "thread": ID}, "thread"),
     ("POST", "/api/memories"): ({"text": "x", "expires": None}, "expires"),
     ("PATCH", "/api/memories/{id}"): ({"text": "x", "kinds": "fact"}, "kinds"),
+    ("PATCH", "/api/threads/{id}/listing"): ({"pinned": True, "pin": True}, "pin"),
+    ("POST", "/api/threads/{id}/invitations"): ({"email": "a@b.c", "role": "viewer", "name": "x"}, "name"),
+    ("PUT", "/api/messages/{id}/feedback"): ({"rating": "up", "text": "x"}, "text"),
+    ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
     ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
@@ -125,6 +132,7 @@ async def test_every_route_with_a_json_body_has_a_case(server: InProcessServer) 
     }
     names = {
         "thread_id": "{id}",
+        "message_id": "{id}",
         "run_id": "{id}",
         "user_id": "{id}",
         "memory_id": "{id}",

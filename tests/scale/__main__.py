@@ -42,6 +42,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="PATH", help="save the report there, too")
     parser.add_argument("--compare", type=Path, metavar="SAVED.json", help="show an earlier report beside")
     parser.add_argument("--targets", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument(
+        "--no-parts", action="store_true", help="fill in no parts, which most bytes are: for `--only console`"
+    )
     parser.add_argument("--folder", type=Path, help="where the embedded Postgres stores its data")
     asked = parser.parse_args()
     if asked.threads < MIN_THREADS:
@@ -49,10 +52,12 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
-async def measure(server_url: str, size: DeploymentSize, names: Sequence[str]) -> ScaleReport:
+async def measure(
+    server_url: str, size: DeploymentSize, names: Sequence[str], *, with_parts: bool = True
+) -> ScaleReport:
     """Fill a database and measure."""
     began = time.monotonic()
-    async with filled(server_url, size, progress=_progress) as stage:
+    async with filled(server_url, size, with_parts=with_parts, progress=_progress) as stage:
         fill_seconds = time.monotonic() - began
         async with stage.connection() as driver:
             facts = await machine.facts(driver)
@@ -75,7 +80,8 @@ def main() -> int:
         sys.exit(f"{asked.compare} is no saved report: {error}")
     size = DeploymentSize.of(LARGE_THREADS if asked.large else asked.threads)
     with _server(asked.folder) as url:
-        report = asyncio.run(measure(url, size, chosen_measurements(asked.only, asked.without)))
+        names = chosen_measurements(asked.only, asked.without)
+        report = asyncio.run(measure(url, size, names, with_parts=not asked.no_parts))
     print(table(report, saved))
     if asked.json:
         save_report(report, asked.json)

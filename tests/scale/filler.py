@@ -30,12 +30,18 @@ SECONDARY_INDEXES = """
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 
 
-async def fill(url: str, size: DeploymentSize, progress: Callable[[str], None] = lambda _: None) -> None:
+async def fill(
+    url: str,
+    size: DeploymentSize,
+    progress: Callable[[str], None] = lambda _: None,
+    *,
+    with_parts: bool = True,
+) -> None:
     """Fill the database at `url`. Autovacuum stays off in its tables, because a measurement needs an idle database."""
     connection = await asyncpg.connect(driver_url(url))
     try:
         await _disable_autovacuum(connection)
-        await _insert(connection, size, progress)
+        await _insert(connection, size, progress, with_parts=with_parts)
         progress("vacuum")
         await connection.execute("VACUUM (ANALYZE)")
         # Later than the statistics: the active runs of a large table are too few for another ANALYZE.
@@ -92,7 +98,9 @@ async def _disable_autovacuum(connection: Driver) -> None:
         await connection.execute(f'ALTER TABLE "{row["tablename"]}" SET (autovacuum_enabled = false)')
 
 
-async def _insert(connection: Driver, size: DeploymentSize, progress: Callable[[str], None]) -> None:
+async def _insert(
+    connection: Driver, size: DeploymentSize, progress: Callable[[str], None], *, with_parts: bool
+) -> None:
     await connection.execute(
         fill_statements.PREPARE.format(collector=COLLECTOR_ID, historian=HISTORIAN_ID)
         + "SET session_replication_role = replica; SET synchronous_commit = off; SET maintenance_work_mem = '256MB';"
@@ -114,7 +122,8 @@ async def _insert(connection: Driver, size: DeploymentSize, progress: Callable[[
         "revisions": max(len(one.parts) for one in templates) + 2,
     }
     definitions = await _drop_indexes(connection)
-    for name, statement in fill_statements.STATEMENTS.items():
+    statements = {name: text for name, text in fill_statements.STATEMENTS.items() if with_parts or name != "parts"}
+    for name, statement in statements.items():
         began = time.monotonic()
         status = await connection.execute(statement.format(**values))
         progress(f"{name}: {status.rpartition(' ')[2]} rows in {time.monotonic() - began:.1f} s")

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.scale.console_measurements import measure_console
 from tests.scale.figures import Figure
 from tests.scale.housekeeping_measurements import measure_blob_collection, measure_purge
 from tests.scale.plan_measurements import measure_plans
@@ -29,6 +30,7 @@ MEASUREMENTS: dict[str, Callable[[ScaleStage], Awaitable[list[Figure]]]] = {
     "feed": measure_account_feed,
     "search": measure_search,
     "plans": measure_plans,
+    "console": measure_console,
     "claim": measure_claims,
     "status": measure_queue_status,
     "purge": measure_purge,

@@ -19,7 +19,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """How long measurements of writes go on: sends at each concurrency, flushes, and seconds of a held lock.
 
     `counted_calls`: calls of which a repeated one gets the mean; one is enough for buffers and rows.
-    `plan_steps`: steps of the large plan, each with ten events.
+    `plan_steps`: steps of the large plan, each with ten events. `counted_days`: days whose receipts are counted.
     """
 
     sends: int = 200
@@ -27,6 +27,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     lock_seconds: float = 6.0
     counted_calls: int = 5
     plan_steps: int = 1_000
+    counted_days: int = 90
 
 
 FULL_EFFORT = Effort()
@@ -62,16 +63,20 @@ async def filled(
     *,
     template: str | None = None,
     effort: Effort = FULL_EFFORT,
+    with_parts: bool = True,
     progress: Callable[[str], None] = print,
 ) -> AsyncIterator[ScaleStage]:
-    """A new database of this size, which is dropped at the end. A migrated `template` saves the migrations."""
+    """A new database of this size, which is dropped at the end. A migrated `template` saves the migrations.
+
+    Without parts, which are most of its bytes, it is filled sooner, and fails verification.
+    """
     name = f"khala_scale_{ids.new().hex}"
     await postgres.execute(server_url, f'CREATE DATABASE "{name}" TEMPLATE "{template or "template1"}"')
     url = postgres.named(server_url, name)
     try:
         if template is None:
             await migrations.upgrade(url)
-        await fill(url, size, progress)
+        await fill(url, size, progress, with_parts=with_parts)
         async with metered(url, counted_calls=effort.counted_calls) as meter:
             yield ScaleStage(url=url, size=size, meter=meter, effort=effort)
     finally:

@@ -8,7 +8,7 @@ from khala.live.catch_up_reader import CatchUpReader
 from khala.live.feeds import ThreadFeed
 from khala.store.operations.account_export import export_lines
 from khala.store.operations.verify import VerifyProgress, find_differences
-from khala.store.threads import thread_feed, threads
+from khala.store.threads import thread_feed, thread_pages
 from tests.scale.deployment import COLLECTOR_ID, DEEP_THREAD_ID, HISTORIAN_ID
 from tests.scale.figures import Figure, usage_figures
 from tests.scale.stage import ScaleStage
@@ -27,17 +27,19 @@ NEWEST_MESSAGE = "SELECT id FROM messages WHERE thread_id = $1 ORDER BY position
 async def measure_thread_list(stage: ScaleStage) -> list[Figure]:
     """A page of `GET /threads`: the first and a deep one with one credential, and the first with two credentials."""
     size = f"{stage.size.listed:,} threads"
-    first = await stage.meter.repeated(lambda: threads.list_page(stage.db, USER, before=None, limit=PAGE_ENTRIES + 1))
-    page = await threads.list_page(stage.db, USER, before=None, limit=stage.size.listed // 2)
+    first = await stage.meter.repeated(
+        lambda: thread_pages.list_page(stage.db, USER, before=None, limit=PAGE_ENTRIES + 1)
+    )
+    page = await thread_pages.list_page(stage.db, USER, before=None, limit=stage.size.listed // 2)
     position = (page[-1].created_at, page[-1].id)
     deep = await stage.meter.repeated(
-        lambda: threads.list_page(stage.db, USER, before=position, limit=PAGE_ENTRIES + 1)
+        lambda: thread_pages.list_page(stage.db, USER, before=position, limit=PAGE_ENTRIES + 1)
     )
     both = await stage.meter.repeated(
-        lambda: threads.list_page(stage.db, USER_WITH_KEY, before=None, limit=PAGE_ENTRIES + 1)
+        lambda: thread_pages.list_page(stage.db, USER_WITH_KEY, before=None, limit=PAGE_ENTRIES + 1)
     )
     keys = await stage.meter.repeated(
-        lambda: threads.list_page(stage.db, TWO_KEYS, before=None, limit=PAGE_ENTRIES + 1)
+        lambda: thread_pages.list_page(stage.db, TWO_KEYS, before=None, limit=PAGE_ENTRIES + 1)
     )
     return [
         *usage_figures("thread list page, one credential", size, first, buffers=THREADS_TARGET_BUFFERS),

@@ -71,6 +71,7 @@ async def fill_account(account: Account, member: Account) -> Thread:
     text = f"/call write_file {written} /then {read}"
     sent = await thread.send(text, options={"autopilot": True})
     assert (await thread.ended(sent["runId"]))["status"] == "final"
+    feedback = f"/api/messages/{sent['assistantMessageId']}/feedback"
     await upload(other, b"waits for a message", "text/plain", "waits.txt")
     rules = {"items": [{"pattern": "fetch_*", "action": "ask"}]}
     tool = {
@@ -78,6 +79,9 @@ async def fill_account(account: Account, member: Account) -> Thread:
         "code": "print(1)",
     }  # fmt: skip
     for verb, path, body in (
+        ("PUT", feedback, {"rating": "down", "reason": "Too short"}),
+        ("PATCH", "/api/me/preferences", {"instructions": "Rhyme."}),
+        ("PATCH", f"/api/threads/{thread.id}/listing", {"pinned": True, "folder": "Trips"}),
         ("PUT", "/api/me/tool-rules", rules),
         ("PUT", f"/api/threads/{thread.id}/tool-rules", rules),
         ("POST", "/api/tools", tool),

@@ -27,8 +27,8 @@ RECORD_FRAMES = """() => {
 
 
 @contextlib.asynccontextmanager
-async def opened(server: Served, thread: Thread, *arguments: str) -> AsyncIterator[Page]:
-    """Open the thread in a browser with these additional arguments."""
+async def opened(server: Served, thread: Thread, *arguments: str, script: str = "") -> AsyncIterator[Page]:
+    """Open the thread in a browser with these additional arguments. `script` runs before the scripts of the page."""
     key = json.dumps({"id": thread.id, "title": None, "created": True, "key": thread.key, "usedAt": 1})
     async with async_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -36,6 +36,8 @@ async def opened(server: Served, thread: Thread, *arguments: str) -> AsyncIterat
         context = await browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
         context.set_default_timeout(PATIENCE_MS)
         await context.add_init_script(f"localStorage.setItem('khala.chat.{thread.id}', {json.dumps(key)})")
+        if script:
+            await context.add_init_script(script)
         page = await context.new_page()
         await page.goto(f"{server.url}/t/{thread.id}")
         await page.wait_for_selector("body[data-connection=live]")

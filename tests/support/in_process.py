@@ -36,6 +36,8 @@ class InProcessServer:
 async def khala(database_url: str, *, with_executor: bool = True, **env: str) -> AsyncIterator[InProcessServer]:
     """Serve for as long as this is open, configured by these environment variables."""
     defaults = {"DATABASE_URL": database_url, "PORT": "0", "KHALA_MODEL": "demo", "KHALA_GRACE_SECONDS": "0"}
+    # A test that counts the calls of a model is not to see those for titles, and what is deleted is purged at once.
+    defaults |= {"KHALA_TITLES": "0", "KHALA_UNDO_SECONDS": "0"}
     defaults["KHALA_HOME"] = str(home())
     chosen = settings.from_environment(defaults | env)
     with mock.patch.object(components, "Sandbox", _CachedSandbox):

@@ -26,7 +26,8 @@ READY_TIMEOUT_SECONDS = 60.0
 
 def process_environment() -> dict[str, str]:
     """The environment of a process under test."""
-    return {"KHALA_LOG": "json", "KHALA_HOME": str(home()), **os.environ}
+    unusual = {"KHALA_TITLES": "0", "KHALA_UNDO_SECONDS": "0"}
+    return {"KHALA_LOG": "json", "KHALA_HOME": str(home()), **unusual, **os.environ}
 
 
 def command(env: Mapping[str, str], *words: str, within: float = 60.0) -> "subprocess.CompletedProcess[str]":

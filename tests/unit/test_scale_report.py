@@ -35,7 +35,7 @@ def test_a_saved_report_is_read_and_compared(tmp_path: Path) -> None:
 def test_the_command_exits_with_one_if_it_has_targets_and_misses_one(
     monkeypatch: pytest.MonkeyPatch, value: float, flags: list[str], status: int
 ) -> None:
-    async def measured(*_: object) -> ScaleReport:
+    async def measured(*_: object, with_parts: bool) -> ScaleReport:
         return report(value)
 
     monkeypatch.setattr(command, "measure", measured)

@@ -361,3 +361,11 @@ def test_every_setting_has_one_place_and_distinct_variables() -> None:
     assert len(variables) == len(set(variables))
     assert len({definition.path for definition in known}) == len(known)
     assert all(definition.description.endswith(".") for definition in known)
+
+
+def test_frame_ancestors_are_origins_and_nothing_else() -> None:
+    found = from_environment({"KHALA_FRAME_ANCESTORS": "https://shop.example.com, https://*.example.org:8443"})
+    assert found.server.frame_ancestors == ("https://shop.example.com", "https://*.example.org:8443")
+    for value in ("*", "example.com", "https://a.example/path", "https://a.example; script-src *", "javascript://a"):
+        with pytest.raises(SettingError, match="KHALA_FRAME_ANCESTORS"):
+            from_environment({"KHALA_FRAME_ANCESTORS": value})

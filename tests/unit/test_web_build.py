@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "app" / "web" / "dist"
-MOST_BYTES = 90_000
-"""Compressed script that may be needed before anything is seen."""
+MOST_BYTES = 98_000
+"""Compressed script that may be needed before anything is seen, with the messages of one language."""
 
 
 def needed(file: Path) -> set[Path]:
@@ -26,12 +26,16 @@ def needed(file: Path) -> set[Path]:
     return found
 
 
-def test_the_page_opens_with_less_than_90_kilobytes_of_compressed_script() -> None:
+def test_the_page_opens_with_less_than_98_kilobytes_of_compressed_script() -> None:
     html = (DIST / "index.html").read_text()
     entries = re.findall(r"<script[^>]+src=\"/web/([^\"]+)\"", html)
     assert entries
     preloaded = re.findall(r"<link[^>]+modulepreload[^>]+href=\"/web/([^\"]+)\"", html)
     scripts = {path for name in (*entries, *preloaded) for path in needed((DIST / name).resolve())}
+    catalogues = [path for path in DIST.glob("assets/*.js") if re.fullmatch(r"(?:en|de|es|fr|zh|ja|ar)-.*", path.stem)]
+    assert len(catalogues) == 7
+    assert scripts.isdisjoint(catalogues)  # only the chosen one is loaded
+    scripts |= {path for path in catalogues if path.stem.startswith("en-")}
     sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in scripts}
     assert sum(sizes.values()) < MOST_BYTES, sizes
 

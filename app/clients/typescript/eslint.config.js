@@ -11,7 +11,7 @@ export default ts.config(
   {
     languageOptions: {
       globals: { ...globals.browser, ...globals.worker },
-      parserOptions: { project: ["./client/tsconfig.json", "./react/tsconfig.json", "./tsconfig.examples.json"], tsconfigRootDir: import.meta.dirname },
+      parserOptions: { project: ["./client/tsconfig.json", "./react/tsconfig.json", "./element/tsconfig.json", "./tsconfig.examples.json"], tsconfigRootDir: import.meta.dirname },
     },
     rules: {
       "@typescript-eslint/restrict-template-expressions": ["error", { allowNumber: true }],

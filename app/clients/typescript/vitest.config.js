@@ -11,5 +11,5 @@ const alias = [
 export default defineConfig({
   resolve: { alias },
   server: { fs: { allow: ["../../.."] } },
-  test: { include: ["client/src/**/*.test.ts", "react/src/**/*.test.tsx"], environment: "node" },
+  test: { include: ["client/src/**/*.test.ts", "react/src/**/*.test.tsx", "element/src/**/*.test.ts"], environment: "node" },
 });

@@ -19,6 +19,7 @@ from khala.api.accounts.account import AccountController
 from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
+from khala.api.accounts.preferences import PreferencesController
 from khala.api.accounts.sign_in import SignInController
 from khala.api.ag_ui.routes import AgUiController
 from khala.api.agents.agents import AgentController
@@ -27,6 +28,7 @@ from khala.api.ai_sdk.routes import ChatController
 from khala.api.ai_sdk.socket import chat_socket
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
+from khala.api.console.routes import CONTROLLERS as CONSOLE_ROUTES
 from khala.api.context import Context
 from khala.api.cursors.routes import read_cursor
 from khala.api.executor.routes import ExecutorController
@@ -71,6 +73,9 @@ from khala.api.streams.subscriptions import SubscriptionController
 from khala.api.streams.thread_streams import ThreadStreamController
 from khala.api.threads.appends import append
 from khala.api.threads.event_stream import events
+from khala.api.threads.export import export_thread
+from khala.api.threads.feedback import FeedbackController
+from khala.api.threads.listings import ListingController
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
 from khala.api.tools.repositories import load_repository
@@ -105,6 +110,15 @@ TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
 """Headers of every response if the public URL of the server is HTTPS."""
 
 
+API_ROUTES: Sequence[ControllerRouterHandler] = (
+    ThreadController, ListingController, export_thread, FeedbackController, append, SharingController, claim_threads,
+    RunController, list_offered_models, BlobController, upload, events, follow, SignInController, OidcController,
+    AccountController, ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController,
+    route_task, load_repository, MemoryController, PreferencesController, MemoryProposalController,
+    MemorySettingsController, SearchController, ThreadPlanController, PlanController, PlanDraftController,
+    PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController, ScheduleController,
+    WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
+)  # fmt: skip
 OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (
     complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,
 )  # fmt: skip
@@ -146,19 +160,10 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
         request.scope["state"].setdefault("began", time.monotonic())
         context.limits.requests.check(request, context.origins)
 
-    routes: Sequence[ControllerRouterHandler] = [
-        ThreadController, append, SharingController, claim_threads, RunController, list_offered_models, BlobController,
-        upload, events, follow, SignInController, OidcController, AccountController, ApiTokenController,
-        GrantController, ToolController, ToolRuleController, AgentController, route_task, load_repository,
-        MemoryController,
-        MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController,
-        PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController,
-        ScheduleController, WebhookController, import_chats, HealthController, ExecutorController, execute,
-    ]  # fmt: skip
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
-            _OwnRouter("/api", route_handlers=routes, before_request=check_request),
+            _OwnRouter("/api", route_handlers=API_ROUTES, before_request=check_request),
             _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=check_request),
             _OwnRouter(openai_errors.PREFIX, route_handlers=OPENAI_ROUTES, before_request=check_request),
             _OwnRouter(
@@ -168,7 +173,7 @@ def application(context: Context, *, web: Path, version: str) -> Litestar:
             ),
             mcp_endpoint(context),
             _OwnRouter("/", route_handlers=oauth_router.HANDLERS, before_request=check_limit),
-            _OwnRouter("/", route_handlers=web_page.routes(web), before_request=check_file_request),
+            _OwnRouter("/", route_handlers=web_page.routes(web, context.origins), before_request=check_file_request),
         ],
         dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,

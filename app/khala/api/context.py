@@ -80,6 +80,8 @@ class ThreadContext(msgspec.Struct, frozen=True, kw_only=True):
 
     welcome: str
     """The first message of a new thread."""
+    undo: timedelta
+    """The time in which a deletion can be undone."""
     allow_public: bool
     """Whether owners may make a thread readable for everybody."""
     detail_token_lifetime: timedelta

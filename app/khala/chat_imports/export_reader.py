@@ -32,6 +32,9 @@ MAX_RATIO = 200
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 200
 """Levels of nesting in an export."""
+MAX_VALUES = 1_000_000
+"""JSON values and keys in one conversation. A long conversation has about 100,000; a megabyte of `[[],[],…]` has as
+many as 700 MB of Python objects."""
 CHUNK_BYTES = 64 << 10
 DEPTHS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
@@ -164,7 +167,7 @@ def _items(stream: "_BoundedStream") -> Iterator[Any]:
 
     Not `ijson.items`: it keeps the path of each value as text, which is quadratic in the depth.
     """
-    builder, depth = ObjectBuilder(), 0
+    builder, depth, values = ObjectBuilder(), 0, 0
     for event, value in ijson.basic_parse(stream, use_float=True):
         if depth == 0 and event != "start_array":
             raise InvalidInput(UNKNOWN)
@@ -172,12 +175,15 @@ def _items(stream: "_BoundedStream") -> Iterator[Any]:
             depth = 1 - depth
             continue
         builder.event(event, value)
+        values += 1
+        if values > MAX_VALUES:
+            raise InvalidInput(f"A conversation of the export has more than {MAX_VALUES:,} JSON values.")
         depth += DEPTHS.get(event, 0)
         if depth > MAX_DEPTH:
             raise InvalidInput(f"The export is nested in more than {MAX_DEPTH} levels.")
         if depth == 1:
             yield builder.value
-            builder = ObjectBuilder()
+            builder, values = ObjectBuilder(), 0
 
 
 def _is_document(name: str) -> bool:

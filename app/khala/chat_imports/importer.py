@@ -17,6 +17,7 @@ from khala.domain.errors import InvalidInput, PayloadTooLarge, RateLimited
 from khala.domain.imports.chats import MAX_TEXT_CHARACTERS, SourceChat, SourceFile, SourceMessage
 from khala.store.postgres.database import Database
 from khala.store.threads import chat_imports
+from khala.store.threads.chat_imports import SkippedImport
 
 NOT_IN_EXPORT = "files that are not in the export"
 
@@ -50,8 +51,8 @@ class ChatImporter:
             chat, messages=tuple(_bounded(message, reader) for message in chat.messages)
         )
         opened = await chat_imports.open_import(self._db, shortened, self._caller)
-        if opened is None:
-            reader.left_out["conversations that were deleted here"] += 1
+        if isinstance(opened, SkippedImport):
+            reader.left_out[str(opened)] += 1
             return
         files = {message.id: await self._upload(reader, opened.thread_id, message) for message in opened.missing}
         added = await chat_imports.store(self._db, shortened, opened, files, self._caller)

@@ -21,6 +21,12 @@ STRIPED_SCOPES: tuple[BudgetScope, ...] = ("accounts", "anonymous")
 
 HOUR_SECONDS = 3600
 DAY_SECONDS = 24 * HOUR_SECONDS
+ACCOUNT_LIMITS: dict[str, tuple[BudgetMeasure, int]] = {
+    "runs_per_hour": ("runs", HOUR_SECONDS),
+    "usd_per_day": ("usd", DAY_SECONDS),
+    "tokens_per_day": ("tokens", DAY_SECONDS),
+}
+"""The measure and window of each limit that a plan or an administrator sets for an account."""
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 SMALLEST_AMOUNT = Decimal("0.0000000001")
@@ -71,6 +77,14 @@ class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
 
 
+class BudgetOverride(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Limits that an administrator has set for one account. None leaves that of its plan, and 0 switches it off."""
+
+    runs_per_hour: Decimal | None = None
+    usd_per_day: Decimal | None = None
+    tokens_per_day: Decimal | None = None
+
+
 class BudgetPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's limits: `user` and `accounts` apply to accounts; `key`, `network` and `anonymous` to guests."""
 
@@ -85,8 +99,22 @@ class BudgetPolicy(msgspec.Struct, frozen=True, kw_only=True):
         chosen = self.plans.get(name or "", self.plans.get(self.default_plan or ""))
         if chosen is None:
             return self
+        return self._with_user_limits(chosen)
+
+    def overridden(self, override: BudgetOverride | None) -> "BudgetPolicy":
+        """The limits that apply to an account with this override."""
+        if override is None:
+            return self
+        limits = {limit.measure: limit for limit in self.limits if limit.scope == "user"}
+        for field, (measure, window) in ACCOUNT_LIMITS.items():
+            most: Decimal | None = getattr(override, field)
+            if most is not None:
+                limits[measure] = BudgetLimit(scope="user", measure=measure, most=most, window=window)
+        return self._with_user_limits(tuple(limit for limit in limits.values() if limit.most))
+
+    def _with_user_limits(self, limits: tuple[BudgetLimit, ...]) -> "BudgetPolicy":
         others = (limit for limit in self.limits if limit.scope != "user")
-        return msgspec.structs.replace(self, limits=(*others, *chosen))
+        return msgspec.structs.replace(self, limits=(*others, *limits))
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):

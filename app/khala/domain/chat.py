@@ -44,6 +44,29 @@ class Thread(WireStruct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
+class ListedThread(Thread, frozen=True, kw_only=True):
+    """A thread, and where the caller keeps it."""
+
+    pinned: bool = False
+    archived: bool = False
+    folder: str | None = None
+
+
+class ThreadListing(WireStruct, frozen=True, kw_only=True):
+    """The entry of a thread on a person's own list."""
+
+    pinned: bool
+    archived: bool
+    folder: str | None = None
+
+
+class ThreadFolder(WireStruct, frozen=True, kw_only=True):
+    """A folder of a person, and the number of threads in it."""
+
+    name: str
+    threads: int
+
+
 class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     """A thread list entry: the thread, the user's role, and whether something there needs their attention."""
 
@@ -52,6 +75,9 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     unread: bool
     running: bool
     needs_approval: bool
+    pinned: bool = False
+    archived: bool = False
+    folder: str | None = None
     changed_at: datetime
 
 
@@ -173,7 +199,8 @@ class RunOptions(GenerationOptions, frozen=True, kw_only=True):
     `instructions` are added to the model's instructions for this run. A prompt has at most `context_tokens`, if the
     operator's limit is not lower. `max_steps` is limited to 1 to 50, and invalid values count as 20. `agent` is the
     name of an agent, or `auto` to leave the choice to the server. Without `server_instructions`, the prompt has none of
-    the operator. `context_overflow` decides about a conversation that is too long for a prompt: its older messages are
+    the operator. With `personal`, the run uses the instructions and the model that its requester
+    prefers. `context_overflow` decides about a conversation that is too long for a prompt: its older messages are
     left out, or summarised on autopilot, or the run ends with an error.
     """
 
@@ -189,6 +216,7 @@ class RunOptions(GenerationOptions, frozen=True, kw_only=True):
     context_tokens: Annotated[int, msgspec.Meta(ge=MIN_CONTEXT_TOKENS, le=1_000_000_000)] | None = None
     instructions: Annotated[str, msgspec.Meta(max_length=MAX_INSTRUCTIONS_CHARACTERS)] = ""
     server_instructions: bool = True
+    personal: bool = True
     context_overflow: ContextOverflowPolicy = "shorten"
 
     def __post_init__(self) -> None:

@@ -21,6 +21,8 @@ TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """The tool names that every provider accepts."""
 SEPARATOR = "__"
 """Separates the name of an MCP server from the name of its tool."""
+QUESTION_MARK = ".question-"
+"""In the id of what a running call asks, between the id of the call and that of the question."""
 MAX_RULES = 100
 STRICTNESS: dict[RuleAction, int] = {"allow": 0, "ask": 1, "deny": 2}
 MEMBER_PERMISSIONS: frozenset[ToolPermission] = frozenset({"fs", "network", "code", "ui"})
@@ -60,6 +62,10 @@ class ToolActor(msgspec.Struct, frozen=True, kw_only=True):
     def permissions(self) -> frozenset[ToolPermission]:
         """The permissions of tools that act for this principal."""
         return MEMBER_PERMISSIONS if self.user_id is not None else GUEST_PERMISSIONS
+
+
+ApprovalReach: TypeAlias = Literal["once", "run", "thread"]
+"""How far an approval reaches: this call, all later calls of the tool in its run, or all in the thread."""
 
 
 class ToolRule(WireStruct, frozen=True, kw_only=True):

@@ -2,29 +2,25 @@
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import structlog
 
 from khala.domain import extraction, ids
 from khala.domain.access import Caller
-from khala.domain.budgets import BudgetMeasure, BudgetPolicy, budget_keys
+from khala.domain.budgets import BudgetPolicy, budget_keys
 from khala.domain.errors import BudgetExhausted, NotFound, PayloadTooLarge, Unavailable
 from khala.domain.extraction import ExtractedMemory, SpokenMessage, UnusableAnswerError
 from khala.domain.memories import Extraction, Memory, MemorySpace, NewMemory
-from khala.domain.parts import TokenUsage
 from khala.memory.memory_service import MemoryService
-from khala.models import model_names, prices, retry_policy
+from khala.memory.metered_calls import MeteredCalls
+from khala.models import model_names
 from khala.models.model_names import BadModelError, ModelRef
-from khala.models.port import Completed, LanguageModel, ModelFailed, Prompt, PromptTurn, TextChunk
-from khala.models.token_counter import estimate_usage
+from khala.models.port import LanguageModel, ModelFailed, Prompt, PromptTurn
 from khala.signals import metrics
-from khala.store.budgets import charges
-from khala.store.budgets.charges import Charge, Payer
+from khala.store.budgets.charges import Payer
 from khala.store.memories import extraction_jobs, extraction_sources, spaces
 from khala.store.memories.extraction_jobs import ExtractionJob
 from khala.store.memories.extraction_sources import ExtractionSource
@@ -35,13 +31,9 @@ MAX_AT_ONCE = 4
 MAX_IDLE_SECONDS = 5.0
 MIN_IDLE_SECONDS = 0.2
 """Bounds of the time between two looks for work, which is a quarter of the delay."""
-CALL_TIMEOUT_SECONDS = 60.0
-"""Time of one call. All calls of an extraction end within its lease."""
 MAX_ANSWERS = 2
 """Calls that answer: a second one if the first answer cannot be used."""
-MAX_ANSWER_CHARACTERS = 16_000
 MAX_SEARCH_CHARACTERS = 2_000
-ESTIMATED_SECONDS = Decimal(5)
 
 ExtractionOutcome: TypeAlias = Literal["done", "off", "budget", "invalid", "failed"]
 
@@ -75,6 +67,7 @@ class MemoryExtractor:
         self._service = service
         self._open = open_model
         self._options = options
+        self._calls = MeteredCalls(db, options.budgets)
         self._worker_id = ids.new()
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
 
@@ -182,7 +175,7 @@ class MemoryExtractor:
         keys = budget_keys(caller, job.thread_id, source.owner_id, source.anon_key_hash)
         payer = Payer(keys=keys, user_id=job.user_id, thread_id=job.thread_id, run_id=job.run_id)
         for _ in range(MAX_ANSWERS):
-            answer = await self._call_with_retries(model, prompt, payer)
+            answer = await self._calls.answer(model, prompt, payer, "extraction")
             try:
                 return extraction.read_answer(answer, said, near, origin)
             except UnusableAnswerError as error:
@@ -197,100 +190,3 @@ class MemoryExtractor:
             return self._open(self._options.fallback if source.model is None else model_names.parse(source.model))
         except (BadModelError, ValueError):
             return self._open(self._options.fallback)
-
-    async def _call_with_retries(self, model: LanguageModel, prompt: Prompt, payer: Payer) -> str:
-        began = time.monotonic()
-        tries = 0
-        while True:
-            tries += 1
-            try:
-                return await self._call(model, prompt, payer, tries)
-            except ModelFailed as failure:
-                elapsed = time.monotonic() - began
-                decision = retry_policy.decide(
-                    failure, tries=tries, elapsed=elapsed, jitter=random.random(), more_models=False
-                )
-                if not isinstance(decision, retry_policy.Wait):
-                    raise
-                metrics.MODEL_RETRIES.labels(model.provider, failure.code).inc()
-                await asyncio.sleep(decision.seconds)
-
-    async def _call(self, model: LanguageModel, prompt: Prompt, payer: Payer, attempt: int) -> str:
-        """The answer of one call, which is charged, and has a receipt."""
-        guess = estimate_usage(prompt, "", tools=False) + TokenUsage(output_tokens=extraction.MAX_OUTPUT_TOKENS)
-        estimate = _amounts(model, guess, ESTIMATED_SECONDS)
-        charge = await charges.begin(self._db, self._options.budgets, payer, "extraction", estimate)
-        chunks: list[str] = []
-        completed: Completed | None = None
-        outcome = "canceled"
-        began = time.monotonic()
-        try:
-            completed = await _stream(model, prompt, chunks)
-            outcome = completed.finish_reason
-        except ModelFailed as failure:
-            outcome = failure.code
-            raise
-        finally:
-            if completed is None:
-                usage = estimate_usage(prompt, "".join(chunks), tools=False)
-                completed = Completed(usage=usage, finish_reason="stop", estimated=True)
-            await asyncio.shield(
-                self._settle(
-                    charge, model, completed, outcome=outcome, attempt=attempt, seconds=time.monotonic() - began
-                )
-            )
-        return "".join(chunks)
-
-    async def _settle(
-        self,
-        charge: Charge,
-        model: LanguageModel,
-        completed: Completed,
-        *,
-        outcome: str,
-        attempt: int,
-        seconds: float,
-    ) -> None:
-        cost = prices.cost(model.provider, model.name, completed.usage)
-        facts: dict[str, Any] = {
-            "provider": model.provider,
-            "model": model.name,
-            "attempt": attempt,
-            "outcome": outcome,
-            "usage": completed.usage,
-            "estimated": completed.estimated,
-            "totalMs": int(seconds * 1000),
-        }
-        used = _amounts(model, completed.usage, Decimal(str(round(seconds, 3))))
-        await charges.end(self._db, charge, used, facts, cost)
-        label = metrics.model(model.name)
-        metrics.MODEL_CALLS.labels(model.provider, label, metrics.outcome(outcome)).inc()
-        metrics.MODEL_CALL.labels(model.provider, label).observe(seconds)
-        metrics.MODEL_TOKENS.labels(model.provider, label, "input").inc(completed.usage.input_tokens)
-        metrics.MODEL_TOKENS.labels(model.provider, label, "output").inc(completed.usage.output_tokens)
-        metrics.MODEL_COST.labels(model.provider, label).inc(float(cost or 0))
-
-
-async def _stream(model: LanguageModel, prompt: Prompt, chunks: list[str]) -> Completed:
-    """Collect the answer's text. Raises `ModelFailed`, also for an answer that is too slow or too long."""
-    size = 0
-    try:
-        async with asyncio.timeout(CALL_TIMEOUT_SECONDS), model.stream(prompt) as events:
-            async for event in events:
-                match event:
-                    case Completed():
-                        return event
-                    case TextChunk():
-                        chunks.append(event.text)
-                        size += len(event.text)
-                if size > MAX_ANSWER_CHARACTERS:
-                    raise ModelFailed("invalid_response", "The answer is too long.", midstream=True)
-    except TimeoutError as error:
-        raise ModelFailed("timeout", "The answer took too long.", midstream=bool(chunks)) from error
-    raise ModelFailed("invalid_response", "The model's answer broke off.", midstream=bool(chunks))
-
-
-def _amounts(model: LanguageModel, usage: TokenUsage, seconds: Decimal) -> dict[BudgetMeasure, Decimal]:
-    cost = prices.cost(model.provider, model.name, usage)
-    tokens = Decimal(usage.input_tokens + usage.output_tokens)
-    return {"usd": cost or Decimal(0), "tokens": tokens, "seconds": seconds}

@@ -80,6 +80,20 @@ def verify(
     run(verify_database(command_settings(), selection, after=after or VerifyPosition(), jobs=jobs))
 
 
+@click.command(epilog=EPILOG)
+@click.option("--since", metavar="DAYS|DATE", callback=_since, help="Only feedback that was given or changed since.")
+@click.option("--texts", is_flag=True, help="Also print the question and the answer.")
+def feedback(*, since: datetime | None, texts: bool) -> None:
+    """Print people's feedback on answers as JSON lines, the oldest first, for an evaluation.
+
+    It only reads, and may run beside `serve`.
+    """
+    from khala.operations.feedback_listing import print_feedback
+
+    begin = since or datetime(2020, 1, 1, tzinfo=UTC)
+    run(print_feedback(command_settings(), since=begin, with_texts=texts))
+
+
 @click.command("import-chats", epilog=EPILOG)
 @click.argument("file", type=FILE)
 @click.option("--user", required=True, metavar="ACCOUNT", help="The account's id or e-mail address.")
@@ -314,5 +328,5 @@ def search(
 
 COMMANDS: tuple[click.Command, ...] = (
     verify, import_, import_chats, backup, restore, blobs, with_postgres, partition_parts, upgrade_check, search, plan,
-    tokens, accounts, webhooks, workers,
+    tokens, accounts, webhooks, workers, feedback,
 )  # fmt: skip

@@ -32,6 +32,12 @@ class ApprovalDecisions:
         """Whether a call or a question waits for a decision."""
         return self.awaited or bool(self._questions)
 
+    def allows(self, tool: str) -> bool:
+        """Whether a person has approved all calls of this tool in the run."""
+        return any(
+            one.tool == tool and one.allow == "run" and one.state == "approved" for one in self.by_call_id.values()
+        )
+
     def receive(self, approvals: Mapping[str, Approval]) -> None:
         """Add the decisions among `approvals`, which are all approvals of the run."""
         decided = {call_id: approval for call_id, approval in approvals.items() if approval.state != "pending"}
@@ -79,6 +85,8 @@ class ApprovalGate:
             return False
         match action:
             case "allow":
+                return True
+            case "ask" if self._decisions.allows(call.tool):
                 return True
             case "ask":
                 self._request(call, tool)

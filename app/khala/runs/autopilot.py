@@ -55,6 +55,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     system: str
+    personal: str | None = None
+    """The person's own instructions, which `system` contains."""
     memories: Sequence[RecalledMemory] = ()
     cooldown_seconds: float
     earlier_steps: int = 0
@@ -169,6 +171,7 @@ class Autopilot:
                 memories=self._config.memories,
                 files=await self._files.read(self._history),
                 instruction=instruction,
+                personal=self._config.personal,
                 items=self._items,
             )
             affordable = TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name)

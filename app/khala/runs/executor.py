@@ -1,6 +1,7 @@
 """The executor of a process: claims runs, renews their leases, and has each executed."""
 
 import asyncio
+import socket
 import time
 from uuid import UUID
 
@@ -15,12 +16,15 @@ from khala.runs.run_execution import RunExecution
 from khala.runs.run_executor import RunExecutor
 from khala.signals import metrics
 from khala.store.budgets import ledger
+from khala.store.console import executors
+from khala.store.console.executors import ExecutorReport
 from khala.store.postgres.database import Database, Driver
 from khala.store.runs import run_queue
 from khala.store.runs.leases import Lease
 from khala.store.runs.run_buffer import LeaseLost
 from khala.store.runs.run_queue import ClaimedRun
 from khala.store.tools import approvals
+from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
@@ -28,6 +32,9 @@ MIN_POLL_INTERVAL_SECONDS = 0.025
 """Minimum time between two polls of the database. One poll serves all runs that begin or end in this time."""
 HAND_OVER_TIMEOUT_SECONDS = 5.0
 """Time for handing runs over after the grace period."""
+REPORT_INTERVAL_SECONDS = 10.0
+"""Time between two reports that the executor is alive."""
+HOST = socket.gethostname()
 MAX_GUEST_SHARE = 0.75
 """Share of an executor's places that runs of guests may take. The rest is for users with an account."""
 
@@ -66,6 +73,7 @@ class Executor:
         metrics.EXECUTOR_PLACES.set(self._options.concurrency)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew_leases())
+            group.create_task(self._report())
             while True:
                 try:
                     async with self._polling:
@@ -168,6 +176,22 @@ class Executor:
             for execution in executions:
                 if execution.claimed.lease.run_id not in held:
                     execution.stop(Interruption.LOST)
+
+    async def _report(self) -> None:
+        """Report to the console that this executor is alive, for ever."""
+        while True:
+            places = 0 if self._draining else self._options.concurrency
+            active = len(self._executions)
+            report = ExecutorReport(id=self.id, host=HOST, version=KHALA_VERSION, places=places, active=active)
+            try:
+                async with self._db.driver() as driver:
+                    await executors.report(driver, report)
+            except Unavailable as error:
+                log.warning("executor_not_reported", error=str(error.__cause__))
+            except Exception:
+                # Caught, because it would end all runs. The console shows an executor that does not report as gone.
+                log.exception("executor_report_crashed")
+            await asyncio.sleep(REPORT_INTERVAL_SECONDS)
 
     async def _execute(self, execution: RunExecution) -> None:
         """Execute the run, here or isolated. Logs and counts every error, and raises none."""

@@ -1,5 +1,7 @@
 """Options of an executor."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from khala.domain.memories import Extraction
@@ -13,6 +15,8 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The default model, then the models to fall back on."""
     system: str
     """The operator's instructions to the model."""
+    allows_model: Callable[[str], bool] = bool
+    """Whether a run may use this model, which its requester prefers."""
     concurrency: int = 200
     """Runs that are executed at once."""
     context_tokens: int | None = None
@@ -29,6 +33,10 @@ class ExecutorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that are executed in child processes at once."""
     cooldown_seconds: float = 0.1
     """Time between two steps of a run."""
+    titles: bool = False
+    """Whether titles of threads are requested."""
+    demo_titles: bool = False
+    """Whether they are also requested for answers of the demo model."""
     extraction: Extraction = "off"
     """Whether memories are extracted for people who have not decided."""
     extraction_delay_seconds: float = 20.0

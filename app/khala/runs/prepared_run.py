@@ -25,6 +25,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     limits: PromptLimits
     files: PromptFiles
     system: str
+    personal: str | None = None
     memories: Sequence[RecalledMemory]
     history: Sequence[Message]
     cooldown_seconds: float
@@ -51,6 +52,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
             files=self.files,
             config=RunConfig(
                 system="\n\n".join(filter(None, (self.system, instructions))),
+                personal=self.personal,
                 memories=self.memories,
                 cooldown_seconds=self.cooldown_seconds,
                 earlier_steps=earlier_steps,

@@ -45,6 +45,7 @@ MAX_TOKEN_BYTES = 16
 """Approximate bytes of the longest token. It bounds how much of the history is read for one prompt."""
 KEPT_STEPS = 2
 """The number of newest steps that a summary does not cover."""
+PERSONAL = "The person whom you answer prefers this in all conversations:\n{text}"
 TIGHT_SHARE = 0.5
 """Share of the limit above which the run's own steps are summarised."""
 
@@ -78,6 +79,8 @@ class PromptInput(msgspec.Struct, kw_only=True):
     memories: Sequence[RecalledMemory] = ()
     files: Mapping[UUID, bytes] = {}
     instruction: str = ""
+    personal: str | None = None
+    """The person's own instructions, which the system's instructions contain."""
     items: PromptItems = msgspec.field(default_factory=PromptItems)
 
 
@@ -119,15 +122,20 @@ def fit(
 
 
 def system_prompt(
-    system: str, history: Sequence[Message], *, agent: str = "", requested: str = ""
+    system: str, history: Sequence[Message], *, personal: str | None = None, requested: str = ""
 ) -> tuple[str, list[Message]]:
     """The instructions as one text, and the messages that are not instructions.
 
-    The operator's instructions come first, then the agent's, those requested with the run, and the history's own.
+    The operator's instructions come first, then the person's own, those of the agent and the run, and the history's.
     """
     own = [text_of(message.content or ()) for message in history if message.role == "system"]
-    instructions = "\n\n".join(filter(None, (system, agent, requested, *own)))
+    instructions = "\n\n".join(filter(None, (system, personal_text(personal), requested, *own)))
     return instructions, [message for message in history if message.role != "system"]
+
+
+def personal_text(personal: str | None) -> str:
+    """The person's own instructions, as they stand in the prompt."""
+    return PERSONAL.format(text=personal) if personal else ""
 
 
 def since_summary(content: PromptInput) -> tuple[str | None, Sequence[Message]]:
@@ -231,7 +239,12 @@ class _PromptAssembly:
         )
 
     def _instructions(self) -> list[ContextItem[Turns]]:
-        counts = {"system": self._counter.text(self._system), "instruction": self._counter.turns(self._ending())}
+        personal = self._counter.text(personal_text(self._content.personal))
+        counts = {
+            "system": max(0, self._counter.text(self._system) - personal),
+            "preferences": personal,
+            "instruction": self._counter.turns(self._ending()),
+        }
         return [fixed_item(name, tokens) for name, tokens in counts.items() if tokens]
 
     def _ending(self) -> Turns:

@@ -20,7 +20,7 @@ from khala.memory.memory_service import MemoryService
 from khala.models import model_names
 from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
-from khala.runs import prompt, recall, run_agents
+from khala.runs import prompt, recall, run_agents, title_requests
 from khala.runs.app_run import AppRun
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.command_run import CommandRun
@@ -199,15 +199,17 @@ class RunExecutor:
         """Read what the run needs, and choose its models. The first part of a new run is what is recalled for it."""
         candidates, shortens = self._candidates(claimed, agent), options.context_overflow == "shorten"
         history = await self._history(claimed, candidates, shortens=shortens)
-        memories = await self._recall(claimed, agent, buffer, progress, history)
+        memories = await self._recall(claimed, agent, candidates, buffer, progress, history)
         own = self._options.system if options.server_instructions else ""
-        system, history = prompt.system_prompt(own, history, requested=options.instructions)
+        personal = claimed.requester.instructions if options.personal else None
+        system, history = prompt.system_prompt(own, history, personal=personal, requested=options.instructions)
         return PreparedRun(
             options=options,
             candidates=candidates,
             limits=self._prompt_limits(claimed, shortens=shortens),
             files=PromptFiles(self._tool_dependencies.blob_service, claimed.lease.thread_id),
             system=system,
+            personal=personal,
             memories=memories,
             history=history,
             cooldown_seconds=self._options.cooldown_seconds,
@@ -253,6 +255,7 @@ class RunExecutor:
         self,
         claimed: ClaimedRun,
         agent: Agent | None,
+        candidates: Sequence[ModelRef],
         buffer: RunBuffer,
         progress: RunProgress,
         history: Sequence[Message],
@@ -261,6 +264,7 @@ class RunExecutor:
         if progress.recall is not None or claimed.next_seq:
             return progress.recall.memories if progress.recall is not None else ()
         await self._request_extraction(claimed)
+        await title_requests.request(self._db, claimed, candidates[0], self._options)
         requester = claimed.requester
         if not requester.recall:
             return ()
@@ -308,6 +312,9 @@ class RunExecutor:
     def _candidates(self, claimed: ClaimedRun, agent: Agent | None) -> list[ModelRef]:
         """The models to call, in order: the requested or the default one, the agent's fallbacks, the operator's."""
         names = [claimed.options.model] if claimed.options.model is not None else agents.models_of(agent)
+        preferred = claimed.requester.model if claimed.options.personal else None
+        if preferred is not None and names[0] is None and self._options.allows_model(preferred):
+            names = [preferred, *names]
         return list(dict.fromkeys([*map(self._model, names), *self._options.models]))
 
     def _prompt_limits(self, claimed: ClaimedRun, *, shortens: bool) -> PromptLimits:

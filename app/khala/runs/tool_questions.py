@@ -11,7 +11,7 @@ from typing import Any
 
 from khala.domain.parts import ToolStatus
 from khala.domain.run_progress import ToolCallProgress
-from khala.domain.tools import ToolSpec, call_digest
+from khala.domain.tools import QUESTION_MARK, ToolSpec, call_digest
 from khala.runs import tool_results
 from khala.runs.approval_gate import ApprovalDecisions
 from khala.runs.tool_call_recorder import ToolCallRecorder
@@ -52,7 +52,7 @@ class ToolQuestions:
 
     async def _ask(self, call: ToolCallProgress, question: UserQuestion, content: dict[str, Any]) -> UserAnswer:
         digest = call_digest(call.tool, content)
-        question_id = f"{call.id}.question-{digest[:16]}"
+        question_id = f"{call.id}{QUESTION_MARK}{digest[:16]}"
         schema = NO_FIELDS if question.schema is None else question.schema
         decided = self._decisions.by_call_id.get(question_id)
         if decided is None:

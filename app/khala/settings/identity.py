@@ -14,7 +14,7 @@ import msgspec
 from joserfc.jwk import OctKey
 from msgspec import Meta
 
-from khala.domain.budgets import DAY_SECONDS, HOUR_SECONDS, BudgetLimit, BudgetMeasure
+from khala.domain.budgets import ACCOUNT_LIMITS, BudgetLimit
 from khala.identity.jwt_claims import MAX_PLAN_CHARACTERS, MIN_SECRET_BYTES, PUBLIC_ALGORITHMS, SECRET_ALGORITHMS
 from khala.identity.jwt_issuers import JwtIssuer
 from khala.identity.oidc_http import is_secure
@@ -24,12 +24,6 @@ MAX_ISSUERS = 50
 MAX_PLANS = 100
 NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 FIELDS = ("issuers", "plans", "defaultPlan")
-WINDOWS: dict[str, tuple[BudgetMeasure, int]] = {
-    "runs_per_hour": ("runs", HOUR_SECONDS),
-    "usd_per_day": ("usd", DAY_SECONDS),
-    "tokens_per_day": ("tokens", DAY_SECONDS),
-}
-"""The measure and window of each limit of a plan."""
 
 PlanAmount = Annotated[float, Meta(ge=0, le=1_000_000_000)]
 
@@ -173,7 +167,7 @@ def _secrets(issuer: JwtIssuer, place: str, env: Mapping[str, str]) -> tuple[byt
 
 def _plan_limits(plan: BudgetPlan, accounts: tuple[BudgetLimit, ...]) -> tuple[BudgetLimit, ...]:
     limits = {limit.measure: limit for limit in accounts}
-    for field, (measure, window) in WINDOWS.items():
+    for field, (measure, window) in ACCOUNT_LIMITS.items():
         amount = getattr(plan, field)
         if amount is not None:
             most = Decimal(str(amount))

@@ -1,5 +1,6 @@
 """Settings of the server: its address, the names and proxies it trusts, and how long connections last."""
 
+import re
 from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator
@@ -20,6 +21,8 @@ from khala.settings.fields import (
     setting,
 )
 
+FRAME_ANCESTOR = re.compile(r"https?://(?:\*\.)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
+"""An origin that may be put into the header `Content-Security-Policy`."""
 WELCOME = "Hi! Ask me anything. Your conversation is saved, even if you close this page."
 
 
@@ -30,11 +33,20 @@ def _hosts(value: object) -> tuple[str, ...]:
         raise ValueError(f"must be names like chat.example.com or *.example.com: {error}.") from error
 
 
+def _frame_ancestors(value: object) -> tuple[str, ...]:
+    origins = read_words(value)
+    for origin in origins:
+        if not FRAME_ANCESTOR.fullmatch(origin):
+            raise ValueError(f"must be origins like https://shop.example.com or https://*.example.com, not {origin!r}")
+    return origins
+
+
 def _public_url(value: object) -> object:
     return value.rstrip("/") if isinstance(value, str) else value
 
 
 HostNames: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_hosts), ValueKind("list of host names")]
+FrameAncestors: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_frame_ancestors), ValueKind("list of origins")]
 PublicUrl: TypeAlias = Annotated[WebUrl, BeforeValidator(_public_url)]
 
 
@@ -62,6 +74,12 @@ class ServerSettings(SettingGroup):
         "KHALA_ORIGINS",
         (),
         "Origins of other web pages that may call the API; `*` for any, but without cookies.",
+    )
+    frame_ancestors: FrameAncestors = setting(
+        "KHALA_FRAME_ANCESTORS",
+        (),
+        "Origins of web pages that may show the chat page in a frame, as `https://shop.example.com`. People in a frame "
+        "are guests, since browsers do not send the session's cookie there.",
     )
     trusted_proxies: Networks = setting(
         "KHALA_TRUSTED_PROXIES",
@@ -95,6 +113,14 @@ class ServerSettings(SettingGroup):
         unit="seconds",
         minimum=0,
         maximum=600,
+    )
+    undo_seconds: Number = setting(
+        "KHALA_UNDO_SECONDS",
+        30,
+        "Time in which the deletion of a thread can be undone. Its content is purged afterwards.",
+        unit="seconds",
+        minimum=0,
+        maximum=3600,
     )
     welcome: str = setting(
         "KHALA_WELCOME",

@@ -31,6 +31,7 @@ from khala.settings.server import ServerSettings
 from khala.settings.sources import EnvironmentSource
 from khala.settings.storage import INNER_POOL_SIZE, ISOLATED_POOL_SIZE, BlobSettings, DatabaseSettings
 from khala.settings.streams import StreamSettings
+from khala.settings.titles import TitleSettings
 
 if TYPE_CHECKING:
     from khala.settings.identity import IdentityConfig
@@ -77,6 +78,7 @@ class Settings(BaseSettings):
     providers: Annotated[dict[str, ProviderAccess], BeforeValidator(_provider_access)] = {}
     embeddings: EmbeddingSettings = Field(default_factory=EmbeddingSettings)
     memory: ExtractionSettings = Field(default_factory=ExtractionSettings)
+    titles: TitleSettings = Field(default_factory=TitleSettings)
     runs: RunSettings = Field(default_factory=RunSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     accounts: AccountSettings = Field(default_factory=AccountSettings)

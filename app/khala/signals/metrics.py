@@ -176,6 +176,9 @@ EXTRACTIONS = _counter(
     "Extractions of memories that ended: done, off, budget, invalid or failed.",
     "outcome",
 )
+TITLES = _counter(
+    "titles_total", "Titles of threads that ended: written, unneeded, budget, invalid or failed.", "outcome"
+)
 EXTRACTED = _counter("memories_extracted_total", "Memories that extractions stored or proposed.", "kind")
 SEARCH = _histogram("search_seconds", "Duration of a search.", buckets=FAST_BUCKETS_SECONDS)
 SEARCH_INDEXED = _counter("search_indexed_total", "Messages that this process has prepared for searches.")

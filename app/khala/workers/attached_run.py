@@ -24,6 +24,7 @@ from khala.domain.fold import Content
 from khala.domain.parts import Notice, PartData, ReasoningDelta, RunFailure, TextDelta, ToolStatus
 from khala.domain.tools import call_digest
 from khala.domain.worker_parts import CallStates
+from khala.signals import metrics
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.runs.run_queue import ClaimedRun
 from khala.workers.worker_meter import WorkerMeter
@@ -262,6 +263,7 @@ class AttachedRun:
     async def _end(self, status: RunStatus, reason: str) -> None:
         self.ended = status
         await self.buffer.end(status, self._meter.finish(reason))
+        metrics.RUNS_ENDED.labels(status).inc()
 
     def _repeats_ask(self, request: AskApproval) -> bool:
         if self._digests[request.seq] != _ask_digest(request):

@@ -158,7 +158,6 @@ class WorkerGateway:
             if state.claim != claim_key(worker.token_id, request.epoch) or state.status != STATUSES[request.status][0]:
                 raise
             return RunEnd(status=STATUSES[request.status][0])
-        metrics.RUNS_ENDED.labels(status).inc()
         return RunEnd(status=status)
 
     async def release(self, worker: Worker, run_id: UUID, request: ReleaseRequest) -> RunEnd:
@@ -315,7 +314,6 @@ class WorkerGateway:
     ) -> None:
         try:
             await run.fail(code, message, status=status, reason=reason)
-            metrics.RUNS_ENDED.labels(status).inc()
         except LeaseLost:
             log.info("run_lease_lost", run_id=str(run.run_id))
         finally:

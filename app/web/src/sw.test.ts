@@ -28,9 +28,9 @@ class Caches {
   delete = (name: string) => Promise.resolve(this.kept.delete(name));
 }
 
-type Shell = { version: string; first: string[]; every: string[] };
-const ONE: Shell = { version: "one", first: ["/web/assets/a-1.js"], every: ["/web/assets/a-1.js", "/web/assets/lazy-1.js"] };
-const TWO: Shell = { version: "two", first: ["/web/assets/a-2.js"], every: ["/web/assets/a-2.js", "/web/assets/same.js"] };
+type Shell = { version: string; first: string[]; languages: Record<string, string>; every: string[]; shown: string[] };
+const ONE: Shell = { version: "one", first: ["/web/assets/a-1.js"], languages: {}, every: ["/web/assets/a-1.js", "/web/assets/lazy-1.js"], shown: ["/web/icon.svg"] };
+const TWO: Shell = { version: "two", first: ["/web/assets/a-2.js"], languages: {}, every: ["/web/assets/a-2.js", "/web/assets/same.js"], shown: ["/web/icon.svg"] };
 
 let caches: Caches;
 let network: (path: string) => Promise<Response>;
@@ -87,6 +87,7 @@ describe("the service worker", () => {
     expect(await worker.get("/")).toBe("net /");
     expect(await worker.get("/t/some-chat")).toBe("net /");
     expect(await worker.get("/web/assets/a-1.js", "cors")).toBe("net /web/assets/a-1.js");
+    expect(await worker.get("/web/icon.svg", "no-cors")).toBe("net /web/icon.svg");
   });
 
   test("shows the server's page where it can, and the kept one where the server fails", async () => {
@@ -159,7 +160,7 @@ describe("the service worker", () => {
     await two.install();
     await two.activate();
     expect(caches.kept.has("another")).toBe(true);
-    expect(asked).toEqual(["/"]);
+    expect(asked).toEqual(["/", "/web/icon.svg"]);
   });
 
   test("is not installed where a file is missing", async () => {

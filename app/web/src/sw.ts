@@ -3,9 +3,14 @@
 // A new version activates once no tab of an old one is open. Until then the files of both are cached, so that open tabs find
 // theirs after the server has dropped them. Navigations go to the network first, so a page that is loaded meanwhile is current.
 
-/** Injected by the build: its `version`, the `first` files that the page needs to start, and `every` file, as paths. */
-declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly every: readonly string[] };
-const { version, first, every } = __SHELL__;
+import { chooseLocale } from "./i18n/locale.ts";
+
+/**
+ * Injected by the build: its `version`, the `first` files that the page needs to start, the file of each of the `languages`,
+ * `every` file, and those that are `shown` whose names have no hash, as paths.
+ */
+declare const __SHELL__: { readonly version: string; readonly first: readonly string[]; readonly languages: Readonly<Record<string, string>>; readonly every: readonly string[]; readonly shown: readonly string[] };
+const { version, first, languages, every, shown } = __SHELL__;
 
 // The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface Waiting extends Event {
@@ -37,6 +42,7 @@ self.addEventListener("fetch", (event) => {
   const { origin, pathname } = new URL(request.url);
   if (request.method !== "GET" || origin !== location.origin) return;
   if (request.mode === "navigate" && isPage(pathname)) event.respondWith(page(request));
+  else if (shown.includes(pathname)) event.respondWith(picture(request));
   else if (pathname.startsWith("/web/assets/")) event.respondWith(file(request));
 });
 
@@ -45,12 +51,18 @@ function isPage(pathname: string): boolean {
   return pathname === "/" || pathname.startsWith("/t/");
 }
 
+/** The messages in the language of the browser. Those in a language that the person chose are cached when the page loads them. */
+function messages(): string[] {
+  const path = languages[chooseLocale(null, navigator.languages)];
+  return path === undefined ? [] : [path];
+}
+
 async function install(): Promise<void> {
   const files = await caches.open(FILES);
-  const missing = await Promise.all(first.map(async (path) => ((await files.match(path)) ? [] : [path])));
+  const missing = await Promise.all([...first, ...messages()].map(async (path) => ((await files.match(path)) ? [] : [path])));
   await files.addAll(missing.flat());
   const shell = await caches.open(SHELL);
-  await shell.add(new Request("/", { cache: "reload" }));
+  await shell.addAll(["/", ...shown].map((path) => new Request(path, { cache: "reload" })));
 }
 
 /** No tab of an older version is open: delete what only that version needed. */
@@ -77,6 +89,11 @@ async function page(request: Request): Promise<Response> {
   throw last;
 }
 
+/** The picture of this version's page. */
+async function picture(request: Request): Promise<Response> {
+  return (await (await caches.open(SHELL)).match(request.url)) ?? fetch(request);
+}
+
 async function file(request: Request): Promise<Response> {
   const files = await caches.open(FILES);
   const kept = await files.match(request.url);
@@ -88,4 +105,3 @@ async function file(request: Request): Promise<Response> {
   return response;
 }
 
-export {}; // makes this a module for the compiler, which scopes its names; the build emits a classic script

@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         name="every-editor-edits-arguments",
         file="app/khala/store/tools/approvals.py",
-        old="needs_requester = decision.edited_args is not None or (decision.approved and row.asker_only)",
-        new="needs_requester = decision.approved and row.asker_only",
+        old='needs_requester = decision.edited_args is not None or decision.allow == "run"',
+        new='needs_requester = decision.allow == "run"',
         tests=(
             "tests/integration/test_acting_for_others.py::test_an_owner_cannot_edit_a_members_call_to_reach_the_members_private_files",
         ),

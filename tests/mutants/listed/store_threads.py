@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         name="an-expired-link-lists-its-thread",
-        file="app/khala/store/threads/threads.py",
+        file="app/khala/store/threads/thread_pages.py",
         old="WHERE key_hash = $3 AND coalesce(expires_at > clock_timestamp(), true) AND",
         new="WHERE key_hash = $3 AND",
         tests=("tests/integration/test_access_store.py::test_a_link_lists_its_thread_until_it_expires",),
@@ -49,9 +49,9 @@ MUTANTS = (
     ),
     Mutant(
         name="a-page-repeats-its-cursor",
-        file="app/khala/store/threads/threads.py",
-        old="WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (created_at, id) < ($4, $5)",
-        new="WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (created_at, id) <= ($4, $5)",
+        file="app/khala/store/threads/thread_pages.py",
+        old="WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (threads.created_at, threads.id) < ($4, $5)",
+        new="WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (threads.created_at, threads.id) <= ($4, $5)",
         tests=("tests/integration/test_api_threads.py::test_a_key_lists_its_own_threads_newest_first_page_by_page",),
         why="The last thread of a page would come again on the next.",
     ),

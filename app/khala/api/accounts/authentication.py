@@ -56,7 +56,7 @@ AnonKey = Annotated[str | None, HeaderParameter(name="X-Anon-Key", include_in_sc
 ShareKey = Annotated[str | None, HeaderParameter(name="X-Share-Key", include_in_schema=False)]
 
 MAX_TOKEN_CHARACTERS = 16 * 1024
-THREAD_PARAMETERS = {"thread_id", "run_id", "blob_id", "plan_id", "chat_id", "thread_name"}
+THREAD_PARAMETERS = {"thread_id", "run_id", "message_id", "blob_id", "plan_id", "chat_id", "thread_name"}
 """Path parameters of routes that concern one thread. A thread token opens these routes, as far as its role allows."""
 OPEN_TO_THREAD_TOKENS = "open_to_thread_tokens"
 """Route option: the route concerns one thread, which its path does not name."""

@@ -34,6 +34,8 @@ class OriginPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     allowed: tuple[str, ...] = ()
     public_url: str | None = None
+    frame_ancestors: tuple[str, ...] = ()
+    """The origins whose pages may show the chat page in a frame."""
     proxies: tuple[AddressRange, ...] = ()
     count_loopback: bool = False
     """Whether limits per network also apply to clients on this machine."""

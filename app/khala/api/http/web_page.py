@@ -9,6 +9,7 @@ from litestar.params import PathParameter
 from litestar.types import ControllerRouterHandler
 
 from khala.api.http import static_files
+from khala.api.http.request_origin import OriginPolicy
 
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; "
@@ -31,17 +32,25 @@ NOT_BUILT = "The page has not been built. Run `make web`.\n"
 FilePath = Annotated[str, PathParameter(description="A file's name within the folder.")]
 
 
-def routes(web: Path) -> list[ControllerRouterHandler]:
-    """Return the routes of the page (`/`, `/t/{thread_id}`), its files (`/web`), its service worker, and `/preview`."""
+def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
+    """Return the routes of the page (`/`, `/t/{thread_id}`), its files (`/web`), its service worker, and `/preview`.
+
+    Pages of `origins.frame_ancestors` may show the page in a frame.
+    """
+    ancestors = " ".join(origins.frame_ancestors)
+    policy = POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {ancestors}") if ancestors else POLICY
 
     @get(["/", "/t/{thread_id:uuid}"], media_type=MediaType.HTML, include_in_schema=False)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
         try:
-            return await static_files.serve_file(request, web, "index.html", cache=REVALIDATE)
+            response = await static_files.serve_file(request, web, "index.html", cache=REVALIDATE)
         except NotFoundException:
             return Response(
                 NOT_BUILT, status_code=503, media_type=MediaType.TEXT, headers={"Cache-Control": REVALIDATE}
             )
+        # Browsers that know `frame-ancestors` ignore `X-Frame-Options`.
+        response.headers["Content-Security-Policy"] = policy
+        return response
 
     @get("/sw.js", include_in_schema=False)
     async def service_worker(request: Request[Any, Any, Any]) -> Response[Any]:
@@ -55,16 +64,15 @@ def routes(web: Path) -> list[ControllerRouterHandler]:
             request, web, name, cache=IMMUTABLE if name.startswith(HASHED_PREFIX) else REVALIDATE
         )
 
+    @get("/preview", media_type=MediaType.HTML, include_in_schema=False)
+    async def preview() -> Response[bytes]:
+        """Serve an empty page that shows the document which its parent page posts to it."""
+        headers = {
+            "Content-Security-Policy": f"{PREVIEW_POLICY} {ancestors}".rstrip(),
+            "X-Frame-Options": "SAMEORIGIN",
+            "X-DNS-Prefetch-Control": "off",
+            "Cache-Control": REVALIDATE,
+        }
+        return Response(PREVIEW, media_type=MediaType.HTML, headers=headers)
+
     return [page, service_worker, file, preview]
-
-
-@get("/preview", media_type=MediaType.HTML, include_in_schema=False)
-async def preview() -> Response[bytes]:
-    """Serve an empty page that shows the document which its parent page posts to it."""
-    headers = {
-        "Content-Security-Policy": PREVIEW_POLICY,
-        "X-Frame-Options": "SAMEORIGIN",
-        "X-DNS-Prefetch-Control": "off",
-        "Cache-Control": REVALIDATE,
-    }
-    return Response(PREVIEW, media_type=MediaType.HTML, headers=headers)

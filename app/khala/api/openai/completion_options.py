@@ -47,9 +47,11 @@ AGENT_HEADER = "x-khala-agent"
 STREAM_HEADER = "x-khala-stream"
 INSTRUCTIONS_HEADER = "x-khala-instructions"
 CONTEXT_HEADER = "x-khala-context"
+PERSONAL_HEADER = "x-khala-personal"
 HEADERS = (
     "x-thread-id", *THREAD_HEADERS, "x-autopilot", "x-autopilot-events", "x-max-steps", "x-khala-tools",
-    AGENT_HEADER, STREAM_HEADER, INSTRUCTIONS_HEADER, CONTEXT_HEADER, "x-cancel-on-disconnect", *BUDGETS,
+    AGENT_HEADER, STREAM_HEADER, INSTRUCTIONS_HEADER, CONTEXT_HEADER, PERSONAL_HEADER, "x-cancel-on-disconnect",
+    *BUDGETS,
 )  # fmt: skip
 """Headers that Khala adds to OpenAI's protocol."""
 MAX_OUTPUT_TOKENS = 1_000_000
@@ -109,6 +111,7 @@ def read_options(request: CompletionBody, headers: Mapping[str, str], context: C
         else min(request.max_output_tokens, MAX_OUTPUT_TOKENS),
         response_format=_response_format(request.response_format),
         server_instructions=_chosen(headers, INSTRUCTIONS_HEADER, ("omit", "prepend"), is_second=autopilot),
+        personal=_flag(headers, PERSONAL_HEADER, default=False),
         context_overflow="shorten"
         if _chosen(headers, CONTEXT_HEADER, ("error", "shorten"), is_second=autopilot)
         else "error",

@@ -11,6 +11,7 @@ from khala.api.openai.completion_options import (
     INSTRUCTIONS_HEADER,
     MAX_EPHEMERAL_SECONDS,
     MIN_EPHEMERAL_SECONDS,
+    PERSONAL_HEADER,
     STREAM_HEADER,
 )
 from khala.api.openai.embeddings import MAX_INPUTS
@@ -73,6 +74,7 @@ HEADERS: dict[str, tuple[str, JsonObject]] = {
         "Whether a conversation that is too long is shortened or refused. By default only autopilot shortens it.",
         {"type": "string", "enum": ["shorten", "error"]},
     ),
+    PERSONAL_HEADER: ("Whether the account's own instructions and preferred model are used.", FLAG),
     "x-cancel-on-disconnect": ("Cancel the run when the client disconnects.", FLAG),
     "x-budget-usd": ("The maximum cost of the run, in US dollars.", DECIMAL),
     "x-budget-tokens": ("The maximum number of tokens of the run.", COUNT),

@@ -44,6 +44,7 @@ TAGS = [
     Tag("Accounts", "Sign-in, sessions, API tokens and account data."),
     Tag("Webhooks", "Events of threads, sent to your servers by the Standard Webhooks specification."),
     Tag("Executor", "Runs for workers of your own: `docs/how-to/workers.md`."),
+    Tag("Console", "What administrators see and do: `docs/reference/console.md`."),
     Tag("Health", "Health checks for load balancers and operators."),
 ]
 

@@ -15,7 +15,7 @@ from khala.api.http.path_parameters import CallId, RunId
 from khala.api.http.problem_details import documented_errors, documented_success
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.runs import used_memories
-from khala.api.runs.edited_arguments import check_edited_args
+from khala.api.runs.edited_arguments import check_edited_args, check_reach
 from khala.api.runs.types import CancelRequest, DecisionRequest, PartPage, RunContext, UsedMemory
 from khala.api.types import Items
 from khala.api.validation import check_text
@@ -162,7 +162,8 @@ class RunController(Controller):
     ) -> Approval:
         """Decide a pending call. The first decision is final: repeating it changes nothing, another one fails (409).
 
-        Only the user on whose behalf the call acts may send `editedArgs`.
+        Only the user on whose behalf the call acts may send `editedArgs`, or `allow: run`. An owner of the thread may
+        send `allow: thread`, which adds a rule to those of the thread.
         """
         question = await approvals.get_question(context.db, run_id, check_text(call_id, "call_id"), caller)
         if data.edited_args is not None:
@@ -172,7 +173,9 @@ class RunController(Controller):
             reason=None if data.reason is None else check_text(data.reason, "reason"),
             edited_args=data.edited_args if data.approved else None,
             digest=data.digest,
+            allow=data.allow,
         )
+        check_reach(decision, caller)
         decided = await approvals.decide(context.db, run_id, call_id, caller, decision)
         log.info("approval_decided", run_id=str(run_id), tool=decided.tool, state=decided.state)
         return decided

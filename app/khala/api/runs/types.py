@@ -9,18 +9,21 @@ from khala.api.types import ApiStruct
 from khala.domain.context import ContextCall
 from khala.domain.memories import Memory
 from khala.domain.parts import Part
+from khala.domain.tools import ApprovalReach
 
 
 class DecisionRequest(ApiStruct, frozen=True, kw_only=True):
     """The decision on a pending tool call.
 
-    `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call.
+    `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call. `allow`
+    says whether an approval also applies to later calls of the tool: in the run, or in the thread.
     """
 
     approved: bool
     reason: Annotated[str, Meta(max_length=1000)] | None = None
     edited_args: dict[str, Any] | None = None
     digest: Annotated[str, Meta(max_length=64)] | None = None
+    allow: ApprovalReach = "once"
 
 
 class CancelRequest(ApiStruct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from khala.schedules.firing import fire, scheduled_options
 from khala.store.accounts.accounts import require_account
 from khala.store.schedules import schedules
 from khala.store.schedules.schedules import ScheduleChanges, StoredSchedule
-from khala.store.threads.threads import LAST_POSITION
+from khala.store.threads.thread_pages import LAST_POSITION
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")

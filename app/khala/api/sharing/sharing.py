@@ -19,6 +19,7 @@ from khala.api.sharing.types import (
     ClaimsRequest,
     CreatedLink,
     CreatedThreadToken,
+    InvitationByAddress,
     NewLink,
     NewRole,
     NewThreadToken,
@@ -32,8 +33,9 @@ from khala.domain.access import Action, Caller, key_hash
 from khala.domain.accounts import ClaimResult, Member, ShareLink, ThreadToken
 from khala.domain.chat import Thread
 from khala.domain.errors import Forbidden, ThreadNotFound
+from khala.identity.passwords import normalized_email
 from khala.store.accounts import claims
-from khala.store.sharing import access, sharing, thread_tokens
+from khala.store.sharing import access, address_lookups, sharing, thread_tokens
 from khala.store.threads import thread_lists
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
@@ -172,6 +174,36 @@ class SharingController(Controller):
 
         The first owner's role cannot be changed.
         """
+        return await sharing.set_role(context.db, thread_id, user_id, data.role, caller)
+
+    @post(
+        "/invitations",
+        operation_id="inviteByAddress",
+        summary="Invite a user by their e-mail address",
+        security=BY_KEY,
+        status_code=200,
+        response_description="The member or invited user.",
+        responses=documented_errors(*DENIED, "not_found", "conflict", *BODY),
+    )
+    async def invite(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        data: Annotated[
+            InvitationByAddress, BodyKwarg(examples=example("To write", email="fenix@example.org", role="editor"))
+        ],
+    ) -> Member:
+        """Invite the account with this address. Each attempt counts, so that nobody can try many addresses.
+
+        Addresses that accounts with a password have given are proven by nobody, so they count only where registration
+        is closed.
+        """
+        async with context.db.driver() as driver:
+            await access.authorize(driver, thread_id, caller, Action.MANAGE_MEMBERS)
+        email = normalized_email(data.email)
+        trusts_passwords = not context.sign_in.allow_registration
+        user_id = await address_lookups.find(context.db, caller, email, trusts_passwords=trusts_passwords)
         return await sharing.set_role(context.db, thread_id, user_id, data.role, caller)
 
     @delete(

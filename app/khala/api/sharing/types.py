@@ -41,6 +41,13 @@ class ReadPosition(ApiStruct, frozen=True, kw_only=True):
     revision: Annotated[int, Meta(ge=0, le=MAX_REVISION)]
 
 
+class InvitationByAddress(ApiStruct, frozen=True, kw_only=True):
+    """The address by which an account signs in, and the role that it is invited to have."""
+
+    email: Annotated[str, Meta(min_length=3, max_length=320)]
+    role: Role
+
+
 class NewThreadToken(ApiStruct, frozen=True, kw_only=True):
     """A thread token to create. It expires after `expires_in` seconds."""
 

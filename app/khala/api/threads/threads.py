@@ -3,6 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
+import msgspec
 from litestar import Controller, Response, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
@@ -18,6 +19,7 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.api.threads.delayed_sends import delay
 from khala.api.threads.run_options import check_options
 from khala.api.threads.types import (
+    MAX_LABEL_CHARACTERS,
     CreatedThread,
     NewMessage,
     NewThread,
@@ -30,18 +32,25 @@ from khala.api.validation import check_message_text, check_text
 from khala.domain import ids
 from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.agents import AUTO
-from khala.domain.chat import Message, SendResult, Thread
+from khala.domain.chat import ListedThread, Message, SendResult, Thread
 from khala.domain.errors import Forbidden, InvalidInput
 from khala.domain.schedules import Schedule
 from khala.domain.thread_changes import Snapshot
 from khala.store.sharing import access
-from khala.store.threads import messages, sends, thread_feed, threads
+from khala.store.threads import messages, sends, thread_feed, thread_pages, threads
 from khala.store.threads.sends import SendRequest
+from khala.store.threads.thread_pages import ThreadFilter
 
 DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 
 Cursor = Annotated[str | None, QueryParameter(description="The `nextCursor` of the previous page.")]
+Pinned = Annotated[bool | None, QueryParameter(description="Only threads that the caller has pinned, or has not.")]
+Archived = Annotated[bool | None, QueryParameter(description="Only threads that the caller has archived, or has not.")]
+InFolder = Annotated[
+    str | None,
+    QueryParameter(max_length=MAX_LABEL_CHARACTERS, description="Only threads in this folder; empty for no folder."),
+]
 Before = Annotated[UUID, QueryParameter(description="The id of the oldest message that you have.")]
 Limit = Annotated[int, QueryParameter(ge=1, le=200, description="The maximum number of items.")]
 
@@ -98,13 +107,17 @@ class ThreadController(Controller):
         caller: NamedDependency[Caller],
         cursor: Cursor = None,
         limit: Limit = 50,
-    ) -> Page[Thread]:
+        pinned: Pinned = None,
+        archived: Archived = None,
+        folder: InFolder = None,
+    ) -> Page[ListedThread]:
         """List the threads of the account and those in which it has a role, or the thread of the key, newest first."""
-        page = await threads.list_page(
+        page = await thread_pages.list_page(
             context.db,
             require_credentials(caller),
             before=None if cursor is None else decode_cursor(cursor),
             limit=limit + 1,
+            only=ThreadFilter(pinned=pinned, archived=archived, folder=folder),
         )
         items = page[:limit]
         return Page(
@@ -189,8 +202,8 @@ class ThreadController(Controller):
     async def remove(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], thread_id: ThreadId
     ) -> None:
-        """Delete the thread with its content. Observers are notified."""
-        await threads.remove(context.db, thread_id, caller)
+        """Delete the thread with its content. Observers are notified. Within some seconds it can be restored."""
+        await threads.remove(context.db, thread_id, caller, undo=context.threads.undo)
 
     @post(
         "/{thread_id:uuid}/reset",
@@ -230,6 +243,7 @@ class ThreadController(Controller):
         """
         if data.send_at is not None or data.after is not None:
             return await delay(context, caller, thread_id, data)
+        caller = _named(caller, data.author_name)
         text = check_message_text(data.text, may_be_empty=bool(data.attachments))
         options = await check_options(data.options, context, caller)
         if options.agent == AUTO:
@@ -281,3 +295,12 @@ class ThreadController(Controller):
 
 def _anon_key(data: NewThread) -> str:
     return ids.new_secret() if data.anon_key is None else validated_anon_key(data.anon_key)
+
+
+def _named(caller: Caller, name: str | None) -> Caller:
+    """The caller under the name that they give. Raises `InvalidInput` for an account, which has its own."""
+    if name is None:
+        return caller
+    if caller.user_id is not None:
+        raise InvalidInput("An account has a name of its own: PATCH /me changes it.", path="authorName")
+    return msgspec.structs.replace(caller, name=" ".join(check_text(name, "authorName").split()))

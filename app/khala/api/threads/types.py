@@ -15,6 +15,9 @@ from khala.domain.schedules import MAX_DELAY
 
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
+MAX_LABEL_CHARACTERS = 80
+ONE_LINE = r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$(?!\n)"
+"""A line that is not blank: the name of a folder or a guest."""
 MAX_APPENDED_MESSAGES = 50
 """Messages of one append. They are committed as one revision."""
 MAX_APPENDED_PARTS = 20
@@ -48,6 +51,16 @@ class ThreadChanges(ApiStruct, frozen=True, kw_only=True):
     active_leaf: UUID | msgspec.UnsetType = msgspec.UNSET
 
 
+class ListingChanges(ApiStruct, frozen=True, kw_only=True):
+    """Changes of where the caller keeps a thread. Fields that are absent stay as they are."""
+
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    folder: Annotated[str, Meta(max_length=MAX_LABEL_CHARACTERS, pattern=ONE_LINE)] | msgspec.UnsetType | None = (
+        msgspec.UNSET
+    )
+
+
 class NewMessage(ApiStruct, frozen=True, kw_only=True):
     """A message to answer. If the client generates `messageId`, it can safely repeat the request."""
 
@@ -55,6 +68,8 @@ class NewMessage(ApiStruct, frozen=True, kw_only=True):
     message_id: UUID | None = None
     parent_id: UUID | msgspec.UnsetType | None = msgspec.UNSET
     attachments: Annotated[Sequence[UUID], Meta(max_length=MAX_ATTACHMENTS)] = ()
+    author_name: Annotated[str, Meta(max_length=MAX_LABEL_CHARACTERS, pattern=ONE_LINE)] | None = None
+    """The name that a caller without an account gives."""
     options: RunOptions = msgspec.field(default_factory=RunOptions)
     send_at: Timestamp | None = None
     """The time at which the message is sent; it waits as a schedule until then."""

@@ -227,20 +227,24 @@ class WebhookController(Controller):
         Events are stored for seven days.
         """
         user_id = require_user(caller)
-        check_storable(data.since, "since")
-        if data.since is None and data.thread_id is None:
-            raise InvalidInput("Name the time since which to replay, or a thread.", path="since")
-        if data.after_revision is not None and data.thread_id is None:
-            raise InvalidInput("A revision is one of a thread: name it, too.", path="threadId")
-        request = ReplayRequest(
-            since=data.since or BEGINNING,
-            thread_id=data.thread_id,
-            after_revision=-1 if data.after_revision is None else data.after_revision,
-            after=0 if data.after is None else int(data.after),
-            limit=data.limit,
-        )
-        replayed, last = await deliveries.replay(context.db, user_id, webhook_id, request)
+        replayed, last = await deliveries.replay(context.db, user_id, webhook_id, replay_request(data))
         return Replay(replayed=replayed, next=str(last) if replayed == data.limit else None)
+
+
+def replay_request(data: NewReplay) -> ReplayRequest:
+    """Return the replay that a body asks for. Raises `InvalidInput`."""
+    check_storable(data.since, "since")
+    if data.since is None and data.thread_id is None:
+        raise InvalidInput("Name the time since which to replay, or a thread.", path="since")
+    if data.after_revision is not None and data.thread_id is None:
+        raise InvalidInput("A revision is one of a thread: name it, too.", path="threadId")
+    return ReplayRequest(
+        since=data.since or BEGINNING,
+        thread_id=data.thread_id,
+        after_revision=-1 if data.after_revision is None else data.after_revision,
+        after=0 if data.after is None else int(data.after),
+        limit=data.limit,
+    )
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,8 @@ REVISIONS = f"""
 """
 
 LISTED = """
-    entry.user_id, entry.thread_id, entry.gone, entry.changed_at, entry.said_revision > entry.read_revision AS unread,
+    entry.user_id, entry.thread_id, entry.gone, entry.changed_at, entry.pinned, entry.archived, entry.folder,
+    entry.said_revision > entry.read_revision AS unread,
     CASE WHEN threads.owner_id = entry.user_id THEN 'owner' ELSE memberships.role END AS role,
     coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked, threads.*
 """
@@ -154,6 +155,9 @@ def _listed(row: rows.Record) -> ThreadListEntry:
         unread=row["unread"],
         running=row["running"],
         needs_approval=row["blocked"],
+        pinned=row["pinned"],
+        archived=row["archived"],
+        folder=row["folder"],
         changed_at=row["changed_at"],
     )
 

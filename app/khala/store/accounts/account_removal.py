@@ -81,6 +81,10 @@ OWNED = {
     "memory_settings": "subject_id",
     "memory_extractions": "subject_id",
     "usage_receipts": "user_id",
+    "preferences": "subject_id",
+    "message_feedback": "person_id",
+    "title_jobs": "user_id",
+    "thread_deletions": "owner_id",
     "schedules": "user_id",
 }
 """Tables whose rows belong to one user, and their column with the user's id."""

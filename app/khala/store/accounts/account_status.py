@@ -32,10 +32,20 @@ async def set_admin(db: Database, account: str, *, admin: bool) -> UUID:
 
 
 @retried
-async def set_blocked(db: Database, account: str, *, blocked: bool) -> UUID:
-    """Block the account, or unblock it. Returns its id. Blocking ends its sessions, subscriptions and webhooks."""
+async def set_blocked(
+    db: Database, account: str, *, blocked: bool, admin: Caller | None = None, reason: str | None = None
+) -> UUID:
+    """Block the account, or unblock it. Returns its id. Blocking ends its sessions, subscriptions and webhooks.
+
+    An `admin` who does it in the console has an entry of the audit trail, too, unless nothing changes.
+    """
     async with db.transaction() as connection:
         user_id = await _lock(connection, account)
+        if admin is not None:
+            if await _is_blocked(connection, user_id) == blocked:
+                return user_id
+            action = "console_account_blocked" if blocked else "console_account_unblocked"
+            await audit.record(connection, action, admin, reason=reason, account=str(user_id))
         blocked_at = func.coalesce(users.c.blocked_at, func.clock_timestamp()) if blocked else None
         await connection.execute(update(users).where(users.c.id == user_id).values(blocked_at=blocked_at))
         if blocked:
@@ -45,6 +55,11 @@ async def set_blocked(db: Database, account: str, *, blocked: bool) -> UUID:
             await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
         await audit.record(connection, "blocked" if blocked else "unblocked", Caller(user_id=user_id))
         return user_id
+
+
+async def _is_blocked(connection: AsyncConnection, user_id: UUID) -> bool:
+    query = select(users.c.blocked_at.is_not(None)).where(users.c.id == user_id)
+    return bool((await connection.execute(query)).scalar_one())
 
 
 async def _lock(connection: AsyncConnection, account: str) -> UUID:

@@ -29,30 +29,44 @@ class AuditEntry(WireStruct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The id and time of an entry that was added."""
+
+    id: UUID
+    created_at: datetime
+
+
 async def record(
     connection: AsyncConnection,
     action: str,
     caller: Caller,
     *,
     thread_id: UUID | None = None,
+    reason: str | None = None,
     **detail: object,
-) -> None:
-    """Add an entry to the trail, in the caller's transaction.
+) -> RecordedEntry:
+    """Add an entry to the trail, in the caller's transaction. `reason`: why, as an administrator says.
 
     If a service acts for the user, the entry names the service and its token, too.
     """
     if caller.service is not None:
         detail |= {"service": caller.service.name, "serviceToken": str(caller.service.token_id)}
-    await connection.execute(
-        insert(audit).values(
-            id=ids.new(),
+    if reason is not None:
+        detail["reason"] = reason
+    entry_id = ids.new()
+    added = await connection.execute(
+        insert(audit)
+        .values(
+            id=entry_id,
             user_id=caller.user_id,
             action=action,
             thread_id=thread_id,
             network=caller.network,
             detail=detail,
         )
+        .returning(audit.c.created_at)
     )
+    return RecordedEntry(id=entry_id, created_at=added.scalar_one())
 
 
 @retried

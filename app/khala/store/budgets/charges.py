@@ -31,7 +31,7 @@ from khala.store.budgets.stripes import CREATE_WINDOW, PUT_BACK, STRIPED, refill
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 
-ChargePurpose: TypeAlias = Literal["extraction", "embedding"]
+ChargePurpose: TypeAlias = Literal["extraction", "embedding", "title"]
 Amounts: TypeAlias = Mapping[BudgetMeasure, Decimal]
 
 RECEIPT = """
@@ -183,7 +183,7 @@ async def remainder(
 
 async def _policy(db: Database, policy: BudgetPolicy, payer: Payer) -> BudgetPolicy:
     """The limits that apply to the payer."""
-    if not policy.plans:
+    if "user" not in payer.keys:
         return policy
     async with db.driver() as driver:
         return await account_plans.policy_of(driver, policy, payer.keys)

@@ -27,7 +27,10 @@ SET_PERSONAL = """
     INSERT INTO memory_settings (subject_id, personal) VALUES ($1, $2)
     ON CONFLICT (subject_id) DO UPDATE SET personal = excluded.personal, changed_at = now()
 """
-READ_MANY = "SELECT subject_id, recall, extraction FROM memory_settings WHERE subject_id = ANY ($1::uuid[])"
+READ_MANY = """
+    SELECT subject_id, recall, extraction, instructions, model FROM unnest($1::uuid[]) AS asked (subject_id)
+    LEFT JOIN memory_settings USING (subject_id) LEFT JOIN preferences USING (subject_id)
+"""
 LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 LOCK_THREAD = "SELECT owner_id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 
@@ -49,6 +52,10 @@ class RunRequester(msgspec.Struct, frozen=True, kw_only=True):
     subject_id: UUID | None = None
     recall: bool = True
     extraction: Extraction | None = None
+    instructions: str | None = None
+    """Their own instructions to the model in all chats."""
+    model: str | None = None
+    """The model that they prefer."""
 
 
 def subject_of(caller: Caller) -> UUID:
@@ -89,6 +96,8 @@ def _requester(
         subject_id=subject_id,
         recall=stored["recall"] is not False,
         extraction=stored["extraction"],
+        instructions=stored["instructions"],
+        model=stored["model"],
     )
 
 

@@ -37,6 +37,8 @@ def line_type(kind: RowKind) -> type[msgspec.Struct]:
 
 def _field(kind: RowKind, column: "Column[Any]") -> Any:
     name, kept = str(column.name), _type(column, base64=f"{kind.table.name}.{column.name}" in BASE64)
+    if name in kind.defaults:
+        return name, kept, kind.defaults[name]
     if not column.nullable:
         return name, kept
     # A JSON null is a value, unlike the database's NULL.

@@ -1,7 +1,7 @@
 """The rows of an account's archive: its tables and columns, and the reasons why others are left out.
 
 Each kind of row is one query over one table. A column is exported unless `left_out` names it with the reason;
-`LEFT_OUT` names the tables without a kind. A test compares both with the schema.
+`archive_exclusions` names the tables without a kind. A test compares both with the schema.
 """
 
 from collections.abc import Mapping
@@ -20,31 +20,6 @@ MY_PLANS = f"(SELECT id FROM plans WHERE thread_id IN {MINE} AND {IS_PLAN})"
 IS_VALID = "coalesce(expires_at > clock_timestamp(), true)"
 BASE64 = frozenset({"files.content", "stream_chunks.data"})
 """Columns whose bytes are written in base64; all others are hashes, and are written as hex digits."""
-LEFT_OUT: Mapping[str, str] = {
-    "detail_tokens": "keys that expire within the hour",
-    "completion_requests": "requests that may be sent again for a day, to one server",
-    "ephemeral_threads": "the expiry of threads; an import keeps what its owner has exported",
-    "oidc_logins": "sign-ins that have not ended, with their secrets",
-    "oauth_clients": "programs that have registered at one server",
-    "oauth_grants": "secrets of programs, for one server",
-    "objects": "the blob store's own records of objects, which `blobs` name",
-    "processes": "servers that run now",
-    "presences": "people who are here now",
-    "budget_stripes": "usage of limits that all users share",
-    "agent_links": "keys of shared agents",
-    "deleted_accounts": "accounts that are being deleted, which have no archive",
-    "memory_extractions": "jobs of one server, and up to where they have read",
-    "memory_proposals": "memories that nobody has accepted yet; they expire",
-    "memory_settings": "choices for one server, with its own defaults",
-    "thread_resets": "what resets have deleted, until it is purged",
-    "stream_producers": "what the writers of streams have sent last, to one server",
-    **dict.fromkeys(("stream_subscriptions", "stream_links"), "workers that one server wakes"),
-    "schedules": "an imported copy would send the messages a second time",
-    "stream_signing_keys": "a secret of the server",
-    **dict.fromkeys(("webhook_endpoints", "webhook_deliveries"), "programs that one server notifies, and secrets"),
-    **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
-}
-"""Tables that no archive contains, and why."""
 
 
 class RowKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +27,8 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
 
     `left_out` are the columns that are not exported, with the reasons. `added` are text columns of the query that the
     table does not have. `imported` says whether an import inserts the lines. `added_later`: older archives lack
-    the file. `page` is the number of rows in memory at once.
+    the file. `defaults` are the values of columns that older archives lack; lines leave them out.
+    `page` is the number of rows in memory at once.
     """
 
     name: str
@@ -63,6 +39,7 @@ class RowKind(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[str, ...] = ()
     imported: bool = True
     added_later: bool = False
+    defaults: Mapping[str, Any] = {}
     page: int = 500
 
     @property
@@ -148,6 +125,7 @@ KINDS: tuple[RowKind, ...] = (
             "revision": "counts the changes of one server's list",
             "gone": "entries that are gone are not exported",
         },
+        defaults={"pinned": False, "archived": False},
     ),
     RowKind(
         name="plan",
@@ -227,6 +205,24 @@ KINDS: tuple[RowKind, ...] = (
         query=f"SELECT * FROM approvals WHERE thread_id IN {MINE} AND run_id IN {MY_RUNS}"
         " ORDER BY run_id, tool_call_id",
         page=10,
+    ),
+    RowKind(
+        name="feedback",
+        file="feedback.jsonl",
+        table=tables.message_feedback,
+        query="SELECT * FROM message_feedback WHERE person_id = $1 ORDER BY message_id",
+        left_out={"person_id": "the user"},
+        imported=False,
+        added_later=True,
+        page=100,
+    ),
+    RowKind(
+        name="preference",
+        file="preferences.jsonl",
+        table=tables.preferences,
+        query="SELECT * FROM preferences WHERE subject_id = $1",
+        left_out={"subject_id": "the user", "anon_key_hash": "accounts have none"},
+        added_later=True,
     ),
     RowKind(
         name="charge",

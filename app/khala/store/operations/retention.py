@@ -68,8 +68,9 @@ CONTENTS = {
 }
 """The tables that hold a deleted thread's contents, and their column with the thread's id. That of vectors may not
 exist: `khala.store.search.passage_vectors`."""
-UNPURGED = "deleted_at IS NOT NULL AND purged_at IS NULL"
-"""The deleted threads that may still have contents."""
+UNPURGED = """deleted_at IS NOT NULL AND purged_at IS NULL AND NOT EXISTS (
+    SELECT FROM thread_deletions WHERE thread_deletions.thread_id = threads.id AND expires_at > now())"""
+"""The deleted threads that may still have contents, and that nobody can restore."""
 OUTDATED = "deleted_at < now() - interval '1 day'"
 """The deleted threads whose row is deleted, too. Before, no thread gets their id, because clients may still show the
 old one."""
@@ -127,6 +128,9 @@ SWEEPS = {
     # Of guests whose key opens no thread any more, or none yet.
     "memory_settings": """anon_key_hash IS NOT NULL AND changed_at < now() - interval '1 day' AND NOT EXISTS (
         SELECT FROM threads WHERE threads.anon_key_hash = memory_settings.anon_key_hash)""",
+    "preferences": """anon_key_hash IS NOT NULL AND changed_at < now() - interval '1 day' AND NOT EXISTS (
+        SELECT FROM threads WHERE threads.anon_key_hash = preferences.anon_key_hash)""",
+    "thread_deletions": "expires_at < now()",
     # A reservation is given back by the run that made it.
     "budgets": """ends_at < now() - interval '1 day' AND reserved + coalesce((
         SELECT sum(stripes.reserved) FROM budget_stripes AS stripes
@@ -146,6 +150,7 @@ SWEPT_BY = {
     "invitations": "declined_at",
     "oauth_clients": "created_at",
     "memory_settings": "changed_at",
+    "preferences": "changed_at",
     "budgets": "ends_at",
     "schedules": "updated_at",
     "usage_ledger": "created_at",

@@ -36,6 +36,7 @@ LOCK_ORDER = (
     "processes",
     "search_walk",
     "stream_signing_keys",
+    "usage_rollup",
 )
 """Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
 
@@ -50,6 +51,11 @@ GUARDS = {
     "share_links": ("threads",),
     "detail_tokens": ("threads", "thread_resets"),
     "ephemeral_threads": ("threads",),
+    "guest_listings": ("threads",),
+    "thread_deletions": ("threads", "users"),
+    "title_jobs": ("threads", "users"),
+    "message_feedback": ("threads", "thread_resets", "users"),
+    "preferences": ("owner", "users"),
     "blobs": ("threads", "thread_resets"),
     "plan_steps": ("threads", "thread_resets"),
     "plan_events": ("threads", "thread_resets"),
@@ -80,6 +86,13 @@ GUARDS = {
     "user_tools": ("users",),
     "agents": ("users",),
     "agent_links": ("users",),
+    # Only the holder of the one row of `usage_rollup` counts.
+    "spend_days": ("usage_rollup",),
+    "spend_user_days": ("usage_rollup",),
+    "tool_days": ("usage_rollup",),
+    "blob_owners": ("usage_rollup",),
+    # An executor writes only its own row.
+    "executors": (),
     # Stripes are locked with SKIP LOCKED, or deleted with their window.
     "budget_stripes": ("budgets",),
     # A process writes only its own rows; only a transaction that holds its row cleans up after it.
@@ -119,6 +132,11 @@ UNCONTENDED = frozenset(
         "webhook_endpoints",
         "webhook_deliveries",
         "audit",
+        "spend_days",
+        "spend_user_days",
+        "tool_days",
+        "blob_owners",
+        "executors",
     }
 )
 """Tables into which an `INSERT` never waits: the server has just created the key, or holds a lock that guards it."""

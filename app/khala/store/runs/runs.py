@@ -73,11 +73,11 @@ async def cancel(db: Database, run_id: UUID, caller: Caller) -> tuple[Run, bool]
     async with db.transaction() as connection:
         await threads.lock_authorized(connection, thread_id, caller, Action.CANCEL_RUN)
         driver = await driver_of(connection)
-        row = await _lock_run(driver, thread_id, run_id)
+        row = await lock_run(driver, thread_id, run_id)
         active = row["status"] in ACTIVE
         if active:
             await cancel_runs(driver, [row])
-        now = await _lock_run(driver, thread_id, run_id)
+        now = await lock_run(driver, thread_id, run_id)
         return rows.run(now, await _message_finish(driver, now)), active
 
 
@@ -99,7 +99,8 @@ BUMP = """
 """
 
 
-async def _lock_run(driver: Driver, thread_id: UUID, run_id: UUID) -> rows.Record:
+async def lock_run(driver: Driver, thread_id: UUID, run_id: UUID) -> rows.Record:
+    """Lock the run, and return it. The caller holds the thread's lock. Raises `RunNotFound`."""
     row: rows.Record | None = await driver.fetchrow(LOCK_RUN, run_id, thread_id)
     if row is None:
         raise RunNotFound("There is no such run.")
@@ -116,16 +117,20 @@ def is_held(row: rows.Record) -> bool:
     return bool(row["held"])
 
 
-async def cancel_runs(driver: Driver, active: Sequence[rows.Record], *, revision: int | None = None) -> None:
+async def cancel_runs(
+    driver: Driver, active: Sequence[rows.Record], *, revision: int | None = None, at_once: bool = False
+) -> None:
     """Cancel active runs of one thread. The caller holds the locks of the runs and of the thread.
 
-    An executor that holds a run is requested to end it; the other runs end here. `revision` is the thread's new
-    revision in this transaction; without it, the thread gets one here.
+    An executor that holds a run is requested to end it; the other runs end here. With `at_once`, all runs end here, and
+    executors lose their leases. `revision` is the thread's new revision in this transaction; without it, the thread
+    gets one here.
     """
-    for row in filter(is_held, active):
+    held = [] if at_once else list(filter(is_held, active))
+    for row in held:
         await driver.execute(REQUEST_CANCEL, row["id"], row["thread_id"])
         await notify_executors(driver)
-    unheld = [row for row in active if not is_held(row)]
+    unheld = [row for row in active if at_once or not is_held(row)]
     if unheld:
         revision = revision or await _bump(driver, unheld[0]["thread_id"])
         await endings.end_runs(driver, [await _write_cancellation(driver, row, revision) for row in unheld])

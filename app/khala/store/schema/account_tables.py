@@ -1,10 +1,30 @@
 """Tables of accounts: how users sign in, and the audit trail."""
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, Table, Text, Uuid
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    literal_column,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
 from khala.store.schema.autovacuum import OFTEN_UPDATED
 from khala.store.schema.columns import metadata, required_time_column, time_column, user_id_column
+
+
+def _prefix_index(name: str, column: str, *others: str) -> Index:
+    """An index for searches by the beginning of a text, whatever the case."""
+    lowered = literal_column(f"lower({column})", Text).label("lowered")
+    return Index(name, lowered, *others, postgresql_ops={"lowered": "text_pattern_ops"})
+
 
 users = Table(
     "users",
@@ -27,6 +47,13 @@ users = Table(
     time_column("blocked_at", nullable=True),
     # The name of the plan of budgets that the user's last JWT named, if the settings have a plan of this name.
     Column("budget_plan", Text),
+    # Limits that an administrator has set in place of those of the plan: `khala.domain.budgets.BudgetOverride`.
+    Column("budget_limits", JSONB(none_as_null=True)),
+    # Searches by the beginning of a name or address. No index may have a column that changes often.
+    _prefix_index("users_lower_name_idx", "name", "id"),
+    _prefix_index("users_lower_email_idx", "email", "id"),
+    Index("users_blocked_idx", "id", postgresql_where=text("blocked_at IS NOT NULL")),
+    Index("users_admin_idx", "id", postgresql_where=text("admin")),
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
 
@@ -57,6 +84,7 @@ identities = Table(
     Column("email", Text),
     time_column("created_at"),
     Index("identities_user_id_idx", "user_id"),
+    _prefix_index("identities_lower_email_idx", "email", "user_id"),
 )
 
 sessions = Table(
@@ -169,4 +197,5 @@ audit = Table(
     time_column("created_at"),
     Index("audit_user_id_idx", "user_id", "id"),
     Index("audit_created_at_idx", "created_at"),
+    Index("audit_thread_id_idx", "thread_id", "id", postgresql_where=text("thread_id IS NOT NULL")),
 )

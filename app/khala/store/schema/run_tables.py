@@ -86,6 +86,20 @@ runs = Table(
         "position",
         postgresql_where=text("status IN ('queued', 'running', 'blocked')"),
     ),
+    # Of ended runs only: a run gets one entry, at its end, and not one at each change of its status.
+    Index(
+        "runs_ended_user_id_idx",
+        "user_id",
+        "id",
+        postgresql_where=text("user_id IS NOT NULL AND status IN ('final', 'error', 'canceled')"),
+    ),
+    Index(
+        "runs_ended_agent_idx",
+        text("(options ->> 'agent')"),
+        "id",
+        postgresql_where=text("options ->> 'agent' IS NOT NULL AND status IN ('final', 'error', 'canceled')"),
+    ),
+    Index("runs_failed_idx", "status", "id", postgresql_where=text("status IN ('error', 'canceled')")),
     postgresql_with=OFTEN_UPDATED,
 )
 
@@ -120,6 +134,13 @@ receipts = Table(
     time_column("created_at"),
     CheckConstraint("type IN ('model', 'tool')", name="type"),
     Index("receipts_thread_id_idx", "thread_id"),
+    # A few bytes for each 32 pages: the rows are stored in the order of their times.
+    Index(
+        "receipts_created_at_idx",
+        "created_at",
+        postgresql_using="brin",
+        postgresql_with={"pages_per_range": 32, "autosummarize": "on"},
+    ),
     postgresql_with=INSERT_ONLY,
 )
 
@@ -144,6 +165,8 @@ approvals = Table(
     time_column("created_at"),
     required_time_column("expires_at"),
     time_column("decided_at", nullable=True),
+    # How far an approval reaches, if further than to this call: `run` or `thread`.
+    Column("allowed", Text),
     CheckConstraint("state IN ('pending', 'approved', 'denied', 'expired')", name="state"),
     Index("approvals_thread_id_idx", "thread_id"),
     Index("approvals_pending_idx", "expires_at", postgresql_where=text("state = 'pending'")),
@@ -251,7 +274,7 @@ usage_receipts = Table(
     Column("data", JSONB, nullable=False),
     Column("cost_usd", Numeric(20, 10)),
     time_column("created_at"),
-    CheckConstraint("purpose IN ('extraction', 'embedding')", name="purpose"),
+    CheckConstraint("purpose IN ('extraction', 'embedding', 'title')", name="purpose"),
     Index("usage_receipts_user_id_idx", "user_id", "id"),
     Index("usage_receipts_thread_id_idx", "thread_id"),
     Index("usage_receipts_created_at_idx", "created_at"),

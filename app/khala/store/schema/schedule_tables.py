@@ -41,6 +41,7 @@ schedules = Table(
     CheckConstraint("(due_at IS NOT NULL) = (status = 'active')", name="due"),
     Index("schedules_due_idx", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     Index("schedules_user_id_created_at_idx", "user_id", "created_at", "id"),
+    Index("schedules_created_at_idx", "created_at", "id"),
     Index("schedules_thread_id_idx", "thread_id", postgresql_where=text("thread_id IS NOT NULL")),
     Index("schedules_ended_idx", "updated_at", postgresql_where=text("status = 'ended'")),
     postgresql_with=OFTEN_UPDATED,

@@ -13,7 +13,22 @@ from khala.store.schema.account_tables import (
     users,
 )
 from khala.store.schema.agent_tables import agent_links, agents
+from khala.store.schema.chat_tables import (
+    guest_listings,
+    message_feedback,
+    preferences,
+    thread_deletions,
+    title_jobs,
+)
 from khala.store.schema.columns import metadata
+from khala.store.schema.console_tables import (
+    blob_owners,
+    executors,
+    spend_days,
+    spend_user_days,
+    tool_days,
+    usage_rollup,
+)
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.plan_tables import plan_events, plan_steps, plans
 from khala.store.schema.run_tables import (
@@ -57,6 +72,7 @@ __all__ = [
     "api_tokens",
     "approvals",
     "audit",
+    "blob_owners",
     "blobs",
     "budget_stripes",
     "budgets",
@@ -64,7 +80,9 @@ __all__ = [
     "deleted_accounts",
     "detail_tokens",
     "ephemeral_threads",
+    "executors",
     "files",
+    "guest_listings",
     "identities",
     "invitations",
     "listings",
@@ -73,6 +91,7 @@ __all__ = [
     "memory_extractions",
     "memory_proposals",
     "memory_settings",
+    "message_feedback",
     "message_parts",
     "messages",
     "metadata",
@@ -84,6 +103,7 @@ __all__ = [
     "plan_events",
     "plan_steps",
     "plans",
+    "preferences",
     "presences",
     "processes",
     "receipts",
@@ -94,17 +114,23 @@ __all__ = [
     "search_walk",
     "sessions",
     "share_links",
+    "spend_days",
+    "spend_user_days",
     "stream_chunks",
     "stream_links",
     "stream_producers",
     "stream_signing_keys",
     "stream_subscriptions",
     "streams",
+    "thread_deletions",
     "thread_resets",
     "threads",
+    "title_jobs",
     "todos",
+    "tool_days",
     "usage_ledger",
     "usage_receipts",
+    "usage_rollup",
     "user_tools",
     "users",
     "webhook_deliveries",

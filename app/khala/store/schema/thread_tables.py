@@ -68,6 +68,8 @@ threads = Table(
         "id",
         postgresql_where=text("deleted_at IS NULL"),
     ),
+    # The order of the console's list.
+    Index("threads_created_at_idx", "created_at", "id", postgresql_where=text("deleted_at IS NULL")),
     # HOT updates need room on each page for the next versions of its rows.
     postgresql_with={"fillfactor": 70} | OFTEN_UPDATED,
 )
@@ -134,6 +136,10 @@ listings = Table(
     Column("said_revision", BigInteger, nullable=False, server_default="0"),
     Column("read_revision", BigInteger, nullable=False, server_default="0"),
     Column("gone", Boolean, nullable=False, server_default="false"),
+    # Where the user keeps the thread.
+    Column("pinned", Boolean, nullable=False, server_default="false"),
+    Column("archived", Boolean, nullable=False, server_default="false"),
+    Column("folder", Text),
     time_column("changed_at"),
     # The order of the account feed.
     Index("listings_user_id_revision_thread_id_idx", "user_id", "revision", "thread_id"),

@@ -53,6 +53,7 @@ blobs = Table(
     Column("signature", LargeBinary),
     Column("message_id", Uuid),
     Index("blobs_thread_id_idx", "thread_id"),
+    Index("blobs_size_idx", "size", "id"),
     Index("blobs_sha256_idx", "sha256"),
     Index("blobs_expires_at_idx", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
     Index("blobs_waiting_idx", "author_id", postgresql_where=text("NOT attached")),

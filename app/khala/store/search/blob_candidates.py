@@ -18,7 +18,7 @@ from khala.store.search.message_texts import IS_SEARCHED
 from khala.store.search.messages import MAX_THREADS, probes_of
 from khala.store.sharing import access
 from khala.store.threads.reset_marks import IS_BLOB
-from khala.store.threads.threads import LAST_POSITION, LISTED_THREADS
+from khala.store.threads.thread_pages import LAST_POSITION, LISTED_THREADS
 
 MAX_BLOBS = 1_000
 """Blobs of one search: those of the newest threads, and of one thread the newest."""

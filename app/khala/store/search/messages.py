@@ -16,7 +16,7 @@ from khala.domain.search_signatures import PROBES, probe
 from khala.store.postgres.database import Driver
 from khala.store.search.message_texts import IS_SEARCHED, TEXT
 from khala.store.sharing import access
-from khala.store.threads.threads import LAST_POSITION, LISTED_THREADS
+from khala.store.threads.thread_pages import LAST_POSITION, LISTED_THREADS
 
 MAX_THREADS = 5_000
 """Threads of one search: the newest of the caller's list."""

@@ -22,7 +22,7 @@ from khala.store.postgres.database import Database, Driver, affected
 from khala.store.postgres.retries import retried
 from khala.store.search import index_lock
 from khala.store.search.message_texts import IS_SEARCHED
-from khala.store.threads.threads import LAST_POSITION, LISTED_THREADS
+from khala.store.threads.thread_pages import LAST_POSITION, LISTED_THREADS
 
 MAX_THREADS = 5_000
 """Threads of one search: the newest of the caller's list."""

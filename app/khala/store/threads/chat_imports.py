@@ -4,6 +4,7 @@ The ids follow from those of the source, so a repetition adds nothing, and a lat
 only its new messages.
 """
 
+import enum
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,9 +26,17 @@ from khala.store.schema.tables import messages
 from khala.store.schema.tables import threads as threads_table
 from khala.store.search import search_queue
 from khala.store.threads import thread_lists, threads
-from khala.store.threads.reset_marks import last_position
+from khala.store.threads.reset_marks import IS_MESSAGE, last_position
 
-KNOWN = "SELECT id FROM messages WHERE id = ANY($1::uuid[]) AND thread_id = $2"
+KNOWN = f"SELECT id, NOT ({IS_MESSAGE}) AS is_reset FROM messages WHERE id = ANY($1::uuid[]) AND thread_id = $2"
+"""The stored messages with these ids. A reset has deleted those with `is_reset`, whose rows are still there."""
+
+
+class SkippedImport(enum.StrEnum):
+    """Why a conversation is not imported, as its kind in the report."""
+
+    DELETED = "conversations that were deleted here"
+    BEING_RESET = "conversations that are being reset: import them again in a minute"
 
 
 class OpenedImport(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +58,12 @@ def message_id_of(thread_id: UUID, source_id: str) -> UUID:
 
 
 @retried
-async def open_import(db: Database, chat: SourceChat, caller: Caller) -> OpenedImport | None:
-    """Create the thread unless it exists. None if its owner has deleted it since an earlier import."""
+async def open_import(db: Database, chat: SourceChat, caller: Caller) -> OpenedImport | SkippedImport:
+    """Create the thread unless it exists.
+
+    A conversation is skipped if its owner has deleted the thread since an earlier import. It is also skipped while the
+    rows that a reset has deleted from the thread are still there, since they have the ids of the messages.
+    """
     assert caller.user_id is not None
     thread_id = thread_id_of(caller.user_id, chat)
     async with db.transaction() as connection:
@@ -65,12 +78,15 @@ async def open_import(db: Database, chat: SourceChat, caller: Caller) -> OpenedI
         try:
             await threads.lock_authorized(connection, thread_id, caller, Action.IMPORT_MESSAGES)
         except ThreadNotFound:
-            return None
+            return SkippedImport.DELETED
         driver = await driver_of(connection)
         by_id = {message_id_of(thread_id, message.id): message for message in chat.messages}
-        known = {found["id"] for found in await driver.fetch(KNOWN, list(by_id), thread_id)}
+        stored = await driver.fetch(KNOWN, list(by_id), thread_id)
+        if any(row["is_reset"] for row in stored):
+            return SkippedImport.BEING_RESET
         if is_new:
             await threads.add_to_list(connection, thread_id, caller, None)
+    known = {row["id"] for row in stored}
     missing = [message for key, message in by_id.items() if key not in known]
     return OpenedImport(thread_id=thread_id, is_new=is_new, missing=missing)
 

@@ -1,5 +1,6 @@
 """The statements of sends: they read all that decides on one, and queue its run."""
 
+from khala.store.budgets import account_plans
 from khala.store.postgres.notifications import RUNS_CHANNEL, THREADS_CHANNEL
 from khala.store.sharing import access
 from khala.store.threads.reset_marks import IS_MESSAGE, IS_RUN, last_position
@@ -32,12 +33,15 @@ OPEN = f"""
            (SELECT count(*) FROM runs
             WHERE thread_id = $1 AND plan_id IS NULL AND status IN ('queued', 'running', 'blocked')) AS in_thread,
            {last_position("$1")} AS last, {outbox.IS_WANTED.format("thread.owner_id")} AS has_webhooks,
+           payer.budget_plan, payer.budget_limits,
            before.present, before.content, before.revision, before.run_id, before.message_id
     FROM thread CROSS JOIN facts LEFT JOIN before ON true
+    LEFT JOIN LATERAL ({account_plans.PAYER.format("coalesce($2::uuid, thread.owner_id)")}) AS payer ON true
 """
 """Locks the thread, and reads all that decides on a send: the caller's access, the message's first answer if it is
-stored, the active runs of this owner, the queued runs of all owners (at most $6), the active runs of the thread, and
-the position of the thread's last message. Each count has an index, so it reads no other active runs.
+stored, the limits of the account that pays, the active runs of this owner, the queued runs of all owners (at most $6),
+the active runs of the thread, and the position of the thread's last message. Each count has an index, so it reads no
+other active runs.
 
 `present` is false if a reset has deleted the message, and left its row to the purge; null if it is not stored. Runs at
 lower positions answered a message that had the same id before a reset.

@@ -31,6 +31,7 @@ from khala.domain.parts import json_text
 from khala.signals import traces
 from khala.store.blobs import blobs
 from khala.store.budgets import account_plans, ledger
+from khala.store.budgets.account_plans import AccountLimits
 from khala.store.budgets.stripes import refilled
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
@@ -90,6 +91,8 @@ class OpenThread(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     before: rows.Record | None
     deleted: bool
+    payer: AccountLimits
+    """The limits of the account that pays; those of all accounts for a guest."""
     has_webhooks: bool
     """Whether any webhook may want events of the thread."""
 
@@ -183,6 +186,7 @@ async def open_thread(
         last=row["last"],
         before=row if row["present"] else None,
         deleted=row["present"] is False,
+        payer=account_plans.account_limits(row["budget_plan"], row["budget_limits"]),
         has_webhooks=row["has_webhooks"],
     )
 
@@ -205,7 +209,7 @@ async def queue_answer(
     `answer_id` is the id of the answer, if the caller chooses it, and `position` the run's place in the thread's queue.
     """
     now = datetime.now(UTC)
-    reservations = await _reservation_requests(driver, thread, question, caller, limits.budgets, now)
+    reservations = _reservation_requests(thread, question, caller, limits.budgets, now)
     to_cancel = await _check_limits(driver, thread, question, limits)
     if stored:
         sent = await _queue(
@@ -223,11 +227,12 @@ async def queue_answer(
     return sent
 
 
-async def _reservation_requests(
-    driver: Driver, thread: OpenThread, question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
+def _reservation_requests(
+    thread: OpenThread, question: SendRequest, caller: Caller, policy: BudgetPolicy, now: datetime
 ) -> list[ReservationRequest]:
     keys = budgets.budget_keys(caller, question.thread_id, thread.owner_id, thread.anon_key_hash)
-    policy = await account_plans.policy_of(driver, policy, keys)
+    if "user" in keys:
+        policy = thread.payer.applied(policy)
     return budgets.reservation_requests(policy, keys, question.options.budget, now)
 
 

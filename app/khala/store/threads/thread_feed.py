@@ -299,9 +299,13 @@ async def read_older(driver: Driver, thread_id: UUID, *, before: UUID, limit: in
 async def _page(driver: Driver, thread_id: UUID, *, before: int | None, limit: int) -> tuple[tuple[Message, ...], bool]:
     page = (await driver.fetch(PAGE, thread_id, before, limit + 1, MAX_PAGE_BYTES))[:limit]
     has_more = bool(page) and page[0]["total"] > len(page)
-    messages = [rows.message(row) for row in reversed(page)]
+    return await with_live_parts(driver, thread_id, [rows.message(row) for row in reversed(page)]), has_more
+
+
+async def with_live_parts(driver: Driver, thread_id: UUID, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages; the content of an active answer is the fold of its parts so far."""
     live = await _live_parts(driver, thread_id, [m.run_id for m in messages if m.status == "streaming" and m.run_id])
-    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages), has_more
+    return tuple(_with_parts(m, live[m.run_id]) if m.run_id in live else m for m in messages)
 
 
 async def _live_parts(driver: Driver, thread_id: UUID, run_ids: list[UUID]) -> dict[UUID, list[Part]]:

@@ -1,7 +1,7 @@
 """Threads: their life cycle, and the row lock that every change in a thread requires."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from khala.domain.errors import Conflict, Forbidden, InvalidInput, ThreadNotFoun
 from khala.domain.fold import TextBlock
 from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import audit
-from khala.store.accounts.account_marks import IS_OWNER_PRESENT, USER_IS_PRESENT
+from khala.store.accounts.account_marks import USER_IS_PRESENT
 from khala.store.budgets import ledger
 from khala.store.plans import plan_leases
 from khala.store.postgres import rows
@@ -54,15 +54,14 @@ from khala.store.schema.tables import (
     messages,
     share_links,
     threads,
+    title_jobs,
     todos,
 )
 from khala.store.sharing import access, invitations
-from khala.store.threads import reset_marks, thread_lists
+from khala.store.threads import deletion_records, reset_marks, thread_lists
+from khala.store.threads.deletion_records import NO_UNDO
 from khala.store.threads.reset_marks import IS_MESSAGE
 from khala.store.webhooks import outbox
-
-LAST_POSITION = datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1)
-"""Behind every thread in the order of thread lists."""
 
 
 async def lock(connection: AsyncConnection, thread_id: UUID) -> Row[Any]:
@@ -185,52 +184,6 @@ async def _write_welcome(
     await connection.execute(update(threads).where(threads.c.id == thread_id).values(active_leaf=message_id))
 
 
-OWN_THREADS = """
-    SELECT created_at, id FROM threads
-    WHERE owner_id = $1 AND deleted_at IS NULL AND (created_at, id) < ($4, $5)
-      AND NOT EXISTS (SELECT FROM ephemeral_threads WHERE ephemeral_threads.thread_id = threads.id)
-    ORDER BY created_at DESC, id DESC LIMIT $6
-"""
-JOINED_THREADS = f"""
-    SELECT threads.created_at, threads.id FROM memberships JOIN threads ON threads.id = memberships.thread_id
-    WHERE memberships.user_id = $1 AND deleted_at IS NULL AND {IS_OWNER_PRESENT}
-      AND (threads.created_at, threads.id) < ($4, $5)
-    ORDER BY threads.created_at DESC, threads.id DESC LIMIT $6
-"""
-KEY_THREADS = """
-    SELECT created_at, id FROM threads
-    WHERE anon_key_hash = $2 AND deleted_at IS NULL AND (created_at, id) < ($4, $5)
-    ORDER BY created_at DESC, id DESC LIMIT $6
-"""
-LINKED_THREADS = f"""
-    SELECT threads.created_at, threads.id FROM share_links JOIN threads ON threads.id = share_links.thread_id
-    WHERE key_hash = $3 AND coalesce(expires_at > clock_timestamp(), true) AND deleted_at IS NULL
-      AND {IS_OWNER_PRESENT}
-      AND (threads.created_at, threads.id) < ($4, $5)
-"""
-LISTED_THREADS = f"""
-    ({OWN_THREADS}) UNION ({JOINED_THREADS}) UNION ({KEY_THREADS}) UNION ({LINKED_THREADS})
-    ORDER BY created_at DESC, id DESC LIMIT $6
-"""
-LIST_PAGE = f"""
-    SELECT threads.* FROM ({LISTED_THREADS}) AS page JOIN threads USING (id)
-    ORDER BY threads.created_at DESC, threads.id DESC
-"""
-"""Each credential has a query of its own, so that each reads one page by an index: a condition with OR would have the
-planner scan all threads."""
-
-
-async def list_page(db: Database, caller: Caller, *, before: tuple[datetime, UUID] | None, limit: int) -> list[Thread]:
-    """The caller's threads, newest first: those on the account's list, and those that a presented key gives access to.
-
-    `before` is the position of the last thread of the previous page.
-    """
-    credentials = caller.user_id, caller.anon_key_hash, caller.share_key_hash
-    async with db.driver() as driver:
-        page = await driver.fetch(LIST_PAGE, *credentials, *(before or LAST_POSITION), limit)
-    return [rows.thread(row) for row in page]
-
-
 @retried
 async def update_thread(
     db: Database,
@@ -302,10 +255,14 @@ END_SCHEDULES = """
 
 
 @retried
-async def remove(db: Database, thread_id: UUID, caller: Caller) -> None:
-    """Delete the thread. It is closed at once, its active runs lose their lease, and its contents are purged later."""
+async def remove(db: Database, thread_id: UUID, caller: Caller, *, undo: timedelta = NO_UNDO) -> None:
+    """Delete the thread. It is closed at once, its active runs lose their lease, and its contents are purged later.
+
+    Within the time `undo`, the deletion can be undone: see `thread_deletions`.
+    """
     async with db.transaction() as connection:
         await lock_authorized(connection, thread_id, caller, Action.DELETE_THREAD)
+        await deletion_records.record(await driver_of(connection), thread_id, undo)
         await close(connection, [thread_id])
         await audit.record(connection, "thread_deleted", caller, thread_id=thread_id)
 
@@ -357,7 +314,7 @@ async def reset(db: Database, thread_id: UUID, caller: Caller, *, welcome: str) 
         for table in (files, todos):
             await connection.execute(delete(table).where(table.c.owner_id == thread_id))
         # Proposals first: one that is being accepted is a memory then.
-        for table in (memory_extractions, memory_proposals, memories):
+        for table in (title_jobs, memory_extractions, memory_proposals, memories):
             await connection.execute(delete(table).where(table.c.thread_id == thread_id))
         await thread_lists.mark_changed(driver, [thread_id])
         await notify(connection, RUNS_CHANNEL, "")

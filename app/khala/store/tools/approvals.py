@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import ACTIVE, WireStruct
-from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, NotFound, RunNotFound
+from khala.domain.errors import AlreadyDecided, Conflict, Forbidden, InvalidInput, NotFound, RunNotFound
+from khala.domain.tools import QUESTION_MARK, ApprovalReach
 from khala.domain.webhooks import WebhookEvent
 from khala.store.accounts import account_feed
 from khala.store.postgres import rows
@@ -35,6 +36,7 @@ from khala.store.schema.tables import approvals, runs
 from khala.store.sharing import access
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_RUN
+from khala.store.tools import tool_rules
 from khala.store.webhooks import outbox
 
 ApprovalState: TypeAlias = Literal["pending", "approved", "denied", "expired"]
@@ -60,6 +62,12 @@ OF_RUNS = """
     WHERE approvals.run_id = ANY($1::uuid[])
 """
 
+APPROVE_OTHERS = """
+    UPDATE approvals SET state = 'approved', decided_by = $4, decided_name = $5, decided_at = clock_timestamp()
+    WHERE run_id = $1 AND thread_id = $2 AND tool = $3 AND state = 'pending' AND (NOT asker_only OR $6)
+      AND tool_call_id NOT LIKE $7
+    RETURNING tool_call_id
+"""
 WAKE = """
     UPDATE runs SET status = 'queued' FROM (
         SELECT id, thread_id FROM runs WHERE id = ANY($1::uuid[]) AND thread_id = ANY($2::uuid[]) AND status = 'blocked'
@@ -83,6 +91,7 @@ class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     edited_args: dict[str, Any] | None = None
     digest: str | None = None
+    allow: ApprovalReach = "once"
 
 
 class Approval(WireStruct, frozen=True, kw_only=True):
@@ -101,6 +110,8 @@ class Approval(WireStruct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime
     decided_at: datetime | None = None
+    allow: ApprovalReach = "once"
+    """How far the approval reaches."""
     may_edit: bool = False
     """Whether the reader is the run's requester, who may change the arguments."""
 
@@ -153,9 +164,12 @@ async def _store_decision(
 ) -> None:
     if run.status not in ACTIVE or run.cancel_requested_at is not None:
         raise Conflict("The run has ended or is being canceled, so there is nothing to decide.")
+    if decision.allow != "once" and QUESTION_MARK in row.tool_call_id:
+        raise InvalidInput("The answer to a question is for this question only.", path="allow")
     if decision.digest is not None and decision.digest != row.digest:
         raise Conflict("The call has changed since it was shown. Reload it, and decide again.")
-    needs_requester = decision.edited_args is not None or (decision.approved and row.asker_only)
+    needs_requester = decision.edited_args is not None or decision.allow == "run"
+    needs_requester = needs_requester or (decision.approved and row.asker_only)
     if needs_requester and not await _is_requester(await driver_of(connection), run._mapping, caller):
         raise Forbidden(ASKED_BEFORE_CLAIM if decision.edited_args is None else NOT_THEIR_CALL)
     values = {
@@ -165,16 +179,39 @@ async def _store_decision(
         "decided_by": caller.author_id,
         "decided_name": caller.name,
         "decided_at": func.clock_timestamp(),
+        "allowed": None if decision.allow == "once" else decision.allow,
     }
+    if decision.allow == "thread":
+        await tool_rules.allow_in_thread(connection, run.thread_id, row.tool, caller)
     await connection.execute(update(approvals).where(_this(run, row.tool_call_id)).values(**values))
     decided = {"runId": run.id, "toolCallId": row.tool_call_id, "tool": row.tool, "state": values["state"]}
     decided |= {"decidedBy": caller.author_id, "edited": values["edited_args"] is not None}
-    await outbox.record_one(await driver_of(connection), "approval.decided", run.thread_id, **decided)
+    driver = await driver_of(connection)
+    await outbox.record_one(driver, "approval.decided", run.thread_id, **decided)
+    if decision.allow != "once":
+        await _approve_others(driver, run, row, caller, decision)
     if run.status == "blocked":
         its = (runs.c.id == run.id) & (runs.c.thread_id == run.thread_id)
         await connection.execute(update(runs).where(its).values(status="queued"))
         await thread_lists.mark_changed(await driver_of(connection), [run.thread_id])
     await notify(connection, RUNS_CHANNEL, "")
+
+
+async def _approve_others(
+    driver: Driver,
+    run: Row[tuple[object, ...]],
+    row: Row[tuple[object, ...]],
+    caller: Caller,
+    decision: ApprovalDecision,
+) -> None:
+    """Approve the other calls of this tool that wait in the run."""
+    by_requester = decision.allow == "run"
+    arguments = run.id, run.thread_id, row.tool, caller.author_id, caller.name, by_requester, f"%{QUESTION_MARK}%"
+    others = await driver.fetch(APPROVE_OTHERS, *arguments)
+    facts = {"runId": run.id, "tool": row.tool, "state": "approved", "decidedBy": caller.author_id, "edited": False}
+    events = [facts | {"toolCallId": other["tool_call_id"]} for other in others]
+    thread_id: Any = run.thread_id
+    await outbox.record(driver, [WebhookEvent(type="approval.decided", thread_id=thread_id, data=d) for d in events])
 
 
 async def _is_requester(driver: Driver, run: rows.Record, caller: Caller) -> bool:
@@ -196,8 +233,10 @@ async def may_edit(driver: Driver, run_id: UUID, caller: Caller) -> bool:
 
 def _same(row: Row[tuple[object, ...]], decision: ApprovalDecision) -> bool:
     edited = None if row.edited_args is None else msgspec.json.decode(row.edited_args)
-    return row.state == ("approved" if decision.approved else "denied") and edited == (
-        decision.edited_args if decision.approved else None
+    return (row.state, row.allowed or "once", edited) == (
+        "approved" if decision.approved else "denied",
+        decision.allow,
+        decision.edited_args if decision.approved else None,
     )
 
 
@@ -289,4 +328,5 @@ def _approval(row: rows.Record) -> Approval:
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         decided_at=row["decided_at"],
+        allow=row["allowed"] or "once",
     )

@@ -6,12 +6,13 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Action, Caller
-from khala.domain.errors import Unauthorized
-from khala.domain.tools import ToolRule
+from khala.domain.errors import Conflict, Unauthorized
+from khala.domain.tools import MAX_RULES, ToolRule
 from khala.store.postgres import rows
-from khala.store.postgres.database import Database, Driver
+from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import threads as threads_table
 from khala.store.schema.tables import users
@@ -96,6 +97,26 @@ async def set_thread(db: Database, thread_id: UUID, rules: Sequence[ToolRule], c
         mine = threads_table.c.id == thread_id
         values = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
         await connection.execute(update(threads_table).where(mine).values(**values))
+
+
+async def allow_in_thread(connection: AsyncConnection, thread_id: UUID, tool: str, caller: Caller) -> None:
+    """Allow all calls of this tool in the thread, which the caller has locked, by a further rule.
+
+    Raises `Forbidden` unless the caller owns the thread, and `Conflict` if there are too many rules, or another owner
+    has set them: the caller would take over what those allow.
+    """
+    driver = await driver_of(connection)
+    await access.authorize(driver, thread_id, caller, Action.SET_TOOL_RULES)
+    row = await driver.fetchrow("SELECT tool_rules, tool_rules_by FROM threads WHERE id = $1", thread_id)
+    rules = () if row is None else _rules(row["tool_rules"])
+    if rules and row is not None and row["tool_rules_by"] != caller.author_id:
+        raise Conflict("Another owner has set the rules of this thread. Set all rules to change them.")
+    allowed = ToolRule(pattern=tool, action="allow")
+    rules = (*(rule for rule in rules if rule != allowed), allowed)
+    if len(rules) > MAX_RULES:
+        raise Conflict(f"A thread has at most {MAX_RULES} rules. Remove one first.")
+    values = {"tool_rules": _stored(rules), "tool_rules_by": caller.author_id}
+    await connection.execute(update(threads_table).where(threads_table.c.id == thread_id).values(**values))
 
 
 def _stored(rules: Sequence[ToolRule]) -> list[Any]:

@@ -14,8 +14,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from sqlalchemy import select
 
 from khala.domain import ids
+from khala.domain.access import Caller
 from khala.domain.fold import text_of
 from khala.domain.webhooks import (
     MAX_CONTENT_CHARACTERS,
@@ -25,7 +27,8 @@ from khala.domain.webhooks import (
     Judgement,
     judge,
 )
-from khala.store.postgres.database import Database, Driver
+from khala.store.accounts import audit
+from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.notifications import WEBHOOKS_CHANNEL
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import content
@@ -279,13 +282,26 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @retried
-async def replay(db: Database, scope_id: UUID, endpoint_id: UUID, request: ReplayRequest) -> tuple[int, int | None]:
+async def replay(
+    db: Database,
+    scope_id: UUID,
+    endpoint_id: UUID,
+    request: ReplayRequest,
+    *,
+    admin: Caller | None = None,
+    reason: str | None = None,
+) -> tuple[int, int | None]:
     """Deliver events again that were delivered or given up. Returns their number, and that of the last one.
 
-    They have the same ids as before, and come in order. Raises `NotFound`.
+    They have the same ids as before, and come in order. Raises `NotFound`. An `admin` who does it in the console has an
+    entry of the audit trail.
     """
-    async with db.driver() as driver, driver.transaction():
+    async with db.transaction() as connection:
+        await connection.execute(select(1))
+        driver = await driver_of(connection)
         await endpoints.lock(driver, scope_id, endpoint_id)
+        if admin is not None:
+            await audit.record(connection, "console_webhook_replayed", admin, reason=reason, webhook=str(endpoint_id))
         chosen = request.after, request.since, request.thread_id, request.after_revision, request.limit
         row = await driver.fetchrow(REPLAY, endpoint_id, *chosen)
         assert row is not None

@@ -1,6 +1,8 @@
 // The fields of an agent's form as texts, and the search among agents.
 
 import type { Agent, AgentChanges, NewAgent } from "@khala/client";
+import { m } from "../i18n/messages.ts";
+import { joinParts } from "../state/format.ts";
 
 export const MAX_NAME_CHARACTERS = 63;
 /** As the server has it: `AgentName` in `app/khala/domain/agents.py`. */
@@ -73,8 +75,8 @@ export function isCommand({ name }: Agent): boolean {
 
 /** "All tools", "No tools", "grep · todo_*" */
 export function toolsLabel(tools: readonly string[]): string {
-  if (tools.includes("*")) return "All tools";
-  return tools.length === 0 ? "No tools" : tools.join(" · ");
+  if (tools.includes("*")) return m.all_tools();
+  return tools.length === 0 ? m.no_tools() : joinParts(tools);
 }
 
 function fold(text: string): string {

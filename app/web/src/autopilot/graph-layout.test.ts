@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Block } from "@khala/client";
 import { buildGraph, isEmpty, MAX_DRAWN_CALLS, diffGraph, describeSteps, type GraphNode } from "./run-graph.ts";
 import { fitToWindow, GraphLayout, MAX_ROWS_PER_COLUMN } from "./graph-layout.ts";
-import { GraphScene, type Colours } from "./graph-scene.ts";
+import { GraphScene, shortened, type Colours } from "./graph-scene.ts";
 
 type State = Extract<Block, { type: "tool" }>["state"];
 
@@ -130,12 +130,17 @@ describe("the scene", () => {
     expect(drawn.counts.stroke).toBe(1);
   });
 
+  test("shortens a label to its room, and leaves it out where there is none", () => {
+    const widthOf = (text: string): number => 6 * text.length;
+    expect([shortened("glob", 24, widthOf), shortened("search_archive", 60, widthOf), shortened("glob", 5, widthOf)]).toEqual(["glob", "search_ar…", ""]);
+  });
+
   /** A context that counts what is drawn. */
   function pad(): OffscreenCanvasRenderingContext2D & { counts: Record<string, number> } {
     const counts: Record<string, number> = {};
     const known: Record<string, unknown> = { counts };
     return new Proxy(known, {
-      get: (target, name: string) => target[name] ?? (() => (counts[name] = (counts[name] ?? 0) + 1)),
+      get: (target, name: string) => target[name] ?? ((text?: unknown) => name === "measureText" ? { width: 6 * String(text).length } : (counts[name] = (counts[name] ?? 0) + 1)),
       set: () => true,
     }) as unknown as OffscreenCanvasRenderingContext2D & { counts: Record<string, number> };
   }

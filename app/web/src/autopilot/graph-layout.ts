@@ -9,14 +9,14 @@ export type Point = { readonly x: number; readonly y: number };
 type Box = { readonly left: number; readonly top: number; readonly right: number; readonly bottom: number };
 
 /** Distances, in units of the drawing. */
-const ROW = 26;
+export const ROW = 26;
 const COLUMN = 30;
 export const STEP_GAP = 64;
 /** Calls of a step are arranged in columns of this height. */
 export const MAX_ROWS_PER_COLUMN = 6;
 /** The minimum width of a tool with its name. A wide graph spreads its tools over its width. */
 const MIN_TOOL_WIDTH = 110;
-const TOOLS_IN_A_ROW = 8;
+const TOOLS_IN_A_ROW = 4;
 
 type StepColumn = { readonly id: string; readonly calls: string[] };
 
@@ -44,7 +44,13 @@ export class GraphLayout {
   get box(): Box {
     const last = this.#tools.at(-1);
     const bottom = last === undefined ? this.#rows * ROW : (this.places.get(last)?.y ?? 0);
-    return { left: 0, top: 0, right: this.#right, bottom };
+    // The names of tools stand beside them.
+    return { left: 0, top: 0, right: Math.max(this.#right, this.#toolsRight), bottom };
+  }
+
+  /** How many calls there are. */
+  get callCount(): number {
+    return this.#steps.reduce((sum, { calls }) => sum + calls.length, 0);
   }
 
   /** The distance between tools. */
@@ -74,6 +80,10 @@ export class GraphLayout {
   #addTool({ id }: GraphNode): void {
     this.#tools.push(id);
     this.#settleTools();
+  }
+
+  get #toolsRight(): number {
+    return Math.min(this.#tools.length, TOOLS_IN_A_ROW) * this.toolWidth;
   }
 
   /** Move the tools whenever the graph becomes wider or higher; there are few of them. */

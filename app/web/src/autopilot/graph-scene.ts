@@ -1,7 +1,7 @@
 // Draws a run's graph into a 2D context of any size. Nodes move smoothly to their places, and running nodes pulse.
 
 import type { GraphEdge, GraphNode, GraphPatch, NodeState } from "./run-graph.ts";
-import { fitToWindow, STEP_GAP, GraphLayout, type Point } from "./graph-layout.ts";
+import { fitToWindow, ROW, STEP_GAP, GraphLayout, type Point } from "./graph-layout.ts";
 
 /** CSS colours: one for each state, and those of lines and labels. */
 export type Colours = Readonly<Record<NodeState | "line" | "words" | "accent", string>>;
@@ -14,8 +14,10 @@ const MARGIN = 24;
 const RADII = { run: 9, step: 7, call: 5, tool: 6 } as const;
 /** Labels are shown where nodes are at least this far apart. */
 const MIN_LABEL_GAP_PX = { run: 46, step: 46, tool: 84 } as const;
-/** With more calls the lines to their tools are omitted, because they would merge into a grey area. */
-const MAX_CALLS_WITH_TOOL_LINES = 200;
+/** With more calls the lines to their tools are omitted, because they would cross all others. */
+const MAX_CALLS_WITH_TOOL_LINES = 8;
+/** The distance between a label and the edges of the picture, or the next label. */
+const LABEL_MARGIN_PX = 4;
 
 type Shown = { node: GraphNode; from: Point; to: Point; since: number };
 
@@ -110,18 +112,24 @@ export class GraphScene {
 
   /** One path for all lines, because a stroke for each would be the most expensive part. */
   #drawEdges(context: OffscreenCanvasRenderingContext2D, now: number): void {
-    const few = this.#edges.length <= 2 * MAX_CALLS_WITH_TOOL_LINES;
+    const few = this.#layout.callCount <= MAX_CALLS_WITH_TOOL_LINES;
     context.beginPath();
     for (const { from, to } of this.#edges) {
       const [one, other] = [this.#shown.get(from), this.#shown.get(to)];
       if (!one || !other || (!few && other.node.kind === "tool")) continue;
       const [start, end] = [this.#onScreen(one, now), this.#onScreen(other, now)];
       context.moveTo(start.x, start.y);
+      // The calls of a step hang on its columns, so that their lines run together rather than across each other.
+      if (other.node.kind === "call") {
+        const turn = start.y + (this.#view.scale * ROW) / 2;
+        context.lineTo(start.x, turn);
+        context.lineTo(end.x, turn);
+      }
       context.lineTo(end.x, end.y);
     }
     context.strokeStyle = this.colours.line;
     context.lineWidth = 1;
-    context.globalAlpha = few ? 0.45 : 0.3;
+    context.globalAlpha = few ? 0.6 : 0.45;
     context.stroke();
     context.globalAlpha = 1;
   }
@@ -163,19 +171,33 @@ export class GraphScene {
     context.stroke();
   }
 
+  /** The label of a node within the picture, shortened to the room that it has. */
   #name(context: OffscreenCanvasRenderingContext2D, node: GraphNode, at: { x: number; y: number; radius: number }): void {
     const isTool = node.kind === "tool";
     context.fillStyle = this.colours.words;
     context.font = "11px system-ui, sans-serif";
-    const words = node.label.length > 14 ? `${node.label.slice(0, 13)}…` : node.label;
-    const above = at.y - at.radius - 5;
-    const beside = at.x + at.radius + 4;
-    // The name of a tool at the right edge would be cut beside it.
-    const isCut = isTool && beside + context.measureText(words).width > this.#size.width;
-    context.textAlign = isCut ? "right" : isTool ? "left" : "center";
-    context.textBaseline = isTool && !isCut ? "middle" : "alphabetic";
-    context.fillText(words, isCut ? at.x + at.radius : isTool ? beside : at.x, isTool && !isCut ? at.y : above);
+    context.textAlign = "left";
+    context.textBaseline = isTool ? "middle" : "alphabetic";
+    const beside = at.x + at.radius + LABEL_MARGIN_PX;
+    const widthOf = (text: string): number => context.measureText(text).width;
+    const apart = this.#apart(isTool ? "tool" : "step") - LABEL_MARGIN_PX;
+    const most = isTool ? Math.min(apart - 2 * at.radius - LABEL_MARGIN_PX, this.#size.width - LABEL_MARGIN_PX - beside) : apart;
+    const words = shortened(node.label, most, widthOf);
+    const centred = Math.min(at.x - widthOf(words) / 2, this.#size.width - LABEL_MARGIN_PX - widthOf(words));
+    context.fillText(words, isTool ? beside : Math.max(LABEL_MARGIN_PX, centred), isTool ? at.y : at.y - at.radius - 5);
   }
+}
+
+/** The text if it is at most `most` wide, else its beginning with an ellipsis. */
+export function shortened(text: string, most: number, widthOf: (text: string) => number): string {
+  if (widthOf(text) <= most) return text;
+  let [fits, more] = [0, text.length];
+  while (more - fits > 1) {
+    const half = Math.floor((fits + more) / 2);
+    if (widthOf(`${text.slice(0, half)}…`) <= most) fits = half;
+    else more = half;
+  }
+  return fits > 0 ? `${text.slice(0, fits)}…` : "";
 }
 
 function mix(one: number, other: number, share: number): number {

@@ -1,6 +1,7 @@
 // A run as a graph: the run, its steps, the calls of each step, and the tools that they use.
 
 import type { Block } from "@khala/client";
+import { m } from "../i18n/messages.ts";
 
 type NodeKind = "run" | "step" | "call" | "tool";
 export type NodeState = "idle" | "queued" | "running" | "completed" | "failed" | "blocked" | "cancelled";
@@ -32,6 +33,15 @@ export interface GraphPatch extends Graph {
 /** Further calls are not drawn: a picture of thousands of calls is unreadable. */
 export const MAX_DRAWN_CALLS = 1000;
 
+const STATE_LABELS: Readonly<Record<NodeState, string>> = {
+  idle: m.state_idle(),
+  queued: m.state_queued(),
+  running: m.state_running(),
+  completed: m.state_completed(),
+  failed: m.state_failed(),
+  blocked: m.waiting_for_approval_inline(),
+  cancelled: m.state_cancelled(),
+};
 const ENDED: readonly NodeState[] = ["completed", "failed", "cancelled"];
 
 type ToolBlock = Extract<Block, { type: "tool" }>;
@@ -46,13 +56,13 @@ export function buildGraph(run: { id: string; blocks: readonly { readonly block:
     if (known) known.push(call);
     else steps.set(step, [call]);
   }
-  const nodes: GraphNode[] = [{ id: `run:${run.id}`, kind: "run", label: "Run", state: run.running ? "running" : "completed", stepIndex: 0 }];
+  const nodes: GraphNode[] = [{ id: `run:${run.id}`, kind: "run", label: m.run(), state: run.running ? "running" : "completed", stepIndex: 0 }];
   const edges: GraphEdge[] = [];
   const tools = new Set<string>();
   let before = `run:${run.id}`;
   for (const [index, [step, own]] of [...steps].entries()) {
     const id = `step:${step}`;
-    nodes.push({ id, kind: "step", label: `Step ${step}`, state: stateOf(own), stepIndex: index });
+    nodes.push({ id, kind: "step", label: m.step_step({ step }), state: stateOf(own), stepIndex: index });
     edges.push({ from: before, to: id });
     before = id;
     for (const call of own) addCall(call, { stepIndex: index, from: id }, { nodes, edges, tools });
@@ -101,7 +111,7 @@ export function describeSteps(graph: Graph): string[] {
   return steps.map(({ label, stepIndex, state }) => {
     const calls = graph.nodes.filter((node) => node.kind === "call" && node.stepIndex === stepIndex);
     const ended = calls.filter((call) => ENDED.includes(call.state)).length;
-    return `${label}: ${ended} of ${calls.length} ${calls.length === 1 ? "call" : "calls"} finished (${names(calls)}), ${state === "blocked" ? "waiting for approval" : state}`;
+    return m.calls_finished({ step: label, ended, count: calls.length, names: names(calls), state: STATE_LABELS[state] });
   });
 }
 

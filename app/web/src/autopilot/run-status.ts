@@ -2,19 +2,29 @@
 
 import type { Block, Finish } from "@khala/client";
 import type { BlockView, MessageView } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
+
+/** The labels of the statuses. */
+export const STATUS_LABELS: Readonly<Record<Status, string>> = {
+  thinking: m.status_thinking(),
+  writing: m.status_writing(),
+  "running tools": m.status_running_tools(),
+  "waiting for approval": m.waiting_for_approval_inline(),
+  stopping: m.status_stopping(),
+};
 
 type Reasons = Partial<Record<Finish["reason"], string>>;
 
 /** Reasons for a run to end early. */
 export const STOPPED: Reasons = {
-  length: "Reached the length limit",
-  max_steps: "Reached the step limit",
-  no_progress: "Stopped: no progress",
-  budget: "Reached the budget limit",
+  length: m.reached_the_length_limit(),
+  max_steps: m.reached_the_step_limit(),
+  no_progress: m.stopped_no_progress(),
+  budget: m.reached_the_budget_limit(),
 };
-const ENDINGS: Reasons = { ...STOPPED, error: "Failed" };
+const ENDINGS: Reasons = { ...STOPPED, error: m.failed() };
 
 /** The current activity of a run. A call that waits for approval counts only if nothing else is active. */
 export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
@@ -29,7 +39,7 @@ export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Sta
 export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "blocks">): string {
   const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
   if (step === 0 || stepPart?.maxSteps === 1) return "";
-  return stepPart ? `Step ${step} of ${stepPart.maxSteps}` : `Step ${step}`;
+  return stepPart ? m.step_step_of_maxsteps({ step, maxSteps: stepPart.maxSteps }) : m.step_step({ step });
 }
 
 /** Why a run ended early; null if it did not. The server's message about a budget says it all. */
@@ -59,5 +69,5 @@ export function budgetShareOf(used: { tokens: number; usd: number }, budget: { u
 
 /** "12 s", "3 min" */
 export function duration(seconds: number): string {
-  return seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : `${Math.round(seconds / 60)} min`;
+  return seconds < 90 ? m.seconds({ count: Math.max(1, Math.round(seconds)) }) : m.minutes({ count: Math.round(seconds / 60) });
 }

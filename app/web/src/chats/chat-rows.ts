@@ -2,8 +2,9 @@
 
 import type { ChatListItem } from "../state/page-model.ts";
 import { NEW_CHAT } from "../state/strings.ts";
+import { m } from "../i18n/messages.ts";
 
-export type Day = "Today" | "Yesterday" | "Earlier";
+export type Day = string;
 export type ListRow = { kind: "day"; day: Day } | { kind: "chat"; chat: ChatListItem };
 
 /** The title of a chat, or "New chat". */
@@ -18,8 +19,8 @@ export function startOfDay(now: number, before = 0): number {
 }
 
 export function dayLabel(time: number, now: number): Day {
-  if (time >= startOfDay(now)) return "Today";
-  return time >= startOfDay(now, 1) ? "Yesterday" : "Earlier";
+  if (time >= startOfDay(now)) return m.today();
+  return time >= startOfDay(now, 1) ? m.yesterday() : m.earlier();
 }
 
 /** The chats whose titles contain all words of `query`, in any order, case and accents. */

@@ -1,18 +1,18 @@
 // Confirmations before actions that can't be undone.
 
 import type { ChatListItem } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 type Confirmation = { title: string; text: string; yes: string };
 
 export const RESET_CONFIRMATION: Confirmation = {
-  title: "Reset this conversation?",
-  text: "This deletes all messages for everyone. It can’t be undone.",
-  yes: "Reset",
+  title: m.reset_this_conversation(),
+  text: m.this_deletes_all_messages_for_everyone_it(),
+  yes: m.reset(),
 };
 
 /** An owner deletes the chat for everyone; others only remove it from their list. */
 export function removalConfirmation({ title, role }: Pick<ChatListItem, "title" | "role">): Confirmation {
-  const name = title ? `“${title}”` : "this chat";
-  if (role === "owner") return { title: `Delete ${name}?`, text: "This deletes the chat for everyone. It can’t be undone.", yes: "Delete" };
-  return { title: `Remove ${name} from your list?`, text: "You’ll need a link or a new invitation to open it again.", yes: "Remove" };
+  if (role === "owner") return { title: title ? m.delete_chat_title({ title }) : m.delete_this_chat(), text: m.this_deletes_the_chat_for_everyone_it_cant(), yes: m.delete_action() };
+  return { title: title ? m.remove_chat_title({ title }) : m.remove_this_chat(), text: m.youll_need_a_link_or_a_new_invitation_to(), yes: m.remove() };
 }

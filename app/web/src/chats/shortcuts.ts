@@ -1,19 +1,20 @@
 // Keyboard shortcuts of the whole page.
 
 import { NEW_CHAT } from "../state/strings.ts";
+import { m } from "../i18n/messages.ts";
 
 type Shortcut = "search" | "new" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
 /** The list in the help dialog. */
 export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
-  ["Ctrl+K or ⌘K", "Search messages"],
-  ["Ctrl+Shift+O or ⌘⇧O", NEW_CHAT],
-  ["Enter", "Send the message"],
-  ["Shift+Enter", "Start a new line"],
-  ["↑ in an empty message", "Edit your last message"],
-  ["Escape", "Close or cancel"],
-  ["?", "Show keyboard shortcuts"],
+  [m.ctrl_k_or_k(), m.search_messages()],
+  [m.ctrl_shift_o_or_o(), NEW_CHAT],
+  [m.key_enter(), m.send_the_message()],
+  [m.key_shift_enter(), m.start_a_new_line()],
+  [m.in_an_empty_message(), m.edit_your_last_message()],
+  [m.key_escape(), m.close_or_cancel()],
+  ["?", m.show_keyboard_shortcuts()],
 ];
 
 /** The shortcut of a key press, or null. While `typing` in a field, plain letters are no shortcuts. */

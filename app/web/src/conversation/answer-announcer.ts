@@ -1,9 +1,10 @@
 // Screen-reader announcements of answers: one when an answer starts, and one when it ends.
 
 import type { MessageView, MessageDisplayStatus } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 const MAX_SPOKEN_CHARACTERS = 200;
-const END_LABELS: Partial<Record<MessageDisplayStatus, string>> = { done: "Answer complete.", stopped: "Answer stopped.", failed: "Answer failed." };
+const END_LABELS: Partial<Record<MessageDisplayStatus, string>> = { done: m.answer_complete(), stopped: m.answer_stopped(), failed: m.answer_failed() };
 
 export class AnswerAnnouncer {
   readonly #announce: (words: string) => void;
@@ -23,6 +24,6 @@ export class AnswerAnnouncer {
     const ended = before === null ? null : find(before);
     const words = ended && END_LABELS[ended.displayStatus];
     if (words) this.#announce(`${words} ${ended.text.slice(0, MAX_SPOKEN_CHARACTERS)}`.trim());
-    else if (now !== null) this.#announce("Khala is answering.");
+    else if (now !== null) this.#announce(m.khala_is_answering());
   }
 }

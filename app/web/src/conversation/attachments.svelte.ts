@@ -5,6 +5,7 @@ import type { BlobRef } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
 import { UNTITLED_FILE } from "../state/strings.ts";
 import type { ChatView } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 export const MAX_FILES = 10;
 
@@ -42,13 +43,13 @@ export class Attachments {
 
   /** The reason why the attachments can't be sent yet, or null. */
   get obstacle(): string | null {
-    if (this.entries.some(({ phase }) => phase === "uploading")) return "A file is still uploading.";
-    return this.entries.some(({ phase }) => phase === "failed") ? "A file failed to upload. Retry or remove it." : null;
+    if (this.entries.some(({ phase }) => phase === "uploading")) return m.a_file_is_still_uploading();
+    return this.entries.some(({ phase }) => phase === "failed") ? m.a_file_failed_to_upload_retry_or_remove_it() : null;
   }
 
   add(files: readonly File[]): void {
     const room = MAX_FILES - this.entries.length;
-    if (files.length > room) this.#notify(`You can attach up to ${MAX_FILES} files.`);
+    if (files.length > room) this.#notify(m.max_files({ count: MAX_FILES }));
     const fresh = files.slice(0, room).map((file) => new Attachment(file.name, file.size, { file }));
     this.entries = [...this.entries, ...fresh];
     for (const entry of fresh) void this.send(entry);

@@ -1,44 +1,46 @@
 // Labels of what a model was told: sections, what was left out, and why.
 
 import type { ContextCall, ContextSection, LeftOut } from "@khala/client";
+import { m } from "../i18n/messages.ts";
+import { formatNumber, formatUnits } from "../state/format.ts";
 
 const SECTIONS: Readonly<Record<ContextSection["name"], string>> = {
-  instructions: "Instructions",
-  memories: "Memories",
-  summary: "Summary of older messages",
-  turns: "Messages and steps",
-  files: "Files",
-  tools: "Tools",
+  instructions: m.instructions(),
+  memories: m.memories(),
+  summary: m.summary_of_older_messages(),
+  turns: m.messages_and_steps(),
+  files: m.files(),
+  tools: m.tools(),
 };
 
 /** The labels by name. A section of a newer server has none. */
 const SECTION_LABELS: Readonly<Record<string, string>> = SECTIONS;
 const TONES = Object.keys(SECTIONS);
 
-/** What a reference such as `message:ID` names, as singular and plural. */
-const KINDS: Readonly<Record<string, readonly [string, string]>> = {
-  message: ["message", "messages"],
-  turn: ["message", "messages"],
-  step: ["step", "steps"],
-  blob: ["file", "files"],
-  memory: ["memory", "memories"],
-  tools: ["tool", "tools"],
-  summary: ["summary", "summaries"],
+/** What a reference such as `message:ID` names, with its number. */
+const KINDS: Readonly<Record<string, (inputs: { count: number }) => string>> = {
+  message: m.kind_message,
+  turn: m.kind_message,
+  step: m.kind_step,
+  blob: m.kind_file,
+  memory: m.kind_memory,
+  tools: m.kind_tool,
+  summary: m.kind_summary,
 };
 
 const REASONS: Readonly<Record<string, string>> = {
-  limit: "over the token limit",
-  share: "over the limit of this section",
-  shortened: "only the beginning included",
-  summarised: "replaced by the summary",
-  unrelated: "unrelated to the chat; the model can search for more",
-  unread: "too many files, or too large",
+  limit: m.over_the_token_limit(),
+  share: m.over_the_limit_of_this_section(),
+  shortened: m.only_the_beginning_included(),
+  summarised: m.replaced_by_the_summary(),
+  unrelated: m.unrelated_to_the_chat_the_model_can_search(),
+  unread: m.too_many_files_or_too_large(),
 };
 
 const FAILURES: Readonly<Record<string, string>> = {
-  canceled: "Stopped",
-  context_exceeded: "Too long for the model",
-  budget_exhausted: "Limit reached",
+  canceled: m.stopped(),
+  context_exceeded: m.too_long_for_the_model(),
+  budget_exhausted: m.limit_reached(),
 };
 const SUCCESSES = new Set(["stop", "length", "tool_calls"]);
 
@@ -54,14 +56,13 @@ export function sectionTone(name: string): number {
 
 /** "1 token", "2,410 tokens" */
 export function tokensLabel(tokens: number): string {
-  return `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"}`;
+  return m.tokens_count({ count: tokens });
 }
 
 /** "12 messages: replaced by the summary". An unknown reason or reference, as of a newer server, is shown as it is. */
 export function leftOutLabel({ what, why, count = 1 }: LeftOut): string {
   const kind = what.split(":", 1)[0] ?? what;
-  const [one, many] = KINDS[kind] ?? [kind, kind];
-  return `${count.toLocaleString("en")} ${count === 1 ? one : many}: ${REASONS[why] ?? why}`;
+  return `${KINDS[kind]?.({ count }) ?? `${formatNumber(count)} ${kind}`}: ${REASONS[why] ?? why}`;
 }
 
 /** The tokens of all sections together. */
@@ -77,16 +78,16 @@ export function barParts({ sections, limit }: Pick<ContextCall, "sections" | "li
 
 /** The bar in words: "Instructions 120, Tools 2,300, of 32,000 tokens". */
 export function barLabel({ sections, limit }: Pick<ContextCall, "sections" | "limit">): string {
-  const parts = sections.filter(({ tokens }) => tokens > 0).map(({ name, tokens }) => `${sectionLabel(name)} ${tokens.toLocaleString("en")}`);
-  return [...parts, `of ${limit.toLocaleString("en")} tokens`].join(", ");
+  const parts = sections.filter(({ tokens }) => tokens > 0).map(({ name, tokens }) => `${sectionLabel(name)} ${formatNumber(tokens)}`);
+  return formatUnits([...parts, m.of_tokens({ tokens: tokensLabel(limit) })]);
 }
 
 /** The title of a call: "Call 2 · summary". */
 export function callLabel(call: Pick<ContextCall, "purpose">, index: number): string {
-  return `Call ${index + 1}${call.purpose === "summary" ? " · summary of older messages" : ""}`;
+  return (call.purpose === "summary" ? m.call_number_summary : m.call_number)({ number: formatNumber(index + 1) });
 }
 
 /** Why the call gave no reply, or null. */
 export function failureLabel({ outcome }: Pick<ContextCall, "outcome">): string | null {
-  return SUCCESSES.has(outcome) ? null : (FAILURES[outcome] ?? "Failed");
+  return SUCCESSES.has(outcome) ? null : (FAILURES[outcome] ?? m.failed());
 }

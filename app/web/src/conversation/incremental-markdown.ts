@@ -5,6 +5,7 @@
 
 import type { Token, Tokens } from "marked";
 
+import { isInDetails } from "./details.ts";
 import { languageOf, tokenize, renderTokens } from "./markdown.ts";
 import { withoutPartialEnd, closeOpenMarks } from "./partial-markdown.ts";
 
@@ -71,7 +72,8 @@ export class IncrementalParser {
     const end = this.#text.slice(this.#from);
     const opening = OPENING.exec(end);
     if (opening) return this.#open(opening);
-    const next = NEXT_FENCE.exec(end);
+    const fence = NEXT_FENCE.exec(end);
+    const next = fence && isInDetails(end.slice(0, fence.index)) ? null : fence;
     return next?.[0].endsWith("\n") ? this.#readUpTo(next.index + 1) : this.#readEnd(next ? end.slice(0, next.index + 1) : end);
   }
 

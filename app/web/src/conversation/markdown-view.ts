@@ -6,8 +6,13 @@ import { highlight } from "./highlight.ts";
 import { morph, setText } from "./morph.ts";
 import type { CodePiece, Piece, Prose } from "./incremental-markdown.ts";
 import { endPreview, previewDocument, togglePreview } from "./code-preview.ts";
+import { isDiagram } from "./picture-languages.ts";
+import { hasPicture, showPicture, togglePicture } from "./picture.ts";
+import { RevealQueue } from "./reveal-queue.ts";
+import { RevealTree } from "./reveal-tree.ts";
 import { cancelOnceVisible, onceVisible } from "./visibility.ts";
 import { typeset } from "./typeset.ts";
+import { m } from "../i18n/messages.ts";
 
 const COPY_FEEDBACK_MS = 1500;
 
@@ -15,21 +20,72 @@ type Drawn = { piece: Piece; element: HTMLElement };
 
 export class MarkdownView {
   readonly #host: HTMLElement;
+  readonly #queue = new RevealQueue();
   #drawn: Drawn[] = [];
+  #lastLength = 0;
 
   constructor(host: HTMLElement) {
     this.#host = host;
   }
 
-  /** Shows these pieces; pieces that did not change keep their elements. */
-  update(pieces: readonly Piece[]): void {
+  /**
+   * Shows these pieces; pieces that did not change keep their elements. Unless `isInstant`, as much is shown as before, and the
+   * rest by `reveal`.
+   */
+  update(pieces: readonly Piece[], isInstant = true): void {
+    this.#queue.complete();
     const begin = this.#sameAtBegin(pieces);
     const end = this.#sameAtEnd(pieces, begin);
     const old = this.#drawn.slice(begin, this.#drawn.length - end);
     const after = this.#drawn[this.#drawn.length - end]?.element ?? null;
-    const fresh = pieces.slice(begin, pieces.length - end).map((piece, at) => this.#place(piece, old[at], after));
+    const changed = pieces.slice(begin, pieces.length - end);
+    if (!isInstant && end === 0) return this.#queueChanges(changed, old, begin);
+    const fresh = changed.map((piece, at) => this.#place(piece, old[at], after));
     for (const { element } of old.slice(fresh.length)) removeElement(element);
     this.#drawn.splice(begin, old.length, ...fresh);
+  }
+
+  /** The characters that are not shown yet. */
+  get pending(): number {
+    return this.#queue.pending;
+  }
+
+  /** The length of the last character, shown or not, which may change while the text grows. */
+  get lastCharacterLength(): number {
+    return this.#lastLength;
+  }
+
+  /** Shows up to `count` more characters, and returns how many. */
+  reveal(count: number): number {
+    return this.#queue.advance(Math.min(count, this.#queue.pending));
+  }
+
+  /** Keeps as many characters as the old pieces show. */
+  #queueChanges(changed: readonly Piece[], old: readonly Drawn[], begin: number): void {
+    let shown = old.reduce((sum, { element }) => sum + new RevealTree(element).weight, 0);
+    const kept = changed.map((piece) => {
+      const tree = new RevealTree(contentOf(piece));
+      const skip = Math.min(shown, tree.weight);
+      shown -= skip;
+      return { piece, tree, skip };
+    });
+    for (const [at, { element }] of old.entries()) if (!kept[at]?.skip) removeElement(element);
+    this.#drawn.length = begin;
+    this.#lastLength = kept.at(-1)?.tree.lastLength ?? 0;
+    for (const [at, { piece, tree, skip }] of kept.entries())
+      this.#queue.add({ tree, open: () => this.#open(piece, skip ? old[at] : undefined), close: () => this.#close(piece) }, skip);
+  }
+
+  #open(piece: Piece, old: Drawn | undefined): HTMLElement {
+    const element = old?.element ?? pieceElement();
+    if (!old) this.#host.append(element);
+    this.#drawn.push({ piece, element });
+    return element;
+  }
+
+  #close(piece: Piece): void {
+    const element = this.#drawn.at(-1)?.element;
+    if (element && piece.settled) enhance(element);
   }
 
   /** Cancels pending work on the rendered elements. */
@@ -86,11 +142,23 @@ function isSamePiece(piece: Piece, other: Piece | undefined): boolean {
   return other.kind === "prose" && piece.html === other.html && piece.rest === other.rest;
 }
 
-function createElement(piece: Piece): HTMLElement {
+function pieceElement(): HTMLElement {
   const element = document.createElement("div");
   element.className = "piece";
-  element.append(piece.kind === "code" ? frameOf(piece) : proseOf(piece));
   return element;
+}
+
+function createElement(piece: Piece): HTMLElement {
+  const element = pieceElement();
+  element.append(contentOf(piece));
+  return element;
+}
+
+function contentOf(piece: Piece): DocumentFragment {
+  if (piece.kind === "prose") return proseOf(piece);
+  const fragment = document.createDocumentFragment();
+  fragment.append(frameOf(piece));
+  return fragment;
 }
 
 function updateElement({ element, piece: before }: Drawn, piece: Piece): HTMLElement {
@@ -154,8 +222,9 @@ function copyButton(): HTMLButtonElement {
 /** Adds a preview button to complete code that can be previewed. */
 function offerPreview(frame: Element): void {
   const [bar, label] = [frame.querySelector(".code-bar"), frame.querySelector(".language")];
-  if (bar?.querySelector(".look") !== null || previewDocument(label?.textContent ?? "", frame.querySelector("code")?.textContent ?? "") === null) return;
-  label?.after(buttonOf("look", "Preview"));
+  const [language, code] = [label?.textContent ?? "", frame.querySelector("code")?.textContent ?? ""];
+  if (bar?.querySelector(".look") !== null || (previewDocument(language, code) === null && !hasPicture(language, code))) return;
+  label?.after(buttonOf("look", m.preview_action()));
 }
 
 /** Handles a click on a button of a code block. */
@@ -164,6 +233,7 @@ export async function handleCodeButton({ target }: Event): Promise<void> {
   const frame = button?.closest(".code");
   if (!button || !frame) return;
   if (button.matches(".copy")) await copy(button, frame.querySelector("code")?.textContent ?? "");
+  else if (hasPicture(frame.querySelector(".language")?.textContent ?? "", frame.querySelector("code")?.textContent ?? "")) await togglePicture(frame);
   else await togglePreview(frame);
 }
 
@@ -177,9 +247,15 @@ async function copy(button: HTMLButtonElement, text: string): Promise<void> {
 function enhance(element: HTMLElement): void {
   for (const frame of element.querySelectorAll(".code")) {
     offerPreview(frame);
-    onceVisible(frame, () => void highlightFrame(frame));
+    onceVisible(frame, () => void finishFrame(frame));
   }
   for (const formula of element.querySelectorAll(".math")) onceVisible(formula, () => void typesetFormula(formula));
+}
+
+/** Diagrams are drawn, other code is coloured. */
+async function finishFrame(frame: Element): Promise<void> {
+  const language = frame.querySelector(".language")?.textContent ?? "";
+  await (isDiagram(language) ? showPicture(frame) : highlightFrame(frame));
 }
 
 async function highlightFrame(frame: Element): Promise<void> {

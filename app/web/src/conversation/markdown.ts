@@ -4,9 +4,13 @@ import { Marked, Renderer, Tokenizer } from "marked";
 import type { Token } from "marked";
 
 import { isComponent } from "../session/components.ts";
+import { ALERT_TITLES, alertOf } from "./alerts.ts";
 import { BoundedLexer } from "./bounded-lexer.ts";
+import { DETAILS } from "./details.ts";
 import { escapeHtml } from "./escape-html.ts";
+import { FOOTNOTES } from "./footnotes.ts";
 import { MATH } from "./math.ts";
+import { m } from "../i18n/messages.ts";
 
 const SAFE = /^(?:https?:\/\/|mailto:)/i;
 /** Tags without attributes that are allowed; `<br>` is the only way to break a line in a table. */
@@ -34,10 +38,10 @@ function unlinked(tokens: Token[]): Token[] {
 /** The default renderer. */
 const RENDERER = Renderer.prototype as Renderer;
 
-const marked = new Marked({
+const marked: Marked = new Marked({
   gfm: true,
   breaks: true,
-  extensions: MATH,
+  extensions: [...MATH, ...FOOTNOTES, DETAILS],
   // Bounds marked's lookahead, which is quadratic here.
   tokenizer: {
     table: (text) => (/^.*\n.*[|:]/.test(text) ? false : undefined),
@@ -58,15 +62,21 @@ const marked = new Marked({
       const level = Math.min(6, depth + 1); // the page's title is the h1
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
+    blockquote(token): string {
+      const alert = alertOf(token.tokens);
+      if (!alert) return RENDERER.blockquote.call(this, token);
+      const first = this.parser.parse(new BoundedLexer(marked.defaults).lex(alert.first));
+      return `<div class="alert ${alert.kind}" role="note"><p class="alert-title">${ALERT_TITLES[alert.kind] ?? ""}</p>${first}${this.parser.parse(token.tokens.slice(1))}</div>\n`;
+    },
     link({ href, title, tokens }) {
       const inner = this.parser.parseInline(unlinked(tokens));
       return safeUrl(href) ? link(href, title, inner) : inner;
     },
-    image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || "Image")) : escapeHtml(text)),
+    image: ({ href, title, text }) => (safeUrl(href) ? link(href, title, escapeHtml(text || m.image_alt())) : escapeHtml(text)),
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
-    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? "Done" : "Not done"}"></span> `,
+    checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? m.done_box() : m.not_done_box()}"></span> `,
     table(token) {
-      return `<div class="table" tabindex="0" role="region" aria-label="Table">${RENDERER.table.call(this, token)}</div>`;
+      return `<div class="table" tabindex="0" role="region" aria-label="${escapeHtml(m.table_region())}">${RENDERER.table.call(this, token)}</div>`;
     },
   },
 });

@@ -1,18 +1,19 @@
 // Labels of messages and of the people in a chat, and the groups in which an answer's blocks are shown.
 
 import { STOPPED, stepOf } from "../autopilot/run-status.ts";
-import { formatUsd } from "../state/format.ts";
+import { formatNumber, formatUsd, joinParts } from "../state/format.ts";
 import { withoutReplacedText } from "@khala/client";
 import type { Finish, FinishReason } from "@khala/client";
 import { formatMilliseconds } from "../state/format.ts";
 import type { BlockView, MessageView, Participant, MessageDisplayStatus, MessageError } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 const STANDING_LABELS: Partial<Record<MessageDisplayStatus, string>> = {
-  stopped: "Stopped",
-  failed: "Failed",
-  interrupted: "Interrupted. Reconnecting…",
+  stopped: m.stopped(),
+  failed: m.failed(),
+  interrupted: m.interrupted_reconnecting(),
 };
-const REASON_LABELS: Partial<Record<FinishReason, string>> = { ...STOPPED, tool_calls: "Handed over to your app" };
+const REASON_LABELS: Partial<Record<FinishReason, string>> = { ...STOPPED, tool_calls: m.handed_over_to_your_app() };
 
 /** Why an answer ended early, or null if it ended normally. */
 export function endingLabel(standing: MessageDisplayStatus, finish: Finish | null): string | null {
@@ -21,29 +22,29 @@ export function endingLabel(standing: MessageDisplayStatus, finish: Finish | nul
 
 /** The usage of an answer: "demo · 57 tokens in, 200 out · $0.0004 · 2.1 s" */
 export function usageLabel({ model, usage, costUsd, totalMs }: Finish): string {
-  const tokens = `${usage.inputTokens.toLocaleString("en")} tokens in, ${usage.outputTokens.toLocaleString("en")} out`;
-  return [model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)].filter(Boolean).join(" · ");
+  const tokens = m.tokens_in_out({ input: formatNumber(usage.inputTokens), output: formatNumber(usage.outputTokens) });
+  return joinParts([model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
 }
 
 /** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
 export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">): string {
-  const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && "waiting for approval";
-  const label = [stepOf({ step: round, blocks }), waiting, usageSoFar(round)].filter(Boolean).join(" · ");
+  const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && m.waiting_for_approval_inline();
+  const label = joinParts([stepOf({ step: round, blocks }), waiting, usageSoFar(round)]);
   return label.slice(0, 1).toUpperCase() + label.slice(1);
 }
 
 function usageSoFar(round: MessageView["step"]): string | null {
   const { usage, costUsd } = round ?? {};
-  const tokens = usage && `${(usage.inputTokens + usage.outputTokens).toLocaleString("en")} tokens`;
+  const tokens = usage && m.tokens_count({ count: usage.inputTokens + usage.outputTokens });
   const parts = [tokens, costUsd && formatUsd(Number(costUsd))].filter(Boolean);
-  return parts.length > 0 ? `${parts.join(" · ")} so far` : null;
+  return parts.length > 0 ? m.so_far({ usage: joinParts(parts) }) : null;
 }
 
 /** The delivery status of a message of one's own; null once it is sent. */
 export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageError | null): string | null {
-  if (standing === "sending") return trouble ? "Retrying…" : "Sending…";
-  if (standing === "queued") return "Will be sent when you’re back online";
-  return standing === "failed" ? `Not sent. ${trouble?.reason ?? ""}`.trim() : null;
+  if (standing === "sending") return trouble ? m.retrying() : m.sending();
+  if (standing === "queued") return m.will_be_sent_when_youre_back_online();
+  return standing === "failed" ? m.not_sent({ reason: trouble?.reason ?? "" }).trim() : null;
 }
 
 /** Blocks that are shown together: consecutive tool calls of one step, or one block of another kind. */
@@ -66,13 +67,13 @@ type Person = { id: string; name: string; typing: boolean };
 
 /** The other people in the chat, with the names that are shown. */
 export function peopleFrom(participants: readonly Participant[]): Person[] {
-  return participants.map(({ id, name, state }) => ({ id, name: name ?? "Guest", typing: state.typing === true }));
+  return participants.map(({ id, name, state }) => ({ id, name: name ?? m.guest(), typing: state.typing === true }));
 }
 
 /** "Ada is typing…", or "". */
 export function typingLabel(present: readonly Person[]): string {
   const [first, second, ...rest] = present.filter(({ typing }) => typing).map(({ name }) => name);
   if (first === undefined) return "";
-  if (second === undefined) return `${first} is typing…`;
-  return rest.length > 0 ? `${rest.length + 2} people are typing…` : `${first} and ${second} are typing…`;
+  if (second === undefined) return m.first_is_typing({ first });
+  return rest.length > 0 ? m.people_typing({ count: rest.length + 2 }) : m.first_and_second_are_typing({ first, second });
 }

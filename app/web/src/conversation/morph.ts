@@ -20,8 +20,10 @@ export function morph(parent: Node, wanted: Node): void {
 function patch(node: Node, want: Node): void {
   if (node instanceof Text && want instanceof Text) return retext(node, want.data);
   if (!(node instanceof Element) || !(want instanceof Element)) return;
-  for (const { name } of [...node.attributes]) if (!want.hasAttribute(name)) node.removeAttribute(name);
-  for (const { name, value } of want.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  // What the person has opened or closed stays so.
+  const isOwn = (name: string): boolean => name === "open" && node.nodeName === "DETAILS";
+  for (const { name } of [...node.attributes]) if (!want.hasAttribute(name) && !isOwn(name)) node.removeAttribute(name);
+  for (const { name, value } of want.attributes) if (node.getAttribute(name) !== value && !isOwn(name)) node.setAttribute(name, value);
   morph(node, want);
 }
 

@@ -1,8 +1,12 @@
 // Repairs the end of growing Markdown: incomplete markup is held back, open markup is closed.
 
+/** The beginning of an alert, of details or of a footnote. */
+const PARTIAL_MARK = /^(?:> ?\[!?[a-z]*\]?|<\/?(?:d[etails]*|s[umary]*)?>?|<summary>[^<]*(?:<\/?[a-z]*)?|\[\^[^\]\s]*\]?:?)$/i;
+
 /** The text without an incomplete end: a list marker without its item, or the head of a table. */
 export function withoutPartialEnd(text: string): string {
   const line = text.lastIndexOf("\n") + 1;
+  if (PARTIAL_MARK.test(text.slice(line).trim())) return text.slice(0, line);
   if (/^(?:[-*+]|\d{1,9}[.)]?|#{1,6}|>|[\s:|-]*)$/.test(text.slice(line).trimStart())) return withoutPartialTable(text.slice(0, line));
   return withoutPartialTable(text);
 }

@@ -8,13 +8,13 @@ import { safeUrl } from "./markdown.ts";
 const TEXT: Config = {
   ALLOWED_TAGS: [
     ...["p", "br", "hr", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre", "blockquote", "ul", "ol", "li"],
-    ...["table", "thead", "tbody", "tr", "th", "td", "a", "span", "div", "sub", "sup", "kbd"],
+    ...["table", "thead", "tbody", "tr", "th", "td", "a", "span", "div", "sub", "sup", "kbd", "details", "summary"],
   ],
-  ALLOWED_ATTR: ["href", "title", "target", "rel", "class", "align", "start", "tabindex", "role", "aria-label"],
+  ALLOWED_ATTR: ["href", "title", "target", "rel", "class", "align", "start", "tabindex", "role", "aria-label", "open"],
   ALLOW_ARIA_ATTR: false,
   ALLOW_DATA_ATTR: false,
   // Attributes that hold no URL are not matched against the pattern for URLs.
-  ADD_URI_SAFE_ATTR: ["align", "start", "tabindex", "target", "rel", "role", "aria-label"],
+  ADD_URI_SAFE_ATTR: ["align", "start", "open", "tabindex", "target", "rel", "role", "aria-label"],
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
 };
 const FORMULA: Config = {
@@ -24,7 +24,10 @@ const FORMULA: Config = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
 };
-const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|hljs-[\w-]+|[a-z]+_)$/;
+const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|alert|alert-title|note|tip|important|warning|caution|footnote|footnote-label|footnote-reference|hljs-[\w-]+|[a-z]+_)$/;
+
+/** Blocks of text; each has the direction of its own first letter. */
+const BLOCKS = new Set(["P", "H2", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "UL", "OL", "LI", "TABLE", "TH", "TD"]);
 
 /** An own DOMPurify instance, so that no other code's hooks apply. */
 const purifier = DOMPurify(window);
@@ -32,6 +35,7 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
   const classes = [...node.classList].filter((name) => CLASSES.test(name));
   if (node.hasAttribute("class")) node.setAttribute("class", classes.join(" "));
   if (node.nodeName === "A") secureLink(node);
+  if (BLOCKS.has(node.nodeName)) node.setAttribute("dir", "auto");
 });
 
 /** Links open in another tab, without referrer or opener. */

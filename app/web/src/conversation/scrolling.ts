@@ -19,6 +19,16 @@ export function isFollowingEnd(isFollowing: boolean, before: number, now: Extent
   return isFollowing && now.top >= before - 1;
 }
 
+/** The time in which a step towards the end gets two thirds of the way. */
+const EASING_MS = 90;
+const MIN_STEP_PIXELS = 0.5;
+
+/** The next position on the way from `top` to `end`, after `elapsed` ms. */
+export function easedTop(top: number, end: number, elapsed: number): number {
+  const step = Math.max(MIN_STEP_PIXELS, (end - top) * (1 - Math.exp(-Math.max(0, elapsed) / EASING_MS)));
+  return Math.min(end, top + step);
+}
+
 /** The number of messages after the last one that was seen; 0 if that one is unknown. */
 export function unseenCount(ids: readonly string[], seen: string | null): number {
   const at = seen === null ? -1 : ids.lastIndexOf(seen);

@@ -1,19 +1,20 @@
 // Labels of the receipts of calls outside of answers.
 
 import type { UsageReceipt } from "@khala/client";
-import { formatDateTime, formatUsd } from "../state/format.ts";
+import { formatDateTime, formatUsd, joinParts } from "../state/format.ts";
+import { m } from "../i18n/messages.ts";
 
-const PURPOSES: Readonly<Record<string, string>> = { extraction: "Remembering facts", embedding: "Search and memories" };
+const PURPOSES: Readonly<Record<string, string>> = { extraction: m.remembering_facts(), embedding: m.search_and_memories() };
 
 /** "Remembering facts · gpt-5-mini". An unknown purpose, as of a newer server, has its name. */
 export function receiptTitle({ purpose, data }: Pick<UsageReceipt, "purpose" | "data">): string {
-  return [PURPOSES[purpose] ?? purpose, typeof data.model === "string" && data.model].filter(Boolean).join(" · ");
+  return joinParts([PURPOSES[purpose] ?? purpose, typeof data.model === "string" && data.model]);
 }
 
 /** "1,100 tokens · $0.0002 · 12 Mar 2026, 12:00" */
 export function receiptDetail({ data, costUsd, createdAt }: Pick<UsageReceipt, "data" | "costUsd" | "createdAt">): string {
   const tokens = tokensOf(data.usage);
-  return [tokens > 0 && `${tokens.toLocaleString("en")} tokens`, costUsd !== undefined && formatUsd(Number(costUsd)), formatDateTime(createdAt)].filter(Boolean).join(" · ");
+  return joinParts([tokens > 0 && m.tokens_count({ count: tokens }), costUsd !== undefined && formatUsd(Number(costUsd)), formatDateTime(createdAt)]);
 }
 
 function tokensOf(usage: unknown): number {

@@ -1,25 +1,26 @@
 // Labels of memories: their origin, kind and use.
 
 import type { Memory } from "@khala/client";
+import { m } from "../i18n/messages.ts";
+import { formatDate, joinParts } from "../state/format.ts";
 
-const KINDS: Readonly<Record<string, string>> = { fact: "Fact", preference: "Preference", instruction: "Instruction", summary: "Summary" };
-const DATE: Intl.DateTimeFormatOptions = { day: "numeric", month: "short", year: "numeric" };
+const KINDS: Readonly<Record<string, string>> = { fact: m.fact(), preference: m.preference(), instruction: m.instruction(), summary: m.summary() };
 
 /** "Used 1 memory", "Used 3 memories" */
 export function usedLabel(count: number): string {
-  return `Used ${count.toLocaleString("en")} ${count === 1 ? "memory" : "memories"}`;
+  return m.used_memories({ count });
 }
 
 /** "Fact · This chat only · Used 3 times · Expires 12 Mar 2026". An unknown kind, as of a newer server, has its name. */
 export function detailLabel({ kind, scope, agent, uses, expiresAt }: Pick<Memory, "kind" | "scope" | "agent" | "uses" | "expiresAt">): string {
-  const where = scope === "thread" ? "This chat only" : scope === "agent" ? `Only with ${agent ?? "an agent"}` : null;
-  const used = uses > 0 ? `Used ${uses === 1 ? "once" : `${uses.toLocaleString("en")} times`}` : null;
-  return [KINDS[kind] ?? kind, where, used, expiresAt && `Expires ${dateLabel(expiresAt)}`].filter(Boolean).join(" · ");
+  const where = scope === "thread" ? m.this_chat_only() : scope === "agent" ? (agent === undefined ? m.only_with_an_agent() : m.only_with_agent({ agent })) : null;
+  const used = uses > 0 ? m.used_times({ count: uses }) : null;
+  return joinParts([KINDS[kind] ?? kind, where, used, expiresAt && m.expires_at({ time: dateLabel(expiresAt) })]);
 }
 
 /** "12 Mar 2026" */
 export function dateLabel(time: string): string {
-  return new Date(time).toLocaleDateString("en-GB", DATE);
+  return formatDate(time);
 }
 
 /** The first words of a text, for the name of a button. */

@@ -1,6 +1,7 @@
 // The attempts of a step, as the events of the step tell them.
 
 import type { PlanEventEntry } from "@khala/client";
+import { m } from "../i18n/messages.ts";
 
 /** An attempt of a step. `end` says how it ended, in words; null while it is under way. */
 export type StepAttempt = { readonly number: number; readonly runId: string | null; readonly agent: string; readonly end: string | null };
@@ -24,22 +25,22 @@ export function attemptsFrom(events: readonly Pick<PlanEventEntry, "type" | "dat
 function endLabel(type: string, error: string, isInterrupted: boolean): string | null {
   switch (type) {
     case "step_completed":
-      return "Completed";
+      return m.completed();
     case "step_failed":
     case "step_retrying":
-      return error ? `Failed: ${error}` : "Failed";
+      return error ? m.failed_error({ error }) : m.failed();
     case "step_unfinished":
-      return "Ended without completing the step";
+      return m.ended_without_completing_the_step();
     case "rate_limited":
-      return "Reached a rate limit";
+      return m.reached_a_rate_limit();
     case "agent_unavailable":
-      return error ? `Could not start: ${error}` : "Could not start";
+      return error ? m.could_not_start_error({ error }) : m.could_not_start();
     case "step_reopened":
-      return isInterrupted ? "Interrupted" : null;
+      return isInterrupted ? m.interrupted() : null;
     case "step_skipped":
-      return "Skipped";
+      return m.skipped();
     case "step_cancelled":
-      return "Cancelled";
+      return m.cancelled();
     default:
       return null;
   }

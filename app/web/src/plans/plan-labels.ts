@@ -1,34 +1,35 @@
 // The states of plans, their steps and their events in words.
 
-import { formatDuration, formatUsd } from "../state/format.ts";
+import { formatDuration, formatNumber, formatUnits, formatUsd, joinParts } from "../state/format.ts";
 import type { PlanBudget, PlanEntry, PlanEventEntry, PlanSpent, StepDetail } from "@khala/client";
+import { m } from "../i18n/messages.ts";
 
 const MODE_LABELS: Readonly<Record<PlanEntry["mode"], string>> = {
-  autopilot: "Autopilot: retry and switch agents by itself",
-  step: "Pause for review after each step",
-  all: "Run all steps, stop at the first failure",
+  autopilot: m.autopilot_retry_and_switch_agents_by_itself(),
+  step: m.pause_for_review_after_each_step(),
+  all: m.run_all_steps_stop_at_the_first_failure(),
 };
 export const MODES = Object.entries(MODE_LABELS) as (readonly [PlanEntry["mode"], string])[];
 
-const FALLBACK_REASONS: Readonly<Record<string, string>> = { rate_limited: "has reached its rate limit", unavailable: "is unavailable" };
+const FALLBACK_LABELS: Readonly<Record<string, (inputs: { agent: string }) => string>> = { rate_limited: m.fallback_for_limited, unavailable: m.fallback_for_unavailable };
 const PROVIDER_PREFIX = /^command:/;
 const STOP_HINTS: Readonly<Record<string, string>> = {
-  max_iterations: "To go on, continue in a new plan, which has attempts of its own.",
-  no_tasks: "To go on, continue in a new plan. Completed steps are not repeated.",
-  error: "To go on, continue in a new plan. Completed steps are not repeated.",
+  max_iterations: m.to_go_on_continue_in_a_new_plan_which_has(),
+  no_tasks: m.to_go_on_continue_in_a_new_plan_completed(),
+  error: m.to_go_on_continue_in_a_new_plan_completed(),
 };
 
 /** "Paused for your review of “Write tests”". `step` is the title of the step that the reason is about, if it is known. */
 export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "status" | "reason" | "maxIterations">, step: string | null = null): string {
   switch (status) {
     case "idle":
-      return "Not started";
+      return m.not_started();
     case "running":
-      return "Running";
+      return m.running();
     case "pausing":
-      return "Pausing after the steps that are running";
+      return m.pausing_after_the_steps_that_are_running();
     case "stopping":
-      return "Stopping…";
+      return m.stopping();
     case "paused":
       return pauseLabel(reason, step);
     case "stopped":
@@ -39,39 +40,35 @@ export function statusLabel({ status, reason, maxIterations }: Pick<PlanEntry, "
 function pauseLabel(reason: PlanEntry["reason"], step: string | null): string {
   switch (reason) {
     case "review":
-      return `Paused for your review${step === null ? "" : ` of “${step}”`}`;
+      return step === null ? m.paused_for_your_review() : m.paused_for_your_review_of({ step });
     case "step_failed":
-      return `Paused: ${failedLabel(step)}`;
+      return step === null ? m.paused_a_step_failed() : m.paused_step_failed({ step });
     case "no_progress":
-      return "Paused: the last attempts completed no step";
+      return m.paused_the_last_attempts_completed_no_step();
     case "all_limited":
-      return "Paused: every agent has reached its rate limit";
+      return m.paused_every_agent_has_reached_its_rate();
     case "budget":
-      return "Paused: the budget is used up";
+      return m.paused_the_budget_is_used_up();
     case "access":
-      return "Paused: the person who started this plan can no longer write in this chat";
+      return m.paused_the_person_who_started_this_plan_can();
     default:
-      return "Paused";
+      return m.paused();
   }
 }
 
 function endLabel(reason: PlanEntry["reason"], maxIterations: number, step: string | null): string {
   switch (reason) {
     case "completed":
-      return "Finished";
+      return m.finished();
     case "max_iterations":
-      return `Stopped: reached the limit of ${maxIterations.toLocaleString("en")} attempts`;
+      return maxIterations > 0 ? m.stopped_attempt_limit({ count: maxIterations }) : m.stopped_attempt_limit_unknown();
     case "no_tasks":
-      return "Stopped: none of the steps that are left can run";
+      return m.stopped_none_of_the_steps_that_are_left_can();
     case "error":
-      return `Stopped: ${failedLabel(step)}`;
+      return step === null ? m.stopped_a_step_failed() : m.stopped_step_failed({ step });
     default:
-      return "Stopped";
+      return m.stopped();
   }
-}
-
-function failedLabel(step: string | null): string {
-  return `${step === null ? "a step" : `“${step}”`} failed`;
 }
 
 /** What a person can do about a plan that waits for somebody, or that has stopped before its end; null if nothing has to be said. */
@@ -80,17 +77,17 @@ export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason
   if (status !== "paused") return null;
   switch (reason) {
     case "review":
-      return "Check the result. If it isn’t good, change the step and run it again.";
+      return m.check_the_result_if_it_isnt_good_change_the();
     case "step_failed":
-      return "Retry, edit or skip the step, then resume.";
+      return m.retry_edit_or_skip_the_step_then_resume();
     case "no_progress":
-      return "No agent reported a step as complete. Edit the step or choose another agent, then resume.";
+      return m.no_agent_reported_a_step_as_complete_edit();
     case "all_limited":
-      return "Resume when the limits have passed, or choose another agent in the settings.";
+      return m.resume_when_the_limits_have_passed_or();
     case "budget":
-      return "Raise the budget in the settings, then resume.";
+      return m.raise_the_budget_in_the_settings_then_resume();
     case "access":
-      return "Anyone who can write in this chat can resume it. The steps then act for that person.";
+      return m.anyone_who_can_write_in_this_chat_can();
     default:
       return null;
   }
@@ -99,8 +96,8 @@ export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason
 /** "3 of 8 steps", with what else there is to know: "3 of 8 steps · 1 failed · 2 blocked". */
 export function countsLabel({ counts }: Pick<PlanEntry, "counts">): string {
   const { completed, failed, blocked, skipped, cancelled } = counts;
-  const more = [[failed, "failed"], [blocked, "blocked"], [skipped, "skipped"], [cancelled, "cancelled"]] as const;
-  return [`${completed} of ${stepCount({ counts })} steps`, ...more.flatMap(([count, word]) => (count > 0 ? [`${count} ${word}`] : []))].join(" · ");
+  const more = [[failed, m.count_failed], [blocked, m.count_blocked], [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const;
+  return joinParts([m.steps_completed_of({ completed: formatNumber(completed), count: stepCount({ counts }) }), ...more.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : []))]);
 }
 
 /** The number of all steps. The blocked ones are not among the open ones. */
@@ -111,24 +108,22 @@ export function stepCount({ counts }: Pick<PlanEntry, "counts">): number {
 
 /** "Attempt 3 of 50", before the first one "Up to 50 attempts" */
 export function iterationLabel({ iteration, maxIterations }: Pick<PlanEntry, "iteration" | "maxIterations">): string {
-  if (iteration === 0) return `Up to ${maxIterations.toLocaleString("en")} attempts`;
-  return `Attempt ${iteration.toLocaleString("en")} of ${maxIterations.toLocaleString("en")}`;
+  if (iteration === 0) return m.up_to_attempts({ count: maxIterations });
+  return m.attempt_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) });
 }
 
 /** "$0.42 of $5 · 1,204 of 9,000 tokens · 2 min 5 s"; empty if nothing was spent and there is no limit. */
 export function spentLabel(spent: PlanSpent, budget: PlanBudget): string {
   const { tokens = 0, seconds = 0 } = spent;
   const [usd, maxUsd] = [Number(spent.usd ?? 0), budget.usd === undefined ? undefined : Number(budget.usd)];
-  const of = (limit: string | undefined) => (limit === undefined ? "" : ` of ${limit}`);
+  const of = (amount: string, limit: string | undefined) => (limit === undefined ? amount : m.spent_of({ spent: amount, limit }));
   const time = (value: number) => formatDuration(1000 * value);
   const isShown = (value: number, limit: number | undefined) => value > 0 || limit !== undefined;
-  return [
-    isShown(usd, maxUsd) && `${formatUsd(usd)}${of(maxUsd === undefined ? undefined : formatUsd(maxUsd))}`,
-    isShown(tokens, budget.tokens) && `${tokens.toLocaleString("en")}${of(budget.tokens?.toLocaleString("en"))} tokens`,
-    isShown(Math.floor(seconds), budget.seconds) && `${time(seconds)}${of(budget.seconds === undefined ? undefined : time(budget.seconds))}`,
-  ]
-    .filter(Boolean)
-    .join(" · ");
+  return joinParts([
+    isShown(usd, maxUsd) && of(formatUsd(usd), maxUsd === undefined ? undefined : formatUsd(maxUsd)),
+    isShown(tokens, budget.tokens) && (budget.tokens === undefined ? m.tokens_count({ count: tokens }) : m.tokens_spent_of({ spent: formatNumber(tokens), limit: formatNumber(budget.tokens) })),
+    isShown(Math.floor(seconds), budget.seconds) && of(time(seconds), budget.seconds === undefined ? undefined : time(budget.seconds)),
+  ]);
 }
 
 /** The share of the budget that is used, from 0 to 1, of the limit that is closest; null without a limit. */
@@ -140,7 +135,7 @@ export function budgetShare(spent: PlanSpent, budget: PlanBudget): number | null
 
 /** The title of an agent; its name if the page does not know it. `titleOf` knows the page's agents. */
 export function agentLabel(agent: string, titleOf: (agent: string) => string): string {
-  if (agent === "default") return "Default agent";
+  if (agent === "default") return m.default_agent();
   const title = titleOf(agent);
   return title === agent ? agent.replace(PROVIDER_PREFIX, "") : title;
 }
@@ -148,10 +143,9 @@ export function agentLabel(agent: string, titleOf: (agent: string) => string): s
 /** Why the plan does not use its primary agent: "Fallback for Claude, which is unavailable". Null if it does. */
 export function fallbackLabel({ agentReason }: Pick<PlanEntry, "agentReason">, primary: string | null): string | null {
   if (agentReason === undefined) return null;
-  const first = primary ?? "the first agent";
-  if (agentReason === "requested") return `Chosen instead of ${first}`;
-  const reason = FALLBACK_REASONS[agentReason];
-  return `Fallback for ${first}${reason === undefined ? "" : `, which ${reason}`}`;
+  const first = primary ?? m.the_first_agent();
+  if (agentReason === "requested") return m.chosen_instead_of({ agent: first });
+  return (FALLBACK_LABELS[agentReason] ?? m.fallback_for)({ agent: first });
 }
 
 type StepState = Pick<StepDetail, "status" | "attempts" | "agent" | "blocked" | "notBefore">;
@@ -159,82 +153,81 @@ export type StepFacts = { waitsFor: readonly string[]; isAsking: boolean; now: n
 
 /** "Waiting for approval", "Running · attempt 2", "Waits for “Build”", "Tries again in 8 s". */
 export function stepLabel({ status, attempts, blocked, notBefore }: StepState, { waitsFor, isAsking, now, maxListed = 3 }: StepFacts): string {
-  if (status === "running") return [isAsking ? "Waiting for approval" : "Running", attempts > 1 && `attempt ${attempts}`].filter(Boolean).join(" · ");
+  if (status === "running") return joinParts([isAsking ? m.waiting_for_approval() : m.running(), attempts > 1 && m.attempt_number_inline({ number: formatNumber(attempts) })]);
   if (status !== "open") return ENDED_LABELS[status];
-  if (blocked) return `Blocked by ${listed(waitsFor, maxListed)}`;
+  if (blocked) return m.blocked_by({ steps: listed(waitsFor, maxListed) });
   const wait = notBefore === undefined ? 0 : Date.parse(notBefore) - now;
-  if (wait > 0) return `Tries again in ${formatDuration(wait + 999)}`;
-  if (waitsFor.length > 0) return `Waits for ${listed(waitsFor, maxListed)}`;
-  return attempts > 0 ? `Open · ${attempts} ${attempts === 1 ? "attempt" : "attempts"} so far` : "Open";
+  if (wait > 0) return m.tries_again_in({ time: formatDuration(wait + 999) });
+  if (waitsFor.length > 0) return m.waits_for({ steps: listed(waitsFor, maxListed) });
+  return attempts > 0 ? m.open_attempts_so_far({ count: attempts }) : m.open();
 }
 
-const ENDED_LABELS = { completed: "Completed", failed: "Failed", skipped: "Skipped", cancelled: "Cancelled" } as const;
+const ENDED_LABELS = { completed: m.completed(), failed: m.failed(), skipped: m.skipped(), cancelled: m.cancelled() } as const;
 
 function listed(titles: readonly string[], max: number): string {
-  if (titles.length === 0) return "another step";
-  const shown = titles.slice(0, max).map((title) => `“${title}”`);
-  const more = titles.length - shown.length;
-  return `${shown.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  if (titles.length === 0) return m.another_step();
+  const shown = formatUnits(titles.slice(0, max).map((title) => m.quoted({ text: title })));
+  return titles.length > max ? m.list_and_more({ list: shown, count: titles.length - max }) : shown;
 }
 
 type Names = { step: (id: string) => string; agent: (name: string) => string };
 
 /** An event of a plan in one sentence; null for one that another event tells as well. */
 export function eventLabel({ type, stepId, data }: Pick<PlanEventEntry, "type" | "stepId" | "data">, names: Names): string | null {
-  const step = `“${stepId === undefined ? "A step" : names.step(stepId)}”`;
+  const step = stepId === undefined ? m.a_step() : m.quoted({ text: names.step(stepId) });
   const text = (name: string): string => (typeof data[name] === "string" ? data[name] : "");
   const agent = names.agent(text("agent"));
   const reason = text("reason") as NonNullable<PlanEntry["reason"]>;
   switch (type) {
     case "created":
-      return "The plan was created.";
+      return m.the_plan_was_created();
     case "started":
-      return "The plan was started.";
+      return m.the_plan_was_started();
     case "paused":
-      return `${pauseLabel(reason, null)}.`;
+      return m.sentence({ text: pauseLabel(reason, null) });
     case "resumed":
-      return "The plan was resumed.";
+      return m.the_plan_was_resumed();
     case "stopped":
-      return `${endLabel(reason, 0, null).replace(" of 0 attempts", " of attempts")}.`;
+      return m.sentence({ text: endLabel(reason, 0, null) });
     case "mode_changed":
-      return "The mode was changed.";
+      return m.the_mode_was_changed();
     case "budget_changed":
-      return "The budget was changed.";
+      return m.the_budget_was_changed();
     case "iterations_added":
     case "iterations_removed":
-      return "The limit of attempts was changed.";
+      return m.the_limit_of_attempts_was_changed();
     case "step_started":
-      return `${step} started with ${agent}.`;
+      return m.step_started_with_agent({ step, agent });
     case "step_completed":
-      return `${step} completed.`;
+      return m.step_completed({ step });
     case "step_failed":
-      return `${step} failed: ${text("error")}`;
+      return m.step_failed_error({ step, error: text("error") });
     case "step_retrying":
-      return `${step} failed and is tried again: ${text("error")}`;
+      return m.step_failed_retried({ step, error: text("error") });
     case "step_unfinished":
-      return `${step} ended without completing.`;
+      return m.step_ended_without_completing({ step });
     case "rate_limited":
-      return `${agent} reached its rate limit in ${step}.`;
+      return m.agent_reached_its_rate_limit_in_step({ agent, step });
     case "agent_unavailable":
-      return `${agent} could not start ${step}: ${text("error")}`;
+      return m.agent_could_not_start_step({ agent, step, error: text("error") });
     case "step_reopened":
-      return data.interrupted === true ? `${step} was interrupted.` : `${step} was opened again.`;
+      return data.interrupted === true ? m.step_was_interrupted({ step }) : m.step_was_opened_again({ step });
     case "step_skipped":
-      return data.byPerson === true ? `${step} was skipped.` : `${step} was skipped because it failed too often.`;
+      return data.byPerson === true ? m.step_was_skipped({ step }) : m.step_was_skipped_because_it_failed_too_often({ step });
     case "step_cancelled":
-      return `${step} was cancelled.`;
+      return m.step_was_cancelled({ step });
     case "agent_switched":
-      return `${agent} does the next steps.`;
+      return m.agent_does_the_next_steps({ agent });
     case "recovery_attempted":
-      return data.available === true ? `${agent} is available again.` : `${agent} is not available yet.`;
+      return data.available === true ? m.agent_is_available_again({ agent }) : m.agent_is_not_available_yet({ agent });
     case "edited":
-      return "The plan was edited.";
+      return m.the_plan_was_edited();
     default:
       return null; // "pausing", "stopping", "no_progress" (a pause follows), costs, and types of later versions
   }
 }
 
-const NEED_LABELS = { approval: "A step needs your approval.", review: "A step is ready for your review.", paused: "The plan is paused and needs you.", failed: "A step failed." } as const;
+const NEED_LABELS = { approval: m.a_step_needs_your_approval(), review: m.a_step_is_ready_for_your_review(), paused: m.the_plan_is_paused_and_needs_you(), failed: m.a_step_failed() } as const;
 
 /** What a plan needs, for a notification. */
 export function needLabel(kind: keyof typeof NEED_LABELS): string {

@@ -2,6 +2,7 @@
 
 import type { PlanState } from "@khala/client";
 import type { MessageView } from "../state/page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 /** `key` stays the same as long as it is the same need. */
 export type PlanNeed = { readonly key: string; readonly planId: string; readonly kind: "approval" | "review" | "paused" | "failed"; readonly stepId?: string };
@@ -35,5 +36,5 @@ export function planNeeds(plans: readonly PlanState[], approvals: readonly StepA
 /** The title of the browser's tab: "(2) My chat · Khala" if two plans need somebody. */
 export function tabTitle(title: string, needs: readonly PlanNeed[]): string {
   const count = new Set(needs.map(({ planId }) => planId)).size;
-  return `${count > 0 ? `(${count}) ` : ""}${title ? `${title} · Khala` : "Khala"}`;
+  return `${count > 0 ? `(${count}) ` : ""}${title ? m.title_khala({ title }) : "Khala"}`;
 }

@@ -1,6 +1,7 @@
 // Edits of a plan's steps: their order, the fields of the form, and where an error of the server belongs.
 
 import type { FieldError, PlannedStep } from "@khala/client";
+import { m } from "../i18n/messages.ts";
 
 /** The fields of the step form, as typed. */
 export type StepFields = { title: string; instructions: string; acceptance: string; phase: string; agent: string; dependsOn: readonly string[] };
@@ -60,7 +61,7 @@ export function errorsByField(errors: readonly FieldError[]): StepErrors {
   return found;
 }
 
-export const EDITED_MEANWHILE = "Somebody has edited this plan meanwhile. Save again to replace their version of this step with yours.";
+export const EDITED_MEANWHILE = m.somebody_has_edited_this_plan_meanwhile();
 
 /** Codes of errors whose message by the server says most. */
 export const REFUSALS: readonly string[] = ["conflict", "not_found", "forbidden", "invalid_input"];

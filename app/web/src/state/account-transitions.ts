@@ -11,6 +11,7 @@ import type { SendQueue } from "./send-queue.svelte.ts";
 import type { StreamClient } from "./stream-client.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { PageModel } from "./page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 /** The parts of the page that depend on the account. */
 export interface AccountOwnedState extends Pick<PageModel, "toast"> {
@@ -94,7 +95,7 @@ export class AccountTransitions {
       await claim();
     } catch (error) {
       if (!isRequestError(error)) throw error;
-      this.#page.toast(`Couldn’t add the chats to your account. ${errorMessage(error)}`);
+      this.#page.toast(m.couldnt_add_chats({ reason: errorMessage(error) }));
     }
   }
 }

@@ -5,6 +5,7 @@ import type { ClaimResult, SignedInUser, SignedOut, SignInMethods, ThreadClaim, 
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "./browser-storage.ts";
 import type { Account, SignInOptions } from "./page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 export const ACCOUNT_STORAGE_KEY = "khala.user";
 const MAX_CLAIMS_PER_REQUEST = 100;
@@ -43,7 +44,7 @@ export class BrowserAccount implements Account {
 
   /** The display name: the name, or the local part of the email address. */
   get name(): string {
-    return this.#user ? (this.#user.name ?? this.#user.email?.split("@")[0] ?? "You") : "";
+    return this.#user ? (this.#user.name ?? this.#user.email?.split("@")[0] ?? m.you_2()) : "";
   }
 
   /**

@@ -6,6 +6,7 @@ import { ApiError, IndexedDbStore, isRequestError, MemoryStore, request, withRet
 import type { Agent, AgentChanges, AgentLink, Items, NewAgent, Store } from "@khala/client";
 import { isSharedAgent } from "./agent-address.ts";
 import type { AgentsModel } from "./page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 /** The list of one account, or of guests. */
 type StoredList = { id: string; agents: readonly Agent[] };
@@ -42,7 +43,7 @@ export class AgentCatalog implements AgentsModel {
   }
 
   titleOf(agent: string): string {
-    return this.find(agent)?.title ?? (isSharedAgent(agent) ? "Shared agent" : agent);
+    return this.find(agent)?.title ?? (isSharedAgent(agent) ? m.shared_agent() : agent);
   }
 
   async load(): Promise<void> {

@@ -5,6 +5,7 @@ import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
 import type { ChatListItem } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
+import { m } from "../i18n/messages.ts";
 
 /** The account's thread list after a patch. */
 export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { whole, entries, removed }: ListPatch): ReadonlyMap<string, ThreadListEntry> {
@@ -32,7 +33,7 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
     id: chat.id,
     title: chat.title ?? "",
     role: chat.shareKey && !chat.key ? "viewer" : "owner",
-    accessNote: chat.shareKey && !chat.key ? "Shared with you" : userId !== null && chat.key ? "Only in this browser" : "",
+    accessNote: chat.shareKey && !chat.key ? m.shared_with_you() : userId !== null && chat.key ? m.only_in_this_browser() : "",
     unread: false,
     running: false,
     needsApproval: false,
@@ -44,6 +45,6 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
 
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
-  const note = role === "owner" ? "" : "Shared with you";
+  const note = role === "owner" ? "" : m.shared_with_you();
   return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry };
 }

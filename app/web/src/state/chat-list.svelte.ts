@@ -9,6 +9,7 @@ import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
 import type { Account, ChatListModel, ChatListItem } from "./page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 /** What the list needs of the page. */
 export interface ChatListContext {
@@ -77,7 +78,7 @@ export class ChatList implements ChatListModel {
 
   async rename(id: string, title: string): Promise<void> {
     const known = this.#keyring.known(id);
-    const thread = await this.#context.page.requests.attempt("rename the chat", "PATCH", `/api/threads/${id}`, { keys: keysOf(known), body: { title } });
+    const thread = await this.#context.page.requests.attempt(m.couldnt_rename_chat(), "PATCH", `/api/threads/${id}`, { keys: keysOf(known), body: { title } });
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
@@ -89,7 +90,7 @@ export class ChatList implements ChatListModel {
     const path = isOwner ? `/api/threads/${id}` : `/api/threads/${id}/members/${account.user?.id ?? ""}`;
     const spares = this.#keyring.find(id) ? ["thread_not_found", "forbidden"] : ["thread_not_found"];
     const asks = known.created && (isOwner || this.entries.has(id));
-    const isDone = !asks || (await asking.attempt("remove the chat", "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
+    const isDone = !asks || (await asking.attempt(m.couldnt_remove_chat(), "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
     if (isDone) this.#context.forget(id);
   }
 
@@ -100,7 +101,7 @@ export class ChatList implements ChatListModel {
   async accept(id: string): Promise<void> {
     const { requests: asking, chat } = this.#context.page;
     if (chat?.id === id && chat.refusal === null) return chat.join();
-    const member = await asking.attempt<Member>("join the chat", "POST", `/api/threads/${id}/join`);
+    const member = await asking.attempt<Member>(m.couldnt_join_chat(), "POST", `/api/threads/${id}/join`);
     if (member) this.#context.goTo(this.#keyring.known(id));
   }
 
@@ -108,7 +109,7 @@ export class ChatList implements ChatListModel {
     const { account, requests: asking, chat } = this.#context.page;
     const path = `/api/threads/${id}/members/${account.user?.id ?? ""}`;
     const spares = ["thread_not_found", "forbidden", "not_found"]; // the invitation was withdrawn meanwhile
-    const isDone = (await asking.attempt("decline the invitation", "DELETE", path, { spares })) !== undefined;
+    const isDone = (await asking.attempt(m.couldnt_decline_invitation(), "DELETE", path, { spares })) !== undefined;
     if (isDone && chat?.id === id && !this.#keyring.find(id)) this.#context.forget(id);
   }
 }

@@ -14,6 +14,7 @@ import { OutgoingMessage } from "./message-views.svelte.ts";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { ChatView, ThreadKeys, MessageView, PageModel, Participant } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
+import { m } from "../i18n/messages.ts";
 
 /** What an open chat needs of the page. */
 export interface ChatContext extends Pick<PageModel, "options" | "toast" | "account"> {
@@ -130,7 +131,7 @@ export class OpenChat implements ChatView {
     if (role === "assistant") return authorName ?? null;
     if (role !== "user" || !authorId || !this.shared) return null;
     const isOurs = this.#ownAuthors.includes(authorId) || authorId === this.#context.account.user?.id;
-    return isOurs ? null : (authorName ?? "Guest");
+    return isOurs ? null : (authorName ?? m.guest());
   }
 
   readonly messages: readonly MessageView[] = $derived.by(() => this.#visibleMessages());
@@ -213,7 +214,7 @@ export class OpenChat implements ChatView {
     const parent = parentId === undefined ? this.#view.parent : parentId;
     keyring.recordSent(this.id, id);
     const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options, ...(parent !== undefined && { parentId: parent }) };
-    if (!outgoings.add(entry)) this.#context.toast("Too many unsent messages. Wait until some are sent.");
+    if (!outgoings.add(entry)) this.#context.toast(m.too_many_unsent_messages_wait_until_some());
   }
 
   resend(id: string): void {
@@ -230,7 +231,7 @@ export class OpenChat implements ChatView {
     if (!messageId || this.busy) return;
     const body = { messageId, answerId: newId(), options: this.#context.options() };
     this.#view.awaitMessage(body.answerId);
-    await this.#attempt<SendResult>("regenerate the answer", "POST", "/regenerate", body);
+    await this.#attempt<SendResult>(m.couldnt_regenerate(), "POST", "/regenerate", body);
   }
 
   edit(questionId: string, text: string): void {
@@ -248,25 +249,25 @@ export class OpenChat implements ChatView {
   async stop(): Promise<void> {
     const runId = this.#runId();
     if (runId === null) return;
-    await this.#context.requests.attempt("stop the answer", "POST", `/api/runs/${runId}/cancel`, { keys: this.keys, body: {} });
+    await this.#context.requests.attempt(m.couldnt_stop(), "POST", `/api/runs/${runId}/cancel`, { keys: this.keys, body: {} });
   }
 
   async loadEarlier(): Promise<void> {
     const oldest = this.#view.all[0];
     if (!oldest || this.#isLoadingEarlier) return;
     this.#isLoadingEarlier = true;
-    const page = await this.#attempt<OlderMessages<Message>>("load earlier messages", "GET", `/messages?before=${oldest.id}&limit=50`);
+    const page = await this.#attempt<OlderMessages<Message>>(m.couldnt_load_earlier(), "GET", `/messages?before=${oldest.id}&limit=50`);
     this.#isLoadingEarlier = false;
     if (page) this.#context.stream.post({ type: "earlier", threadId: this.id, page });
   }
 
   async reset(): Promise<void> {
-    await this.#attempt("reset the conversation", "POST", "/reset");
+    await this.#attempt(m.couldnt_reset(), "POST", "/reset");
   }
 
   async join(): Promise<void> {
     this.joining = true;
-    const member = await this.#attempt<Member>("add the chat", "POST", "/join");
+    const member = await this.#attempt<Member>(m.couldnt_add_chat(), "POST", "/join");
     this.joining = false;
     if (!member) return;
     this.#context.keyring.removeKeys(this.id);

@@ -2,17 +2,18 @@
 
 import { ApiError } from "@khala/client";
 import { RUN_ACTIVE, UNREACHABLE } from "./strings.ts";
+import { m } from "../i18n/messages.ts";
 
 const MESSAGES: Readonly<Record<string, string>> = {
   unreachable: UNREACHABLE,
   run_active: RUN_ACTIVE,
-  rate_limited: "Too many requests. Try again in a moment.",
-  budget_exhausted: "The budget for this chat is used up.",
-  payload_too_large: "This message is too long.",
-  unavailable: "The server is unavailable. Try again in a moment.",
-  thread_not_found: "This chat no longer exists.",
-  forbidden: "You can only view this chat.",
-  unauthorized: "You can’t write in this chat.",
+  rate_limited: m.too_many_requests_try_again_in_a_moment(),
+  budget_exhausted: m.the_budget_for_this_chat_is_used_up(),
+  payload_too_large: m.this_message_is_too_long(),
+  unavailable: m.the_server_is_unavailable_try_again_in_a(),
+  thread_not_found: m.this_chat_no_longer_exists(),
+  forbidden: m.you_can_only_view_this_chat(),
+  unauthorized: m.you_cant_write_in_this_chat(),
 };
 const PERMANENT_CODES = ["payload_too_large", "invalid_input", "thread_not_found", "forbidden", "unauthorized"];
 

@@ -240,5 +240,5 @@ export interface PageModel {
   /** The link of the shared agent that the address names, until the gallery is closed. */
   sharedAgent: string | null;
   /** The dialog that is open. */
-  dialog: "signin" | "share" | "account" | "gallery" | "memories" | "search" | null;
+  dialog: "signin" | "share" | "account" | "gallery" | "memories" | "search" | "settings" | null;
 }

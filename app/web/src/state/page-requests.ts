@@ -16,16 +16,16 @@ export class PageRequests {
     this.#say = say;
   }
 
-  /** Send a request with retry. Returns undefined after an error, which is reported, or null if its code is among `spares`. */
-  async attempt<T>(what: string, method: string, path: string, given: Given & { spares: readonly string[] }): Promise<T | null | undefined>;
-  async attempt<T>(what: string, method: string, path: string, given?: Given): Promise<T | undefined>;
-  async attempt<T>(what: string, method: string, path: string, { spares = [], ...given }: Given = {}): Promise<T | null | undefined> {
+  /** Send a request with retry. Returns undefined after an error, which is reported after the sentence `failure`, or null if its code is among `spares`. */
+  async attempt<T>(failure: string, method: string, path: string, given: Given & { spares: readonly string[] }): Promise<T | null | undefined>;
+  async attempt<T>(failure: string, method: string, path: string, given?: Given): Promise<T | undefined>;
+  async attempt<T>(failure: string, method: string, path: string, { spares = [], ...given }: Given = {}): Promise<T | null | undefined> {
     try {
       return await withRetry(() => request<T>(method, path, given), { maxAttempts: 5 });
     } catch (error) {
       if (!isRequestError(error)) throw error;
       if (error instanceof ApiError && spares.includes(error.code)) return null;
-      this.#say(`Couldn’t ${what}. ${errorMessage(error)}`);
+      this.#say(`${failure} ${errorMessage(error)}`);
       return undefined;
     }
   }

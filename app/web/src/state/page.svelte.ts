@@ -27,6 +27,7 @@ import type { StreamPort } from "./stream-client.ts";
 import { AgentCatalog } from "./agents.svelte.ts";
 import { errorMessage } from "./error-messages.ts";
 import type { Connection, PageModel } from "./page-model.ts";
+import { m } from "../i18n/messages.ts";
 
 /** The start of the addresses to which a sign-in may return: a person decides there about the access of an app. */
 const CONSENT_PATH = "/oauth/authorize?";
@@ -100,7 +101,7 @@ class BrowserPage extends Feedback implements PageModel {
 
   #dropAgent(agent: string): void {
     this.preferences.agent = null;
-    this.toast(`The agent ${isSharedAgent(agent) ? "that was shared with you" : agent} isn’t available any more. Messages are sent without it.`);
+    this.toast(isSharedAgent(agent) ? m.shared_agent_gone() : m.agent_gone({ agent }));
   }
 
   open(id: string): void {

@@ -3,6 +3,7 @@
 import { ApiError } from "@khala/client";
 import type { Approval } from "@khala/client";
 import { errorMessage } from "../state/error-messages.ts";
+import { m } from "../i18n/messages.ts";
 
 export const MAX_REASON_CHARACTERS = 1_000;
 
@@ -11,23 +12,24 @@ export function parseArguments(text: string): { args: Record<string, unknown> } 
   try {
     const args: unknown = JSON.parse(text);
     const isObject = typeof args === "object" && args !== null && !Array.isArray(args);
-    return isObject ? { args: args as Record<string, unknown> } : { problem: "Arguments must be a JSON object: { … }" };
+    return isObject ? { args: args as Record<string, unknown> } : { problem: m.arguments_must_be_a_json_object({ example: "{ … }" }) };
   } catch (error) {
-    return { problem: `Invalid JSON. ${error instanceof Error ? error.message : ""}` };
+    return { problem: m.invalid_json({ problem: error instanceof Error ? error.message : "" }) };
   }
 }
 
 export function decisionErrorMessage(error: unknown): string {
   if (!(error instanceof ApiError)) return errorMessage(error);
-  if (error.code === "already_decided") return `Someone else answered first. ${error.message}`;
-  if (error.code === "invalid_input") return `Invalid arguments: ${error.errors[0]?.message ?? error.message}`;
+  if (error.code === "already_decided") return m.someone_else_answered_first_message({ message: error.message });
+  if (error.code === "invalid_input") return m.invalid_arguments_value({ value: error.errors[0]?.message ?? error.message });
   return error.code === "forbidden" ? error.message : errorMessage(error);
 }
 
 /** "Denied by Ada: it is mine": the decision and who made it; empty while the approval is pending. */
 export function describeDecision({ state, decidedName, reason }: Approval): string {
   if (state === "pending") return "";
-  if (state === "expired") return "Expired without an answer.";
-  const by = decidedName ? ` by ${decidedName}` : "";
-  return `${state === "approved" ? "Approved" : "Denied"}${by}${reason ? `: ${reason}` : "."}`;
+  if (state === "expired") return m.expired_without_an_answer();
+  const isApproved = state === "approved";
+  const decision = decidedName ? (isApproved ? m.approved_by : m.denied_by)({ name: decidedName }) : isApproved ? m.approved_plain() : m.denied_plain();
+  return reason ? m.decision_with_reason({ decision, reason }) : m.decision_without_reason({ decision });
 }

@@ -1,8 +1,9 @@
 // Short labels of tool calls: arguments, states, times and the status of a step.
 
 import type { ToolBlock, ToolState } from "@khala/client";
-import { formatDuration, formatMilliseconds } from "../state/format.ts";
+import { formatDuration, formatMilliseconds, formatNumber, formatUnits } from "../state/format.ts";
 import { withoutInvisible } from "./json-text.ts";
+import { m } from "../i18n/messages.ts";
 
 const MAX_LINE_CHARACTERS = 60;
 const MAX_TOOL_NAMES = 4;
@@ -12,14 +13,15 @@ const MAX_VALUE_CHARACTERS = 2_000;
 const PLAIN_DENIAL = /^Denied(?: by (?:somebody|someone|a user))?\.?$/;
 
 export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
-  queued: "queued",
-  running: "running",
-  completed: "done",
-  failed: "failed",
-  blocked: "needs approval",
-  cancelled: "cancelled",
+  queued: m.state_queued(),
+  running: m.state_running(),
+  completed: m.state_done(),
+  failed: m.state_failed(),
+  blocked: m.state_needs_approval(),
+  cancelled: m.state_cancelled(),
 };
 
+const OTHERS = { failed: m.count_failed, cancelled: m.count_cancelled, blocked: m.count_waiting } as const;
 const STATES = Object.keys(STATE_LABELS) as ToolState[];
 
 /** Icons that tell the states apart without colour, each one path in a 20 × 20 box. */
@@ -76,24 +78,24 @@ export function toolNames(counts: ReadonlyMap<string, number>): string {
 
 /** "3 of 4 done, 1 failed"; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
 export function stepStatus(counts: Readonly<Record<ToolState, number>>, all: number): string {
-  if (counts.blocked > 0 && counts.blocked + counts.completed === all) return "waiting for approval";
+  if (counts.blocked > 0 && counts.blocked + counts.completed === all) return m.waiting_for_approval_inline();
   const only = all === 1 ? STATES.find((state) => counts[state] === 1) : undefined;
   if (only) return STATE_LABELS[only];
   const others = (["failed", "cancelled", "blocked"] as const)
     .filter((state) => counts[state] > 0)
-    .map((state) => `, ${counts[state]} ${state === "blocked" ? "waiting for approval" : state}`);
-  return `${counts.completed} of ${all} done${others.join("")}`;
+    .map((state) => OTHERS[state]({ count: formatNumber(counts[state]) }));
+  return formatUnits([m.calls_done_of({ done: formatNumber(counts.completed), n: formatNumber(all) }), ...others]);
 }
 
 /** The label at the right of a card; `startedAt` and `now` in ms of one clock. */
 export function timeLabel(block: ToolBlock, startedAt: number, now: number): string {
   const { state, durationMs = 0 } = block;
   const took = durationMs > 0 ? formatMilliseconds(durationMs) : "";
-  if (state === "running") return `running ${formatDuration(now - startedAt)}`;
+  if (state === "running") return m.running_for({ time: formatDuration(now - startedAt) });
   if (state === "completed") return took || STATE_LABELS.completed;
   if (state !== "failed") return STATE_LABELS[state];
-  if (isDenied(block)) return "denied";
-  return took ? `failed · ${took}` : STATE_LABELS.failed;
+  if (isDenied(block)) return m.state_denied();
+  return took ? m.failed_took({ took }) : STATE_LABELS.failed;
 }
 
 /** The result of a call in one sentence, or how far a running call is; empty if the time label already says it. */

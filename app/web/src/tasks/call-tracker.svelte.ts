@@ -6,7 +6,7 @@ import type { BlockView } from "../state/page-model.ts";
 import { LruCache } from "./lru-cache.ts";
 import { CallCounts } from "./call-counts.ts";
 import { stepStatus, toolNames } from "./call-labels.ts";
-import { formatMilliseconds } from "../state/format.ts";
+import { formatMilliseconds, joinParts } from "../state/format.ts";
 
 /** The number of calls whose start is remembered. */
 const MAX_TRACKED_CALLS = 2_000;
@@ -50,7 +50,7 @@ export class CallTracker {
   /** "3 of 4 done, 1 failed · 1.2 s" */
   get label(): string {
     const { counts, all, hasEnded, longest } = this.#now.tally;
-    return [stepStatus(counts, all), hasEnded && longest > 0 && formatMilliseconds(longest)].filter(Boolean).join(" · ");
+    return joinParts([stepStatus(counts, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
   }
 
   /** The share of calls that have ended, from 0 to 1. */

@@ -132,6 +132,9 @@ export interface ThreadListEntry {
   unread: boolean;
   running: boolean;
   needsApproval: boolean;
+  pinned?: boolean;
+  archived?: boolean;
+  folder?: string;
   changedAt: string;
 }
 
@@ -814,7 +817,8 @@ export interface ToolChoice {
  * `instructions` are added to the model's instructions for this run. A prompt has at most `contextTokens`, if the
  * operator's limit is not lower. `maxSteps` is limited to 1 to 50, and invalid values count as 20. `agent` is the
  * name of an agent, or `auto` to leave the choice to the server. Without `serverInstructions`, the prompt has none of
- * the operator. `contextOverflow` decides about a conversation that is too long for a prompt: its older messages are
+ * the operator. With `personal`, the run uses the instructions and the model that its requester
+ * prefers. `contextOverflow` decides about a conversation that is too long for a prompt: its older messages are
  * left out, or summarised on autopilot, or the run ends with an error.
  */
 export interface RunOptions {
@@ -844,6 +848,7 @@ export interface RunOptions {
   contextTokens?: number;
   instructions?: string;
   serverInstructions?: boolean;
+  personal?: boolean;
   contextOverflow?: "shorten" | "error";
 }
 
@@ -867,6 +872,7 @@ export interface NewMessage {
   messageId?: string;
   parentId?: string | null;
   attachments?: string[];
+  authorName?: string;
   options?: RunOptions;
   sendAt?: string;
   after?: number;
@@ -925,13 +931,15 @@ export interface RegenerateRequest {
 /**
  * The decision on a pending tool call.
  *
- * `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call.
+ * `digest` names the version of the call that the user saw. `editedArgs` replace the arguments of the call. `allow`
+ * says whether an approval also applies to later calls of the tool: in the run, or in the thread.
  */
 export interface DecisionRequest {
   approved: boolean;
   reason?: string;
   editedArgs?: Record<string, unknown>;
   digest?: string;
+  allow?: "once" | "run" | "thread";
 }
 
 /** The reason why a run is canceled, for the log. */
@@ -1459,6 +1467,7 @@ export interface Approval {
   createdAt: string;
   expiresAt: string;
   decidedAt?: string;
+  allow?: "once" | "run" | "thread";
   mayEdit?: boolean;
 }
 
@@ -1863,7 +1872,7 @@ export interface MemoryProposal {
  */
 export interface UsageReceipt {
   id: string;
-  purpose: "extraction" | "embedding";
+  purpose: "extraction" | "embedding" | "title";
   threadId?: string;
   runId?: string;
   data: Record<string, unknown>;

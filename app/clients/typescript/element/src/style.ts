@@ -1,0 +1,45 @@
+// The style of the element. Pages change it with the CSS variables of `:host`, and with `::part()`.
+
+export const STYLE = `
+:host {
+  --khala-font: system-ui, sans-serif;
+  --khala-background: Canvas;
+  --khala-text: CanvasText;
+  --khala-muted: color-mix(in srgb, var(--khala-text) 65%, var(--khala-background));
+  --khala-line: color-mix(in srgb, var(--khala-text) 18%, var(--khala-background));
+  --khala-accent: #3457d5;
+  --khala-accent-text: #fff;
+  --khala-bubble: color-mix(in srgb, var(--khala-text) 8%, var(--khala-background));
+  --khala-radius: 12px;
+  --khala-size: 1rem;
+  display: block; block-size: 32rem; color-scheme: light dark;
+  color: var(--khala-text); background: var(--khala-background); font: var(--khala-size)/1.5 var(--khala-font);
+}
+:host([hidden]), [hidden] { display: none !important; }
+.chat { display: flex; flex-direction: column; block-size: 100%; }
+.messages { flex: 1; overflow-y: auto; padding: 1rem; display: flex; flex-direction: column; gap: .75rem; overscroll-behavior: contain; }
+.message { max-inline-size: 100%; overflow-wrap: anywhere; }
+.message.user { align-self: flex-end; max-inline-size: 85%; padding: .5rem .875rem; background: var(--khala-bubble); border-radius: var(--khala-radius); }
+.text { margin: 0; white-space: pre-wrap; }
+.markdown > div > :first-child { margin-block-start: 0; }
+.markdown > div > :last-child { margin-block-end: .75rem; }
+.markdown pre { overflow-x: auto; padding: .75rem; background: var(--khala-bubble); border-radius: 8px; }
+.markdown code, .call code { font: .875em ui-monospace, monospace; }
+.markdown table { display: block; overflow-x: auto; border-collapse: collapse; }
+.markdown th, .markdown td { border: 1px solid var(--khala-line); padding: .25rem .5rem; }
+.markdown blockquote { margin-inline: 0; padding-inline-start: .75rem; border-inline-start: 3px solid var(--khala-line); }
+a { color: var(--khala-accent); }
+small { color: var(--khala-muted); }
+.note:empty { display: none; }
+.call { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; padding: .5rem .75rem; margin-block: .5rem; border: 1px solid var(--khala-line); border-radius: 8px; }
+.call small { white-space: pre-wrap; }
+.call[data-state=failed] code, .call[data-state=cancelled] code { text-decoration: line-through; }
+.decision { display: inline-flex; gap: .5rem; align-items: baseline; flex-wrap: wrap; }
+.status { margin: 0; padding: .25rem 1rem; color: var(--khala-muted); }
+.form { display: flex; gap: .5rem; align-items: end; padding: .75rem 1rem; border-block-start: 1px solid var(--khala-line); }
+.input { flex: 1; min-inline-size: 0; max-block-size: 10rem; resize: none; padding: .5rem .75rem; font: inherit; color: inherit; background: transparent; border: 1px solid var(--khala-line); border-radius: var(--khala-radius); }
+.button { min-block-size: 2.5rem; padding-inline: .875rem; font: inherit; color: inherit; background: transparent; border: 1px solid var(--khala-line); border-radius: var(--khala-radius); cursor: pointer; }
+.button.primary { color: var(--khala-accent-text); background: var(--khala-accent); border-color: transparent; }
+.button:disabled { opacity: .5; cursor: default; }
+:focus-visible { outline: 2px solid var(--khala-accent); outline-offset: 2px; }
+`;

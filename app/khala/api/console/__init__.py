@@ -1,0 +1,1 @@
+"""The operators' console over REST: what administrators see and do. `docs/reference/console.md` specifies it."""

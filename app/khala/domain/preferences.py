@@ -1,0 +1,21 @@
+"""Preferences of a person in all their chats."""
+
+from khala.domain.chat import WireStruct
+
+MAX_INSTRUCTION_CHARACTERS = 4_000
+"""Of a person's own instructions."""
+
+
+class Preferences(WireStruct, frozen=True, kw_only=True):
+    """The preferences of an account or a guest. None: nothing was chosen.
+
+    `instructions` go to the model in the runs that the person requests. `model` answers where neither the run nor its
+    agent names one. `titles` says whether a model may write titles of their threads.
+    """
+
+    instructions: str | None = None
+    model: str | None = None
+    titles: bool
+
+
+NO_PREFERENCES = Preferences(titles=True)

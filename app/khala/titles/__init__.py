@@ -1,0 +1,1 @@
+"""Titles of threads, which a model writes after the first answers."""

@@ -1,0 +1,165 @@
+"""Each list of the console reads its rows by an index: no plan of its statements scans a table that grows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from khala.domain.webhooks import DEPLOYMENT
+from khala.store.console import (
+    account_list,
+    blob_list,
+    executors,
+    overview,
+    record_lists,
+    run_list,
+    run_timeline,
+    spend,
+    thread_history,
+    thread_list,
+    usage_rollup,
+)
+from khala.store.console.record_lists import AuditFilter
+from khala.store.console.run_list import RunFilter
+from khala.store.console.spend import SpendFilter
+from khala.store.postgres import index_builder
+from khala.store.postgres.database import Database, Driver
+from tests.support.statements import nodes, on_one_line, plan
+from tests.support.store import ask, new_thread
+
+GROWING = {
+    "runs", "threads", "messages", "message_parts", "receipts", "usage_receipts", "approvals", "users", "identities",
+    "sessions", "api_tokens", "audit", "blobs", "schedules", "webhook_deliveries", "spend_user_days", "spend_days",
+    "tool_days", "webhook_endpoints", "blob_owners", "plans", "listings",
+}  # fmt: skip
+"""Tables that grow with accounts, threads or time."""
+SOME_ID = UUID(int=1)
+TODAY = datetime.now(UTC).date()
+NOW = datetime.now(UTC)
+
+
+def lists(thread_id: UUID, run_id: UUID) -> dict[str, tuple[Callable[[Driver], Awaitable[object]], set[str]]]:
+    """By its name, each read of the console, and indexes that its plans use."""
+
+    def runs(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
+        return lambda driver: run_list.read_page(driver, RunFilter(**wanted), SOME_ID, 50)
+
+    def audit(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
+        return lambda driver: record_lists.read_audit(driver, AuditFilter(**wanted), SOME_ID, 50)
+
+    def spent(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
+        return lambda driver: spend.read_spend(driver, SpendFilter(first=TODAY, last=TODAY, **wanted), 50)
+
+    async def timeline(driver: Driver) -> object:
+        run = await run_list.read_run(driver, run_id)
+        assert run is not None
+        return await run_timeline.read_timeline(driver, run)
+
+    before = NOW, SOME_ID
+    return {
+        "runs": (runs(), {"runs_pkey"}),
+        "final runs": (runs(state="final"), {"runs_pkey"}),
+        "active runs": (runs(state="active"), {"runs_active_idx"}),
+        "failed runs": (runs(state="error"), {"runs_failed_idx"}),
+        "runs of an account": (runs(account=SOME_ID), {"runs_ended_user_id_idx"}),
+        "runs of an agent": (runs(agent="a"), {"runs_ended_agent_idx"}),
+        "runs of a thread": (runs(thread=SOME_ID), {"runs_thread_id_idx"}),
+        "runs of a model": (runs(model="openai:gpt-5"), {"runs_pkey"}),
+        "runs by a text": (runs(q="a"), {"runs_pkey"}),
+        "runs by an id": (runs(q=str(SOME_ID)), {"runs_user_message_id_idx", "runs_thread_id_idx"}),
+        "all filters": (runs(account=SOME_ID, agent="a", state="error", model="b"), {"runs_ended_user_id_idx"}),
+        "timeline": (timeline, {"message_parts_pkey", "receipts_pkey"}),
+        "overview": (lambda driver: overview.read(driver, lease_seconds=10), {"runs_failed_idx"}),
+        "executors": (executors.read_all, {"runs_active_idx"}),
+        "threads": (lambda driver: thread_list.read_page(driver, None, None, before, 50), {"threads_created_at_idx"}),
+        "threads of an account": (
+            lambda driver: thread_list.read_page(driver, SOME_ID, None, before, 50),
+            {"threads_owner_id_created_at_idx"},
+        ),
+        "threads by an id": (
+            lambda driver: thread_list.read_page(driver, None, str(SOME_ID), before, 50),
+            {"threads_pkey", "messages_pkey"},
+        ),
+        "a thread at a revision": (
+            lambda driver: thread_history.read_at(driver, thread_id, 1, before=None, limit=50),
+            {"messages_thread_id_revision_idx", "messages_thread_id_position_key"},
+        ),
+        "revisions": (
+            lambda driver: thread_history.read_revisions(driver, thread_id, None, 50),
+            {"messages_thread_id_position_key"},
+        ),
+        "slow tools": (lambda driver: spend.read_slow_tools(driver, TODAY, TODAY, 50), {"tool_days_pkey"}),
+        "spend by day": (spent(by="day"), {"spend_days_pkey"}),
+        "spend by user": (spent(by="user"), {"spend_user_days_day_idx"}),
+        "spend of an account": (spent(by="model", account=SOME_ID), {"spend_user_days_pkey"}),
+        "accounts": (lambda driver: account_list.read_page(driver, None, None, SOME_ID, 50), {"users_pkey"}),
+        "accounts by a name": (
+            lambda driver: account_list.read_page(driver, "art", None, SOME_ID, 50),
+            {"users_lower_name_idx", "users_lower_email_idx", "identities_lower_email_idx"},
+        ),
+        "blocked accounts": (
+            lambda driver: account_list.read_page(driver, None, "blocked", SOME_ID, 50),
+            {"users_blocked_idx"},
+        ),
+        "blobs": (lambda driver: blob_list.read_page(driver, None, (7, SOME_ID), 50), {"blobs_size_idx"}),
+        "blobs of an account": (
+            lambda driver: blob_list.read_page(driver, SOME_ID, (7, SOME_ID), 50),
+            {"blobs_thread_id_idx"},
+        ),
+        "usage of blobs": (blob_list.read_usage, {"blob_owners_bytes_idx"}),
+        "webhooks": (
+            lambda driver: record_lists.read_webhooks(driver, DEPLOYMENT, None, SOME_ID, 50),
+            {"webhook_endpoints_scope_id_idx"},
+        ),
+        "schedules": (
+            lambda driver: record_lists.read_schedules(driver, None, None, before, 50),
+            {"schedules_created_at_idx"},
+        ),
+        "audit": (audit(), {"audit_pkey"}),
+        "audit of an account": (audit(account=SOME_ID), {"audit_user_id_idx"}),
+        "audit of a thread": (audit(thread=SOME_ID), {"audit_thread_id_idx"}),
+        "audit of an action": (audit(action="console_*"), {"audit_pkey"}),
+    }
+
+
+@contextmanager
+def statements_of(driver: Driver) -> Iterator[set[str]]:
+    seen: set[str] = set()
+
+    def log(record: Any) -> None:
+        seen.add(on_one_line(record.query))
+
+    driver.add_query_logger(log)
+    try:
+        yield seen
+    finally:
+        driver.remove_query_logger(log)
+
+
+async def test_each_list_reads_by_an_index(db: Database) -> None:
+    await index_builder.build_missing(db)
+    thread_id = await new_thread(db)
+    sent = await ask(db, thread_id)
+    async with db.driver() as driver:
+        await driver.execute("SET enable_seqscan = off")
+        for name, (read, indexes) in lists(thread_id, sent.run_id).items():
+            with statements_of(driver) as seen:
+                await read(driver)
+                await asyncio.sleep(0)  # The driver calls its loggers in the next turn of the loop.
+            found = [node for statement in seen for node in nodes(await plan(driver, statement))]
+            scanned = {node["Relation Name"] for node in found if node["Node Type"] == "Seq Scan"}
+            assert not scanned & GROWING, (name, scanned)
+            used = {node["Index Name"] for node in found if "Index Name" in node}
+            assert indexes <= used, (name, used)
+
+
+async def test_the_rollup_reads_receipts_of_its_hour_by_an_index(db: Database) -> None:
+    await index_builder.build_missing(db)
+    async with db.driver() as driver:
+        await driver.execute("SET enable_seqscan = off")
+        for statement in (usage_rollup.SPEND, usage_rollup.TOOLS):
+            found = list(nodes(await plan(driver, statement)))
+            assert "receipts_created_at_idx" in {node.get("Index Name") for node in found}
+            assert not {node.get("Relation Name") for node in found if node["Node Type"] == "Seq Scan"} & GROWING

@@ -1,0 +1,50 @@
+"""The languages of the page: their choice, their messages and the direction of text."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.server import Server
+from tests.system.browser import Chat, new_browser
+
+pytestmark = pytest.mark.timeout(120)
+
+MESSAGES = re.compile(r"/web/assets/(?:en|de|es|fr|zh|ja|ar)-[^/]*\.js$")
+ARABIC = "عنوان"
+
+
+def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from_right_to_left(server: Server) -> None:
+    with new_browser() as context:
+        loaded: list[str] = []
+        context.on("request", lambda request: loaded.extend(MESSAGES.findall(request.url)))
+        chat = Chat(context, server.url)
+        page = chat.page
+        root = page.locator("html")
+        expect(root).to_have_attribute("lang", "en")
+        assert len(loaded) == 1
+        chat.send(f"/echo {ARABIC}\n\nEnglish.\n\n```\nx = 1\n```")
+        chat.wait_for_end()
+        chat.button("Settings").click()
+        page.get_by_label("Language").select_option(label="العربية")
+        expect(root).to_have_attribute("dir", "rtl")
+        expect(root).to_have_attribute("lang", "ar")
+        assert len(loaded) == 2
+        expect(page.locator("#send")).to_have_attribute("aria-label", "إرسال")
+        drawer, main = page.locator("#drawer").bounding_box(), page.locator("main").bounding_box()
+        assert drawer is not None
+        assert main is not None
+        assert drawer["x"] > main["x"]
+        expect(page.locator(".text pre")).to_be_visible()
+        directions = page.locator(".text").last.evaluate(
+            "(text) => [...text.querySelectorAll('p, pre')].map((block) => getComputedStyle(block).direction)"
+        )
+        assert directions == ["rtl", "ltr", "ltr"]
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert chat.overflow() <= 0
+        page.locator("#menu").click()
+        page.locator("#settings-open").click()
+        page.locator("#language").select_option("de")
+        expect(root).to_have_attribute("dir", "ltr")
+        expect(page.get_by_placeholder("Stelle eine Frage")).to_be_visible()
