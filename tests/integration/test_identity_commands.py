@@ -111,7 +111,7 @@ def test_an_account_is_named_by_its_address_or_its_id(database_url: str) -> None
     assert khala("accounts", "block", ADDRESS).output == f"{user_id} is blocked.\n"
     assert khala("accounts", "unblock", ADDRESS).output == f"{user_id} is not blocked.\n"
     nobody = khala("accounts", "block", "nobody@example.com")
-    assert (nobody.exit_code, nobody.output) == (1, "Error: There is no such account.\n")
+    assert (nobody.exit_code, nobody.output) == (1, "Error: There is no account nobody@example.com.\n")
 
     async def another(db: Database) -> UUID:
         return await accounts.of_identity(db, Identity(issuer="a", subject="b", email=ADDRESS), Caller())

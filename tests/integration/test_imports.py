@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from khala.chat_imports import export_reader
+from khala.console import KnownFailure
 from khala.operations.chat_importing import import_export
 from khala.settings import from_environment
 from khala.store.operations import retention
@@ -327,6 +328,8 @@ async def test_an_operator_imports_by_command(
     path = tmp_path / "export.zip"
     path.write_bytes(zipped(claude()))
     settings = from_environment({"DATABASE_URL": server.database_url, "KHALA_HOME": str(tmp_path / "home")})
-    await import_export(settings, path, who.id)
+    await import_export(settings, path, str(who.id))
     assert "1 conversations" in capsys.readouterr().out
+    with pytest.raises(KnownFailure, match=r"There is no account nobody@example\.com\."):
+        await import_export(settings, path, "nobody@example.com")
     assert [one["title"] for one in await threads(server, who)] == ["Notes"]

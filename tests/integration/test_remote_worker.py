@@ -1,6 +1,7 @@
 """The Python worker: it passes the conformance checks, and goes on after kills, approvals and cancellations."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from khala_client.worker import AgentError, ApprovalDenied, RunContext, Worker
 from tests.support.agents import Agent
 from tests.support.client import text_of
 from tests.support.in_process import InProcessServer
+from tests.support.ports import free_port
 from tests.support.providers import Reply, in_steps, serving
 from tests.support.remote_workers import RawRun, RemoteScene, remote_scene
 from tests.support.shared_server import shared
@@ -359,3 +361,47 @@ async def test_a_killed_worker_is_replaced_and_no_text_is_lost_or_doubled(
     assert [part["seq"] for part in await scene.thread.parts(sent["runId"])] == list(
         range(len(await scene.thread.parts(sent["runId"])))
     )
+
+
+async def test_a_worker_logs_its_connection_and_why_it_has_none(
+    scene: RemoteScene, server: InProcessServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="khala_client.worker")
+
+    async def answer(context: RunContext) -> None:
+        await context.text("Here.")
+
+    async with working(scene, server, answer):
+        sent = await scene.send()
+        await scene.thread.ended(sent["runId"])
+    assert caplog.messages == [f"connected to {server.url}, for the agents: {scene.agent}"]
+    caplog.clear()
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    worker = Worker(nowhere, "khala_token")
+    worker.agent("poet")(answer)
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        while not caplog.messages:
+            await asyncio.sleep(0.02)
+        worker.stop()
+        await running
+    (message,) = caplog.messages
+    assert message.startswith(f"no connection to {nowhere}: ")
+    assert message.endswith("Next try in 1 s.")
+
+
+async def test_a_program_whose_token_is_wrong_ends_with_one_line(server: InProcessServer) -> None:
+    example = [sys.executable, str(EXAMPLES / "conformance_worker.py")]
+    settings = {"KHALA_SERVER": server.url, "KHALA_TOKEN": "khala_wrong", "KHALA_AGENT": "poet"}
+
+    def run(env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            example, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    refused = await asyncio.to_thread(run, settings)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"The worker stops: {server.url} refuses it. ")
+    assert refused.stderr.count("\n") == 1
+    unset = await asyncio.to_thread(run, {})
+    assert (unset.returncode, unset.stderr.split(";")[0]) == (1, "Set KHALA_AGENT, KHALA_SERVER, KHALA_TOKEN")

@@ -42,7 +42,7 @@ def test_the_operator_makes_a_token_for_remote_agents_only(database_url: str, mo
         return found
 
     user_id = asyncio.run(prepare())
-    for account in (ADDRESS, user_id):
+    for account in (ADDRESS, f" {ADDRESS.title()} ", user_id):
         made = token("remote", account=account)
         assert made.exit_code == 0, made.output
         caller = asyncio.run(find(made.output.strip()))

@@ -35,7 +35,8 @@ pytestmark = pytest.mark.timeout(300)
 
 GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 TUTORIAL = ROOT / "docs" / "tutorials" / "chat-in-your-app.md"
-PAGES = [ROOT / "README.md", TUTORIAL, ROOT / "docs" / "openai-api.md", *GUIDES]
+FIRST_AGENT = ROOT / "docs" / "tutorials" / "build-your-first-agent.md"
+PAGES = [ROOT / "README.md", TUTORIAL, FIRST_AGENT, ROOT / "docs" / "openai-api.md", *GUIDES]
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
@@ -100,6 +101,7 @@ def test_every_block_is_run_or_only_shown_on_purpose(page: Path) -> None:
         assert language in RUN | FILES | SHOWN
         assert (title is not None) == (language in FILES), "a block is a file exactly if its language is one for files"
     served = {"my-app/index.html", "my-app/chat.js"}
+    served |= {"agents.py", "tests/test_agent.py"}  # Run by tests/system/test_wheel.py.
     # Run and compiled by tests/clients/test_typescript_client.py.
     served |= {"ask.mjs", "show.mjs", "transport.ts", "chat.tsx", "page.tsx"}
     # Run by tests/integration/test_library_agents.py.

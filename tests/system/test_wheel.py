@@ -1,18 +1,28 @@
 """A wheel, installed without a checkout, contains everything that operators need."""
 
 import asyncio
+import json
+import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import time
 import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from infra import npm_projects
+from infra.npm_projects import CLIENTS, NODE
+from infra.typescript_clients import PACKAGES
 from khala.domain import ids
 from tests.support import postgres
+from tests.support.guest import Guest
+from tests.support.ports import free_port
 from tests.support.server import ROOT, process_environment
+from tests.system import test_docs_examples as docs
 
 # A wheel with the page in it is built first.
 pytestmark = pytest.mark.timeout(600)
@@ -54,6 +64,7 @@ def test_a_wheel_installs_one_package_with_the_page_and_the_migrations(installed
     (site,) = (installed.parents[1] / "lib").glob("python*/site-packages")
     assert {path.name for path in site.iterdir() if not path.name.endswith((".dist-info", ".pth"))} == {"khala"}
     assert (site / "khala" / "web" / "index.html").is_file()
+    assert len(list((site / "khala" / "npm").glob("khala-*.tgz"))) == len(PACKAGES)
     assert list((site / "khala" / "migrations" / "versions").glob("0001*.py"))
     assert _printed(installed, "import khala; print(khala.__file__)", tmp_path) == f"{site}/khala/__init__.py\n"
 
@@ -88,3 +99,76 @@ def test_a_wheel_backs_up_restores_and_partitions_without_a_checkout(
     assert khala("blobs", "save", tmp_path / "saved") == "0 blobs copied\n"
     for name in ("import", "upgrade-check"):
         assert f"khala {name}" in khala(name, "--help")
+
+
+def test_a_new_project_passes_its_test_and_builds_its_page(installed: Path, tmp_path: Path) -> None:
+    _in_project(installed, tmp_path, str(installed), "new", "shop")
+    project = tmp_path / "shop"
+    tested = _in_project(installed, project, str(installed.parent / "python"), "-m", "pytest", "-q")
+    assert "1 passed" in tested
+    # The packages of the registry are those of the clients' lock file, so that nothing is downloaded.
+    npm_projects.install(CLIENTS)
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    for name in ("client", "react"):
+        target = project / "web" / "node_modules" / "@khala" / name
+        target.mkdir(parents=True)
+        (archive,) = (project / "web" / "vendor").glob(f"khala-{name}-*.tgz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(target, filter=_without_first_folder)
+        assert json.loads((project / "web" / "package.json").read_text())["dependencies"][f"@khala/{name}"] == (
+            f"file:vendor/{archive.name}"
+        )
+    for program in ("typescript/bin/tsc", "vite/bin/vite.js build"):
+        path, *words = program.split()
+        _in_project(installed, project / "web", str(NODE), str(CLIENTS / "node_modules" / path), *words)
+    assert list((project / "web" / "dist" / "assets").glob("*.js"))
+
+
+def _without_first_folder(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """The member of an npm package, which is in the folder `package` there."""
+    return tarfile.data_filter(member.replace(name=member.name.partition("/")[2]), folder)
+
+
+def _in_project(installed: Path, folder: Path, *command: str) -> str:
+    """The output of the command in this folder, with the environment of a developer."""
+    env = {name: value for name, value in process_environment().items() if name not in {"PYTHONPATH", "KHALA_HOME"}}
+    env["PATH"] = f"{installed.parent}:{env['PATH']}"
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_tutorial_builds_a_first_agent(installed: Path, tmp_path: Path) -> None:
+    page = docs.FIRST_AGENT
+    shell = [code for language, _, code in docs.blocks(page) if language == "sh"]
+    create, test = shell
+    _in_project(installed, tmp_path, "bash", "-euc", create)
+    project = tmp_path / "shop"
+    port = free_port()
+    log = tmp_path / "dev.log"
+    env = {name: value for name, value in process_environment().items() if name not in {"PYTHONPATH", "DATABASE_URL"}}
+    with log.open("wb") as out:
+        command = [str(installed), "dev", "--port", str(port)]
+        process = subprocess.Popen(command, cwd=project, env=env, stdout=out, stderr=out)
+    try:
+        _wait_for(log, "Press Ctrl-C to stop.")
+        assert "agents: app:counter; tools: count_words" in log.read_text()
+        files = docs.files(page)
+        (project / "agents.py").write_text(files["agents.py"])
+        (shown,) = [code for language, _, code in docs.blocks(page) if language == "text"]
+        _wait_for(log, shown.strip())
+        (project / "tests" / "test_agent.py").write_text(files["tests/test_agent.py"])
+        guest = Guest(f"http://127.0.0.1:{port}")
+        guest.approve(guest.send("app:refunds", "A-17"))
+        assert guest.answer() == "You bought a kettle.\nYou get 39 back."
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert "1 passed" in _in_project(installed, project, "bash", "-euc", test)
+
+
+def _wait_for(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)

@@ -1,7 +1,6 @@
 """`khala import-chats`: conversations from the export of another product."""
 
 from pathlib import Path
-from uuid import UUID
 
 import click
 
@@ -9,20 +8,26 @@ from khala.chat_imports.importer import ChatImporter
 from khala.components import open_blobs, open_database
 from khala.console import KnownFailure
 from khala.domain.access import Caller
-from khala.domain.errors import KhalaError
+from khala.domain.errors import Conflict, KhalaError, NotFound
 from khala.settings import Settings
 from khala.store.accounts import accounts
+from khala.store.accounts.account_names import find_account
 from khala.store.postgres import migrations
 
 
-async def import_export(settings: Settings, path: Path, user_id: UUID) -> None:
-    """Import the export, and print the report. Raises `KnownFailure`; what was read before stays imported."""
+async def import_export(settings: Settings, path: Path, account: str) -> None:
+    """Import the export into the account with this id or address, and print the report.
+
+    Raises `KnownFailure`; what was read before stays imported.
+    """
     async with open_database(settings) as db, open_blobs(settings, db) as blob_service:
         if await migrations.current(db) != migrations.head():
             raise KnownFailure("The schema is not up to date: run `khala migrate` or `khala serve`.")
         async with db.driver() as driver:
-            if not await driver.fetchval("SELECT EXISTS (SELECT FROM users WHERE id = $1)", user_id):
-                raise KnownFailure("There is no account with this id.")
+            try:
+                user_id = await find_account(driver, account)
+            except (NotFound, Conflict) as error:
+                raise KnownFailure(error.message) from error
             caller = Caller(user_id=user_id, name=await accounts.name_of(driver, user_id))
         importer = ChatImporter(db, blob_service, caller)
         try:

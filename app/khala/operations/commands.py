@@ -8,7 +8,8 @@ from uuid import UUID
 
 import click
 
-from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.console import EPILOG, KnownFailure, run
+from khala.operations.home_notice import command_settings
 from khala.operations.identity_commands import accounts, tokens
 from khala.operations.plan_client.commands import plan
 from khala.operations.webhook_commands import webhooks
@@ -76,7 +77,7 @@ def verify(
     from khala.store.operations.verify_pages import VerifyPosition, VerifySelection
 
     selection = VerifySelection(since=since, sample_percent=sample, thread_id=thread)
-    run(verify_database(load_settings(), selection, after=after or VerifyPosition(), jobs=jobs))
+    run(verify_database(command_settings(), selection, after=after or VerifyPosition(), jobs=jobs))
 
 
 @click.command(epilog=EPILOG)
@@ -90,20 +91,20 @@ def feedback(*, since: datetime | None, texts: bool) -> None:
     from khala.operations.feedback_listing import print_feedback
 
     begin = since or datetime(2020, 1, 1, tzinfo=UTC)
-    run(print_feedback(load_settings(), since=begin, with_texts=texts))
+    run(print_feedback(command_settings(), since=begin, with_texts=texts))
 
 
 @click.command("import-chats", epilog=EPILOG)
 @click.argument("file", type=FILE)
-@click.option("--user", type=click.UUID, required=True, metavar="ID", help="The account's id, as in GET /api/me.")
-def import_chats(*, file: Path, user: UUID) -> None:
+@click.option("--user", required=True, metavar="ACCOUNT", help="The account's id or e-mail address.")
+def import_chats(*, file: Path, user: str) -> None:
     """Import the conversations in FILE into an account: an export of ChatGPT, Claude or Open WebUI.
 
     FILE is the zip or its JSON. A second import adds only what is new. It may run beside `serve`.
     """
     from khala.operations.chat_importing import import_export
 
-    run(import_export(load_settings(), file, user))
+    run(import_export(command_settings(), file, user))
 
 
 @click.command("import", epilog=EPILOG)
@@ -132,7 +133,12 @@ def import_(*, file: Path, email: str | None, password_stdin: bool, trusted: boo
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
     run(
         import_account(
-            load_settings(), file, email=email, password=password, trusted=trusted, max_bytes=max_gib * GIB_BYTES
+            command_settings(),
+            file,
+            email=email,
+            password=password,
+            trusted=trusted,
+            max_bytes=max_gib * GIB_BYTES,
         )
     )
 
@@ -152,7 +158,7 @@ def backup(*, kind: _BackupKind, folder: Path, keep: int | None) -> None:
     """
     from khala.operations.backup import back_up
 
-    run(back_up(load_settings(), kind, folder, keep=keep))
+    run(back_up(command_settings(), kind, folder, keep=keep))
 
 
 @click.group(epilog=EPILOG)
@@ -166,7 +172,7 @@ def restore_dump(*, backup: Path) -> None:
     """Restore a dump into an empty database, and its blobs into Khala's store of blobs."""
     from khala.operations import restore as restoring
 
-    run(restoring.restore_dump(load_settings(), backup))
+    run(restoring.restore_dump(command_settings(), backup))
 
 
 @restore.command("base", epilog=EPILOG)
@@ -197,7 +203,7 @@ def settle(*, backup: Path) -> None:
     """Finish `base`: restore the blobs, and make the database ready to be served."""
     from khala.operations import restore as restoring
 
-    run(restoring.settle(load_settings(), backup))
+    run(restoring.settle(command_settings(), backup))
 
 
 @click.group(epilog=EPILOG)
@@ -211,7 +217,7 @@ def save(*, folder: Path) -> None:
     """Copy to FOLDER the blobs that it lacks."""
     from khala.operations.backup import save_blobs
 
-    run(save_blobs(load_settings(), folder))
+    run(save_blobs(command_settings(), folder))
 
 
 @blobs.command(epilog=EPILOG)
@@ -237,7 +243,7 @@ def load(*, folder: Path, names: Path, missing: Path) -> None:
     from khala.operations.restore import load_blobs
 
     async def load_all() -> None:
-        lost.extend(await load_blobs(load_settings(), folder, blob_copies.names(names)))
+        lost.extend(await load_blobs(command_settings(), folder, blob_copies.names(names)))
 
     lost: list[str] = []
     run(load_all())
@@ -251,7 +257,7 @@ def with_postgres(*, command: tuple[str, ...]) -> None:
     from khala.operations.programs import postgres
 
     async def call() -> None:
-        async with postgres(load_settings()) as server:
+        async with postgres(command_settings()) as server:
             code = await server.call(command)
         if code != 0:
             raise SystemExit(code)
@@ -272,7 +278,7 @@ def partition_parts(*, by: PartitionBy, only_print: bool) -> None:
     if only_print:
         click.echo(partitions.script(by), nl=False)
         return
-    run(partitions.split(load_settings(), by))
+    run(partitions.split(command_settings(), by))
 
 
 @click.command("upgrade-check", epilog=EPILOG)

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import click
 
-from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.console import EPILOG, KnownFailure, run
 from khala.domain.access import SERVICE_SCOPES
+from khala.operations.home_notice import command_settings
 
 if TYPE_CHECKING:
     from khala.domain.accounts import ServiceToken
@@ -45,7 +46,7 @@ def create_token(*, service: str, scopes: str, issuer: str | None, days: int | N
     if unknown := [scope for scope in named if scope not in SERVICE_SCOPES]:
         message = f"there is no scope {unknown[0]!r}: use {', '.join(SERVICE_SCOPES)}."
         raise click.BadParameter(message, param_hint="--scopes")
-    settings = load_settings()
+    settings = command_settings()
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     token = run(_on_database(settings, lambda db: _create(db, settings, service, named, issuer, expires_at)))
     click.echo(token)
@@ -60,7 +61,7 @@ def list_tokens() -> None:
         async with db.driver() as driver:
             return await service_tokens.all_tokens(driver)
 
-    for token in run(_on_database(load_settings(), read)) or ():
+    for token in run(_on_database(command_settings(), read)) or ():
         used = "never used" if token.used_at is None else f"used {token.used_at:%Y-%m-%d}"
         ends = "" if token.expires_at is None else f"  expires {token.expires_at:%Y-%m-%d}"
         click.echo(f"{token.id}  {token.service}  {','.join(token.scopes)}  {used}{ends}")
@@ -72,7 +73,7 @@ def revoke_token(*, token_id: UUID) -> None:
     """Revoke the service token with this ID. Its sockets lose their access at once."""
     from khala.store.accounts import service_tokens
 
-    run(_on_database(load_settings(), lambda db: service_tokens.revoke(db, token_id)))
+    run(_on_database(command_settings(), lambda db: service_tokens.revoke(db, token_id)))
     click.echo("Revoked.")
 
 
@@ -91,7 +92,7 @@ def admin(*, account: str, revoke: bool) -> None:
     """
     from khala.store.accounts import account_status
 
-    user_id = run(_on_database(load_settings(), lambda db: account_status.set_admin(db, account, admin=not revoke)))
+    user_id = run(_on_database(command_settings(), lambda db: account_status.set_admin(db, account, admin=not revoke)))
     click.echo(f"{user_id} is {'no' if revoke else 'an'} administrator.")
 
 
@@ -101,7 +102,7 @@ def block(*, account: str) -> None:
     """Block ACCOUNT: its sessions end, and none of its credentials is accepted. Its data stays."""
     from khala.store.accounts import account_status
 
-    user_id = run(_on_database(load_settings(), lambda db: account_status.set_blocked(db, account, blocked=True)))
+    user_id = run(_on_database(command_settings(), lambda db: account_status.set_blocked(db, account, blocked=True)))
     click.echo(f"{user_id} is blocked.")
 
 
@@ -111,7 +112,7 @@ def unblock(*, account: str) -> None:
     """Unblock ACCOUNT. Its tokens are valid again; its sessions have ended."""
     from khala.store.accounts import account_status
 
-    user_id = run(_on_database(load_settings(), lambda db: account_status.set_blocked(db, account, blocked=False)))
+    user_id = run(_on_database(command_settings(), lambda db: account_status.set_blocked(db, account, blocked=False)))
     click.echo(f"{user_id} is not blocked.")
 
 

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import click
 
-from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.console import EPILOG, KnownFailure, run
 from khala.domain.errors import KhalaError
 from khala.domain.webhooks import DEPLOYMENT, EVENT_TYPES, MAX_ROTATION_SECONDS, shown_secret
+from khala.operations.home_notice import command_settings
 
 if TYPE_CHECKING:
     from khala.store.postgres.database import Database
@@ -152,7 +153,7 @@ async def _opened() -> "AsyncIterator[tuple[Database, EventSender]]":
     from khala.tools.webhook_client import WebhookClient
     from khala.webhooks.event_sender import EventSender
 
-    settings = load_settings()
+    settings = command_settings()
     async with open_database(settings) as db:
         if await migrations.current(db) is None:
             raise KnownFailure("There is no schema yet: run `khala migrate` or `khala serve`.")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from khala.console import EPILOG, KnownFailure, load_settings, run
+from khala.console import EPILOG, KnownFailure, run
+from khala.operations.home_notice import command_settings
 
 if TYPE_CHECKING:
     from khala.settings import Settings
@@ -35,7 +36,7 @@ def token(*, name: str, agents: str, account: str, days: int | None) -> None:
     if not 1 <= len(name.strip()) <= 200:
         raise click.BadParameter("use 1 to 200 characters.", param_hint="NAME")
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    click.echo(run(_create(load_settings(), account, name, named, expires_at)))
+    click.echo(run(_create(command_settings(), account, name, named, expires_at)))
 
 
 async def _create(settings: "Settings", account: str, name: str, agents: list[str], expires_at: datetime | None) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 
@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from khala.tools.port import ToolError
-from khala.tools.ssrf_guard import HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
+from khala.tools.ssrf_guard import AddressAndPort, HostResolver, IPNetwork, ResolveHost, SsrfGuardedBackend
 
 MAX_REDIRECTS = 5
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -45,16 +45,17 @@ class GuardedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient:
-    """Sends requests to public addresses, and to the networks that the operator allows."""
+    """Sends requests to public addresses, to the networks that the operator allows, and to single `endpoints`."""
 
     def __init__(
         self,
         *,
         allow: Sequence[IPNetwork] = (),
+        endpoints: Collection[AddressAndPort] = (),
         resolve: ResolveHost | None = None,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._backend = SsrfGuardedBackend(allow, resolve or HostResolver())
+        self._backend = SsrfGuardedBackend(allow, resolve or HostResolver(), endpoints)
         self._ssl = trust
 
     @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from khala.tools.port import ToolError
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 IPNetwork: TypeAlias = IPv4Network | IPv6Network
+AddressAndPort: TypeAlias = tuple[IPAddress, int]
 ResolveHost: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses of a host and port, as text."""
 
@@ -72,14 +73,17 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 
 
 class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to public addresses, and to addresses in the networks that the operator allows.
+    """Connects to public addresses, to addresses in the networks that the operator allows, and to these `endpoints`.
 
     It looks a name up once for each connection, and connects to a checked address. So a name with changing addresses
     (DNS rebinding) gains nothing. All addresses of a name must be allowed.
     """
 
-    def __init__(self, allow: Sequence[IPNetwork], resolve: ResolveHost) -> None:
+    def __init__(
+        self, allow: Sequence[IPNetwork], resolve: ResolveHost, endpoints: Collection[AddressAndPort] = ()
+    ) -> None:
         self._allow = allow
+        self._endpoints = frozenset(endpoints)
         self._resolve = resolve
         self._inner = httpcore.AnyIOBackend()
 
@@ -102,7 +106,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def is_in_allowed_network(self, host: str, port: int) -> bool:
         """Whether the host is in the operator's networks. Raises `ToolError` for one that may not be reached."""
-        return all(map(self._allowed, await self._addresses(host, port)))
+        return all(self._allowed(address, port) for address in await self._addresses(host, port))
 
     async def _addresses(self, host: str, port: int) -> list[IPAddress]:
         try:
@@ -112,19 +116,21 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         if not addresses:
             raise ToolError(f"The host {host} does not exist.", code="not_found")
         for address in addresses:
-            if self._allowed(address):
+            if self._allowed(address, port):
                 continue
             if not is_public(address):
                 raise ToolError(
-                    f"{host} has an address that is not public, so it may not be fetched.", code="forbidden"
+                    f"{host} has an address that is not public, so no request is sent to it. The operator can allow "
+                    f"its network with KHALA_FETCH_ALLOW.",
+                    code="forbidden",
                 )
             if port not in PORTS:
                 raise ToolError(f"Port {port} is not allowed; use 80 or 443.", code="forbidden")
         return addresses
 
-    def _allowed(self, address: IPAddress) -> bool:
+    def _allowed(self, address: IPAddress, port: int) -> bool:
         bare = (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
-        return any(bare in network for network in self._allow)
+        return (bare, port) in self._endpoints or any(bare in network for network in self._allow)
 
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None

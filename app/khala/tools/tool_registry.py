@@ -94,9 +94,14 @@ class ToolRegistry:
         self._left_out: set[str] = set()
         self.repositories = None if blob_service is None else self._create_loader(blob_service)
         self._builtins: dict[str, Tool] = {tool.spec.name: tool for tool in self._create_builtins(blob_service)}
-        if taken := sorted(self.reserved_names & (app_tools or {}).keys()):
+        self._own_tools = self._builtins
+        self.replace_app_tools(app_tools or {})
+
+    def replace_app_tools(self, app_tools: Mapping[str, Tool]) -> None:
+        """Offer these tools of the application from now on. Raises `RuntimeError` if one has a name that is taken."""
+        if taken := sorted(self._reserved_beside(self._own_tools) & app_tools.keys()):
             raise RuntimeError(f"KHALA_APP: {taken[0]} is the name of a built-in tool or of an MCP server.")
-        self._builtins |= app_tools or {}
+        self._builtins = {**self._own_tools, **app_tools}
 
     @property
     def fetch_client(self) -> GuardedClient | None:
@@ -142,8 +147,11 @@ class ToolRegistry:
     @property
     def reserved_names(self) -> frozenset[str]:
         """Names that no user's tool may have: those of servers and built-in tools, including those that are off."""
+        return self._reserved_beside(self._builtins)
+
+    def _reserved_beside(self, builtins: Mapping[str, Tool]) -> frozenset[str]:
         servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
-        return frozenset({*self._builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, COMPLETE_STEP, *servers})
+        return frozenset({*builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, COMPLETE_STEP, *servers})
 
     async def offer(
         self, actor: ToolActor, patterns: Sequence[str] | None = None, *, of_agent: Sequence[str] | None = None

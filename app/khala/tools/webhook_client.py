@@ -35,7 +35,7 @@ class WebhookClient:
         """Raise `ToolError` if requests may not be sent to this URL: it takes HTTPS, except in own networks."""
         parsed = parse_url(url)
         if not await self._client.is_in_allowed_network(parsed) and parsed.scheme != "https":
-            raise ToolError("A webhook outside of the operator's networks needs https.")
+            raise ToolError("A webhook needs https, except in the networks of KHALA_FETCH_ALLOW.")
 
     async def post(
         self, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes, *, timeout_seconds: float, max_bytes: int

@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import sys
 
 from khala_client.worker import RunContext, Worker
 
+if missing := {"KHALA_SERVER", "KHALA_TOKEN", "KHALA_AGENT"} - os.environ.keys():
+    sys.exit(f"Set {', '.join(sorted(missing))}; `python -m khala_client.conformance` does.")
 worker = Worker(os.environ["KHALA_SERVER"], os.environ["KHALA_TOKEN"], grace_seconds=1)
 
 

@@ -1,6 +1,7 @@
 """HTTP/1.1 connections with bounded headers and bodies: uvicorn's own parser waits for both without a deadline."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ HEAD_TIMEOUT_SECONDS = 20.0
 """From the first byte of a request to the end of its headers."""
 BODY_TIMEOUT_SECONDS = MAX_BODY_SECONDS + 60
 """From the end of the headers to the end of the body. Longer than `BodyDeadline` waits if the body is read."""
+PORT_PROBLEMS = {errno.EADDRINUSE: "is in use by another process", errno.EACCES: "may be used only by root"}
 UNREAD_BODY_TIMEOUT_SECONDS = 30.0
 """For the rest of a body after its request was answered, so that the client can read the response."""
 
@@ -116,9 +118,17 @@ class UnsignalledServer(uvicorn.Server):
 
 
 def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socket:
-    """Open a listening socket. It is opened first, so that a port in use is reported before anything is started."""
+    """Open a listening socket. It is opened first, so that a port in use is reported before anything is started.
+
+    Raises `OSError` with a sentence for a port that may not be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.create_server((host, port), family=family, backlog=backlog)
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=backlog)
+    except OSError as error:
+        if reason := PORT_PROBLEMS.get(error.errno or 0):
+            raise OSError(f"Port {port} of {host} {reason}. Choose another one with --port.") from error
+        raise
     # Accepted sockets inherit this option. asyncio sets it only on sockets whose protocol number is TCP. Without it, a
     # response waits 40 ms for the acknowledgement of its own headers.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

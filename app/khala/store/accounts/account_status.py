@@ -6,19 +6,13 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain.access import Caller
-from khala.domain.errors import Conflict, NotFound
 from khala.store.accounts import audit
+from khala.store.accounts.account_names import find_account
 from khala.store.postgres.database import Database, driver_of
 from khala.store.postgres.notifications import CREDENTIALS_CHANNEL, notify
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import sessions, users
 from khala.store.threads import thread_lists
-
-BY_ADDRESS = """
-    SELECT user_id FROM passwords WHERE email = $1 UNION SELECT user_id FROM identities WHERE email = $1
-    ORDER BY user_id LIMIT 10
-"""
-
 
 DISABLE_WEBHOOKS = """
     UPDATE webhook_endpoints SET is_enabled = false, disabled_reason = 'The account was blocked.'
@@ -72,22 +66,6 @@ async def _lock(connection: AsyncConnection, account: str) -> UUID:
     """Lock the account with this id or address. Raises `NotFound`, and `Conflict` if several have the address."""
     await connection.execute(select(func.now()))
     driver = await driver_of(connection)
-    found = (
-        [_as_id(account)]
-        if _as_id(account)
-        else [row["user_id"] for row in await driver.fetch(BY_ADDRESS, account.strip().lower())]
-    )
-    if len(found) > 1:
-        raise Conflict(f"Several accounts have this address. Name one by its id: {', '.join(map(str, found))}.")
-    exists = found and await driver.fetchval("SELECT true FROM users WHERE id = $1", found[0])
-    if not exists or found[0] is None:
-        raise NotFound("There is no such account.")
-    await thread_lists.lock_user(driver, found[0])
-    return found[0]
-
-
-def _as_id(account: str) -> UUID | None:
-    try:
-        return UUID(account)
-    except ValueError:
-        return None
+    user_id = await find_account(driver, account)
+    await thread_lists.lock_user(driver, user_id)
+    return user_id

@@ -4,7 +4,7 @@ This package uses only the standard library, because its supervisor process must
 """
 
 from khala.store.embedded.binaries import find_binaries
-from khala.store.embedded.layout import EmbeddedPostgresError
+from khala.store.embedded.layout import EmbeddedPostgresError, has_cluster
 from khala.store.embedded.server import EmbeddedPostgres
 
-__all__ = ["EmbeddedPostgres", "EmbeddedPostgresError", "find_binaries"]
+__all__ = ["EmbeddedPostgres", "EmbeddedPostgresError", "find_binaries", "has_cluster"]

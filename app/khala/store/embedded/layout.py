@@ -61,6 +61,11 @@ class ClusterLayout(NamedTuple):
         return f"postgresql://khala@/khala?host={quote(str(self.socket_directory))}"
 
 
+def has_cluster(home: Path) -> bool:
+    """Whether `home` has the data of a server. Creates nothing."""
+    return (home / "postgres" / "data").is_dir()
+
+
 def lay_out(home: Path) -> ClusterLayout:
     """The layout below `home`, independent of the path by which a process refers to it. Creates `home/postgres`."""
     base = home.resolve() / "postgres"

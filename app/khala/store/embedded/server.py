@@ -10,7 +10,7 @@ from pathlib import Path
 
 from khala.store.embedded import locks, probe
 from khala.store.embedded.binaries import find_binaries
-from khala.store.embedded.layout import ClusterLayout, EmbeddedPostgresError, lay_out
+from khala.store.embedded.layout import ClusterLayout, EmbeddedPostgresError, has_cluster, lay_out
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -56,6 +56,11 @@ class EmbeddedPostgres:
             if not ready:
                 server.stop()
         return server
+
+    @staticmethod
+    def is_used(home: Path) -> bool:
+        """Whether a process uses the server of `home` now. Raises OSError if that may not be known."""
+        return has_cluster(home) and locks.held(lay_out(home).users_lock)
 
     def ensure(self) -> None:
         """Restart the server if it or its supervisor died. Otherwise returns in milliseconds.

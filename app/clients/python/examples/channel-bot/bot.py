@@ -72,7 +72,10 @@ def _id(*names: str) -> UUID:
 
 async def main() -> None:
     """Serve the channels with the API token in `KHALA_TOKEN`."""
-    async with AsyncKhala(token=os.environ["KHALA_TOKEN"]) as khala:
+    token = os.environ.get("KHALA_TOKEN")
+    if not token:
+        sys.exit("Set KHALA_TOKEN to an API token with the scopes `read` and `write`.")
+    async with AsyncKhala(token=token) as khala:
         await ChannelBot(khala, Path(sys.argv[1])).run()
 
 

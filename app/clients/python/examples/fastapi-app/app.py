@@ -39,7 +39,10 @@ def khala_for(app: FastAPI, user: str) -> AsyncKhala:
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One client for the life of the process: it keeps its connections."""
-    async with AsyncKhala(token=os.environ["KHALA_TOKEN"]) as app.state.khala:
+    token = os.environ.get("KHALA_TOKEN")
+    if not token:
+        raise RuntimeError("Set KHALA_TOKEN to an API token with the scopes `read` and `write`.")
+    async with AsyncKhala(token=token) as app.state.khala:
         yield
 
 

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import ssl
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -21,7 +22,12 @@ log = logging.getLogger("khala_client.worker")
 
 WAIT_SECONDS = 20
 """Time that a claim waits on the server."""
+FIRST_WAIT_SECONDS = 1
+"""The same before the worker knows that it is connected, so that it can say so soon."""
 RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 5.0
+REPEAT_SECONDS = 60.0
+"""Time after which a connection that still fails is logged again."""
 HEARTBEATS_PER_LEASE = 4
 DEFAULT_LEASE_SECONDS = 10.0
 
@@ -34,6 +40,31 @@ class _Agent:
     def __init__(self, function: AgentFunction, *, replay: bool) -> None:
         self.function = function
         self.replay = replay
+
+
+class _ConnectionLog:
+    """Logs once when the worker is connected, and when its connection fails, with the reason and the next try."""
+
+    def __init__(self, server: str) -> None:
+        self.is_open = False
+        self._server = server
+        self._delay = 0.0
+        self._logged_at = float("-inf")
+
+    def record_success(self, agents: list[str]) -> None:
+        """Record an answer of the server."""
+        if not self.is_open:
+            log.info("connected to %s, for the agents: %s", self._server, ", ".join(agents))
+        self.is_open, self._delay, self._logged_at = True, 0.0, float("-inf")
+
+    def record_failure(self, error: KhalaError) -> float:
+        """Record a failure; returns the seconds until the next try."""
+        self.is_open = False
+        self._delay = min(max(RETRY_SECONDS, 2 * self._delay), MAX_RETRY_SECONDS)
+        if time.monotonic() - self._logged_at >= REPEAT_SECONDS:
+            self._logged_at = time.monotonic()
+            log.warning("no connection to %s: %s Next try in %g s.", self._server, error, self._delay)
+        return self._delay
 
 
 class Worker:
@@ -71,6 +102,7 @@ class Worker:
         self._free = asyncio.Event()
         self._stopping = asyncio.Event()
         self._lease_seconds = DEFAULT_LEASE_SECONDS
+        self._connection = _ConnectionLog(server)
 
     def agent(self, name: str, *, replay: bool = True) -> Callable[[AgentFunction], AgentFunction]:
         """Register a function for the runs of this agent. `replay`: see `RunContext`."""
@@ -82,8 +114,18 @@ class Worker:
         return register
 
     def serve(self) -> None:
-        """Work until SIGTERM or SIGINT."""
-        asyncio.run(self._serve())
+        """Work until SIGTERM or SIGINT. Ends the program with a line and status 1 if the server refuses the worker.
+
+        What happens to the connection is logged by `khala_client.worker`: to standard error, if the program has not
+        configured logging.
+        """
+        if not logging.getLogger().handlers and not log.handlers:
+            log.addHandler(logging.StreamHandler())
+            log.setLevel(logging.INFO)
+        try:
+            asyncio.run(self._serve())
+        except KhalaError as error:
+            raise SystemExit(f"The worker stops: {self._config.server} refuses it. {error.message}") from None
 
     async def run(self) -> None:
         """Work until `stop` is called. Raises `KhalaError` if the server refuses the token or an agent."""
@@ -123,20 +165,19 @@ class Worker:
                 "claimId": str(claim_id),
                 "agents": sorted(self._agents),
                 "maxRuns": min(free, 50),
-                "waitSeconds": WAIT_SECONDS,
+                "waitSeconds": WAIT_SECONDS if self._connection.is_open else FIRST_WAIT_SECONDS,
             }
-            claim = core.request(
-                "POST", "/api/executor/claim", Claimed, body=body, idempotent=True, timeout=WAIT_SECONDS + 15
-            )
+            # Not `idempotent`, which would repeat the request without a word: this loop repeats it, by the same id.
+            claim = core.request("POST", "/api/executor/claim", Claimed, body=body, timeout=WAIT_SECONDS + 15)
             try:
                 claimed = await self._first(claim)
             except KhalaError as error:
                 if not error.is_transient and error.status != 429:
                     raise
-                log.warning("claim failed: %s", error)
-                await self._first(asyncio.sleep(RETRY_SECONDS))
+                await self._first(asyncio.sleep(self._connection.record_failure(error)))
                 continue
             if claimed is not None:
+                self._connection.record_success(sorted(self._agents))
                 for run in claimed.runs:
                     self._begin(core, run)
                 claim_id = uuid.uuid4()

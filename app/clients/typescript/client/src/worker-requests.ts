@@ -24,7 +24,7 @@ export function postTo(server: string, token: string, fetch: typeof globalThis.f
       });
       text = await response.text();
     } catch (error) {
-      throw new WorkerRequestError(`There was no answer: ${String(error)}`, "unavailable", 0);
+      throw new WorkerRequestError(`There was no answer: ${reasonOf(error)}`, "unavailable", 0);
     }
     const answer = parse(text);
     if (response.ok) return answer;
@@ -44,6 +44,15 @@ export async function untilAnswered(send: () => Promise<unknown>, isLost: () => 
     }
     await sleep(delay);
   }
+}
+
+/** The message of an error, with that of its cause: `fetch` only says that it has failed. */
+function reasonOf(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (!(cause instanceof Error)) return String(error);
+  // A host with several addresses fails with an error for each, and no message of its own.
+  const code = (cause as { code?: string }).code;
+  return `${String(error)} (${cause.message === "" ? (code ?? cause.name) : cause.message})`;
 }
 
 function parse(text: string): unknown {

@@ -68,7 +68,9 @@ async function answered(server: FakeServer, agent: AgentFunction): Promise<FakeS
   return server;
 }
 
-beforeEach(() => void vi.spyOn(console, "error").mockImplementation(() => undefined));
+beforeEach(() => {
+  for (const level of ["error", "warn"] as const) vi.spyOn(console, level).mockImplementation(() => undefined);
+});
 afterEach(() => vi.restoreAllMocks());
 
 test("text of any length is stored in order and in parts that fit", async () => {
@@ -136,3 +138,26 @@ test("a worker that has lost a run sends nothing more about it", async () => {
   expect(server.finish).toBeUndefined();
   expect(server.requests.filter(({ path }) => path.startsWith("runs/"))).toHaveLength(1);
 });
+
+test("a worker says why it has no connection, and that it has one, each once", async () => {
+  const server = new FakeServer();
+  const lines: string[] = [];
+  let failures = 2;
+  const fetch = (url: RequestInfo | URL, init?: RequestInit): Promise<Response> => {
+    const refused = new Error("connect ECONNREFUSED 127.0.0.1:9");
+    return failures-- > 0 ? Promise.reject(new TypeError("fetch failed", { cause: refused })) : server.fetch(url, init);
+  };
+  const worker = new Worker({ server: "http://khala/", token: "secret", fetch, log: (line) => lines.push(line) });
+  worker.agent("poet", (run) => run.text("Aiur"));
+  const running = worker.run();
+  await vi.waitFor(() => expect(server.finish).toBeDefined(), { timeout: 8000 });
+  worker.stop();
+  await running;
+  const reason = "There was no answer: TypeError: fetch failed (connect ECONNREFUSED 127.0.0.1:9)";
+  expect(lines).toEqual([
+    `No connection to http://khala: ${reason} Next try in 0.5 s.`,
+    "Connected to http://khala, for the agents: poet",
+  ]);
+  const waits = server.requests.filter(({ path }) => path === "claim").map(({ body }) => body.waitSeconds);
+  expect(waits.slice(0, 2)).toEqual([1, 20]);
+}, 10_000);

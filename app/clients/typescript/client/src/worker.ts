@@ -2,13 +2,15 @@
 
 import { type Post, postTo, sleep } from "./worker-requests.ts";
 import { AgentContext } from "./worker-run.ts";
+import { ConnectionLog } from "./worker-log.ts";
 import { AgentError, type ClaimedRun, type ClaimedRunState, Released, WorkerRequestError } from "./worker-types.ts";
 
 export { AgentContext } from "./worker-run.ts";
 export { AgentError, ApprovalDenied, type DecidedApproval, type ModelUsage, type RunningStep, type WorkerMessage, WorkerRequestError } from "./worker-types.ts";
 
 const WAIT_SECONDS = 20;
-const RETRY_MS = 500;
+/** The same before the worker knows that it is connected, so that it can say so soon. */
+const FIRST_WAIT_SECONDS = 1;
 const HEARTBEATS_PER_LEASE = 4;
 
 /** A function that executes the runs of an agent. */
@@ -27,6 +29,8 @@ export interface WorkerOptions {
   /** Time that a run waits for an approval, before it is given back until there is a decision. */
   holdMs?: number;
   fetch?: typeof globalThis.fetch;
+  /** Gets a line when the worker is connected, and when its connection fails; by default `console.warn`. */
+  log?: (line: string) => void;
 }
 
 /** Claims runs of its agents from a server, and executes up to `concurrency` at once. */
@@ -46,6 +50,7 @@ export class Worker {
       graceMs: 20_000,
       holdMs: 60_000,
       fetch: globalThis.fetch,
+      log: (line) => console.warn(line),
       ...options,
       server: options.server.replace(/\/+$/, ""),
     };
@@ -83,6 +88,8 @@ export class Worker {
   }
 
   async #claims(): Promise<void> {
+    const connection = new ConnectionLog(this.#options.server, this.#options.log);
+    const agents = [...this.#agents.keys()];
     let claimId = crypto.randomUUID();
     while (!this.#isStopping()) {
       const free = this.#options.concurrency - this.#active.size;
@@ -92,17 +99,27 @@ export class Worker {
         });
         continue;
       }
-      const body = { claimId, agents: [...this.#agents.keys()], maxRuns: Math.min(free, 50), waitSeconds: WAIT_SECONDS };
+      const waitSeconds = connection.isOpen ? WAIT_SECONDS : FIRST_WAIT_SECONDS;
+      const body = { claimId, agents, maxRuns: Math.min(free, 50), waitSeconds };
       try {
         const claimed = (await this.#post("claim", body, this.#stopping.signal)) as { runs?: ClaimedRun[] };
+        connection.recordSuccess(agents);
         for (const run of claimed.runs ?? []) this.#begin(run);
         claimId = crypto.randomUUID();
       } catch (error) {
         if (this.#isStopping()) return;
         if (!(error instanceof WorkerRequestError) || !error.isTransient) throw error;
-        await sleep(RETRY_MS);
+        await this.#pause(connection.recordFailure(error));
       }
     }
+  }
+
+  /** Waits, until the worker is stopped at the latest. */
+  async #pause(ms: number): Promise<void> {
+    const woken = new Promise<void>((resolve) => {
+      this.#wake = resolve;
+    });
+    await Promise.race([sleep(ms), woken]);
   }
 
   #begin(claimed: ClaimedRun): void {
