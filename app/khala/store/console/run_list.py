@@ -34,13 +34,13 @@ RunStateFilter: TypeAlias = Literal["queued", "running", "blocked", "final", "er
 
 IS_ACTIVE = "status IN ('queued', 'running', 'blocked')"
 IS_ENDED = "status IN ('final', 'error', 'canceled')"
-FINISH = """coalesce(runs.finish, (
-    SELECT finish FROM messages WHERE messages.id = runs.message_id AND messages.thread_id = runs.thread_id))"""
-"""A run whose parts are packed has its finish in its message."""
+FINISH = """CASE WHEN runs.finished_at IS NOT NULL THEN coalesce(runs.finish, (
+    SELECT finish FROM messages WHERE messages.id = runs.message_id AND messages.thread_id = runs.thread_id)) END"""
+"""A run whose parts are packed has its finish in its message. An active run has none."""
 COLUMNS = f"""
     runs.id, runs.thread_id, runs.message_id, runs.status, runs.options, runs.plan_id, runs.remote_owner_id, runs.epoch,
     runs.lost, runs.steps, runs.lease_owner, runs.lease_expires_at, runs.cancel_requested_at, runs.created_at,
-    runs.finished_at, CASE WHEN runs.finished_at IS NOT NULL THEN {FINISH} END AS finish,
+    runs.finished_at, {FINISH} AS finish,
     {account_columns("runs.user_id", "account")}
 """
 OF_ID = """
@@ -62,9 +62,14 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     q: str | None = None
 
     @property
+    def is_named(self) -> bool:
+        """Whether an id names the runs, which are few."""
+        return self.q is not None and as_uuid(self.q) is not None
+
+    @property
     def is_indexed(self) -> bool:
         """Whether an index gives exactly the matching runs, so that none is examined in vain."""
-        text = self.q is not None and as_uuid(self.q) is None
+        text = self.q is not None and not self.is_named
         sources = [self.agent, self.account, self.thread, self.q]
         with_state = self.state not in (None, "active", "queued", "running", "blocked", "error", "canceled")
         many = sum(source is not None for source in sources) + (self.state is not None) > 1
@@ -135,7 +140,8 @@ async def read_page(driver: Driver, wanted: RunFilter, before: UUID | None, limi
     items = [console_run(row) for row in found[:limit]]
     if len(found) > limit:
         return RunPage(items=items, next=items[-1].id, examined=not wanted.is_indexed)
-    if found and found[0]["candidates"] < window:
+    is_whole = found[0]["candidates"] < window if found else wanted.is_named
+    if is_whole:
         return RunPage(items=items, next=None, examined=False)
     last = await _last_examined(driver, wanted, before or LAST_ID, window)
     return RunPage(items=items, next=last, examined=not wanted.is_indexed)
@@ -234,21 +240,21 @@ def _is_model(statement: Statement, model: str) -> str:
     placeholder = statement.add(name, "text")
     if not provider:
         return (
-            f"coalesce({FINISH} ->> 'model', options ->> 'model') = {placeholder}"
+            f"coalesce(({FINISH}) ->> 'model', options ->> 'model') = {placeholder}"
             f" OR split_part(options ->> 'model', ':', 2) = {placeholder} AND finished_at IS NULL"
         )
     of = statement.add(provider, "text")
     whole = statement.add(model, "text")
     return (
-        f"({FINISH} ->> 'model' = {placeholder} AND {FINISH} ->> 'provider' = {of})"
-        f" OR (options ->> 'model' = {whole} AND {FINISH} ->> 'model' IS NULL)"
+        f"(({FINISH}) ->> 'model' = {placeholder} AND ({FINISH}) ->> 'provider' = {of})"
+        f" OR (options ->> 'model' = {whole} AND ({FINISH}) ->> 'model' IS NULL)"
     )
 
 
 def _has_text(statement: Statement, text: str) -> str:
     """SQL: whether one of the shown texts has this one in it. No character has a special meaning."""
     wanted = statement.add(text.strip().lower(), "text")
-    shown = ("options ->> 'agent'", "options ->> 'model'", *(f"{FINISH} ->> '{name}'" for name in _SEARCHED))
+    shown = ("options ->> 'agent'", "options ->> 'model'", *(f"({FINISH}) ->> '{name}'" for name in _SEARCHED))
     texts = ", ".join(shown)
     return f"strpos(lower(concat_ws(' ', {texts})), {wanted}) > 0"
 
