@@ -1,4 +1,4 @@
-"""Builds, checks and tests the page in `app/web`.
+"""Builds, checks and tests the page and the console in `app/web`.
 
 Usage: python infra/web.py install|build|check|test|dev [arguments]
 """
@@ -24,13 +24,13 @@ def install() -> None:
 
 
 def build() -> None:
-    """Build the page into `app/web/dist`, unless its sources have not changed since the last build."""
+    """Build the page and the console into `app/web/dist`, unless its sources have not changed since the last build."""
     with locked("web-build"):
         stamp = DIST / ".built"
         wanted = digest([*sources(PAGE), *sources(CLIENTS / "client")])
         if not has_content(stamp, wanted):
             install()
-            npm(PAGE, "run", "--silent", "build", "--", "--logLevel=warn")
+            npm(PAGE, "run", "--silent", "build")
             _compress()
             stamp.write_text(wanted)
 

@@ -9,6 +9,7 @@ const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "plans", "
 /** Each room, and those that it must know nothing of. */
 const rooms = [
   ["i18n", ["agent", "session", "state", ...COMPONENTS]],
+  ["console", ["agent", "session", "state", "workers", ...COMPONENTS]],
   ["agent", ["state", ...COMPONENTS]],
   ["session", ["agent", "state", ...COMPONENTS]],
   ["state", COMPONENTS],

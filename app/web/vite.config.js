@@ -9,10 +9,21 @@ import { precache } from "./precache.js";
 const SERVER = process.env.KHALA_URL ?? "http://127.0.0.1:8000";
 const ITS_OWN = ["/api", "/v1", "/autopilot", "/preview", "/groups", "/mcp"];
 
+/** In development, serves the console at its addresses. It is built by `vite.console.config.js`. */
+const consoleDocument = {
+  name: "khala:console",
+  apply: "serve",
+  configureServer: ({ middlewares }) =>
+    void middlewares.use((request, _, next) => {
+      if (/^\/console(?:[/?]|$)/.test(request.url)) request.url = "/console.html";
+      next();
+    }),
+};
+
 /** Built, the page lives at `/` and `/t/{id}` and its files under `/web/`; in development a running server answers for the rest. */
 export default defineConfig(({ command }) => ({
   base: command === "build" ? "/web/" : "/",
-  plugins: [messages(), assemblyscript(), svelte(), precache()],
+  plugins: [messages(), assemblyscript(), svelte(), precache(), consoleDocument],
   build: {
     target: "es2023",
     modulePreload: { polyfill: false },

@@ -1,4 +1,4 @@
-"""Serves the web page and its files, and the frame that previews documents of a model."""
+"""Serves the web page, the operators' console and their files, and the frame that previews documents of a model."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,31 +26,31 @@ PREVIEW = (Path(__file__).parent / "preview.html").read_bytes()
 REVALIDATE = "no-cache"
 IMMUTABLE = "public, max-age=31536000, immutable"
 """For files whose names contain a hash of their content."""
-HASHED_PREFIX = "assets/"
+HASHED_PREFIXES = ("assets/", "console/assets/")
 NOT_BUILT = "The page has not been built. Run `make web`.\n"
 
 FilePath = Annotated[str, PathParameter(description="A file's name within the folder.")]
 
 
 def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
-    """Return the routes of the page (`/`, `/t/{thread_id}`), its files (`/web`), its service worker, and `/preview`.
+    """Return the routes of the page (`/`, `/t/{thread_id}`), the console (`/console`), their files, and `/preview`.
 
-    Pages of `origins.frame_ancestors` may show the page in a frame.
+    Pages of `origins.frame_ancestors` may show the page in a frame, but not the console.
     """
     ancestors = " ".join(origins.frame_ancestors)
     policy = POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {ancestors}") if ancestors else POLICY
 
     @get(["/", "/t/{thread_id:uuid}"], media_type=MediaType.HTML, include_in_schema=False)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
-        try:
-            response = await static_files.serve_file(request, web, "index.html", cache=REVALIDATE)
-        except NotFoundException:
-            return Response(
-                NOT_BUILT, status_code=503, media_type=MediaType.TEXT, headers={"Cache-Control": REVALIDATE}
-            )
+        response = await _serve_document(request, web, "index.html")
         # Browsers that know `frame-ancestors` ignore `X-Frame-Options`.
         response.headers["Content-Security-Policy"] = policy
         return response
+
+    @get(["/console", "/console/{view:path}"], media_type=MediaType.HTML, include_in_schema=False)
+    async def console(request: Request[Any, Any, Any]) -> Response[Any]:
+        # The document is the same for every view and person. What it may show, the API decides.
+        return await _serve_document(request, web, "console/console.html")
 
     @get("/sw.js", include_in_schema=False)
     async def service_worker(request: Request[Any, Any, Any]) -> Response[Any]:
@@ -61,7 +61,7 @@ def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
     async def file(request: Request[Any, Any, Any], file_path: FilePath) -> Response[Any]:
         name = file_path.removeprefix("/")
         return await static_files.serve_file(
-            request, web, name, cache=IMMUTABLE if name.startswith(HASHED_PREFIX) else REVALIDATE
+            request, web, name, cache=IMMUTABLE if name.startswith(HASHED_PREFIXES) else REVALIDATE
         )
 
     @get("/preview", media_type=MediaType.HTML, include_in_schema=False)
@@ -75,4 +75,11 @@ def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
         }
         return Response(PREVIEW, media_type=MediaType.HTML, headers=headers)
 
-    return [page, service_worker, file, preview]
+    return [page, console, service_worker, file, preview]
+
+
+async def _serve_document(request: Request[Any, Any, Any], web: Path, name: str) -> Response[Any]:
+    try:
+        return await static_files.serve_file(request, web, name, cache=REVALIDATE)
+    except NotFoundException:
+        return Response(NOT_BUILT, status_code=503, media_type=MediaType.TEXT, headers={"Cache-Control": REVALIDATE})
