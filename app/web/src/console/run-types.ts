@@ -23,7 +23,6 @@ export interface RunItem {
   readonly cancelRequestedAt: string | null;
   readonly finishedAt: string | null;
   readonly createdAt: string;
-  readonly queuedMs: number | null;
   readonly totalMs: number | null;
   readonly reason: string | null;
   readonly usd: string | null;
@@ -40,6 +39,7 @@ export interface RunEvent {
   readonly durationMs: number | null;
   readonly seq: number | null;
   readonly step: number | null;
+  /** Of `model`: the number of the call since an executor began. */
   readonly attempt: number | null;
   readonly provider: string | null;
   readonly model: string | null;

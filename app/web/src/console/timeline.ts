@@ -25,6 +25,8 @@ export interface TimelineRow {
 export interface Timeline {
   readonly rows: readonly TimelineRow[];
   readonly spanMs: number;
+  /** How long the run waited for its first executor, or has waited so far. */
+  readonly queuedMs: number;
 }
 
 const NOTICES: Readonly<Record<string, string>> = {
@@ -35,45 +37,77 @@ const NOTICES: Readonly<Record<string, string>> = {
 
 /** The rows in order of time; `now` (ms since the epoch) is the end of what has not ended. */
 export function timelineOf({ run, timeline }: RunHistory, now: number): Timeline {
-  const origin = Math.min(Date.parse(run.createdAt), ...timeline.map(({ at, startedAt }) => Date.parse(startedAt ?? at)));
-  const last = Math.max(...timeline.map(({ at }) => Date.parse(at)), Date.parse(run.finishedAt ?? run.createdAt));
-  const end = run.finishedAt === null ? Math.max(now, last) : last;
-  const context: RowContext = { origin, end, hasEnded: run.finishedAt !== null, begun: firstWork(timeline) };
-  const rows = timeline.map((event, index) => rowOf(event, index, timeline, context));
-  return { rows, spanMs: end - origin };
+  const starts = timeline.filter(({ kind }) => kind !== "queued" && kind !== "cancel_requested").map(startOf);
+  const origin = Math.min(Date.parse(run.createdAt), ...starts);
+  const last = Math.max(Date.parse(run.finishedAt ?? run.createdAt), ...timeline.map(({ at }) => Date.parse(at)));
+  const hasEnded = run.finishedAt !== null;
+  const end = hasEnded ? last : Math.max(now, last);
+  const context: RowContext = { origin, end, hasEnded, begun: starts.length === 0 ? null : Math.min(...starts), steps: stepSpans(timeline, hasEnded ? null : end) };
+  const rows = timeline.map((event, index) => rowOf(event, index, context));
+  return { rows: rows.toSorted((one, other) => startOfRow(one) - startOfRow(other) || one.level - other.level), spanMs: end - origin, queuedMs: (context.begun ?? end) - Date.parse(run.createdAt) };
 }
 
+interface StepSpan {
+  readonly event: RunEvent;
+  readonly start: number;
+  readonly end: number;
+  readonly isOpen: boolean;
+}
+
+/** Times in ms since the epoch. */
 interface RowContext {
   readonly origin: number;
   readonly end: number;
   readonly hasEnded: boolean;
   /** When the first executor began, null while none has. */
   readonly begun: number | null;
+  readonly steps: readonly StepSpan[];
 }
 
-/** The first event that an executor made. Its own beginning is not recorded. */
-function firstWork(timeline: readonly RunEvent[]): number | null {
-  const first = timeline.find(({ kind }) => kind !== "queued" && kind !== "cancel_requested");
-  return first === undefined ? null : Date.parse(first.startedAt ?? first.at);
+function startOf({ startedAt, at }: RunEvent): number {
+  return Date.parse(startedAt ?? at);
 }
 
-function rowOf(event: RunEvent, index: number, timeline: readonly RunEvent[], context: RowContext): TimelineRow {
+function startOfRow({ bars: [bar] }: TimelineRow): number {
+  return bar?.startMs ?? 0;
+}
+
+/**
+ * A step is recorded when its model call has ended. It lasts from the beginning of that call to the end of its last tool call,
+ * or to `now` if it waits for an approval.
+ */
+function stepSpans(timeline: readonly RunEvent[], now: number | null): StepSpan[] {
+  const events = timeline.filter(({ kind }) => kind === "step");
+  const begins = events.map((event) => {
+    const call = timeline.findLast(({ kind, at }) => kind === "model" && Date.parse(at) <= Date.parse(event.at));
+    return call === undefined ? Date.parse(event.at) : startOf(call);
+  });
+  return events.map((event, index) => {
+    const next = begins[index + 1] ?? Infinity;
+    const inside = timeline.filter((one) => (one.kind === "tool" || one.kind === "approval") && startOf(one) >= Date.parse(event.at) && startOf(one) < next);
+    const isOpen = now !== null && inside.some(({ kind, outcome }) => kind === "approval" && outcome === "pending");
+    const end = isOpen ? now : Math.max(Date.parse(event.at), ...inside.map((one) => Date.parse(one.decidedAt ?? one.at)));
+    return { event, start: begins[index] ?? end, end, isOpen };
+  });
+}
+
+function rowOf(event: RunEvent, index: number, context: RowContext): TimelineRow {
   const bar = barOf(event, context);
-  const before = timeline.slice(0, index).findLast(({ attempt }) => attempt !== null)?.attempt ?? null;
-  const isNewAttempt = event.attempt !== null && before !== null && event.attempt > before;
   const length = bar.endMs - bar.startMs;
+  const isCall = event.kind === "model" || event.kind === "tool" || event.kind === "approval";
+  const start = startOf(event);
   return {
     key: `${event.kind}-${index}`,
     kind: bar.kind,
-    ...wordsOf(event, isNewAttempt),
-    level: event.kind === "model" || event.kind === "tool" || event.kind === "approval" ? 1 : 0,
+    ...wordsOf(event),
+    level: isCall && context.steps.some((step) => start >= step.start && start <= step.end) ? 1 : 0,
     bars: [bar],
-    duration: length > 0 ? formatDuration(length) : `at ${formatDuration(bar.startMs)}`,
+    duration: length > 0 || isCall ? formatDuration(length) : `at ${formatDuration(bar.startMs)}`,
     facts: factsOf(event),
   };
 }
 
-function barOf(event: RunEvent, { origin, end, hasEnded, begun }: RowContext): TimelineBar {
+function barOf(event: RunEvent, { origin, end, hasEnded, begun, steps }: RowContext): TimelineBar {
   const at = Date.parse(event.at) - origin;
   const bar = (kind: string, startMs: number, endMs: number, isOpen = false) => ({ kind, startMs, endMs: Math.max(startMs, endMs), isOpen });
   switch (event.kind) {
@@ -88,8 +122,12 @@ function barOf(event: RunEvent, { origin, end, hasEnded, begun }: RowContext): T
       return bar(event.outcome === "error" ? "error" : "end", at, at);
     case "error":
       return bar("error", at, at);
+    case "step": {
+      const step = steps.find((one) => one.event === event);
+      return step === undefined ? bar("execution", at, at) : bar("execution", step.start - origin, step.end - origin, step.isOpen);
+    }
     default:
-      return bar(event.kind === "step" ? "execution" : "notice", at, at);
+      return bar("notice", at, at);
   }
 }
 
@@ -106,23 +144,22 @@ function isFailure({ kind, outcome }: RunEvent): boolean {
   return outcome !== null && (kind === "tool" ? outcome !== "ok" : !GOOD_OUTCOMES.includes(outcome));
 }
 
-function wordsOf(event: RunEvent, isNewAttempt: boolean): { title: string; note: string } {
-  const attempt = isNewAttempt && event.attempt !== null ? `attempt ${event.attempt}` : "";
+function wordsOf(event: RunEvent): { title: string; note: string } {
   const note = (...words: readonly string[]) => words.filter(Boolean).join(" · ");
   const outcome = event.outcome === null || event.outcome === "ok" ? "" : humanize(event.outcome);
   switch (event.kind) {
     case "queued":
       return { title: "In the queue", note: "" };
     case "step":
-      return { title: `Step ${event.step ?? ""}`, note: attempt };
+      return { title: `Step ${event.step ?? ""}`, note: "" };
     case "model":
-      return { title: event.model ?? "Model call", note: note(event.provider ?? "", outcome, event.usd === null ? "" : formatUsd(event.usd), attempt) };
+      return { title: event.model ?? "Model call", note: note(event.provider ?? "", outcome, event.usd === null ? "" : formatUsd(event.usd)) };
     case "tool":
-      return { title: event.tool ?? "Tool call", note: note(event.source ?? "", outcome, attempt) };
+      return { title: event.tool ?? "Tool call", note: note(event.source ?? "", outcome) };
     case "approval":
       return { title: `Approval of ${event.tool ?? "a tool call"}`, note: note(outcome) };
     case "notice":
-      return { title: NOTICES[event.code ?? ""] ?? humanize(event.code ?? "notice"), note: attempt };
+      return { title: NOTICES[event.code ?? ""] ?? humanize(event.code ?? "notice"), note: "" };
     case "error":
       return { title: "Error", note: note(humanize(event.code ?? "")) };
     case "cancel_requested":
@@ -142,7 +179,7 @@ function factsOf(event: RunEvent): [string, string][] {
     ["Outcome", event.outcome === null ? null : humanize(event.outcome)],
     ["Code", event.code],
     ["Step", count(event.step)],
-    ["Attempt", count(event.attempt)],
+    ["Model call", count(event.attempt)],
     ["Model", event.model && [event.provider, event.model].filter(Boolean).join(":")],
     ["Input tokens", event.inputTokens === null ? null : `${formatCount(event.inputTokens)}${event.estimated ? " (estimated)" : ""}`],
     ["Output tokens", count(event.outputTokens)],
