@@ -32,7 +32,7 @@ export function formatCompact(value: number): string {
 export function formatDuration(value: number): string {
   const ms = Math.max(0, value);
   if (ms < SECOND_MS) return `${Math.round(ms)} ms`;
-  if (ms < MINUTE_MS) return `${(Math.floor(ms / 100) / 10).toFixed(ms < 10 * SECOND_MS ? 1 : 0)} s`;
+  if (ms < MINUTE_MS) return `${ms < 10 * SECOND_MS ? (Math.floor(ms / 100) / 10).toFixed(1) : Math.floor(ms / SECOND_MS)} s`;
   if (ms < HOUR_MS) return pair(ms, MINUTE_MS, "min", SECOND_MS, "s");
   return ms < DAY_MS ? pair(ms, HOUR_MS, "h", MINUTE_MS, "min") : pair(ms, DAY_MS, "d", HOUR_MS, "h");
 }
@@ -64,7 +64,7 @@ export function formatUsd(value: string | number | null | undefined): string {
   if (value === null || value === undefined) return NOTHING;
   const usd = Number(value);
   if (usd === 0) return "$0";
-  if (Math.abs(usd) < 0.01) return `$${Number(usd.toPrecision(2))}`;
+  if (Math.abs(usd) < 0.01) return `$${usd.toLocaleString("en-US", { maximumSignificantDigits: 2 })}`;
   return `$${usd.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 }
 
