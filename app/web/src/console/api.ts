@@ -1,7 +1,7 @@
 // The console's API: one function for each route of docs/reference/console.md.
 
 import { request } from "@khala/client";
-import type { AccountBudget, AccountDetail, AccountItem, AccountLimits, AuditItem, BlobItem, BlobUsage, BudgetOverview, DeliveryItem, ExecutorPage, Overview, Page, PastThread, ReplayRequest, ReplayResult, RevisionItem, RunAction, RunChange, RunHistory, RunItem, ScheduleItem, SlowTools, SpendPage, ThreadFork, ThreadGrant, ThreadItem, WebhookItem } from "./types.ts";
+import type { AccountBudget, AccountDetail, AccountItem, AccountLimits, AuditItem, BlobItem, BlobUsage, BudgetOverview, DeliveryItem, ExecutorPage, Overview, Page, PastThread, ReplayRequest, ReplayResult, RevisionItem, RunAction, RunChange, RunHistory, RunItem, ScheduleItem, SlowTools, SpendReport, ThreadFork, ThreadGrant, ThreadItem, WebhookItem } from "./types.ts";
 
 /** Query parameters; empty and undefined ones are left out. */
 type Query = Readonly<Record<string, string | number | undefined>>;
@@ -42,7 +42,7 @@ export const api = {
 
   executors: (signal: AbortSignal) => read<ExecutorPage>("/executors", {}, signal),
   slowTools: (query: Query, signal: AbortSignal) => read<SlowTools>("/tools/slow", query, signal),
-  spend: (by: "user" | "model" | "day", query: Query, signal: AbortSignal) => read<SpendPage>("/spend", { by, ...query }, signal),
+  spend: (by: "user" | "model" | "day", query: Query, signal: AbortSignal) => read<SpendReport>("/spend", { by, ...query }, signal),
 
   budgets: (signal: AbortSignal) => read<BudgetOverview>("/budgets", {}, signal),
   accountBudget: (id: string, signal: AbortSignal) => read<AccountBudget>(at("budgets", id), {}, signal),

@@ -5,8 +5,8 @@ import { formatCount, formatDuration, formatUsd, humanize } from "./format.ts";
 import type { AccountLimits, BudgetLimit } from "./types.ts";
 
 const SCOPES: Readonly<Record<string, string>> = {
+  key: "Each guest",
   user: "Each account",
-  account: "Each account",
   accounts: "All accounts together",
   anonymous: "All guests together",
   thread: "Each thread",
@@ -14,7 +14,7 @@ const SCOPES: Readonly<Record<string, string>> = {
   run: "Each run",
 };
 const MEASURES: Readonly<Record<string, string>> = { usd: "cost", tokens: "tokens", runs: "runs", seconds: "time" };
-const WINDOWS: Readonly<Record<number, string>> = { 3600: "an hour", 86400: "a day", 604800: "a week", 2592000: "30 days" };
+const WINDOWS: Readonly<Record<number, string>> = { 3600: "an hour", 86400: "a day", 604800: "a week", 2592000: "in 30 days" };
 
 export const OVERRIDE_FIELDS = [
   { name: "runsPerHour", label: "Runs an hour", step: "1" },
@@ -27,9 +27,9 @@ export function limitName({ scope, measure }: Pick<BudgetLimit, "scope" | "measu
   return `${SCOPES[scope] ?? humanize(scope)}: ${MEASURES[measure] ?? humanize(measure).toLowerCase()}`;
 }
 
-/** "in a day"; a limit without a window is for all times. */
-export function spanText(window: number | null): string {
-  return window === null ? "In all" : `In ${WINDOWS[window] ?? formatDuration(1000 * window)}`;
+/** "$0.50 a day"; a limit without a window is for all that its scope ever uses. */
+export function mostText({ measure, most, window }: Pick<BudgetLimit, "measure" | "most" | "window">): string {
+  return `${amount(measure, most)} ${window === null ? "in all" : (WINDOWS[window] ?? `in ${formatDuration(1000 * window)}`)}`;
 }
 
 /** An amount of a measure: "$1.50", "20 s", "1,000". */

@@ -4,16 +4,15 @@ const SECOND_MS = 1000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const RELATIVE_UNITS = [
-  ["day", DAY_MS],
-  ["hour", HOUR_MS],
-  ["minute", MINUTE_MS],
+const UNITS = [
+  ["d", DAY_MS],
+  ["h", HOUR_MS],
+  ["min", MINUTE_MS],
 ] as const;
 const INTEGER = new Intl.NumberFormat("en-US");
 const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 const TIME = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
-const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
 /** What is shown where there is no value. */
 export const NOTHING = "–";
@@ -52,11 +51,12 @@ export function formatDay(day: string): string {
   return DAY.format(new Date(`${day.slice(0, 10)}T00:00:00Z`));
 }
 
-/** "5 minutes ago", "in 2 hours"; `now` is in ms since the epoch. */
+/** "5 min ago", "in 2 h", in the largest whole unit; `now` is in ms since the epoch. */
 export function formatRelative(time: string, now: number): string {
   const difference = new Date(time).getTime() - now;
-  const [unit, size] = RELATIVE_UNITS.find(([, ms]) => Math.abs(difference) >= ms) ?? (["second", SECOND_MS] as const);
-  return RELATIVE.format(Math.trunc(difference / size), unit);
+  const [unit, size] = UNITS.find(([, ms]) => Math.abs(difference) >= ms) ?? (["s", SECOND_MS] as const);
+  const text = `${Math.floor(Math.abs(difference) / size)} ${unit}`;
+  return difference > 0 ? `in ${text}` : `${text} ago`;
 }
 
 /** "$1,234.50", "$0.0012": a decimal string or a number in USD. */

@@ -78,7 +78,8 @@ export interface SpendItem extends Totals {
   readonly model?: string | null;
 }
 
-export interface SpendPage extends Page<SpendItem> {
+export interface SpendReport {
+  readonly items: readonly SpendItem[];
   readonly total: Totals;
   readonly from: string;
   readonly to: string;
