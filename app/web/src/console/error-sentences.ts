@@ -5,7 +5,6 @@ import { ApiError } from "@khala/client";
 const SENTENCES: Readonly<Record<string, string>> = {
   rate_limited: "The server received too many requests. Wait a moment.",
   unavailable: "The server is unavailable. The console tries again by itself.",
-  unauthorized: "Your session has ended. Sign in again.",
 };
 const UNREACHABLE = "The console cannot reach the server. Check your connection.";
 

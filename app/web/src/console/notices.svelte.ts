@@ -1,6 +1,6 @@
 // Short messages about what an action did.
 
-const SHOWN_MS = 6000;
+const SHOWN_MS = 10_000;
 
 class Notices {
   items: readonly { id: number; text: string }[] = $state.raw([]);

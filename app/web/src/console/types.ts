@@ -196,7 +196,8 @@ export interface ReplayRequest {
 
 export interface ReplayResult {
   readonly replayed: number;
-  readonly next: string | null;
+  /** Where to go on; absent if there are no more. */
+  readonly next?: string | null;
 }
 
 export interface ScheduleItem {
