@@ -27,6 +27,8 @@ FILES = {
     "icon.svg": (b"<svg/>", "image/svg+xml", FRESH),
     "sw.js": (b"self", "text/javascript; charset=utf-8", FRESH),
     "manifest.webmanifest": (b"{}", "application/manifest+json", FRESH),
+    "console/console.html": (b"<!doctype html><title>Console</title>", "text/html; charset=utf-8", FRESH),
+    "console/assets/console-e5f6.js": (b"import 2;", "text/javascript; charset=utf-8", FOR_EVER),
     "assets/main-a1b2.js": (b"import 1;" * 100, "text/javascript; charset=utf-8", FOR_EVER),
     "assets/main-a1b2.css": (b"a {}", "text/css; charset=utf-8", FOR_EVER),
     "assets/add-c3d4.wasm": (b"\0asm", "application/wasm", FOR_EVER),
@@ -111,8 +113,16 @@ async def test_only_the_page_and_its_preview_may_be_framed_by_the_origins_that_t
             )
         preview = (await client.get("/preview")).headers["content-security-policy"]
         assert preview == PREVIEW_POLICY + " https://shop.example.com https://*.example.org"
-        for path in ("/sw.js", "/nowhere", SCRIPT):
+        for path in ("/sw.js", "/nowhere", "/console", "/console/runs", SCRIPT):
             assert (await client.get(path)).headers["content-security-policy"] == POLICY
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/runs", "/console/runs/01a1fbf2-37c2-7506-a120-9f98121662b0"])
+async def test_the_console_is_one_document_for_all_its_addresses(page: httpx.AsyncClient, path: str) -> None:
+    response = await page.get(path)
+    assert (response.content, response.headers["cache-control"]) == (FILES["console/console.html"][0], FRESH)
+    assert response.headers["content-security-policy"] == POLICY
+    assert response.headers["x-frame-options"] == "DENY"
 
 
 async def test_the_service_worker_is_served_at_the_root(page: httpx.AsyncClient) -> None:

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 DIST = ROOT / "app" / "web" / "dist"
 MOST_BYTES = 98_000
 """Compressed script that may be needed before anything is seen, with the messages of one language."""
+MOST_CONSOLE_BYTES = 60_000
 
 
 def needed(file: Path) -> set[Path]:
@@ -40,8 +41,17 @@ def test_the_page_opens_with_less_than_98_kilobytes_of_compressed_script() -> No
     assert sum(sizes.values()) < MOST_BYTES, sizes
 
 
-def test_the_page_loads_nothing_from_another_site() -> None:
-    html = (DIST / "index.html").read_text()
+def test_the_console_is_small_and_apart_from_the_page_and_its_service_worker() -> None:
+    html = (DIST / "console" / "console.html").read_text()
+    files = re.findall(r"(?:src|href)=\"(/web/console/assets/[^\"]+)\"", html)
+    assert len(files) == 2
+    scripts = list((DIST / "console" / "assets").glob("*.js"))
+    assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in scripts) < MOST_CONSOLE_BYTES
+    assert "console/assets" not in (DIST / "index.html").read_text() + (DIST / "sw.js").read_text()
+
+
+def test_the_page_and_the_console_load_nothing_from_another_site() -> None:
+    html = (DIST / "index.html").read_text() + (DIST / "console" / "console.html").read_text()
     assert re.findall(r"(?:src|href)=\"(?:https?:)?//[^\"]*", html) == []
     styles = "".join(path.read_text() for path in DIST.rglob("*.css"))
     assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*|@import", styles) == []

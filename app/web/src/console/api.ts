@@ -1,7 +1,7 @@
 // The console's API: one function for each route of docs/reference/console.md.
 
 import { request } from "@khala/client";
-import type { AccountBudget, AccountDetail, AccountItem, AccountLimits, AuditItem, BlobItem, BlobUsage, BudgetOverview, DeliveryItem, ExecutorPage, Overview, Page, PastThread, ReplayRequest, ReplayResult, RevisionItem, RunAction, RunChange, RunHistory, RunItem, ScheduleItem, SlowTools, SpendReport, ThreadFork, ThreadGrant, ThreadItem, WebhookItem } from "./types.ts";
+import type { AccountBudget, AccountDetail, AccountItem, AccountLimits, AuditItem, BlobItem, BlobUsage, BudgetOverview, ConsolePage, ConsoleRunHistory, DeliveryItem, ExecutorPage, Overview, PastThread, ReplayRequest, ReplayResult, RevisionItem, RunAction, RunChange, RunItem, ScheduleItem, SlowTools, SpendReport, ThreadFork, ThreadGrant, ThreadItem, WebhookItem } from "./types.ts";
 
 /** Query parameters; empty and undefined ones are left out. */
 type Query = Readonly<Record<string, string | number | undefined>>;
@@ -29,14 +29,14 @@ function withReason(reason: string): { reason?: string } {
 export const api = {
   overview: (signal: AbortSignal) => read<Overview>("/overview", {}, signal),
 
-  runs: (query: Query, signal: AbortSignal) => read<Page<RunItem>>("/runs", query, signal),
-  run: (id: string, signal: AbortSignal) => read<RunHistory>(at("runs", id), {}, signal),
+  runs: (query: Query, signal: AbortSignal) => read<ConsolePage<RunItem>>("/runs", query, signal),
+  run: (id: string, signal: AbortSignal) => read<ConsoleRunHistory>(at("runs", id), {}, signal),
   changeRun: (id: string, action: RunAction, reason: string) => act<RunChange>("POST", at("runs", id, action), withReason(reason)),
 
-  threads: (query: Query, signal: AbortSignal) => read<Page<ThreadItem>>("/threads", query, signal),
+  threads: (query: Query, signal: AbortSignal) => read<ConsolePage<ThreadItem>>("/threads", query, signal),
   thread: (id: string, signal: AbortSignal) => read<ThreadItem>(at("threads", id), {}, signal),
   openThread: (id: string, reason: string) => act<ThreadGrant>("POST", at("threads", id, "open"), withReason(reason)),
-  revisions: (id: string, query: Query, signal: AbortSignal) => read<Page<RevisionItem>>(at("threads", id, "revisions"), query, signal),
+  revisions: (id: string, query: Query, signal: AbortSignal) => read<ConsolePage<RevisionItem>>(at("threads", id, "revisions"), query, signal),
   threadAt: (id: string, query: Query, signal: AbortSignal) => read<PastThread>(at("threads", id, "at"), query, signal),
   forkThread: (id: string, revision: number, grant: string, reason: string) => act<ThreadFork>("POST", at("threads", id, "fork"), { revision, grant, ...withReason(reason) }),
 
@@ -48,17 +48,17 @@ export const api = {
   accountBudget: (id: string, signal: AbortSignal) => read<AccountBudget>(at("budgets", id), {}, signal),
   setAccountBudget: (id: string, limits: AccountLimits | null, reason: string) => act<AccountBudget>("PUT", at("budgets", id), { limits, ...withReason(reason) }),
 
-  accounts: (query: Query, signal: AbortSignal) => read<Page<AccountItem>>("/accounts", query, signal),
+  accounts: (query: Query, signal: AbortSignal) => read<ConsolePage<AccountItem>>("/accounts", query, signal),
   account: (id: string, signal: AbortSignal) => read<AccountDetail>(at("accounts", id), {}, signal),
   setAccountBlocked: (id: string, isBlocked: boolean, reason: string) => act<AccountDetail>("POST", at("accounts", id, isBlocked ? "block" : "unblock"), withReason(reason)),
 
-  blobs: (query: Query, signal: AbortSignal) => read<Page<BlobItem>>("/blobs", query, signal),
+  blobs: (query: Query, signal: AbortSignal) => read<ConsolePage<BlobItem>>("/blobs", query, signal),
   blobUsage: (signal: AbortSignal) => read<BlobUsage>("/blobs/usage", {}, signal),
 
-  webhooks: (query: Query, signal: AbortSignal) => read<Page<WebhookItem>>("/webhooks", query, signal),
-  deliveries: (id: string, query: Query, signal: AbortSignal) => read<Page<DeliveryItem>>(at("webhooks", id, "deliveries"), query, signal),
+  webhooks: (query: Query, signal: AbortSignal) => read<ConsolePage<WebhookItem>>("/webhooks", query, signal),
+  deliveries: (id: string, query: Query, signal: AbortSignal) => read<ConsolePage<DeliveryItem>>(at("webhooks", id, "deliveries"), query, signal),
   replayWebhook: (id: string, body: ReplayRequest) => act<ReplayResult>("POST", at("webhooks", id, "replay"), body),
 
-  schedules: (query: Query, signal: AbortSignal) => read<Page<ScheduleItem>>("/schedules", query, signal),
-  audit: (query: Query, signal: AbortSignal) => read<Page<AuditItem>>("/audit", query, signal),
+  schedules: (query: Query, signal: AbortSignal) => read<ConsolePage<ScheduleItem>>("/schedules", query, signal),
+  audit: (query: Query, signal: AbortSignal) => read<ConsolePage<AuditItem>>("/audit", query, signal),
 };

@@ -22,9 +22,14 @@ export const OVERRIDE_FIELDS = [
   { name: "tokensPerDay", label: "Tokens a day", step: "1" },
 ] as const satisfies readonly { name: keyof AccountLimits; label: string; step: string }[];
 
+/** "Cost" */
+export function measureName(measure: string): string {
+  return humanize(MEASURES[measure] ?? measure);
+}
+
 /** "All guests together: cost" */
 export function limitName({ scope, measure }: Pick<BudgetLimit, "scope" | "measure">): string {
-  return `${SCOPES[scope] ?? humanize(scope)}: ${MEASURES[measure] ?? humanize(measure).toLowerCase()}`;
+  return `${SCOPES[scope] ?? humanize(scope)}: ${measureName(measure).toLowerCase()}`;
 }
 
 /** "$0.50 a day"; a limit without a window is for all that its scope ever uses. */

@@ -4,16 +4,16 @@ import { untrack } from "svelte";
 
 import { Pager } from "./pager.svelte.ts";
 import { useResource, type Resource } from "./resource.svelte.ts";
-import type { Page } from "./types.ts";
+import type { ConsolePage } from "./types.ts";
 
 export type Filters = Readonly<Record<string, string>>;
 
 export interface List<Item> {
   readonly pager: Pager;
-  readonly resource: Resource<Page<Item>>;
+  readonly resource: Resource<ConsolePage<Item>>;
 }
 
-type LoadPage<Item> = (query: Readonly<Record<string, string | undefined>>, signal: AbortSignal) => Promise<Page<Item>>;
+type LoadPage<Item> = (query: Readonly<Record<string, string | undefined>>, signal: AbortSignal) => Promise<ConsolePage<Item>>;
 
 /** The list for the component that calls this. If the filters change, it shows the first page again. */
 export function useList<Item>(load: LoadPage<Item>, filters: () => Filters): List<Item> {

@@ -31,5 +31,7 @@ test("marks are thinned out, the first stays", () => {
 test("a revision is told by what changed", () => {
   expect(wordsOfRevision([answer, question], 3)).toContain("An answer got text and a tool call at ");
   expect(wordsOfRevision([answer, question], 2)).toContain("A user’s message was sent at ");
+  const ended = { ...answer, changes: [{ revision: 5, at: AT, parts: 2, kinds: ["finish", "text-delta"] }] };
+  expect(wordsOfRevision([ended], 5)).toContain("An answer got text and its end at ");
   expect(wordsOfRevision([answer, question], 4)).toBe("No message changed at this revision.");
 });

@@ -35,6 +35,7 @@ export function wordsOfRevision(items: readonly RevisionItem[], revision: number
 }
 
 function joined(kinds: readonly string[]): string {
-  const words = [...new Set(kinds.map((kind) => KINDS[kind] ?? kind))];
+  const ordered = kinds.toSorted((one, other) => Number(one === "finish") - Number(other === "finish"));
+  const words = [...new Set(ordered.map((kind) => KINDS[kind] ?? kind))];
   return words.length < 2 ? (words[0] ?? "a change") : `${words.slice(0, -1).join(", ")} and ${words.at(-1) ?? ""}`;
 }

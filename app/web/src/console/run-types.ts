@@ -59,7 +59,7 @@ export interface RunEvent {
   readonly expiresAt: string | null;
 }
 
-export interface RunHistory {
+export interface ConsoleRunHistory {
   readonly run: RunItem;
   readonly timeline: readonly RunEvent[];
   readonly truncated: boolean;

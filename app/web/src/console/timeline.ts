@@ -1,7 +1,7 @@
 // The rows of a run's timeline, of the events of its history.
 
 import { formatBytes, formatCount, formatDuration, formatTime, formatUsd, humanize, NOTHING, shortId } from "./format.ts";
-import type { RunEvent, RunHistory } from "./types.ts";
+import type { RunEvent, ConsoleRunHistory } from "./types.ts";
 
 /** Times in ms since the run was queued. `isOpen`: it has not ended yet. */
 export interface TimelineBar {
@@ -36,7 +36,7 @@ const NOTICES: Readonly<Record<string, string>> = {
 };
 
 /** The rows in order of time; `now` (ms since the epoch) is the end of what has not ended. */
-export function timelineOf({ run, timeline }: RunHistory, now: number): Timeline {
+export function timelineOf({ run, timeline }: ConsoleRunHistory, now: number): Timeline {
   const starts = timeline.filter(({ kind }) => kind !== "queued" && kind !== "cancel_requested").map(startOf);
   const origin = Math.min(Date.parse(run.createdAt), ...starts);
   const last = Math.max(Date.parse(run.finishedAt ?? run.createdAt), ...timeline.map(({ at }) => Date.parse(at)));

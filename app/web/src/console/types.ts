@@ -3,7 +3,7 @@
 export type * from "./run-types.ts";
 export type * from "./thread-types.ts";
 
-export interface Page<Item> {
+export interface ConsolePage<Item> {
   readonly items: readonly Item[];
   readonly nextCursor: string | null;
   /** Of lists whose filters are examined row by row: newer matches are all in this page or an earlier one. */
