@@ -199,7 +199,7 @@ async def test_the_page_and_its_files_are_limited_ten_times_as_high_and_the_docu
     server: InProcessServer,
 ) -> None:
     env = {"KHALA_REQUESTS_PER_MINUTE": "4", "KHALA_TRUSTED_PROXIES": "127.0.0.1"}
-    files = ("/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0", "/web/nothing", "/preview", "/sw.js")
+    files = ("/", "/t/01a1fbf2-37c2-7506-a120-9f98121662b0", "/web/nothing", "/preview", "/sw.js", "/console")
     async with khala(server.database_url, with_executor=False, **env) as limited:
         for number, path in enumerate(files):
             # A few more on a slow machine: the limit refills one request every 1.5 s, for other paths every 15 s.
