@@ -244,7 +244,9 @@ async def test_webhooks_are_shown_by_host_and_replayed(scene: ConsoleScene) -> N
     path = f"/webhooks/{hook.id}"
     assert [each["seq"] for each in await scene.all_pages(f"{path}/deliveries", limit=2)] == ["3", "2", "1"]
     assert await scene.all_pages(f"{path}/deliveries", state="delivered") == []
-    for listing in ("/webhooks", f"{path}/deliveries"):
+    (created,) = await scene.all_pages("/audit", action="webhook_created", account=str(scene.user.id))
+    assert created["detail"] == {"host": "hooks.example.org"}
+    for listing in ("/webhooks", f"{path}/deliveries", "/audit"):
         assert MARKER not in (await scene.get(listing)).text
     replayed = await scene.post(f"{path}/replay", {"since": "2020-01-01T00:00:00Z", "limit": 2, "reason": "Lost"})
     assert replayed == {"replayed": 2, "next": "2"}

@@ -277,9 +277,12 @@ def _is_action(statement: Statement, action: str) -> str:
 
 def _audit_entry(row: Record) -> ConsoleAuditEntry:
     known = row["account_name"] is not None or row["account_email"] is not None
+    detail = msgspec.json.decode(row["detail"], type=dict[str, Any])
+    if "url" in detail:
+        detail["host"] = urlsplit(detail.pop("url")).hostname or ""  # As of webhooks.
     return ConsoleAuditEntry(
         account=account_ref(row, "account") if known else None,
         account_id=row["user_id"],
-        detail=msgspec.json.decode(row["detail"], type=dict[str, Any]),
+        detail=detail,
         **{name: row[name] for name in ("id", "action", "thread_id", "network", "created_at")},
     )
