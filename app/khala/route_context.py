@@ -64,7 +64,10 @@ def open_context(
             app=components.app,
         ),
         models=ModelContext(
-            listed=settings.listed_models, is_allowed=settings.allows_model, embedder=components.embedder
+            listed=settings.listed_models,
+            is_allowed=settings.allows_model,
+            embedder=components.embedder,
+            writes_titles=settings.writes_titles,
         ),
         memories=MemoryContext(service=components.memories, extraction=settings.memory.extraction),
         search=SearchService(

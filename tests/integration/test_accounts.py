@@ -160,7 +160,11 @@ async def test_closed_registration_refuses_new_accounts_and_lets_existing_ones_s
     async with browser(server) as http:
         await register(http, email)
     async with khala(server.database_url, with_executor=False, KHALA_REGISTRATION="closed") as closed:
-        assert (await closed.http.get("/api/auth")).json() == {"registration": False, "oidc": None}
+        assert (await closed.http.get("/api/auth")).json() == {
+            "registration": False,
+            "oidc": None,
+            "publicThreads": False,
+        }
         body = {"email": address(), "password": PASSWORD}
         answer = await closed.http.post("/api/auth/register", json=body)
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

@@ -7,7 +7,7 @@ from tests.support.in_process import khala
 
 SETTINGS: dict[str, Any] = {
     "KHALA_MODEL": "openai:gpt-4o-mini", "KHALA_FALLBACK_MODELS": "openai:llama3:8b", "OPENAI_API_KEY": "key",
-    "KHALA_MODELS": "openai:gpt-4o,openai:gpt-5*",
+    "KHALA_MODELS": "openai:gpt-4o,openai:gpt-5*", "KHALA_TITLES": "1",
 }  # fmt: skip
 
 
@@ -15,6 +15,7 @@ async def test_the_allowed_models_are_listed_with_their_prices(database_url: str
     async with khala(database_url, with_executor=False, **SETTINGS) as server:
         found = (await server.http.get("/api/models")).raise_for_status().json()
         assert found["default"] == "openai:gpt-4o-mini"
+        assert found["titles"] is True
         names = [item["model"] for item in found["items"]]
         assert names == ["openai:gpt-4o-mini", "openai:llama3:8b", "openai:gpt-4o", "demo"]
         mini, local, larger, demo = found["items"]

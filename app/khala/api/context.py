@@ -65,6 +65,8 @@ class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a request may name this model. Patterns of the operator can allow more models than are listed."""
     embedder: Embedder | None
     """The embedding model, if there is one."""
+    writes_titles: bool
+    """Whether a model writes titles of threads that the default model answers in."""
 
 
 class MemoryContext(msgspec.Struct, frozen=True, kw_only=True):

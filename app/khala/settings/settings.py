@@ -133,6 +133,11 @@ class Settings(BaseSettings):
         return model in configured or any(_matches(model, pattern) for pattern in self.models.allowed_models)
 
     @property
+    def writes_titles(self) -> bool:
+        """Whether a model writes titles of threads that the default model answers in."""
+        return self.titles.enabled and (self.titles.model is not None or self.model_chain[0].provider != DEMO_NAME)
+
+    @property
     def provider_config(self) -> ProviderConfig:
         """The configuration of calls to providers."""
         return ProviderConfig(access=self.providers, read_timeout=self.models.timeout_seconds)

@@ -55,9 +55,11 @@ class SignInController(Controller):
         responses=documented_errors("rate_limited"),
     )
     async def methods(self, context: NamedDependency[Context]) -> SignInMethods:
-        """Read whether users can register on this server, and the name of its OpenID Provider, if it has one."""
+        """Read whether users can register, the name of the OpenID Provider, and whether threads can be public."""
         oidc = None if context.sign_in.provider is None else SignInProvider(name=context.sign_in.provider_name)
-        return SignInMethods(registration=context.sign_in.allow_registration, oidc=oidc)
+        return SignInMethods(
+            registration=context.sign_in.allow_registration, oidc=oidc, public_threads=context.threads.allow_public
+        )
 
     @post(
         "/register",

@@ -95,7 +95,8 @@ class SignInProvider(ApiStruct, frozen=True, kw_only=True):
 
 
 class SignInMethods(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """The ways to sign in to this server."""
+    """The ways to sign in to this server. `public_threads` says whether threads can be open to everybody."""
 
     registration: bool
     oidc: SignInProvider | None
+    public_threads: bool

@@ -28,7 +28,8 @@ async def list_models(context: NamedDependency[Context]) -> OfferedModels:
     # The first call imports the price list, which takes up to a second.
     offered = await asyncio.to_thread(offered_models, context.models.listed)
     embedder = context.models.embedder
-    return msgspec.structs.replace(offered, embeddings=None if embedder is None else embedder.name)
+    name = None if embedder is None else embedder.name
+    return msgspec.structs.replace(offered, embeddings=name, titles=context.models.writes_titles)
 
 
 @lru_cache(maxsize=1)

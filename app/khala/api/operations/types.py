@@ -39,9 +39,11 @@ class OfferedModel(ApiStruct, frozen=True, kw_only=True):
 class OfferedModels(ApiStruct, frozen=True, kw_only=True):
     """The models that a request may name, and the default model.
 
-    `embeddings` is the embedding model. Without one, searches are by words.
+    `embeddings` is the embedding model. Without one, searches are by words. `titles` says that a model writes titles of
+    threads that have none.
     """
 
     default: str
     items: list[OfferedModel]
     embeddings: str | None = None
+    titles: bool = False

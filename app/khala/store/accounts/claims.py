@@ -64,6 +64,7 @@ async def _transfer(connection: AsyncConnection, thread_id: UUID, key_hash: byte
         ),
         access_id=func.gen_random_uuid(),
         meta_revision=threads_table.c.revision + 1,
+        updated_at=threads_table.c.updated_at,  # a claim is no activity: lists keep their order
     )
     await outbox.record_one(driver, "thread.claimed", thread_id)
     written = (messages.c.thread_id == thread_id) & (messages.c.author_id == author_id_of_key(key_hash))

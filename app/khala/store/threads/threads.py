@@ -81,13 +81,12 @@ async def lock_authorized(connection: AsyncConnection, thread_id: UUID, caller: 
 
 
 async def bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> int:
-    """Increment the thread's revision, and set these columns. Observers are notified at the commit."""
-    command = (
-        update(threads)
-        .where(threads.c.id == thread_id)
-        .values(revision=threads.c.revision + 1, updated_at=text("clock_timestamp()"), **changes)
-        .returning(threads.c.revision)
-    )
+    """Increment the thread's revision, and set these columns. Observers are notified at the commit.
+
+    Without an `updated_at` among the changes, it is the current time.
+    """
+    values = {"revision": threads.c.revision + 1, "updated_at": text("clock_timestamp()")} | changes
+    command = update(threads).where(threads.c.id == thread_id).values(values).returning(threads.c.revision)
     revision: int = (await connection.execute(command)).scalar_one()
     await notify(connection, THREADS_CHANNEL, str(thread_id))
     return revision
@@ -214,6 +213,8 @@ async def update_thread(
         # Thread tokens may exist while the thread is private.
         if visibility == "private" and await _revoke_links(connection, thread_id):
             changes["access_id"] = func.gen_random_uuid()
+        if changes.keys() == {"title"}:
+            changes["updated_at"] = threads.c.updated_at  # a new title is no activity: lists keep their order
         if changes:
             await update_metadata(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)

@@ -1438,12 +1438,14 @@ export interface Model {
 /**
  * The models that a request may name, and the default model.
  *
- * `embeddings` is the embedding model. Without one, searches are by words.
+ * `embeddings` is the embedding model. Without one, searches are by words. `titles` says that a model writes titles of
+ * threads that have none.
  */
 export interface Models {
   default: string;
   items: Model[];
   embeddings?: string;
+  titles?: boolean;
 }
 
 /** The thread, and the key of an anonymous one. The key is returned only once. */
@@ -1584,10 +1586,11 @@ export interface SignInProvider {
   name: string;
 }
 
-/** The ways to sign in to this server. */
+/** The ways to sign in to this server. `publicThreads` says whether threads can be open to everybody. */
 export interface SignInMethods {
   registration: boolean;
   oidc: SignInProvider | null;
+  publicThreads: boolean;
 }
 
 /** A tool as its user sees it. `digest` identifies its definition and code: SHA-256, as hex digits. */
