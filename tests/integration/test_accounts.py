@@ -164,6 +164,7 @@ async def test_closed_registration_refuses_new_accounts_and_lets_existing_ones_s
             "registration": False,
             "oidc": None,
             "publicThreads": False,
+            "undoSeconds": 0,
         }
         body = {"email": address(), "password": PASSWORD}
         answer = await closed.http.post("/api/auth/register", json=body)

@@ -213,6 +213,12 @@ class Chat:
         """The chat's entry in the list."""
         return self.page.locator("#chats").get_by_role("link", name=title)
 
+    def act_on(self, title: str, action: str) -> None:
+        """Choose an action in the menu of a chat of the list."""
+        self.listed(title).hover()
+        self.button(f"Actions for “{title}”").click()
+        self.page.get_by_role("menuitem", name=action, exact=True).click()
+
     def with_autopilot(self) -> None:
         """Switch on the autopilot."""
         self.page.get_by_role("switch", name="Autopilot").check()

@@ -58,7 +58,10 @@ class SignInController(Controller):
         """Read whether users can register, the name of the OpenID Provider, and whether threads can be public."""
         oidc = None if context.sign_in.provider is None else SignInProvider(name=context.sign_in.provider_name)
         return SignInMethods(
-            registration=context.sign_in.allow_registration, oidc=oidc, public_threads=context.threads.allow_public
+            registration=context.sign_in.allow_registration,
+            oidc=oidc,
+            public_threads=context.threads.allow_public,
+            undo_seconds=int(context.threads.undo.total_seconds()),
         )
 
     @post(

@@ -95,8 +95,12 @@ class SignInProvider(ApiStruct, frozen=True, kw_only=True):
 
 
 class SignInMethods(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """The ways to sign in to this server. `public_threads` says whether threads can be open to everybody."""
+    """The ways to sign in to this server, and what it allows.
+
+    `public_threads` says whether threads can be open to everybody, `undo_seconds` how long a deletion can be undone.
+    """
 
     registration: bool
     oidc: SignInProvider | None
     public_threads: bool
+    undo_seconds: int

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
-import { groupByDay, chatTitle, dayLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
+import { arrangeRows, chatsOf, folderNames, groupByDay, chatTitle, dayLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
 
 const NOW = new Date(2026, 10, 21, 11, 5).getTime();
 const HOUR = 3_600_000;
 
 function chat(id: string, title = id, changedAt = NOW): ChatListItem {
-  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null };
+  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null, pinned: false, archived: false, folder: null };
 }
 
 describe("days", () => {
@@ -24,7 +24,7 @@ describe("days", () => {
 
   test("head their chats once each, also where the order is not by time", () => {
     const lines = groupByDay([chat("a"), chat("b", "b", NOW - 24 * HOUR), chat("c"), chat("d", "d", NOW - 240 * HOUR)], NOW);
-    expect(lines.map((line) => (line.kind === "day" ? line.day : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Earlier", "d"]);
+    expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Earlier", "d"]);
   });
 });
 
@@ -52,5 +52,29 @@ describe("the filter", () => {
 test("a list that is held still moves nothing, shows what has changed, and drops what is gone", () => {
   const held = groupByDay([chat("a"), chat("b"), chat("c", "c", NOW - 24 * HOUR)], NOW);
   const lines = keepOrder(held, [chat("new"), chat("c", "C"), chat("a", "A")]);
-  expect(lines.map((line) => (line.kind === "day" ? line.day : line.chat.title))).toEqual(["Today", "A", "Yesterday", "C"]);
+  expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.title))).toEqual(["Today", "A", "Yesterday", "C"]);
+});
+
+describe("the sections", () => {
+  const words = (rows: ReturnType<typeof arrangeRows>): string[] => rows.map((row) => (row.kind === "heading" ? `# ${row.text}` : row.chat.id));
+  const chats = [chat("a"), { ...chat("b"), folder: "Work 10" }, { ...chat("c"), pinned: true, folder: "Work 10" }, { ...chat("d"), folder: "work 9" }, { ...chat("e"), folder: "Today" }];
+
+  test("are pinned chats, then folders by name, then days; a pinned chat is in no other section", () => {
+    expect(words(arrangeRows(chats, NOW))).toEqual(["# Pinned", "c", "# Today", "e", "# work 9", "d", "# Work 10", "b", "# Today", "a"]);
+    const keys = arrangeRows(chats, NOW).map((row) => (row.kind === "heading" ? row.key : row.chat.id));
+    expect(new Set(keys).size).toBe(keys.length);
+  });
+
+  test("hide the chats of a closed folder, and count them", () => {
+    const rows = arrangeRows(chats, NOW, new Set(["Work 10"]));
+    expect(words(rows)).not.toContain("b");
+    expect(rows.flatMap((row) => (row.kind === "heading" && row.folder ? [[row.text, row.folder.count, row.folder.isClosed]] : []))).toEqual([["Today", 1, false], ["work 9", 1, false], ["Work 10", 1, true]]);
+  });
+
+  test("are of the chats that are archived, or of the others", () => {
+    const all = [...chats, { ...chat("f"), archived: true }];
+    expect(chatsOf(all, { archived: true }).map(({ id }) => id)).toEqual(["f"]);
+    expect(chatsOf(all, { archived: false })).toEqual(chats);
+    expect(folderNames(all)).toEqual(["Today", "work 9", "Work 10"]);
+  });
 });

@@ -1,11 +1,13 @@
-// The rows of the chat list: filtered by title and grouped by day.
+// The rows of the chat list: pinned chats, then folders, then the rest by day; filtered by title.
 
 import type { ChatListItem } from "../state/page-model.ts";
 import { NEW_CHAT } from "../state/strings.ts";
 import { m } from "../i18n/messages.ts";
 
 export type Day = string;
-export type ListRow = { kind: "day"; day: Day } | { kind: "chat"; chat: ChatListItem };
+/** The heading of a section. `folder` has the name of a folder and whether its chats are hidden. */
+export type HeadingRow = { kind: "heading"; key: string; text: string; folder?: { name: string; count: number; isClosed: boolean } };
+export type ListRow = HeadingRow | { kind: "chat"; chat: ChatListItem };
 
 /** The title of a chat, or "New chat". */
 export function chatTitle({ title }: { title: string }): string {
@@ -34,14 +36,42 @@ function foldText(text: string): string {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 
-/** The rows of the list: each day's heading once, before its first chat. Chats keep the given order. */
+/** The chats that are archived, or those that are not. */
+export function chatsOf(chats: readonly ChatListItem[], { archived }: { archived: boolean }): readonly ChatListItem[] {
+  return chats.filter((chat) => chat.archived === archived);
+}
+
+/** The names of the folders, in the order of the alphabet. */
+export function folderNames(chats: readonly ChatListItem[]): string[] {
+  const names = new Set(chats.flatMap(({ folder }) => folder ?? []));
+  return [...names].sort((one, other) => one.localeCompare(other, undefined, { numeric: true, sensitivity: "base" }));
+}
+
+/** The rows of the list. Chats keep the given order within their section; those in folders of `closed` are hidden. */
+export function arrangeRows(chats: readonly ChatListItem[], now: number, closed: ReadonlySet<string> = new Set()): ListRow[] {
+  const pinned = chats.filter((chat) => chat.pinned);
+  const others = chats.filter((chat) => !chat.pinned);
+  const heading: ListRow[] = pinned.length > 0 ? [{ kind: "heading", key: "pinned", text: m.pinned() }] : [];
+  const folders = folderNames(others).flatMap((name) => folderRows(name, others.filter(({ folder }) => folder === name), closed.has(name)));
+  return [...heading, ...pinned.map(chatRow), ...folders, ...groupByDay(others.filter(({ folder }) => folder === null), now)];
+}
+
+function folderRows(name: string, chats: readonly ChatListItem[], isClosed: boolean): ListRow[] {
+  return [{ kind: "heading", key: `folder ${name}`, text: name, folder: { name, count: chats.length, isClosed } }, ...(isClosed ? [] : chats.map(chatRow))];
+}
+
+function chatRow(chat: ChatListItem): ListRow {
+  return { kind: "chat", chat };
+}
+
+/** The rows of chats in no section: each day's heading once, before its first chat. */
 export function groupByDay(chats: readonly ChatListItem[], now: number): ListRow[] {
   const lines: ListRow[] = [];
   const named = new Set<Day>();
   for (const chat of chats) {
     const day = dayLabel(chat.changedAt, now);
-    if (!named.has(day)) lines.push({ kind: "day", day });
-    lines.push({ kind: "chat", chat });
+    if (!named.has(day)) lines.push({ kind: "heading", key: `day ${day}`, text: day });
+    lines.push(chatRow(chat));
     named.add(day);
   }
   return lines;
@@ -51,7 +81,7 @@ export function groupByDay(chats: readonly ChatListItem[], now: number): ListRow
 export function keepOrder(lines: readonly ListRow[], chats: readonly ChatListItem[]): ListRow[] {
   const now = new Map(chats.map((chat) => [chat.id, chat]));
   return lines.flatMap((line): ListRow[] => {
-    if (line.kind === "day") return [line];
+    if (line.kind === "heading") return [line];
     const chat = now.get(line.chat.id);
     return chat ? [{ kind: "chat", chat }] : [];
   });

@@ -38,6 +38,6 @@ test("numbers, dates and money are shown as in the person's language and country
 test("in text that runs from right to left, names and parts keep their own direction", () => {
   setMessages(ar);
   setFormatLocale("ar", []);
-  expect(ar.rename_name({ name: "a.txt" })).toContain("\u2068a.txt\u2069");
+  expect(ar.remove_name({ name: "a.txt" })).toContain("\u2068a.txt\u2069");
   expect(joinParts(["demo", null, "2 s"])).toBe("\u2068demo\u2069 · \u20682 s\u2069");
 });

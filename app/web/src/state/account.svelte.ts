@@ -148,10 +148,10 @@ export class BrowserAccount implements Account {
     const ours = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === undefined));
     const lost = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === "thread_not_found"));
     for (const { id } of [...ours, ...lost]) this.#keyring.removeKeys(id);
-    void this.#saveTitles(ours.filter(({ title, named }) => title !== null && !named));
+    void this.#saveTitles(ours.filter(({ title, named }) => title !== null && !named).reverse());
   }
 
-  /** Save the titles that the page had derived itself, so that the list shows them in every browser. */
+  /** Save the titles that the page had derived itself, so that the list shows them in every browser, those used last at the end. */
   async #saveTitles(mine: AnonymousChat[]): Promise<void> {
     for (const { id, title } of mine) if (title !== null) await saveTitle(id, title);
   }

@@ -3,7 +3,7 @@
 import type { ThreadListEntry } from "@khala/client";
 import type { ListPatch } from "../workers/stream.messages.ts";
 import type { KnownChat } from "./keyring.ts";
-import type { ChatListItem } from "./page-model.ts";
+import type { ChatListing, ChatListItem } from "./page-model.ts";
 import { NEW_CHAT } from "./strings.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -40,11 +40,16 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
     changedAt: chat.usedAt ?? 0,
     isAnonymous: Boolean(chat.key),
     entry: null,
+    ...listingOf(chat),
   };
 }
 
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : m.shared_with_you();
-  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry };
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry, ...listingOf(entry) };
+}
+
+function listingOf({ pinned, archived, folder }: ChatListing): Pick<ChatListItem, "pinned" | "archived" | "folder"> {
+  return { pinned: pinned === true, archived: archived === true, folder: folder ?? null };
 }

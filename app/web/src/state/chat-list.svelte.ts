@@ -8,12 +8,12 @@ import type { OpenChat } from "./chat.svelte.ts";
 import { keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { mergeChats, applyListPatch } from "./chat-list-items.ts";
-import type { Account, ChatListModel, ChatListItem } from "./page-model.ts";
+import type { Account, ChatListing, ChatListModel, ChatListItem, PageModel, ThreadKeys } from "./page-model.ts";
 import { m } from "../i18n/messages.ts";
 
 /** What the list needs of the page. */
 export interface ChatListContext {
-  readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null };
+  readonly page: { readonly account: Account; readonly requests: PageRequests; readonly chat: OpenChat | null } & Pick<PageModel, "toast">;
   /** Read wherever the browser's chats are read: makes them reactive, because they live in the storage. */
   keysChanged(): number;
   forget(id: string): void;
@@ -82,7 +82,19 @@ export class ChatList implements ChatListModel {
     if (thread && this.#keyring.find(id)) this.#keyring.update(known, { title, named: true });
   }
 
-  async remove(id: string): Promise<void> {
+  async organise(id: string, changes: ChatListing): Promise<boolean> {
+    const kept = this.#keyring.find(id);
+    // A link has no list on the server; what its holder chooses stays in this browser.
+    if (!kept || kept.key) {
+      const keys = keysOf(kept ?? this.#keyring.known(id));
+      const done = await this.#context.page.requests.attempt(m.couldnt_change_chat(), "PATCH", `/api/threads/${id}/listing`, { keys, body: changes });
+      if (done === undefined) return false;
+    }
+    if (kept) this.#keyring.update(kept, changes);
+    return true;
+  }
+
+  async remove(id: string, undoSeconds: number): Promise<void> {
     const { account, requests: asking, chat } = this.#context.page;
     const known = this.#keyring.known(id);
     const item = this.items.find((one) => one.id === id);
@@ -91,11 +103,31 @@ export class ChatList implements ChatListModel {
     const spares = this.#keyring.find(id) ? ["thread_not_found", "forbidden"] : ["thread_not_found"];
     const asks = known.created && (isOwner || this.entries.has(id));
     const isDone = !asks || (await asking.attempt(m.couldnt_remove_chat(), "DELETE", path, { keys: keysOf(known), spares })) !== undefined;
-    if (isDone) this.#context.forget(id);
+    if (!isDone) return;
+    const wasOpen = chat?.id === id;
+    this.#context.forget(id);
+    if (!isOwner || !known.created || undoSeconds <= 0) return;
+    this.#context.page.toast(m.chat_deleted(), { label: m.undo(), act: () => void this.#restore(known, wasOpen) }, undoSeconds);
+  }
+
+  /** Undo the deletion of a chat. */
+  async #restore(known: KnownChat, opens: boolean): Promise<void> {
+    const thread = await this.#context.page.requests.attempt(m.couldnt_restore_chat(), "POST", `/api/threads/${known.id}/restore`, { keys: keysOf(known) });
+    if (!thread) return;
+    if (known.key) this.#keyring.update(known, {});
+    if (opens) this.#context.goTo(known);
   }
 
   forget(id: string): void {
     this.#context.forget(id);
+  }
+
+  keysOf(id: string): ThreadKeys {
+    return keysOf(this.#keyring.known(id));
+  }
+
+  isStored(id: string): boolean {
+    return this.#keyring.known(id).created;
   }
 
   async accept(id: string): Promise<void> {

@@ -1,11 +1,11 @@
 // What the page reports to the person: announcements to a screen reader, toasts, and questions.
 
-import type { PageModel } from "./page-model.ts";
+import type { PageModel, ToastAction } from "./page-model.ts";
 
-const TOAST_DURATION_MS = 8000;
+const TOAST_SECONDS = 8;
 const MAX_TOASTS = 4;
 
-export class Feedback implements Pick<PageModel, "announce" | "announcement" | "toast" | "toasts" | "confirm" | "question"> {
+export class Feedback implements Pick<PageModel, "announce" | "announcement" | "toast" | "dismiss" | "toasts" | "confirm" | "question"> {
   announcement = $state("");
   toasts: PageModel["toasts"] = $state.raw([]);
   question: PageModel["question"] = $state.raw(null);
@@ -15,10 +15,14 @@ export class Feedback implements Pick<PageModel, "announce" | "announcement" | "
     this.announcement = text;
   }
 
-  toast(text: string): void {
+  toast(text: string, action?: ToastAction, seconds = TOAST_SECONDS): void {
     const id = ++this.#count;
-    this.toasts = [...this.toasts, { id, text }].slice(-MAX_TOASTS);
-    setTimeout(() => (this.toasts = this.toasts.filter((one) => one.id !== id)), TOAST_DURATION_MS);
+    this.toasts = [...this.toasts, { id, text, ...(action && { action }) }].slice(-MAX_TOASTS);
+    setTimeout(() => this.dismiss(id), seconds * 1000);
+  }
+
+  dismiss(id: number): void {
+    this.toasts = this.toasts.filter((one) => one.id !== id);
   }
 
   /** Ask a question. Only one is open at a time: a new question answers the previous one with no. */

@@ -21,6 +21,10 @@ export type KnownChat = {
   ownerId?: string;
   /** Whether the title is the chat's own, not one derived from its first message. */
   named?: boolean;
+  /** Where this browser keeps it on its list. */
+  pinned?: boolean;
+  archived?: boolean;
+  folder?: string | null;
 };
 
 /** This browser's identity in a chat: its presence name, the author ids of its messages, and the ids of sent messages not seen yet. */

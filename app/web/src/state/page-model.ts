@@ -130,7 +130,17 @@ export interface ChatListItem {
   /** Whether its only key is in this browser. */
   readonly isAnonymous: boolean;
   readonly entry: ThreadListEntry | null;
+  readonly pinned: boolean;
+  readonly archived: boolean;
+  /** The name of its folder, or null. */
+  readonly folder: string | null;
 }
+
+/** Where a person keeps a chat on their own list. What is left out stays as it is. */
+export type ChatListing = { pinned?: boolean; archived?: boolean; folder?: string | null };
+
+/** A button in a toast. */
+export type ToastAction = { label: string; act: () => void };
 
 export interface ChatListModel {
   readonly items: readonly ChatListItem[];
@@ -138,10 +148,19 @@ export interface ChatListModel {
   readonly anonymousCount: number;
   add(): void;
   rename(id: string, title: string): Promise<void>;
-  /** Delete it as its owner, leave it as a member, or forget its key as a guest. The caller has asked for confirmation. */
-  remove(id: string): Promise<void>;
+  /** Pin it, archive it or put it into a folder. Returns whether that succeeded. */
+  organise(id: string, changes: ChatListing): Promise<boolean>;
+  /**
+   * Delete it as its owner, leave it as a member, or forget its key as a guest. The caller has asked for confirmation, unless the
+   * deletion can be undone for `undoSeconds`, which a toast offers. 0: it offers nothing.
+   */
+  remove(id: string, undoSeconds: number): Promise<void>;
   /** Remove what this browser has stored about it, including its key, without a request to the server. */
   forget(id: string): void;
+  /** The keys that this browser has to a chat. */
+  keysOf(id: string): ThreadKeys;
+  /** Whether the server has the chat, as far as this browser knows. */
+  isStored(id: string): boolean;
   /** Open invitations of the account, newest first. */
   readonly invitations: readonly Invitation[];
   /** Join the chat and open it. */
@@ -223,9 +242,11 @@ export interface PageModel {
   /** Announce a text to screen readers. */
   announce(text: string): void;
   readonly announcement: string;
-  /** Show a short message that disappears by itself. */
-  toast(text: string): void;
-  readonly toasts: readonly { id: number; text: string }[];
+  /** Show a short message that disappears by itself, after `seconds` if that is given. */
+  toast(text: string, action?: ToastAction, seconds?: number): void;
+  /** Close a toast. */
+  dismiss(id: number): void;
+  readonly toasts: readonly { id: number; text: string; action?: ToastAction }[];
   /** Ask for confirmation of something that can't be undone. */
   confirm(question: { title: string; text: string; yes: string }): Promise<boolean>;
   readonly question: { title: string; text: string; yes: string; answer: (yes: boolean) => void } | null;
@@ -240,5 +261,5 @@ export interface PageModel {
   /** The link of the shared agent that the address names, until the gallery is closed. */
   sharedAgent: string | null;
   /** The dialog that is open. */
-  dialog: "signin" | "share" | "account" | "gallery" | "memories" | "search" | "settings" | null;
+  dialog: "signin" | "share" | "account" | "gallery" | "memories" | "search" | "settings" | "palette" | "rename" | "folder" | null;
 }

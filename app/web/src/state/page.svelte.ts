@@ -3,7 +3,7 @@
 import { ApiError, retryNow } from "@khala/client";
 import type { RunOptions, ThreadListEntry } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
-import { BrowserAccount, ACCOUNT_STORAGE_KEY, saveTitle } from "./account.svelte.ts";
+import { BrowserAccount, ACCOUNT_STORAGE_KEY } from "./account.svelte.ts";
 import { isSharedAgent, parseAgentAddress } from "./agent-address.ts";
 import { chatPath, parseChatAddress } from "./chat-address.ts";
 import { PageRequests } from "./page-requests.ts";
@@ -15,6 +15,7 @@ import { Keyring, titleFrom } from "./keyring.ts";
 import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
 import { ConnectionMonitor } from "./connection-monitor.svelte.ts";
+import { DerivedTitles } from "./derived-titles.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
 import { StoredPreferences } from "./preferences.svelte.ts";
@@ -66,6 +67,7 @@ class BrowserPage extends Feedback implements PageModel {
     forget: (id) => this.#forget(id),
   });
   readonly #clock = new Clock();
+  readonly #titles = new DerivedTitles((id) => this.listEntryOf(id));
   readonly #presence = new OwnPresence((state) => this.stream.post({ type: "present", state }));
   readonly #readMarker = new ReadMarker((id, revision) => void this.requests.quietly("PUT", `/api/threads/${id}/read`, { body: { revision } }));
   #keysChanged = $state(0);
@@ -265,7 +267,7 @@ class BrowserPage extends Feedback implements PageModel {
     if (title === known.title && named === Boolean(known.named)) return;
     chat.known = this.keyring.find(chat.id) ? this.keyring.update(known, { title, named }) : { ...known, title, named };
     const isOurs = this.account.user && opening?.head.authorId === this.account.user.id && !known.key;
-    if (!named && title && isOurs) void saveTitle(chat.id, title);
+    if (!named && title && isOurs) void this.#titles.propose(chat.id, title);
   }
 
   /** Update our presence and the read marker of the open chat. */

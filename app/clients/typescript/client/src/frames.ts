@@ -1586,11 +1586,16 @@ export interface SignInProvider {
   name: string;
 }
 
-/** The ways to sign in to this server. `publicThreads` says whether threads can be open to everybody. */
+/**
+ * The ways to sign in to this server, and what it allows.
+ *
+ * `publicThreads` says whether threads can be open to everybody, `undoSeconds` how long a deletion can be undone.
+ */
 export interface SignInMethods {
   registration: boolean;
   oidc: SignInProvider | null;
   publicThreads: boolean;
+  undoSeconds: number;
 }
 
 /** A tool as its user sees it. `digest` identifies its definition and code: SHA-256, as hex digits. */
