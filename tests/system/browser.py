@@ -216,7 +216,7 @@ class Chat:
     def act_on(self, title: str, action: str) -> None:
         """Choose an action in the menu of a chat of the list."""
         self.listed(title).hover()
-        self.button(f"Actions for “{title}”").click()
+        self.page.get_by_role("button", name=f"Actions for “{title}").click()
         self.page.get_by_role("menuitem", name=action, exact=True).click()
 
     def with_autopilot(self) -> None:

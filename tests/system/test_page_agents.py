@@ -226,7 +226,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     chat.button("Options").click()
     chat.page.get_by_label("Preview before each run").check()
     chat.page.keyboard.press("Escape")
-    chat.page.keyboard.press("Control+k")
+    chat.button("Search messages").click()
     # Starts the worker, because the page waits only briefly for its estimate.
     expect(search_results(chat, "nothing yet")).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
@@ -351,7 +351,7 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     chat.send("And giraffes? /words=3")
     chat.wait_for_end()
     wait_for_kept(chat, "messages", "giraffes")
-    chat.page.keyboard.press("Control+k")
+    chat.button("Search messages").click()
     expect(search_results(chat, "giraf").first).to_contain_text("And giraffes?")
     browser.set_offline(True)
     best = search_results(chat, "word30").first
@@ -366,7 +366,7 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     chat.sign_out()
     wait_for_kept(chat, "messages", "giraffes", present=False)
     assert "zebras" not in chat.page.evaluate(KEPT, "messages")
-    chat.page.keyboard.press("Control+k")
+    chat.button("Search messages").click()
     for words in ("zebras", "word30", "giraffes"):
         expect(search_results(chat, words)).to_have_count(0)
 

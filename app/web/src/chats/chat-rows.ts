@@ -27,12 +27,17 @@ export function dayLabel(time: number, now: number): Day {
 
 /** The chats whose titles contain all words of `query`, in any order, case and accents. */
 export function filterChats(chats: readonly ChatListItem[], query: string): readonly ChatListItem[] {
-  const words = foldText(query).split(/\s+/).filter(Boolean);
-  if (words.length === 0) return chats;
-  return chats.filter((chat) => words.every((word) => foldText(chatTitle(chat)).includes(word)));
+  return query.trim() ? chats.filter((chat) => hasWords(chatTitle(chat), query)) : chats;
 }
 
-function foldText(text: string): string {
+/** Whether the text contains all words of `query`, in any order, case and accents. */
+export function hasWords(text: string, query: string): boolean {
+  const folded = foldText(text);
+  return foldText(query).split(/\s+/).every((word) => folded.includes(word));
+}
+
+/** The text without case and accents. */
+export function foldText(text: string): string {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 

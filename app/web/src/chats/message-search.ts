@@ -2,7 +2,7 @@
 
 import type { SearchResult } from "../agent/client.ts";
 import { isRequestError, request } from "@khala/client";
-import type { Highlight, Page, SearchHit } from "@khala/client";
+import type { AccessKeys, Highlight, Page, SearchHit } from "@khala/client";
 
 /** A message that was found. `ranges` are [start, end) of the matching words in `snippet`, in UTF-16 units. */
 export type FoundMessage = {
@@ -22,14 +22,17 @@ export type FoundMessage = {
 const MAX_SNIPPET_CHARACTERS = 160;
 const CONTEXT_CHARACTERS = 40;
 
+/** The chat that is searched, with the keys that open it; null for all chats of the account. */
+export type SearchScope = { threadId: string; keys: AccessKeys } | null;
+
 /**
- * The messages that the server finds for the account; null if it is out of reach or does not search. Without `byMeaning`,
- * it answers at once; with it, it may wait for a model.
+ * The messages that the server finds; null if it is out of reach or does not search. Without `byMeaning`, it answers at once; with
+ * it, it may wait for a model.
  */
-export async function searchServer(query: string, limit: number, byMeaning: boolean, signal: AbortSignal): Promise<FoundMessage[] | null> {
-  const params = new URLSearchParams({ q: query, kind: "message", meaning: byMeaning ? "1" : "0", limit: String(limit) });
+export async function searchServer(query: string, limit: number, byMeaning: boolean, signal: AbortSignal, scope: SearchScope = null): Promise<FoundMessage[] | null> {
+  const params = new URLSearchParams({ q: query, kind: "message", meaning: byMeaning ? "1" : "0", limit: String(limit), ...(scope && { threadId: scope.threadId }) });
   try {
-    const { items } = await request<Page<SearchHit>>("GET", `/api/search?${params.toString()}`, { signal });
+    const { items } = await request<Page<SearchHit>>("GET", `/api/search?${params.toString()}`, { signal, ...(scope && { keys: scope.keys }) });
     return items.flatMap(foundMessage);
   } catch (error) {
     if (!isRequestError(error)) throw error;

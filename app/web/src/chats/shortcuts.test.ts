@@ -5,8 +5,8 @@ import { type Key, shortcutOf } from "./shortcuts.ts";
 const NONE: Key = { key: "", code: "", ctrlKey: false, metaKey: false, shiftKey: false, altKey: false, isComposing: false };
 
 test.each([
-  ["Ctrl+K", { key: "k", code: "KeyK", ctrlKey: true }, "search"],
-  ["⌘K with caps lock", { key: "K", code: "KeyK", metaKey: true }, "search"],
+  ["Ctrl+K", { key: "k", code: "KeyK", ctrlKey: true }, "palette"],
+  ["⌘K with caps lock", { key: "K", code: "KeyK", metaKey: true }, "palette"],
   ["Ctrl+Shift+O", { key: "O", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
   ["Ctrl+Shift+O on a Greek keyboard", { key: "Ο", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
 ] as const)("%s works while typing, too", (_, key, shortcut) => {

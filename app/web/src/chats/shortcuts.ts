@@ -3,12 +3,12 @@
 import { NEW_CHAT } from "../state/strings.ts";
 import { m } from "../i18n/messages.ts";
 
-type Shortcut = "search" | "new" | "help";
+type Shortcut = "palette" | "new" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
 /** The list in the help dialog. */
 export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
-  [m.ctrl_k_or_k(), m.search_messages()],
+  [m.ctrl_k_or_k(), m.search_chats_messages_and_actions()],
   [m.ctrl_shift_o_or_o(), NEW_CHAT],
   [m.key_enter(), m.send_the_message()],
   [m.key_shift_enter(), m.start_a_new_line()],
@@ -21,7 +21,7 @@ export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
 export function shortcutOf({ key, code, ctrlKey, metaKey, shiftKey, altKey, isComposing }: Key, typing: boolean): Shortcut | null {
   if (isComposing || altKey) return null;
   const command = ctrlKey !== metaKey;
-  if (command && !shiftKey && key.toLowerCase() === "k") return "search";
+  if (command && !shiftKey && key.toLowerCase() === "k") return "palette";
   if (command && shiftKey && code === "KeyO") return "new";
   return !ctrlKey && !metaKey && !typing && key === "?" ? "help" : null;
 }

@@ -1,0 +1,19 @@
+// The labels of the actions on a chat.
+
+import type { ChatAction } from "./chat-menu.ts";
+import { m } from "../i18n/messages.ts";
+
+export const ACTION_LABELS: Readonly<Record<ChatAction, string>> = {
+  rename: m.rename_ellipsis(),
+  pin: m.pin(),
+  unpin: m.unpin(),
+  folder: m.move_to_folder(),
+  archive: m.archive_action(),
+  unarchive: m.unarchive(),
+  markdown: m.export_as_markdown(),
+  json: m.export_as_json(),
+  print: m.print_or_save_as_pdf(),
+  reset: m.reset_ellipsis(),
+  delete: m.delete_action(),
+  leave: m.remove_from_list(),
+};

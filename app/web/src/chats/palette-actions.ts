@@ -1,0 +1,54 @@
+// The actions of the palette.
+
+import { tick } from "svelte";
+
+import { focusMessage } from "../dialogs/focus.ts";
+import { panelState } from "../plans/panel-state.svelte.ts";
+import { page } from "../state/page.svelte.ts";
+import type { PageModel } from "../state/page-model.ts";
+import { act } from "./chat-actions.ts";
+import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
+import { chatActions, type ChatAction } from "./chat-menu.ts";
+import { ACTION_LABELS } from "./action-labels.ts";
+import type { PaletteItem } from "./palette-items.ts";
+import { searchState } from "./search-state.svelte.ts";
+import { m } from "../i18n/messages.ts";
+
+/** All actions that are possible now: those of the page, then those of the open chat. */
+export function paletteActions(onhelp: () => void): PaletteItem[] {
+  const open = (dialog: PageModel["dialog"]) => () => void (page.dialog = dialog);
+  const { chat, account } = page;
+  const isOwner = chat?.refusal === null && chat.role === "owner" && chat.thread !== null;
+  return [
+    { id: "new", label: m.new_chat(), run: add },
+    { id: "search", label: m.search_messages(), run: searchMessages },
+    { id: "settings", label: m.settings(), run: open("settings") },
+    { id: "gallery", label: m.agents(), run: open("gallery") },
+    { id: "memories", label: m.memories(), run: open("memories") },
+    ...(chat?.mayWrite ? [{ id: "plans", label: m.plans(), run: () => panelState.open() }] : []),
+    ...(isOwner ? [{ id: "share", label: m.share_chat(), run: open("share") }] : []),
+    account.user === null ? { id: "signin", label: m.sign_in(), run: open("signin") } : { id: "account", label: m.your_account(), run: open("account") },
+    { id: "help", label: m.keyboard_shortcuts(), run: onhelp },
+    { id: "archived", label: m.archived(), run: () => void (chatMenu.showsArchived = true) },
+    ...ofOpenChat(),
+  ];
+}
+
+function ofOpenChat(): PaletteItem[] {
+  const { chat } = page;
+  if (chat === null || chat.refusal !== null) return [];
+  const item = itemOf(chat);
+  const isListed = page.chats.items.some(({ id }) => id === chat.id);
+  const actions = chatActions(item, { isListed, isOpen: true, hasQuestions: chat.hasQuestions, isStored: page.chats.isStored(chat.id) }).flat();
+  return actions.map((action: ChatAction) => ({ id: action, label: ACTION_LABELS[action], detail: m.this_chat(), run: () => void act(action, item, false) }));
+}
+
+function add(): void {
+  page.chats.add();
+  void tick().then(focusMessage);
+}
+
+function searchMessages(): void {
+  searchState.inChat = false;
+  page.dialog = "search";
+}
