@@ -93,7 +93,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)",
 }
 """Headers of every response, including errors."""
 UNCACHED_PREFIXES = ("/api/", "/v1/", "/autopilot/", "/mcp", "/oauth/", "/.well-known/", "/groups", "/health")

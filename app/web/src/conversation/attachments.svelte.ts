@@ -2,7 +2,7 @@
 
 import { ApiError, isRequestError } from "@khala/client";
 import type { BlobRef } from "@khala/client";
-import { errorMessage } from "../state/error-messages.ts";
+import { errorMessage, isPermanent } from "../state/error-messages.ts";
 import { UNTITLED_FILE } from "../state/strings.ts";
 import type { ChatView } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
@@ -18,16 +18,32 @@ export class Attachment {
   share = $state(0);
   why = $state("");
   blob: BlobRef | null = $state.raw(null);
+  /** Whether another attempt would fail as well, because the server does not take this file. */
+  isFinal = $state(false);
+  /** The address of a preview in this page; null if it is no picture. It is released by `release`. */
+  readonly preview: string | null = null;
   abort = new AbortController();
 
   constructor(name: string, size: number, given: { file: File } | { blob: BlobRef }) {
     this.name = name;
     this.size = size;
     this.file = "file" in given ? given.file : null;
+    if (this.file !== null && isPicture(this.file)) this.preview = URL.createObjectURL(this.file);
     if (!("blob" in given)) return;
     this.blob = given.blob;
     this.phase = "ready";
   }
+
+  /** Stop its upload, and release its preview. */
+  release(): void {
+    this.abort.abort();
+    if (this.preview !== null) URL.revokeObjectURL(this.preview);
+  }
+}
+
+/** Whether every browser shows it as a picture. */
+function isPicture({ type }: File): boolean {
+  return ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"].includes(type);
 }
 
 export class Attachments {
@@ -44,6 +60,7 @@ export class Attachments {
   /** The reason why the attachments can't be sent yet, or null. */
   get obstacle(): string | null {
     if (this.entries.some(({ phase }) => phase === "uploading")) return m.a_file_is_still_uploading();
+    if (this.entries.some(({ isFinal }) => isFinal)) return m.a_file_cant_be_sent_remove_it();
     return this.entries.some(({ phase }) => phase === "failed") ? m.a_file_failed_to_upload_retry_or_remove_it() : null;
   }
 
@@ -58,7 +75,7 @@ export class Attachments {
   /** Uploads the file; also the retry after a failure. */
   async send(entry: Attachment): Promise<void> {
     if (!entry.file) return;
-    Object.assign(entry, { phase: "uploading", share: 0, why: "", abort: new AbortController() });
+    Object.assign(entry, { phase: "uploading", share: 0, why: "", isFinal: false, abort: new AbortController() });
     const { signal } = entry.abort;
     try {
       entry.blob = await this.#upload(entry.file, { signal, progress: (share) => (entry.share = share) });
@@ -68,18 +85,19 @@ export class Attachments {
       if (!isRequestError(error)) throw error;
       entry.phase = "failed";
       entry.why = uploadErrorMessage(error);
+      entry.isFinal = error instanceof ApiError && isPermanent(error.code);
     }
   }
 
   remove(entry: Attachment): void {
-    entry.abort.abort();
+    entry.release();
     this.entries = this.entries.filter((other) => other !== entry);
   }
 
   /** Removes and returns the uploaded attachments, to send them. */
   take(): BlobRef[] {
     const blobs = this.entries.flatMap(({ blob }) => blob ?? []);
-    this.entries = [];
+    this.clear();
     return blobs;
   }
 
@@ -90,12 +108,13 @@ export class Attachments {
   }
 
   clear(): void {
-    for (const { abort } of this.entries) abort.abort();
+    for (const entry of this.entries) entry.release();
     this.entries = [];
   }
 }
 
 function uploadErrorMessage(error: unknown): string {
-  const says = error instanceof ApiError && (["payload_too_large", "invalid_input"].includes(error.code) || error.status === 415);
+  if (error instanceof ApiError && error.code === "payload_too_large") return m.file_too_large();
+  const says = error instanceof ApiError && (error.code === "invalid_input" || error.status === 415);
   return says ? (error.errors[0]?.message ?? error.message) : errorMessage(error);
 }

@@ -8,3 +8,5 @@ export const LEFT = "M12 5l-5 5 5 5";
 export const RIGHT = "M8 5l5 5-5 5";
 export const REGENERATE = "M16 10a6 6 0 1 1-2-4.5M14 2v3.8h-3.8";
 export const INFO = "M10 3a7 7 0 1 0 0 14 7 7 0 1 0 0-14M10 9.2v4.3M10 6.6v.01";
+export const MORE = "M4 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M9.3 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0M14.6 10a.7.7 0 1 0 1.4 0 .7.7 0 1 0-1.4 0";
+export const MICROPHONE = "M10 12.5a2.5 2.5 0 0 0 2.5-2.5V5.5a2.5 2.5 0 0 0-5 0V10a2.5 2.5 0 0 0 2.5 2.5zM5 9.5a5 5 0 0 0 10 0M10 14.5V17M7.5 17h5";

@@ -36,7 +36,7 @@ describe("words about messages", () => {
 
   it("tell how a question on its way stands", () => {
     expect(deliveryLabel("sending", null)).toBe("Sending…");
-    expect(deliveryLabel("sending", { reason: "x" })).toBe("Retrying…");
+    expect(deliveryLabel("sending", null, 2)).toBe("Retrying…");
     expect(deliveryLabel("queued", null)).toBe("Will be sent when you’re back online");
     expect(deliveryLabel("failed", { reason: "Too many requests." })).toBe("Not sent. Too many requests.");
     expect(deliveryLabel("sent", null)).toBeNull();

@@ -41,8 +41,8 @@ function usageSoFar(round: MessageView["step"]): string | null {
 }
 
 /** The delivery status of a message of one's own; null once it is sent. */
-export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageError | null): string | null {
-  if (standing === "sending") return trouble ? m.retrying() : m.sending();
+export function deliveryLabel(standing: MessageDisplayStatus, trouble: MessageError | null, attempt = 1): string | null {
+  if (standing === "sending") return attempt > 1 ? m.retrying() : m.sending();
   if (standing === "queued") return m.will_be_sent_when_youre_back_online();
   return standing === "failed" ? m.not_sent({ reason: trouble?.reason ?? "" }).trim() : null;
 }

@@ -34,7 +34,7 @@ function answerOf(run: Run, parts: readonly Part[]): MessageView {
   };
   const [patch] = diffThread(null, { ...EMPTY_THREAD, messages: [state] }).messages;
   if (patch === undefined) throw new Error("A new message is always a change.");
-  const message = new StoredMessage(patch.head, { isInterrupted: false, versionsOf: () => [], authorOf: () => null });
+  const message = new StoredMessage(patch.head, { isInterrupted: false, isQueued: () => false, versionsOf: () => [], authorOf: () => null });
   message.applyPatch(patch);
   return message;
 }

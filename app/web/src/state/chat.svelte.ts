@@ -213,7 +213,8 @@ export class OpenChat implements ChatView {
     const id = newId();
     const parent = parentId === undefined ? this.#view.parent : parentId;
     keyring.recordSent(this.id, id);
-    const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options, ...(parent !== undefined && { parentId: parent }) };
+    // An answer may be active that this page does not know of, for example of another tab.
+    const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options: { ifBusy: "queue" as const, ...options }, ...(parent !== undefined && { parentId: parent }) };
     if (!outgoings.add(entry)) this.#context.toast(m.too_many_unsent_messages_wait_until_some());
   }
 
@@ -225,11 +226,11 @@ export class OpenChat implements ChatView {
     return this.#context.sendQueue.withdraw(id);
   }
 
-  async regenerate(answerId: string): Promise<void> {
+  async regenerate(answerId: string, model?: string): Promise<void> {
     const answer = this.#view.find(answerId);
     const messageId = answer?.head.parentId;
     if (!messageId || this.busy) return;
-    const body = { messageId, answerId: newId(), options: this.#context.options() };
+    const body = { messageId, answerId: newId(), options: { ...this.#context.options(), ...(model !== undefined && { model }) } };
     this.#view.awaitMessage(body.answerId);
     await this.#attempt<SendResult>(m.couldnt_regenerate(), "POST", "/regenerate", body);
   }
@@ -246,8 +247,8 @@ export class OpenChat implements ChatView {
     if (this.mayWrite && end !== null && !this.busy) void this.#context.requests.quietly("PATCH", this.#path(""), { keys: this.keys, body: { activeLeaf: end } });
   }
 
-  async stop(): Promise<void> {
-    const runId = this.#runId();
+  async stop(answerId?: string): Promise<void> {
+    const runId = answerId === undefined ? this.#runId() : (this.#view.find(answerId)?.head.runId ?? null);
     if (runId === null) return;
     await this.#context.requests.attempt(m.couldnt_stop(), "POST", `/api/runs/${runId}/cancel`, { keys: this.keys, body: {} });
   }

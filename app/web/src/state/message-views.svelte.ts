@@ -12,6 +12,8 @@ export type MessageHead = Omit<MessageState, "content">;
 export interface MessageContext {
   /** Whether the connection has been lost for so long that answers count as interrupted. */
   readonly isInterrupted: boolean;
+  /** Whether this answer without content waits for another one to end. */
+  isQueued(id: string): boolean;
   versionsOf(id: string): readonly string[];
   authorOf(head: MessageHead): string | null;
 }
@@ -68,7 +70,9 @@ export class StoredMessage implements MessageView {
   get displayStatus(): MessageDisplayStatus {
     if (this.#head.role === "user") return "sent";
     const stands = answerStatus(this.#head);
-    return stands === "writing" && this.#context.isInterrupted ? "interrupted" : stands;
+    if (stands !== "writing") return stands;
+    if (this.#context.isInterrupted) return "interrupted";
+    return this.#blocks.length === 0 && this.#context.isQueued(this.id) ? "queued" : "writing";
   }
 
   get error(): MessageError | null {

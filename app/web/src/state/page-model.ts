@@ -8,7 +8,10 @@ export type { Participant, ThreadKeys };
 /** The state of the connection. `until` is the time of the next attempt, in ms since the epoch. */
 export type Connection = { phase: "connecting" | "live" | "waiting" | "offline" | "closed"; until?: number };
 
-/** The status of a message. A question is "sending", "queued" (offline) or "failed" until it is stored, then "sent". */
+/**
+ * The status of a message. A question is "sending", "queued" (offline) or "failed" until it is stored, then "sent". An answer is
+ * "queued" while it waits for another answer to end.
+ */
 export type MessageDisplayStatus = "sending" | "queued" | "failed" | "sent" | "writing" | "done" | "stopped" | "interrupted";
 
 /** The error of a send or of an answer. `retryAt` (ms since the epoch) is the earliest sensible retry; `final` means that no retry helps. */
@@ -96,13 +99,14 @@ export interface ChatView {
   join(): Promise<void>;
   /** Remove a message that was not sent, and return its text and files. */
   withdraw(id: string): { text: string; files: readonly BlobRef[] } | null;
-  /** Write another answer beside the one with this id. */
-  regenerate(answerId: string): Promise<void>;
+  /** Write another answer beside the one with this id, by another model if one is named. */
+  regenerate(answerId: string, model?: string): Promise<void>;
   /** Ask a question again with another text, beside the one with this id. */
   edit(questionId: string, text: string): void;
   /** Show the branch of this message. */
   showBranch(messageId: string): void;
-  stop(): Promise<void>;
+  /** Stop the active answer, or the one with this id. */
+  stop(answerId?: string): Promise<void>;
   loadEarlier(): Promise<void>;
   /** Delete all messages, for everyone. The caller has asked for confirmation. */
   reset(): Promise<void>;
@@ -200,6 +204,13 @@ export interface Preferences {
   planNotifications: boolean;
 }
 
+/** The models that the person has chosen for chats, kept in localStorage. */
+export interface ChatModelsModel {
+  /** The chosen model of a chat, `provider:name`; null if the server chooses. */
+  of(chatId: string): string | null;
+  choose(chatId: string, model: string | null): void;
+}
+
 /** The agents that the person may use: the account's own, and built-in ones. */
 export interface AgentsModel {
   /** By name; null until they are known. */
@@ -232,10 +243,11 @@ export interface PageModel {
   readonly chats: ChatListModel;
   readonly chat: ChatView | null;
   readonly preferences: Preferences;
+  readonly chatModels: ChatModelsModel;
   readonly agents: AgentsModel;
   /** The current time in ms since the epoch, updated once a second while it is shown. */
   readonly now: number;
-  /** The options of the next run: autopilot, steps, budget and agent. */
+  /** The options of the next run: autopilot, steps, budget, agent and model. */
   options(): RunOptions;
   open(id: string): void;
   wake(): void;

@@ -19,6 +19,8 @@ import { DerivedTitles } from "./derived-titles.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
 import { StoredPreferences } from "./preferences.svelte.ts";
+import { applyAppearance } from "./appearance.ts";
+import { ChatModels } from "./chat-models.svelte.ts";
 import { OwnPresence } from "./presence.ts";
 import { ReadMarker } from "./read-marker.ts";
 import { refusalMessage } from "./refusal-message.ts";
@@ -37,6 +39,7 @@ class BrowserPage extends Feedback implements PageModel {
   readonly #storage = new BrowserStorage(() => localStorage);
   readonly keyring = new Keyring(this.#storage, () => this.#keysChanged++);
   readonly preferences = new StoredPreferences(this.#storage);
+  readonly chatModels = new ChatModels(this.#storage);
   readonly account = new BrowserAccount(this.#storage, this.keyring, {
     changeIdentity: (change) => this.stream.changeIdentity(change),
     onUserChanged: (before) => this.#transitions.handleUserChanged(before),
@@ -98,7 +101,7 @@ class BrowserPage extends Feedback implements PageModel {
   }
 
   options(): RunOptions {
-    return runOptions(this.preferences);
+    return runOptions(this.preferences, this.chat && this.chatModels.of(this.chat.id));
   }
 
   #dropAgent(agent: string): void {
@@ -218,6 +221,7 @@ class BrowserPage extends Feedback implements PageModel {
   #applyBatch(batch: Batch): void {
     const { list, connection, refusal, signedOut } = batch;
     if (connection) this.#connection.update(connection);
+    if (connection?.phase === "live") this.sendQueue.resendUnreached();
     if (list) this.#applyList(list);
     if (signedOut) this.account.handleSignedOut();
     const { chat } = this;
@@ -306,6 +310,8 @@ class BrowserPage extends Feedback implements PageModel {
     addEventListener("storage", ({ key }) => {
       this.#keysChanged++;
       this.preferences.reload();
+      this.chatModels.reload();
+      applyAppearance();
       if (key === ACCOUNT_STORAGE_KEY || key === null) this.account.reload();
     });
     for (const name of ["online", "offline"]) addEventListener(name, () => this.wake());

@@ -3,9 +3,10 @@
 import type { RunOptions } from "@khala/client";
 import type { Preferences } from "./page-model.ts";
 
-export function runOptions(preferences: Preferences): RunOptions {
+/** `model` is the one that was chosen for the chat, null for none. */
+export function runOptions(preferences: Preferences, model: string | null = null): RunOptions {
   const { agent, autopilot, maxSteps } = preferences;
-  return { ...(agent !== null && { agent }), ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
+  return { ...(agent !== null && { agent }), ...(model !== null && { model }), ...(autopilot && { autopilot, maxSteps, ...runBudget(preferences) }) };
 }
 
 /** Budgets apply to runs on autopilot only. Anything but a positive number means no budget. */

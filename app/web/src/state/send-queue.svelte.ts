@@ -52,6 +52,11 @@ export class SendQueue {
     this.#outbox.resend(id);
   }
 
+  /** Send the messages again that failed because the server was out of reach. */
+  resendUnreached(): void {
+    for (const { id, state } of this.#entries) if (state.phase === "failed" && state.passing) this.#outbox.resend(id);
+  }
+
   withdraw(id: string): { text: string; files: readonly BlobRef[] } | null {
     const entry = this.#outbox.withdraw(id);
     return entry && { text: entry.text, files: entry.attachments };

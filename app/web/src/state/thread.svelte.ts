@@ -87,11 +87,17 @@ export class ReactiveThread implements MessageContext {
     return this.#stepNodes.flatMap(({ id, role }) => (role === "assistant" ? (this.find(id) ?? []) : []));
   }
 
-  /** The active answer: one on the shown branch, or else another. */
+  /** The active answer: the first on the shown branch, which others may wait for, or else another. */
   get activeAnswer(): StoredMessage | null {
     const writing = this.#writingIds;
-    const id = this.#branch.findLast((node) => writing.includes(node.id))?.id ?? writing.at(-1);
+    const id = this.#branch.find((node) => writing.includes(node.id))?.id ?? writing.at(-1);
     return id === undefined ? null : (this.find(id) ?? null);
+  }
+
+  /** Whether this answer, which has no content yet, waits for another one: a chat has one active run at a time. */
+  isQueued(id: string): boolean {
+    const { activeAnswer } = this;
+    return activeAnswer !== null && activeAnswer.id !== id && this.#writingIds.includes(id);
   }
 
   get isInterrupted(): boolean {
