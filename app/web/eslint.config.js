@@ -5,7 +5,7 @@ import ts from "typescript-eslint";
 
 import svelteConfig from "./svelte.config.js";
 
-const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "plans", "chats", "dialogs"];
+const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "panel", "plans", "chats", "dialogs"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [
   ["i18n", ["agent", "session", "state", ...COMPONENTS]],

@@ -1,5 +1,7 @@
 """The page at `/`, used in a real browser as a person does."""
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
 
@@ -16,6 +18,9 @@ def test_the_page_shows_the_welcome_and_the_exact_answer_to_a_question(chat: Cha
     assert 0 < len(chat.recorded()[0]) < len(words(200)), "it was shown while it was written"
     assert chat.text() == chat.stored_text() == words(200)
     expect(chat.answer).to_have_attribute("data-state", "done")
+    chat.answer.hover()
+    expect(chat.answer.locator("time")).to_have_text(re.compile(r"\d{4}, \d"))
+    chat.answer.get_by_role("button", name="Details of this answer").click()
     expect(chat.answer.locator(".facts")).to_contain_text("tokens")
 
 

@@ -12,12 +12,14 @@ from tests.system.test_page_accessibility import axe_violations
 pytestmark = pytest.mark.timeout(120)
 
 TITLE = "What the model was told"
+DETAILS = "Details of this answer"
 
 
 def test_the_view_shows_the_tokens_of_each_call_by_section_and_works_by_keyboard(chat: Chat) -> None:
     chat.with_autopilot()
     chat.send('/call write_file {"path":"a.txt","content":"hi"} /say Written.')
     chat.wait_for_end()
+    chat.answer.get_by_role("button", name=DETAILS).click()
     opener = chat.answer.get_by_role("button", name=TITLE)
     opener.focus()
     chat.page.keyboard.press("Enter")
@@ -39,6 +41,7 @@ def test_a_view_that_fails_to_load_can_be_tried_again(chat: Chat) -> None:
     chat.send("Hello?")
     chat.wait_for_end()
     chat.page.route("**/api/runs/*/context", lambda route: route.fulfill(status=403, json={"code": "forbidden"}))
+    chat.answer.get_by_role("button", name=DETAILS).click()
     chat.answer.get_by_role("button", name=TITLE).click()
     dialog = chat.page.get_by_role("dialog", name=TITLE)
     expect(dialog.get_by_role("alert")).to_contain_text("Couldn’t load this.")
@@ -57,6 +60,7 @@ def test_axe_finds_nothing_in_the_view(chat: Chat, scheme: Literal["light", "dar
     chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     chat.send("Hello?")
     chat.wait_for_end()
+    chat.answer.get_by_role("button", name=DETAILS).click()
     chat.answer.get_by_role("button", name=TITLE).click()
     expect(chat.page.get_by_role("dialog", name=TITLE).locator("details")).to_have_count(1)
     assert axe_violations(chat) == []

@@ -73,6 +73,11 @@ export function isCommand({ name }: Agent): boolean {
   return name.startsWith("command:");
 }
 
+/** The tools that an agent names and that are not among these. Patterns ask for what there is, so they miss nothing. */
+export function missingTools(tools: readonly string[], available: readonly string[]): readonly string[] {
+  return tools.filter((tool) => !tool.includes("*") && !available.includes(tool));
+}
+
 /** "All tools", "No tools", "grep · todo_*" */
 export function toolsLabel(tools: readonly string[]): string {
   if (tools.includes("*")) return m.all_tools();

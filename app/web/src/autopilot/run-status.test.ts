@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { Block } from "@khala/client";
-import { duration, endingOf, fallbackOf, budgetShareOf, statusOf, stepOf, uncountedText } from "./run-status.ts";
+import { duration, fallbackOf, budgetShareOf, statusOf, stepOf, uncountedText } from "./run-status.ts";
 
 const views = (...blocks: Block[]) => blocks.map((block, index) => ({ key: `${index}`, block }));
 const call = (state: "queued" | "running" | "completed" | "blocked", step = 1): Block => ({ type: "tool", toolCallId: `${step}${state}`, tool: "glob", step, state });
@@ -16,9 +16,7 @@ describe("the status", () => {
     ["waiting for approval", [call("completed"), call("blocked")]],
     ["thinking", [call("completed")]],
     ["writing", [call("completed"), text("then")]],
-  ] as const)("is %s", (status, blocks) => expect(statusOf(views(...blocks), false)).toBe(status));
-
-  test("is stopping once that was asked for", () => expect(statusOf(views(call("running")), true)).toBe("stopping"));
+  ] as const)("is %s", (status, blocks) => expect(statusOf(views(...blocks))).toBe(status));
 });
 
 test("the step is told with the most steps where they are known, and not where there is but one round", () => {
@@ -26,14 +24,6 @@ test("the step is told with the most steps where they are known, and not where t
   expect(stepOf({ step: null, blocks: views(call("running", 3)) })).toBe("Step 3");
   expect(stepOf({ step: { step: 2, maxSteps: 20 }, blocks: views(call("running", 3)) })).toBe("Step 3 of 20");
   expect(stepOf({ step: { step: 1, maxSteps: 1 }, blocks: views(call("running")) })).toBe("");
-});
-
-test("an end is told only where the run did not come to it by itself", () => {
-  const finish = (reason: "stop" | "canceled" | "tool_calls" | "max_steps" | "error") => ({ reason, usage: { inputTokens: 1, outputTokens: 1 } });
-  for (const reason of ["stop", "canceled", "tool_calls"] as const) expect(endingOf({ finish: finish(reason), error: null })).toBeNull();
-  expect(endingOf({ finish: null, error: null })).toBeNull();
-  expect(endingOf({ finish: finish("max_steps"), error: null })).toBe("Reached the step limit");
-  expect(endingOf({ finish: finish("error"), error: { reason: "Too busy." } })).toBe("Failed: Too busy.");
 });
 
 test("the newest switch of models is told", () => {

@@ -4,7 +4,7 @@ import type { Block, Finish } from "@khala/client";
 import type { BlockView, MessageView } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
 
-type Status = "thinking" | "writing" | "running tools" | "waiting for approval" | "stopping";
+type Status = "thinking" | "writing" | "running tools" | "waiting for approval";
 
 /** The labels of the statuses. */
 export const STATUS_LABELS: Readonly<Record<Status, string>> = {
@@ -12,7 +12,6 @@ export const STATUS_LABELS: Readonly<Record<Status, string>> = {
   writing: m.status_writing(),
   "running tools": m.status_running_tools(),
   "waiting for approval": m.waiting_for_approval_inline(),
-  stopping: m.status_stopping(),
 };
 
 type Reasons = Partial<Record<Finish["reason"], string>>;
@@ -24,11 +23,9 @@ export const STOPPED: Reasons = {
   no_progress: m.stopped_no_progress(),
   budget: m.reached_the_budget_limit(),
 };
-const ENDINGS: Reasons = { ...STOPPED, error: m.failed() };
 
 /** The current activity of a run. A call that waits for approval counts only if nothing else is active. */
-export function statusOf(blocks: readonly BlockView[], isStopping: boolean): Status {
-  if (isStopping) return "stopping";
+export function statusOf(blocks: readonly BlockView[]): Status {
   const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" ? [block.state] : [])));
   if (states.has("running") || states.has("queued")) return "running tools";
   if (states.has("blocked")) return "waiting for approval";
@@ -40,13 +37,6 @@ export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "b
   const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
   if (step === 0 || stepPart?.maxSteps === 1) return "";
   return stepPart ? m.step_step_of_maxsteps({ step, maxSteps: stepPart.maxSteps }) : m.step_step({ step });
-}
-
-/** Why a run ended early; null if it did not. The server's message about a budget says it all. */
-export function endingOf({ finish, error: trouble }: Pick<MessageView, "finish" | "error">): string | null {
-  if (finish?.reason === "budget" && trouble) return trouble.reason;
-  const reason = finish && ENDINGS[finish.reason];
-  return reason ? [reason, trouble?.reason].filter(Boolean).join(": ") : null;
 }
 
 /** The newest notice about a switch to another model, or null. */

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 
 import type { MessageView } from "../state/page-model.ts";
-import { planNeeds, stepApprovals, tabTitle } from "./plan-needs.ts";
+import { planNeeds, stepApprovals, tabTitle, waitingCalls } from "./plan-needs.ts";
 import type { StepApproval } from "./plan-needs.ts";
 import { PlanNotifier } from "./plan-notifier.ts";
 import { planEntry, planState } from "./testing.ts";
@@ -31,6 +31,11 @@ describe("what plans need", () => {
   ] as const)("of a plan that is %s (%s) with %i failed steps: %j", (status, reason, failed, kinds) => {
     const plan = planState(planEntry({ status, ...(reason && { reason }), counts: { failed } }));
     expect(planNeeds([plan], []).map(({ kind }) => kind)).toEqual(kinds);
+  });
+
+  it("is also counted in calls of the open answer, and in other chats", () => {
+    expect([waitingCalls(answer("writing")), waitingCalls(null)]).toEqual([1, 0]);
+    expect(tabTitle("My chat", [], 2)).toBe("(2) My chat · Khala");
   });
 
   it("is counted in the title of the tab by plans", () => {

@@ -33,8 +33,13 @@ export function planNeeds(plans: readonly PlanState[], approvals: readonly StepA
   });
 }
 
-/** The title of the browser's tab: "(2) My chat · Khala" if two plans need somebody. */
-export function tabTitle(title: string, needs: readonly PlanNeed[]): string {
-  const count = new Set(needs.map(({ planId }) => planId)).size;
+/** The number of tool calls in the open answer that wait for the person: for approval, or for an answer to a tool's question. */
+export function waitingCalls(answer: MessageView | null): number {
+  return answer?.blocks.filter(({ block }) => block.type === "tool" && (block.state === "blocked" || (block.state === "running" && block.digest !== undefined))).length ?? 0;
+}
+
+/** The title of the browser's tab: "(2) My chat · Khala" if two plans, or a plan and one of `others`, need somebody. */
+export function tabTitle(title: string, needs: readonly PlanNeed[], others = 0): string {
+  const count = new Set(needs.map(({ planId }) => planId)).size + others;
   return `${count > 0 ? `(${count}) ` : ""}${title ? m.title_khala({ title }) : "Khala"}`;
 }

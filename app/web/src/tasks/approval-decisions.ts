@@ -2,7 +2,9 @@
 
 import { ApiError } from "@khala/client";
 import type { Approval } from "@khala/client";
+import { formatNumber } from "../state/format.ts";
 import { errorMessage } from "../state/error-messages.ts";
+import { jsonErrorPosition } from "./json-error.ts";
 import { m } from "../i18n/messages.ts";
 
 export const MAX_REASON_CHARACTERS = 1_000;
@@ -13,8 +15,9 @@ export function parseArguments(text: string): { args: Record<string, unknown> } 
     const args: unknown = JSON.parse(text);
     const isObject = typeof args === "object" && args !== null && !Array.isArray(args);
     return isObject ? { args: args as Record<string, unknown> } : { problem: m.arguments_must_be_a_json_object({ example: "{ … }" }) };
-  } catch (error) {
-    return { problem: m.invalid_json({ problem: error instanceof Error ? error.message : "" }) };
+  } catch {
+    const { line, column } = jsonErrorPosition(text) ?? { line: 1, column: 1 };
+    return { problem: m.not_valid_json_at({ line: formatNumber(line), column: formatNumber(column) }) };
   }
 }
 

@@ -23,6 +23,15 @@ test("however calls change, the numbers are those that counting all of them woul
   }
 });
 
+test("denied calls are counted among the failed ones", () => {
+  const tally = new CallCounts();
+  tally.put({ ...call("a", "failed"), summary: "Denied by Ada." });
+  tally.put(call("b", "failed"));
+  expect([tally.counts.failed, tally.denied]).toEqual([2, 1]);
+  tally.put(call("a", "completed"));
+  expect([tally.counts.failed, tally.denied]).toEqual([1, 0]);
+});
+
 test("a call that is the same changes nothing", () => {
   const tally = new CallCounts();
   expect(tally.put(call("a", "running"))).toBe(true);

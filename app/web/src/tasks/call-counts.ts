@@ -1,7 +1,7 @@
 // Counts the calls of a step by state and by tool, incrementally.
 
 import type { ToolBlock, ToolState } from "@khala/client";
-import { hasEnded } from "./call-labels.ts";
+import { hasEnded, isDenied } from "./call-labels.ts";
 
 type Counts = Record<ToolState, number>;
 
@@ -10,7 +10,9 @@ export class CallCounts {
   readonly counts: Counts = { queued: 0, running: 0, completed: 0, failed: 0, blocked: 0, cancelled: 0 };
   /** By tool name, in the order of the first call. */
   readonly tools = new Map<string, number>();
-  readonly #calls = new Map<string, { state: ToolState; tool: string }>();
+  /** Of the failed calls, those that a person denied. */
+  denied = 0;
+  readonly #calls = new Map<string, { state: ToolState; tool: string; denied: boolean }>();
   #ended = 0;
   #longest = 0;
 
@@ -32,12 +34,15 @@ export class CallCounts {
   }
 
   /** Update a call. Returns whether any count has changed. */
-  put({ toolCallId, state, tool, durationMs = 0 }: ToolBlock): boolean {
+  put(block: ToolBlock): boolean {
+    const { toolCallId, state, tool, durationMs = 0 } = block;
+    const denied = isDenied(block);
     const before = this.#calls.get(toolCallId);
-    const isSame = before?.state === state && before.tool === tool && durationMs <= this.#longest;
+    const isSame = before?.state === state && before.tool === tool && before.denied === denied && durationMs <= this.#longest;
     if (isSame) return false;
     if (before) this.#take(before);
-    this.#calls.set(toolCallId, { state, tool });
+    this.#calls.set(toolCallId, { state, tool, denied });
+    this.denied += denied ? 1 : 0;
     this.counts[state] += 1;
     this.tools.set(tool, (this.tools.get(tool) ?? 0) + 1);
     this.#ended += hasEnded(state) ? 1 : 0;
@@ -45,7 +50,8 @@ export class CallCounts {
     return true;
   }
 
-  #take({ state, tool }: { state: ToolState; tool: string }): void {
+  #take({ state, tool, denied }: { state: ToolState; tool: string; denied: boolean }): void {
+    this.denied -= denied ? 1 : 0;
     this.counts[state] -= 1;
     this.#ended -= hasEnded(state) ? 1 : 0;
     const left = (this.tools.get(tool) ?? 0) - 1;

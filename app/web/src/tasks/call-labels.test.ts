@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { ToolBlock } from "@khala/client";
 import { random } from "@khala/client/testing/random.ts";
-import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
+import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stateOf, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
 import { prettyJson } from "./json-text.ts";
 
 const graphemes = (text: string) => [...new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text)].length;
@@ -42,6 +42,14 @@ test("a step is told by how its calls stand and which they are", () => {
   expect([stepStatus({ ...none, completed: 1 }, 1), stepStatus({ ...none, failed: 1 }, 1), stepStatus({ ...none, running: 1 }, 1)]).toEqual(["done", "failed", "running"]);
   expect(toolNames(new Map([["todo_add", 30], ["glob", 1]]))).toBe("todo_add ×30, glob");
   expect(toolNames(new Map(["a", "b", "c", "d", "e"].map((name) => [name, 1])))).toBe("a, b, c, d…");
+});
+
+test("denied calls count by themselves and have a label and an icon of their own", () => {
+  expect(stepStatus({ ...none, completed: 1, failed: 3, denied: 2 }, 4)).toBe("1 of 4 done, 1 failed, 2 denied");
+  expect(stepStatus({ ...none, failed: 1, denied: 1 }, 1)).toBe("denied");
+  const [denied, failed] = [stateOf(block({ state: "failed", summary: "Denied by Ada." })), stateOf(block({ state: "failed", summary: "No such file." }))];
+  expect([denied.label, failed.label]).toEqual(["denied", "failed"]);
+  expect(Object.values(STATE_ICONS)).not.toContain(denied.icon);
 });
 
 test("what runs counts, what has ended says how long it took", () => {

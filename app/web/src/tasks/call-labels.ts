@@ -21,7 +21,7 @@ export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
   cancelled: m.state_cancelled(),
 };
 
-const OTHERS = { failed: m.count_failed, cancelled: m.count_cancelled, blocked: m.count_waiting } as const;
+const OTHERS = { failed: m.count_failed, denied: m.count_denied, cancelled: m.count_cancelled, blocked: m.count_waiting } as const;
 const STATES = Object.keys(STATE_LABELS) as ToolState[];
 
 /** Icons that tell the states apart without colour, each one path in a 20 × 20 box. */
@@ -33,6 +33,13 @@ export const STATE_ICONS: Readonly<Record<ToolState, string>> = {
   blocked: "M10 3.5 17 16H3zM10 8.5v3.2M10 13.9v.01",
   cancelled: "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M5.8 5.8l8.4 8.4",
 };
+const DENIED_ICON = "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M7 10h6";
+
+/** The label and the icon of a call: one that a person denied has not failed. */
+export function stateOf(block: ToolBlock): { label: string; icon: string } {
+  if (isDenied(block)) return { label: m.state_denied(), icon: DENIED_ICON };
+  return { label: STATE_LABELS[block.state], icon: STATE_ICONS[block.state] };
+}
 
 /** Whether the state of a call is final. */
 export function hasEnded(state: ToolState): boolean {
@@ -76,14 +83,16 @@ export function toolNames(counts: ReadonlyMap<string, number>): string {
   return names.join(", ");
 }
 
-/** "3 of 4 done, 1 failed"; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
-export function stepStatus(counts: Readonly<Record<ToolState, number>>, all: number): string {
+/** "3 of 4 done, 1 failed", of which `denied` were denied by a person; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
+export function stepStatus({ denied = 0, ...counts }: Readonly<Record<ToolState, number>> & { denied?: number }, all: number): string {
+  const shown = { ...counts, denied, failed: counts.failed - denied };
   if (counts.blocked > 0 && counts.blocked + counts.completed === all) return m.waiting_for_approval_inline();
+  if (all === 1 && denied === 1) return m.state_denied();
   const only = all === 1 ? STATES.find((state) => counts[state] === 1) : undefined;
   if (only) return STATE_LABELS[only];
-  const others = (["failed", "cancelled", "blocked"] as const)
-    .filter((state) => counts[state] > 0)
-    .map((state) => OTHERS[state]({ count: formatNumber(counts[state]) }));
+  const others = (["failed", "denied", "cancelled", "blocked"] as const)
+    .filter((state) => shown[state] > 0)
+    .map((state) => OTHERS[state]({ count: formatNumber(shown[state]) }));
   return formatUnits([m.calls_done_of({ done: formatNumber(counts.completed), n: formatNumber(all) }), ...others]);
 }
 
@@ -107,6 +116,6 @@ export function outcomeLabel(block: ToolBlock): string {
 }
 
 /** Whether a person denied the call: the block has no error code, so the server's summary tells. */
-function isDenied({ state, summary = "" }: ToolBlock): boolean {
+export function isDenied({ state, summary = "" }: ToolBlock): boolean {
   return state === "failed" && /^Denied\b/.test(summary);
 }

@@ -49,8 +49,8 @@ export class CallTracker {
 
   /** "3 of 4 done, 1 failed · 1.2 s" */
   get label(): string {
-    const { counts, all, hasEnded, longest } = this.#now.tally;
-    return joinParts([stepStatus(counts, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
+    const { counts, denied, all, hasEnded, longest } = this.#now.tally;
+    return joinParts([stepStatus({ ...counts, denied }, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
   }
 
   /** The share of calls that have ended, from 0 to 1. */

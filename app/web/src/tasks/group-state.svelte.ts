@@ -24,6 +24,8 @@ export class DecisionDraft {
   outcome = $state("");
   /** Whether it was decided on this page. */
   isDecided = $state(false);
+  /** Whether that decision allows the tool in the whole chat. */
+  isAllowedInChat = $state(false);
   /** The arguments before editing. */
   originalText = $state("");
 }

@@ -1,0 +1,64 @@
+"""The side panel of the page: what answers made, its versions, and that nothing of it runs in the page."""
+
+import json
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.system.browser import Chat
+
+pytestmark = pytest.mark.timeout(150)
+
+PAGE = """<!doctype html>
+<title>Clock</title>
+<p id="out">nothing ran</p>
+<script>
+try { parent.harm = 1; parent.document.title = "harmed"; } catch { document.getElementById("out").textContent = "shut"; }
+</script>"""
+ARGS = [
+    {"path": "site/index.html", "content": PAGE},
+    {"path": "site/data.csv", "content": 'name,n\n"Ada, L.",1\n'},
+]
+WRITES = " ".join(f"/call write_file {json.dumps(args)}" for args in ARGS)
+EDIT = f"/call edit_file {json.dumps({'path': 'site/data.csv', 'old': '1', 'new': '2'})}"
+
+
+def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_page(chat: Chat) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    chat.send(WRITES)
+    chat.wait_for_end()
+    chat.answer.get_by_role("button", name="Open site/index.html").click()
+    panel = page.locator(".side-panel")
+    expect(panel.frame_locator("iframe").locator("#out")).to_have_text("shut")
+    assert page.evaluate("window.harm") is None
+    panel.get_by_role("button", name="Code").click()
+    expect(panel.locator("pre")).to_contain_text("<title>Clock</title>")
+
+    panel.get_by_role("button", name="All files").click()
+    expect(panel.get_by_role("listitem")).to_have_text(["site", "data.csv", "index.html"])
+    chat.send(EDIT)
+    chat.wait_for_end()
+    chat.answer.get_by_role("button", name="Open site/data.csv").click()
+    expect(panel.get_by_role("row")).to_have_text(["namen", "Ada, L.2"])
+    panel.get_by_role("button", name="Changes").click()
+    expect(panel.locator(".new")).to_contain_text('"Ada, L.",2')
+    expect(panel.locator(".gone")).to_contain_text('"Ada, L.",1')
+    panel.get_by_role("combobox", name="Version").select_option(label="Version 1")
+    expect(panel.get_by_role("row")).to_have_text(["namen", "Ada, L.1"])
+    with page.expect_download() as saved:
+        panel.get_by_role("button", name="Download").click()
+    assert saved.value.suggested_filename == "data.csv"
+    assert saved.value.path().read_text() == ARGS[1]["content"]
+    panel.get_by_role("button", name="Full screen").click()
+    expect(panel).to_have_js_property("clientWidth", 1440)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    chat.answer.get_by_role("button", name="Open site/data.csv").click()
+    expect(panel).to_have_js_property("clientWidth", 390)
+    panel.get_by_role("button", name="Back").click()
+    expect(panel).to_have_count(0)
+    assert chat.complaints == []
