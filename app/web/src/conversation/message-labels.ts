@@ -20,10 +20,16 @@ export function endingLabel(standing: MessageDisplayStatus, finish: Finish | nul
   return STANDING_LABELS[standing] ?? (finish ? (REASON_LABELS[finish.reason] ?? null) : null);
 }
 
-/** The usage of an answer: "demo · 57 tokens in, 200 out · $0.0004 · 2.1 s" */
-export function usageLabel({ model, usage, costUsd, totalMs }: Finish): string {
+/** Whether an answer was continued after its executor was lost. The server has no usage of the call that was lost. */
+export function isResumed(blocks: readonly BlockView[]): boolean {
+  return blocks.some(({ block }) => block.type === "notice" && block.code === "resumed");
+}
+
+/** The usage of an answer: "demo · 57 tokens in, 200 out · $0.0004 · 2.1 s". `isPartial`: more was used than the server has counted. */
+export function usageLabel({ model, usage, costUsd, totalMs }: Finish, isPartial = false): string {
+  const least = isPartial ? "≥ " : "";
   const tokens = m.tokens_in_out({ input: formatNumber(usage.inputTokens), output: formatNumber(usage.outputTokens) });
-  return joinParts([model, tokens, costUsd && formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
+  return joinParts([model, least + tokens, costUsd && least + formatUsd(Number(costUsd)), totalMs !== undefined && formatMilliseconds(totalMs)]);
 }
 
 /** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */

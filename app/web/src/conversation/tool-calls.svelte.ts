@@ -4,18 +4,19 @@ import type ToolCallGroup from "../tasks/ToolCallGroup.svelte";
 
 class ToolCalls {
   Group = $state.raw<typeof ToolCallGroup | null>(null);
-  #loading: Promise<void> | null = null;
+  #isLoading = false;
 
   /** Load the component. If that fails, for example offline, `start.ts` says so in a toast, and the next call tries again. */
-  load(): void {
-    if (this.Group !== null) return;
-    this.#loading ??= import("../tasks/ToolCallGroup.svelte").then(
-      ({ default: Group }) => void (this.Group = Group),
-      (error: unknown) => {
-        this.#loading = null;
-        console.error(error);
-      },
-    );
+  async load(): Promise<void> {
+    if (this.Group !== null || this.#isLoading) return;
+    this.#isLoading = true;
+    try {
+      this.Group = (await import("../tasks/ToolCallGroup.svelte")).default;
+    } catch (error) {
+      console.error(error);
+    } finally {
+      this.#isLoading = false;
+    }
   }
 }
 

@@ -77,7 +77,9 @@ export class StoredMessage implements MessageView {
 
   get error(): MessageError | null {
     const failure: RunFailure | undefined = this.#head.failure;
-    return failure ? { reason: failure.message } : null;
+    if (!failure) return null;
+    const { message: reason, retryAfter } = failure;
+    return { reason, ...(retryAfter !== undefined && { retryAt: Date.parse(this.#head.updatedAt) + 1000 * retryAfter }) };
   }
 
   get finish(): Finish | null {
