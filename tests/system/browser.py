@@ -202,7 +202,7 @@ class Chat:
         self.button("Share").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Anyone with the link").select_option(label=may)
-        dialog.get_by_role("button", name="Create link").click()
+        dialog.get_by_role("button", name="Copy link").click()
         url = dialog.get_by_label("Copy it now")
         expect(url).to_have_value(re.compile("#share="))
         address = url.input_value()

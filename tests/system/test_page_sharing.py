@@ -188,12 +188,23 @@ def test_a_viewer_by_link_follows_live_cannot_write_and_loses_access_when_it_is_
     assert chat.complaints == viewer.complaints == []
 
 
-def test_a_refusal_to_share_is_shown_in_the_dialog(chat: Chat) -> None:
+def test_the_dialog_offers_what_the_server_allows_and_asks_before_it_ends_links(chat: Chat) -> None:
+    chat.share(LOOK_ON)
     chat.button("Share").click()
-    dialog = chat.page.get_by_role("dialog")
-    dialog.get_by_label("Anyone can view").click()
-    expect(dialog.get_by_role("alert")).to_have_text("Public threads are disabled on this server.")
-    expect(dialog.get_by_label("Members only")).to_be_checked()
+    dialog = chat.page.get_by_role("dialog", name="Share chat")
+    expect(dialog.get_by_label("Members only")).to_be_visible()
+    expect(dialog.get_by_label("Anyone can view")).to_have_count(0)
+    dialog.get_by_label("Members only").click()
+    question = chat.page.locator("#confirm")
+    expect(question).to_contain_text("1 link ends")
+    question.get_by_role("button", name="Cancel").click()
+    expect(dialog.get_by_label("Members and anyone with a link")).to_be_checked()
+    dialog.get_by_label("Members only").click()
+    question.get_by_role("button", name="End links").click()
+    expect(dialog.get_by_text("No links yet")).to_be_visible()
+    dialog.get_by_label("Invite by email address").fill("nobody@example.com")
+    dialog.get_by_role("button", name="Invite", exact=True).click()
+    expect(dialog.get_by_text("No account here has this address.")).to_be_visible()
 
 
 def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:

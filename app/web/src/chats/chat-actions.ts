@@ -24,7 +24,8 @@ export async function act(action: ChatAction, chat: ChatListItem, inList: boolea
       return chatMenu.ask("folder", chat);
     case "pin":
     case "unpin":
-      return void (await page.chats.organise(chat.id, { pinned: action === "pin" }));
+      await page.chats.organise(chat.id, { pinned: action === "pin" });
+      return;
     case "archive":
     case "unarchive":
       return archive(chat, action === "archive");

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { removalConfirmation } from "./confirmations.ts";
-import { initials, avatarTone } from "./avatar.ts";
+import { initials, avatarTone, guestMarks } from "./avatar.ts";
 import { connectionLabel } from "./connection-label.ts";
 import { matchSegments } from "./match-segments.ts";
 
@@ -14,6 +14,20 @@ describe("avatars", () => {
     const tones = Array.from({ length: 100 }, (_, number) => avatarTone(`id-${number}`));
     expect(tones).toEqual(Array.from({ length: 100 }, (_, number) => avatarTone(`id-${number}`)));
     expect(new Set(tones)).toEqual(new Set([0, 1, 2, 3, 4, 5]));
+  });
+});
+
+describe("guests without a name", () => {
+  const looks = (ids: readonly string[]): string[] => [...guestMarks(ids).values()].map(({ shape, tone }) => `${shape} ${tone}`);
+
+  test("that are here at the same time look different, up to six", () => {
+    // Their letters have the same sum, so each would have the same look alone.
+    expect(new Set(looks(["abc", "acb", "bac", "bca", "cab", "cba"])).size).toBe(6);
+    expect(looks(Array.from({ length: 9 }, (_, at) => String(at)))).toHaveLength(9);
+  });
+
+  test("look the same in whatever order they are listed", () => {
+    expect(guestMarks(["a", "b"])).toEqual(guestMarks(["b", "a"]));
   });
 });
 

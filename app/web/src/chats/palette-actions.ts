@@ -36,7 +36,7 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
 
 function ofOpenChat(): PaletteItem[] {
   const { chat } = page;
-  if (chat === null || chat.refusal !== null) return [];
+  if (chat?.refusal !== null) return [];
   const item = itemOf(chat);
   const isListed = page.chats.items.some(({ id }) => id === chat.id);
   const actions = chatActions(item, { isListed, isOpen: true, hasQuestions: chat.hasQuestions, isStored: page.chats.isStored(chat.id) }).flat();

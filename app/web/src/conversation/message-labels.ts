@@ -69,11 +69,12 @@ export function groupBlocks(blocks: readonly BlockView[]): BlockGroup[] {
   return groups.map(({ key, step, tools, view }) => (view ? { key, view } : { key, step, tools }));
 }
 
-type Person = { id: string; name: string; typing: boolean };
+/** `isNamed`: the person has given the name. */
+type Person = { id: string; name: string; isNamed: boolean; typing: boolean };
 
 /** The other people in the chat, with the names that are shown. */
 export function peopleFrom(participants: readonly Participant[]): Person[] {
-  return participants.map(({ id, name, state }) => ({ id, name: name ?? m.guest(), typing: state.typing === true }));
+  return participants.map(({ id, name, state }) => ({ id, name: name ?? m.guest(), isNamed: name !== undefined, typing: state.typing === true }));
 }
 
 /** "Ada is typing…", or "". */

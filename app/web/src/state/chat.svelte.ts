@@ -13,6 +13,7 @@ import { ReactiveThread } from "./thread.svelte.ts";
 import { OutgoingMessage } from "./message-views.svelte.ts";
 import type { MessageHead } from "./message-views.svelte.ts";
 import type { ChatView, ThreadKeys, MessageView, PageModel, Participant } from "./page-model.ts";
+import { guestName } from "./guest-name.svelte.ts";
 import { NEW_CHAT } from "./strings.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -123,6 +124,10 @@ export class OpenChat implements ChatView {
     return this.role === "owner" || this.role === "editor";
   }
 
+  get isGuest(): boolean {
+    return this.shared && this.mayWrite && this.refusal === null && this.#context.account.user === null;
+  }
+
   get shared(): boolean {
     return this.#view.authorCount > 1 || (this.thread !== null && this.thread.visibility !== "private") || this.role !== "owner";
   }
@@ -214,7 +219,7 @@ export class OpenChat implements ChatView {
     const parent = parentId === undefined ? this.#view.parent : parentId;
     keyring.recordSent(this.id, id);
     // An answer may be active that this page does not know of, for example of another tab.
-    const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options: { ifBusy: "queue" as const, ...options }, ...(parent !== undefined && { parentId: parent }) };
+    const entry = { id, threadId: this.id, keys: this.keys, text, attachments: files, options: { ifBusy: "queue" as const, ...options }, ...(parent !== undefined && { parentId: parent }), ...(this.isGuest && guestName.name && { authorName: guestName.name }) };
     if (!outgoings.add(entry)) this.#context.toast(m.too_many_unsent_messages_wait_until_some());
   }
 

@@ -57,6 +57,8 @@ export interface ChatView {
   /** Our role; null while it is unknown. */
   readonly role: Role | null;
   readonly mayWrite: boolean;
+  /** Whether we write in it as a guest whom others can read. */
+  readonly isGuest: boolean;
   /** Whether others may read it, as far as this page knows. */
   readonly shared: boolean;
   /** Whether an answer is being written or a message is being sent. */

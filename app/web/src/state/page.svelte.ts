@@ -16,6 +16,7 @@ import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
 import { ConnectionMonitor } from "./connection-monitor.svelte.ts";
 import { DerivedTitles } from "./derived-titles.ts";
+import { guestName } from "./guest-name.svelte.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
 import { StoredPreferences } from "./preferences.svelte.ts";
@@ -280,7 +281,7 @@ class BrowserPage extends Feedback implements PageModel {
     if (!chat) return;
     const isOpen = chat.revision !== null && chat.refusal === null && !chat.stale;
     const isSeen = isOpen && (this.account.user !== null || chat.thread?.visibility !== "private");
-    this.#presence.enter(isSeen ? this.keyring.identityIn(chat.id).name : null);
+    this.#presence.enter(isSeen ? this.keyring.identityIn(chat.id).name : null, chat.isGuest ? guestName.name : "");
     const isNews = isOpen && !document.hidden && this.listEntryOf(chat.id)?.unread === true;
     this.#readMarker.update(chat.id, chat.revision ?? 0, isNews);
   }

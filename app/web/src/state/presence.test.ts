@@ -13,6 +13,12 @@ describe("the others", () => {
     expect(otherParticipants(all, "ours", "us").map(({ id }) => id)).toEqual(["ada", "guest"]);
   });
 
+  it("have the name of their account, or the one that a guest gives, in one line", () => {
+    const guest = (name: unknown) => one("1", "x", { state: { page: "x", name } });
+    const names = [one("2", "y", { userId: "ada", name: "Ada", state: { page: "y", name: "Eve" } }), guest(" Bob\n B. "), guest(7), guest("x".repeat(99))].map((other) => otherParticipants([other], "ours", null)[0]?.name);
+    expect(names).toEqual(["Ada", "Bob B.", undefined, "x".repeat(80)]);
+  });
+
   it("are typing if they do so on any of their pages", () => {
     const all = [one("1", "x", { userId: "ada", state: { page: "x", typing: true } }), one("2", "y", { userId: "ada" })];
     expect(otherParticipants(all, "ours", null).map(({ state }) => state.typing)).toEqual([true]);
@@ -36,6 +42,11 @@ describe("telling the others", () => {
     telling.setHidden(false);
     telling.enter(null);
     expect(said).toEqual([{ page: "us", typing: false }, null, { page: "us", typing: false }, null]);
+  });
+
+  it("a guest's name is told with our presence", () => {
+    telling.enter("us", "Bob");
+    expect(said).toEqual([{ page: "us", typing: false, name: "Bob" }]);
   });
 
   it("that we type is at most every two seconds", () => {

@@ -1,5 +1,6 @@
 // Presence: the other participants of a chat, and our own presence for them.
 
+import { tidyName } from "./guest-name.svelte.ts";
 import type { Participant } from "./page-model.ts";
 
 const MIN_UPDATE_INTERVAL_MS = 2000;
@@ -14,9 +15,15 @@ export function otherParticipants(participants: readonly Participant[], name: st
     const page = typeof one.state.page === "string" ? one.state.page : one.id;
     const who = one.userId ?? page;
     const typing = one.state.typing === true || found.get(who)?.state.typing === true;
-    found.set(who, { ...one, id: who, state: { ...one.state, typing } });
+    const given = one.name ?? guestNameIn(one.state);
+    found.set(who, { ...one, ...(given && { name: given }), id: who, state: { ...one.state, typing } });
   }
   return [...found.values()];
+}
+
+/** The name that a guest gives. It proves nothing, as every name without an account. */
+function guestNameIn({ name }: Record<string, unknown>): string {
+  return typeof name === "string" ? tidyName(name) : "";
 }
 
 /** Reports our own presence: entering and leaving at once, other changes at most every two seconds. */
@@ -24,6 +31,7 @@ export class OwnPresence {
   readonly #announce: (state: PresenceState) => void;
   readonly #now: () => number;
   #name: string | null = null;
+  #guestName = "";
   #activity: Record<string, unknown> = {};
   #isHidden = false;
   #announced: PresenceState = null;
@@ -35,11 +43,12 @@ export class OwnPresence {
     this.#now = now;
   }
 
-  /** Enter a chat under this presence name; null if nobody else can see the chat. */
-  enter(name: string | null): void {
-    if (name === this.#name) return;
+  /** Enter a chat under this presence name; null if nobody else can see the chat. `guestName` is the name that a guest gives. */
+  enter(name: string | null, guestName = ""): void {
+    if (name === this.#name && guestName === this.#guestName) return;
+    if (name !== this.#name) this.#activity = {};
     this.#name = name;
-    this.#activity = {};
+    this.#guestName = guestName;
     this.#update();
   }
 
@@ -63,7 +72,7 @@ export class OwnPresence {
   #update(): void {
     clearTimeout(this.#timer);
     const here = this.#name !== null && !this.#isHidden;
-    const state = here ? { typing: false, ...this.#activity, page: this.#name } : null;
+    const state = here ? { typing: false, ...this.#activity, page: this.#name, ...(this.#guestName && { name: this.#guestName }) } : null;
     if (JSON.stringify(state) === JSON.stringify(this.#announced)) return;
     const wait = this.#typingChangedAt + MIN_UPDATE_INTERVAL_MS - this.#now();
     if (state && this.#announced && wait > 0) {

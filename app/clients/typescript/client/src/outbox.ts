@@ -38,6 +38,8 @@ export interface OutboxEntry {
   readonly options: RunOptions;
   /** The id of its parent message, null for none. Without this field the parent is the thread's active leaf. */
   readonly parentId?: string | null;
+  /** The name that an author without an account gives. */
+  readonly authorName?: string;
   /** The id of the account that wrote it, absent for an anonymous message. */
   readonly who?: string;
   readonly state: OutboxState;
@@ -276,6 +278,6 @@ export function sendMessage(entry: OutboxEntry): Promise<SendResult> {
 }
 
 /** The body of the request that sends a message. */
-export function sendBody({ id, text, attachments, options, parentId }: OutboxEntry): NewMessage {
-  return { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }) };
+export function sendBody({ id, text, attachments, options, parentId, authorName }: OutboxEntry): NewMessage {
+  return { messageId: id, text, attachments: attachments.map(({ blobId }) => blobId), options, ...(parentId !== undefined && { parentId }), ...(authorName && { authorName }) };
 }

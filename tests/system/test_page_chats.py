@@ -1,0 +1,88 @@
+"""The chat list of the page: its menu, folders, archive, undo and palette, and the names of guests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.support import postgres
+from tests.support.server import Server, ended
+from tests.system.browser import Chat, another_browser
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`khala serve` with the demo model, on which a deletion can be undone."""
+    settings = {"KHALA_MODEL": "demo", "KHALA_UNDO_SECONDS": "30"}
+    with postgres.sync_database(postgres_url, template) as url:
+        server = Server(tmp_path_factory.mktemp("server") / "server.log", {"DATABASE_URL": url} | settings)
+        with ended(server):
+            server.start()
+            yield server
+
+
+def test_chats_are_pinned_filed_archived_deleted_and_restored(chat: Chat, tmp_path: Path) -> None:
+    page = chat.page
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    chat.button("New chat").click()
+    expect(page.locator(".message")).to_have_count(1)
+    chat.send("Budget for May /words=5")
+    chat.wait_for_end()
+    chat.act_on("Recipe for soup", "Pin")
+    expect(page.get_by_role("heading", name="Pinned")).to_be_visible()
+    chat.act_on("Budget for May", "Move to folder…")
+    page.get_by_label("New folder").fill("Work")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Work 1").click()
+    expect(chat.listed("Budget for May")).to_have_count(0)
+    page.get_by_role("button", name="Work 1").click()
+    chat.act_on("Recipe for soup", "Archive")
+    expect(chat.listed("Recipe for soup")).to_have_count(0)
+    page.get_by_role("button", name="Archived (1)").click()
+    expect(chat.listed("Recipe for soup")).to_be_visible()
+    page.get_by_role("button", name="Back to all chats").click()
+    with page.expect_download() as download:
+        chat.act_on("Budget for May", "Export as Markdown")
+    download.value.save_as(tmp_path / "chat.md")
+    assert download.value.suggested_filename == "Budget for May words=5.md"
+    assert "word5" in (tmp_path / "chat.md").read_text()
+    chat.act_on("Budget for May", "Delete")
+    expect(chat.listed("Budget for May")).to_have_count(0)
+    chat.button("Undo").last.click()
+    expect(chat.listed("Budget for May")).to_be_visible()
+    expect(chat.answer).to_contain_text("word5")
+    expect(page.get_by_role("button", name="Work 1")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("soup")
+    expect(page.get_by_role("option", name="Recipe for soup")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Recipe for soup")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("x")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert chat.complaints == []
+
+
+def test_a_guest_gives_a_name_with_the_first_message_and_finds_it_in_the_chat(
+    browser: BrowserContext, chat: Chat
+) -> None:
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    guest = Chat(another_browser(browser), chat.share("Can edit"))
+    expect(chat.page.locator("#present svg")).to_have_count(1)
+    guest.page.get_by_label("Your name").fill("Bob Stone")
+    guest.send("With leeks? /words=5")
+    guest.wait_for_end()
+    expect(chat.page.locator(".author")).to_have_text("Bob Stone")
+    expect(chat.page.locator("#present")).to_contain_text("BS")
+    expect(guest.page.get_by_text("You write as Bob Stone")).to_be_visible()
+    guest.button("Search").click()
+    guest.page.keyboard.type("leeks")
+    guest.page.keyboard.press("Enter")
+    expect(guest.page.get_by_role("dialog")).to_have_count(0)
+    expect(guest.page.get_by_text("With leeks?").last).to_be_in_viewport()
