@@ -14,6 +14,11 @@ describe("mergeFound", () => {
     expect(ids(mergeFound(server, [message("117", true)], 9))).toEqual(["42", "117"]);
   });
 
+  it("has each message once", () => {
+    expect(ids(mergeFound([], [message("42", true), message("42", true), message("7", true)], 9))).toEqual(["42", "7"]);
+    expect(ids(mergeFound(null, [message("42", true), message("7", false), message("42", false)], 9))).toEqual(["42", "7"]);
+  });
+
   it("has all that this browser finds when the server is out of reach", () => {
     expect(ids(mergeFound(null, [message("42", true), message("41", false)], 9))).toEqual(["42", "41"]);
   });

@@ -50,10 +50,16 @@ export function foundLocally(results: readonly SearchResult[]): FoundMessage[] {
  * seconds and words that are not complete: what is only similar here is left out.
  */
 export function mergeFound(server: readonly FoundMessage[] | null, local: readonly FoundMessage[], limit: number): FoundMessage[] {
-  if (server === null) return local.slice(0, limit);
+  if (server === null) return unique(local).slice(0, limit);
   const exact = server.filter(({ isExact }) => isExact);
   exact.push(...local.filter((found) => found.isExact && !has(exact, found)));
-  return [...exact, ...server.filter((found) => !found.isExact && !has(exact, found))].slice(0, limit);
+  return unique([...exact, ...server.filter((found) => !found.isExact && !has(exact, found))]).slice(0, limit);
+}
+
+/** Each message once, however often it was found. */
+function unique(found: readonly FoundMessage[]): FoundMessage[] {
+  const seen = new Set<string>();
+  return found.filter(({ messageId }) => !seen.has(messageId) && seen.add(messageId));
 }
 
 function has(found: readonly FoundMessage[], { messageId }: FoundMessage): boolean {
