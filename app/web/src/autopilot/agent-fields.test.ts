@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Agent } from "@khala/client";
-import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
+import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, missingTools, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
 
 const POET: Agent = {
   name: "poet", title: "Poet", description: "Writes poems.", instructions: "Answer in rhyme.", tools: ["grep", "todo_*"], model: "openai:small",
@@ -57,4 +57,9 @@ test("tools are named, or all, or none", () => {
 
 test("an agent whose name begins with command: is a program of the server", () => {
   expect([isCommand(POET), isCommand({ ...POET, name: "command:claude" })]).toEqual([false, true]);
+});
+
+test("an agent misses the tools that it names and that are not there, and none for a pattern", () => {
+  expect(missingTools(["grep", "fetch_url", "mcp__*", "*"], ["grep"])).toEqual(["fetch_url"]);
+  expect(missingTools([], ["grep"])).toEqual([]);
 });

@@ -35,7 +35,7 @@ export function madeItems(messages: readonly Answer[]): readonly MadeItem[] {
     if (head.role !== "assistant") continue;
     blocks.forEach(({ block }, index) => {
       if (block.type === "tool") applyTool(items, id, block);
-      for (const found of thingsOf(block, `${id} ${index}`)) add(items, id, found);
+      for (const found of knownThings(block, `${id} ${index}`)) add(items, id, found);
     });
   }
   return [...items.values()];
@@ -52,6 +52,15 @@ function add(items: Map<string, MadeItem>, messageId: string, { source, ...found
   items.set(found.key, item);
   item.isDeleted = false;
   item.versions.push({ messageId, source });
+}
+
+/** Blocks never change, so each is read once, although every answer looks at those before it. */
+const known = new WeakMap<Block, Found[]>();
+
+function knownThings(block: Block, prefix: string): Found[] {
+  const found = known.get(block) ?? thingsOf(block, prefix);
+  known.set(block, found);
+  return found;
 }
 
 function thingsOf(block: Block, prefix: string): Found[] {
