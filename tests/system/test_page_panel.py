@@ -13,7 +13,8 @@ PAGE = """<!doctype html>
 <title>Clock</title>
 <p id="out">nothing ran</p>
 <script>
-try { parent.harm = 1; parent.document.title = "harmed"; } catch { document.getElementById("out").textContent = "shut"; }
+try { parent.harm = 1; parent.document.title = "harmed"; }
+catch { document.getElementById("out").textContent = "shut"; }
 </script>"""
 ARGS = [
     {"path": "site/index.html", "content": PAGE},
