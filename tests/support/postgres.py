@@ -126,8 +126,15 @@ async def _drop(url: str, database_url: str) -> None:
 
 async def execute(url: str, command: str) -> None:
     """Run one command outside any transaction."""
+    async with connected(url) as connection:
+        await connection.execute(command)
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection that is closed at the end."""
     connection = await asyncpg.connect(driver_url(url))
     try:
-        await connection.execute(command)
+        yield connection
     finally:
         await connection.close()
