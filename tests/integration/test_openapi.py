@@ -143,11 +143,14 @@ async def run_schemathesis(
     checks = CHECKS if document == DOCUMENT else WITHOUT_SHAPE
     program = Path(sys.executable).parent / "schemathesis"
     given = [f"--config-file={config}", "run", f"{server.url}{document}", f"--checks={checks}", "--seed=1",
-             "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off"]  # fmt: skip
+             "--suppress-health-check=all", "--no-shrink", "--request-timeout=10", "--warnings=off",
+             "--generation-database=:memory:"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in requester.headers.items()]
     pipe = asyncio.subprocess.PIPE
     hooks = "tests.support.schema_checks" if COVERAGE in words else "tests.support.schema_patterns"
-    env = os.environ | {"SCHEMATHESIS_HOOKS": hooks, "PYTHONPATH": str(ROOT)}
+    # Beside its tables of Unicode, which take Hypothesis more than a second of a core, it stores nothing there.
+    stored = {"HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")}
+    env = os.environ | {"SCHEMATHESIS_HOOKS": hooks, "PYTHONPATH": str(ROOT)} | stored
     process = await asyncio.create_subprocess_exec(
         program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
     )
