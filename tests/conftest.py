@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from khala.store.postgres.database import Database
 from tests.support import lock_order, postgres
+from tests.support.order_of_tests import in_parts
 
 # The time of an example depends on the load of the machine, and not on the property.
 settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -16,6 +18,16 @@ settings.load_profile("laws")
 
 
 lock_order.install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers, begin with the modules that take longest: at the end, small tests share what is left.
+
+    Each worker gets an equal number of successive tests at first, so each of these parts begins with some of them.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = in_parts(items, workers, lambda item: item.location[0])
 
 
 def pytest_collection_finish() -> None:

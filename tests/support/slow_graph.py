@@ -32,7 +32,7 @@ async def second_node(state: Review) -> Review:
     """Wait until the file `KHALA_APP_JOURNAL.go` is there."""
     journal("second node")
     while not Path(os.environ["KHALA_APP_JOURNAL"] + ".go").exists():
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     return {"sent": state["draft"] + " two"}
 
 

@@ -48,7 +48,7 @@ async def test_a_graph_goes_on_at_the_next_node_and_an_agent_at_the_next_reply(
                         while "second node" not in journal.read_text():
                             await asyncio.sleep(0.02)
                         while "It is " not in await runs[1].text():
-                            await asyncio.sleep(0.02)
+                            await asyncio.sleep(0.1)
                     workers[0].kill()
                     provider.default = in_steps(LOOK_UP, Reply(tokens=("It is ", "paid.")))
                     (tmp_path / "journal.go").touch()
