@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from khala.store.postgres.database import Database
-from tests.support.agents import act, call
+from tests.support.agents import act, call, rules
 from tests.support.callers import Person, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
@@ -225,6 +225,24 @@ async def test_after_a_claim_between_two_steps_later_calls_act_for_the_user(
         requester = await driver.fetchval("SELECT user_id FROM runs WHERE id = $1", agent.run_id)
     assert [row["owner_id"] for row in owners] == [owner.id]
     assert requester == owner.id
+
+
+async def test_what_a_guest_approved_for_the_run_does_not_reach_to_calls_of_the_new_owner(
+    server: InProcessServer, store: Database
+) -> None:
+    thread, owner = await server.thread(), await person(store)
+    await rules(thread, write_file="ask")
+    first, later = (call("write_file", path=f"{name}.txt", content=name) for name in ("guest", "owner"))
+    agent = await act(thread, f"/wait=1 {first} /then {later} /say Written.")
+    (card,) = await agent.until("blocked")
+    (await agent.decide(card["toolCallId"], approved=True, allow="run")).raise_for_status()
+    await agent.until("completed")
+    assert (await claim(thread, owner)).status_code == 200
+    agent.thread = thread_as(thread, owner)
+    await agent.status("blocked")
+    (asked,) = (one for one in await agent.cards() if one["state"] == "blocked")
+    (await agent.decide(asked["toolCallId"], approved=True, allow="run")).raise_for_status()
+    assert (await agent.ended())["status"] == "final"
 
 
 async def other_thread(server: InProcessServer, owner: Person) -> Thread:

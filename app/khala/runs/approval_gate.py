@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
+from uuid import UUID
 
 import msgspec
 
@@ -32,10 +33,15 @@ class ApprovalDecisions:
         """Whether a call or a question waits for a decision."""
         return self.awaited or bool(self._questions)
 
-    def allows(self, tool: str) -> bool:
-        """Whether a person has approved all calls of this tool in the run."""
+    def allows(self, tool: str, user_id: UUID | None) -> bool:
+        """Whether the requester has approved all calls of this tool in the run.
+
+        Calls act for `user_id`. What a guest has approved does not reach to calls of the account that has claimed the
+        thread since.
+        """
         return any(
-            one.tool == tool and one.allow == "run" and one.state == "approved" for one in self.by_call_id.values()
+            one.tool == tool and one.allow == "run" and one.state == "approved" and user_id in (None, one.decided_by)
+            for one in self.by_call_id.values()
         )
 
     def receive(self, approvals: Mapping[str, Approval]) -> None:
@@ -70,8 +76,8 @@ class ApprovalGate:
         self._decisions = decisions
         self._expires_after_seconds = expires_after_seconds
 
-    async def admits(self, call: ToolCallProgress, tool: Tool, action: RuleAction) -> bool:
-        """Whether the call may be executed now.
+    async def admits(self, call: ToolCallProgress, tool: Tool, action: RuleAction, user_id: UUID | None) -> bool:
+        """Whether the call may be executed now, for this user or a guest.
 
         A call that the rules deny fails here. For a call that needs approval, the approval is requested.
         """
@@ -86,7 +92,7 @@ class ApprovalGate:
         match action:
             case "allow":
                 return True
-            case "ask" if self._decisions.allows(call.tool):
+            case "ask" if self._decisions.allows(call.tool, user_id):
                 return True
             case "ask":
                 self._request(call, tool)

@@ -240,7 +240,7 @@ class ToolExecutor:
             message = f"{call.tool} isn't available in this chat."
             self._recorder.fail(call, message, "not_found")
             return False
-        return await self._gate.admits(call, tool, action)
+        return await self._gate.admits(call, tool, action, self._actor.user_id)
 
     async def _execute(self, call: ToolCallProgress) -> None:
         tool, _ = self._find(call)
