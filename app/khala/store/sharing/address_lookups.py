@@ -26,8 +26,7 @@ async def find(db: Database, caller: Caller, email: str, *, trusts_passwords: bo
 
     Raises `NotFound`, also if several accounts have the address, and `RateLimited` after too many attempts of the day.
     """
-    sender = b"" if caller.author_id is None else caller.author_id.bytes
-    wait = await counters.count(db, SCOPE, sender, "tries", MAX_SENT_PER_DAY, window_seconds=DAY_SECONDS)
+    wait = await counters.count(db, SCOPE, _seeker_key(caller), "tries", MAX_SENT_PER_DAY, window_seconds=DAY_SECONDS)
     if wait is not None:
         limit = ReachedLimit("invitations_per_day", "account", MAX_SENT_PER_DAY)
         raise RateLimited("You have tried too many addresses today.", limit=limit, retry_after=wait)
@@ -37,3 +36,8 @@ async def find(db: Database, caller: Caller, email: str, *, trusts_passwords: bo
         raise NotFound("No account can be invited by this address. Share a link instead.")
     user_id: UUID = found[0]["id"]
     return user_id
+
+
+def _seeker_key(caller: Caller) -> bytes:
+    """The account that tries addresses, or the network of a guest, who can create any number of keys."""
+    return (caller.network or "").encode() if caller.user_id is None else caller.user_id.bytes
