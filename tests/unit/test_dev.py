@@ -101,6 +101,9 @@ def test_a_delivery_counts_as_signed_only_with_the_webhooks_secret() -> None:
     assert [one.type for one in log.after(1)] == ["(no event)", "run.finished"]
     assert lines[0] == "webhook  run.finished  msg_1"
     assert lines[1].endswith("(the signature is wrong)")
+    log.receive({"webhook-id": "\x9b2J"}, b'{"type":"\\u001b]0;x\\u0007' + b"y" * 10_000 + b'"}')
+    assert lines[3].isprintable()
+    assert len(lines[3]) < 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])

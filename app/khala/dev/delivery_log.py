@@ -10,6 +10,8 @@ from khala.domain.webhooks import signed_headers
 
 MAX_DELIVERIES = 200
 """Deliveries that are kept."""
+MAX_SHOWN_CHARACTERS = 100
+"""Of a type and an id in the terminal."""
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 
 
@@ -27,7 +29,7 @@ class ReceivedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """The delivery in one line."""
         mark = "" if self.is_valid else "  (the signature is wrong)"
-        return f"webhook  {self.type}  {self.message_id}{mark}"
+        return f"webhook  {_printable(self.type)}  {_printable(self.message_id)}{mark}"
 
 
 class _Event(msgspec.Struct):
@@ -70,6 +72,11 @@ class DeliveryLog:
         signed = dict(signed_headers(headers.get(ID, ""), int(timestamp), body, self.secrets))
         expected = signed[SIGNATURE.encode()].decode().split()
         return not set(expected).isdisjoint(headers.get(SIGNATURE, "").split())
+
+
+def _printable(text: str) -> str:
+    """The text for a terminal, which would obey control characters. Any page in the browser can send a request here."""
+    return "".join(each if each.isprintable() else "?" for each in text[:MAX_SHOWN_CHARACTERS])
 
 
 def _type_of(body: bytes) -> str:
