@@ -91,6 +91,11 @@ async def test_each_person_keeps_a_thread_where_they_want_and_filters_their_list
         assert refused.status_code == 400, name
 
 
+async def test_a_folder_that_cannot_be_stored_is_refused(who: Account) -> None:
+    assert (await who.http.get("/api/threads?folder=%00")).status_code == 400
+    assert await listed(who.http, folder="%") == []
+
+
 async def test_the_account_feed_says_where_a_thread_is_kept(server: InProcessServer, who: Account) -> None:
     thread = await own_thread(who)
     cookies = "; ".join(f"{name}={value}" for name, value in who.http.cookies.items())

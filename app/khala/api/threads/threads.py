@@ -117,7 +117,7 @@ class ThreadController(Controller):
             require_credentials(caller),
             before=None if cursor is None else decode_cursor(cursor),
             limit=limit + 1,
-            only=ThreadFilter(pinned=pinned, archived=archived, folder=folder),
+            only=ThreadFilter(pinned=pinned, archived=archived, folder=folder and check_text(folder, "folder")),
         )
         items = page[:limit]
         return Page(
