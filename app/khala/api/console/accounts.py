@@ -42,6 +42,8 @@ from khala.store.console.budget_list import ConsoleBudgets, ConsoleUserBudgets
 log = structlog.get_logger()
 
 MAX_AMOUNT = 1_000_000_000
+MAX_DIGITS = 12
+"""Digits after the point."""
 
 AccountId = Annotated[UUID, PathParameter(description="The account's id.")]
 Reasoned = Annotated[ConsoleReason | None, BodyKwarg(examples=example("With a reason", reason="Sends spam."))]
@@ -227,7 +229,9 @@ def _override(limits: BudgetChange) -> BudgetOverride | None:
     """Return the limits. Without any there is no override."""
     amounts = {name: amount for name, amount in msgspec.structs.asdict(limits).items() if amount is not None}
     for name, amount in amounts.items():
-        if not (amount.is_finite() and 0 <= amount <= MAX_AMOUNT):
+        exponent = amount.as_tuple().exponent
+        if not (isinstance(exponent, int) and exponent >= -MAX_DIGITS and 0 <= amount <= MAX_AMOUNT):
             path = f"limits.{BudgetChange.__struct_encode_fields__[BudgetChange.__struct_fields__.index(name)]}"
-            raise InvalidInput(f"A limit is between 0 and {MAX_AMOUNT:,}.", path=path)
+            bounds = f"between 0 and {MAX_AMOUNT:,}, with at most {MAX_DIGITS} digits after the point"
+            raise InvalidInput(f"A limit is {bounds}.", path=path)
     return BudgetOverride(**amounts) if amounts else None
