@@ -175,8 +175,10 @@ async def test_guests_give_a_name_and_accounts_have_theirs(server: InProcessServ
         f"/api/threads/{(await own_thread(who)).id}/send", json={"text": "Hello", "authorName": "Aldaris"}
     )
     assert refused.status_code == 400
-    for name in ("", "a\nb", "x" * 81):
+    for name in ("", "a\nb", "x" * 81, "\u202eluteraZ", "\u2066x", "\x9bx", "\u200b\u3164"):
         assert (await thread.post("send", {"text": "Hello", "authorName": name})).status_code == 400, name
+    for name in ("نیک\u200cنام", "👩\u200d🚀"):
+        assert (await thread.post("send", {"text": "Hello", "authorName": name})).status_code == 202, name
 
 
 async def test_an_account_is_invited_by_an_address_that_is_verified(
@@ -196,3 +198,14 @@ async def test_an_account_is_invited_by_an_address_that_is_verified(
         await driver.execute("UPDATE budgets SET settled = 100 WHERE scope = 'address_lookups'")
     limited = await who.http.post(path, json=body)
     assert (limited.status_code, limited.json()["limit"]) == (429, "invitations_per_day")
+
+
+async def test_guests_try_no_more_addresses_by_more_keys(server: InProcessServer, store: Database) -> None:
+    body = {"email": "nobody@example.org", "role": "viewer"}
+    for _ in range(2):
+        thread = await server.thread()
+        path = f"/api/threads/{thread.id}/invitations"
+        assert (await server.http.post(path, json=body, headers=thread.headers)).status_code == 404
+    async with store.driver() as driver:
+        tried = "SELECT settled FROM budgets WHERE scope = 'address_lookups' AND key = ''"
+        assert [row["settled"] for row in await driver.fetch(tried)] == [2]

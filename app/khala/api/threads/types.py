@@ -16,7 +16,10 @@ from khala.domain.schedules import MAX_DELAY
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
 MAX_LABEL_CHARACTERS = 80
-ONE_LINE = r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$(?!\n)"
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+"""Of terminals, of lines, and of the direction of text, by which a name could look like another one."""
+_BLANKS = r"\s\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2064\u2800\u3164\ufeff\uffa0"
+ONE_LINE = rf"^[^{_CONTROLS}]*[^{_CONTROLS}{_BLANKS}][^{_CONTROLS}]*$(?!\n)"
 """A line that is not blank: the name of a folder or a guest."""
 MAX_APPENDED_MESSAGES = 50
 """Messages of one append. They are committed as one revision."""
