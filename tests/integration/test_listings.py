@@ -155,14 +155,19 @@ async def test_a_deletion_is_final_after_its_time_and_with_the_account(
     server: InProcessServer, store: Database, who: Account
 ) -> None:
     late, erased, anonymous = await own_thread(who), await own_thread(who), await server.thread()
-    for thread in (late, erased, anonymous):
+    brief = await own_thread(who)
+    async with store.driver() as driver:
+        end = "INSERT INTO ephemeral_threads (thread_id, expires_at) VALUES ($1, now() + interval '1 hour')"
+        await driver.execute(end, UUID(brief.id))
+    for thread in (late, erased, anonymous, brief):
         await thread.http.delete(f"/api/threads/{thread.id}", headers=thread.headers)
     again = await server.http.post(f"/api/threads/{anonymous.id}/restore", headers=anonymous.headers)
     assert again.status_code == 200
     assert (await anonymous.snapshot())["messages"], "the guest has the thread again"
     async with store.driver() as driver:
         await driver.execute("UPDATE thread_deletions SET expires_at = now() WHERE thread_id = $1", UUID(late.id))
-    assert (await who.http.post(f"/api/threads/{late.id}/restore")).status_code == 404
+    for thread in (late, brief):
+        assert (await who.http.post(f"/api/threads/{thread.id}/restore")).status_code == 404
     await retention.purge(store, RetentionPolicy(idle=timedelta(0)))
     async with store.driver() as driver:
         query = "SELECT thread_id FROM messages WHERE thread_id = ANY ($1)"
