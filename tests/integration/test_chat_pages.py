@@ -136,6 +136,12 @@ async def test_somebody_without_a_key_or_an_account_gives_no_feedback(server: In
     sent = await say(thread, "/echo Hello")
     (await who.http.patch(f"/api/threads/{thread.id}", json={"visibility": "public"})).raise_for_status()
     assert (await rate(server.http, sent, "up")).status_code == 401
+    for header in ("X-Anon-Key", "X-Share-Key"):
+        made_up = {header: ids.new_secret()}
+        assert (await rate(server.http, sent, "up", headers=made_up)).status_code == 401
+    guest = await server.thread()
+    known = {"X-Anon-Key": guest.key}
+    assert (await rate(server.http, sent, "up", headers=known)).status_code == 200
     assert (await server.http.get(f"/api/threads/{thread.id}/feedback")).json() == {"items": []}
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from uuid import UUID
 
-from khala.domain.access import Action, Caller
+from khala.domain.access import Action, Caller, author_id_of_key
 from khala.domain.errors import InvalidInput, NotFound, Unauthorized
 from khala.domain.feedback import EvaluatedAnswer, Feedback, FeedbackRating
 from khala.domain.fold import text_of
@@ -22,6 +22,8 @@ PAGE_ROWS = 100
 MESSAGE = f"SELECT thread_id, role FROM messages WHERE id = $1 AND {IS_MESSAGE}"
 LOCK_THREAD = "SELECT id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
+KEY_OPENS = "SELECT $1::uuid IS NOT NULL AND EXISTS (SELECT FROM threads WHERE anon_key_hash = $2)"
+LINK_OPENS = "SELECT EXISTS (SELECT FROM share_links WHERE thread_id = $1 AND key_hash = $2)"
 PUT = f"""
     INSERT INTO message_feedback (message_id, person_id, thread_id, rating, reason)
     SELECT id, $2, thread_id, $3, $4 FROM messages WHERE id = $1 AND {IS_MESSAGE}
@@ -72,10 +74,14 @@ LAST = (
 FIRST = datetime.min.replace(tzinfo=UTC), UUID(int=0), UUID(int=0)
 
 
-def _person_of(caller: Caller) -> UUID:
-    if caller.author_id is None:
-        raise Unauthorized("Feedback needs an account or a key.")
-    return caller.author_id
+async def _person_of(driver: Driver, thread_id: UUID, caller: Caller) -> UUID | None:
+    """The account, or the holder of a key that opens a thread; None for others: anybody can make up keys."""
+    if caller.user_id is not None:
+        return caller.user_id
+    for key, query in ((caller.anon_key_hash, KEY_OPENS), (caller.share_key_hash, LINK_OPENS)):
+        if key is not None and await driver.fetchval(query, thread_id, key):
+            return author_id_of_key(key)
+    return None
 
 
 @retried
@@ -109,7 +115,9 @@ async def _authorize(driver: Driver, message_id: UUID, caller: Caller, *, is_ans
         raise NotFound("There is no such message.")
     await driver.fetchval(LOCK_THREAD, message["thread_id"])
     await access.authorize(driver, message["thread_id"], caller, Action.READ_THREAD)
-    person_id = _person_of(caller)
+    person_id = await _person_of(driver, message["thread_id"], caller)
+    if person_id is None:
+        raise Unauthorized("Feedback needs an account, or a key that opens a thread.")
     if is_answer and message["role"] != "assistant":
         raise InvalidInput("Feedback is for answers of an assistant.", path="message_id")
     if caller.user_id is not None:
@@ -122,9 +130,10 @@ async def _authorize(driver: Driver, message_id: UUID, caller: Caller, *, is_ans
 async def of_person(driver: Driver, thread_id: UUID, caller: Caller) -> list[Feedback]:
     """The caller's feedback on the thread's answers, the newest first. Raises the errors of `access.authorize`."""
     await access.authorize(driver, thread_id, caller, Action.READ_THREAD)
-    if caller.author_id is None:
+    person_id = await _person_of(driver, thread_id, caller)
+    if person_id is None:
         return []
-    return [_feedback(row) for row in await driver.fetch(OF_PERSON, thread_id, caller.author_id)]
+    return [_feedback(row) for row in await driver.fetch(OF_PERSON, thread_id, person_id)]
 
 
 async def move(driver: Driver, thread_id: UUID, key_id: UUID, user_id: UUID) -> None:
