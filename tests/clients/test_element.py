@@ -112,7 +112,7 @@ def test_a_thread_token_opens_one_thread_and_approvals_are_decided(
     send(page, "/echo " + HOSTILE)
     expect(answers(page).last.locator("strong")).to_have_text("bold")
     assert page.evaluate("window.hacked") is None
-    assert page.locator("img, style + style, form[action], a[href^=javascript]").count() == 0
+    assert page.locator("img, style + style, form[action], a[href^=javascript], input").count() == 0
     page.evaluate("document.querySelector('khala-chat').setAttribute('thread-token', 'khala_thread_wrong')")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
     page.close()

@@ -46,6 +46,11 @@ export class MarkdownText {
 function rendered(html: string): HTMLElement {
   const holder = document.createElement("div");
   holder.append(DOMPurify.sanitize(html, { ...CONFIG, ALLOWED_TAGS: [...CONFIG.ALLOWED_TAGS], ALLOWED_ATTR: [...CONFIG.ALLOWED_ATTR] }));
+  for (const input of holder.querySelectorAll("input")) {
+    // Of task lists only: nobody is to type anything into what a model writes.
+    if (input.type === "checkbox") input.disabled = true;
+    else input.remove();
+  }
   for (const link of holder.querySelectorAll("a")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";

@@ -81,14 +81,14 @@ export class MessageElement {
   }
 
   #call(message: ThreadMessage, call: ToolBlock): HTMLElement {
-    const summary = call.state === "blocked" ? JSON.stringify(call.args ?? {}, null, 1) : (call.summary ?? "");
-    const element = make("div", { part: "call", children: [make("code", { text: call.tool }), withDirection(make("small", { text: summary.slice(0, 500) }))] });
+    const element = make("div", { part: "call", children: [make("code", { text: call.tool }), withDirection(make("small", { text: detailOf(call) }))] });
     element.dataset.state = call.state;
     if (call.state !== "blocked") return element;
     const decide = (approved: boolean) => () => this.#actions.decide(message, call, approved);
     const { asks, approve, deny } = this.#labels;
     const decision = make("span", { part: "decision", text: asks });
-    decision.append(button(approve, decide(true), "button primary"), button(deny, decide(false)));
+    if (call.args) decision.append(button(approve, decide(true), "button primary")); // Nobody approves what they cannot see.
+    decision.append(button(deny, decide(false)));
     element.append(decision);
     return element;
   }
@@ -111,6 +111,12 @@ export class MessageElement {
     if (status === "stopped") return stopped;
     return hasContent ? "" : status === "failed" ? failed : status === "writing" ? working : "";
   }
+}
+
+/** What a call says: all its arguments while it waits for a decision, or the beginning of those that are too long. */
+function detailOf({ state, args, argsBlob, summary }: ToolBlock): string {
+  if (state !== "blocked") return (summary ?? "").slice(0, 500);
+  return args ? JSON.stringify(args, null, 1) : `${argsBlob?.preview ?? ""}…`;
 }
 
 function withDirection<Element extends HTMLElement>(element: Element): Element {

@@ -32,7 +32,7 @@ a { color: var(--khala-accent); }
 small { color: var(--khala-muted); }
 .note:empty { display: none; }
 .call { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; padding: .5rem .75rem; margin-block: .5rem; border: 1px solid var(--khala-line); border-radius: 8px; }
-.call small { white-space: pre-wrap; }
+.call small { white-space: pre-wrap; overflow-wrap: anywhere; max-block-size: 16rem; overflow: auto; }
 .call[data-state=failed] code, .call[data-state=cancelled] code { text-decoration: line-through; }
 .decision { display: inline-flex; gap: .5rem; align-items: baseline; flex-wrap: wrap; }
 .status { margin: 0; padding: .25rem 1rem; color: var(--khala-muted); }
