@@ -10,7 +10,7 @@ import { PageRequests } from "./page-requests.ts";
 import { AccountTransitions } from "./account-transitions.ts";
 import { OpenChat } from "./chat.svelte.ts";
 import { Clock } from "./clock.svelte.ts";
-import { Feedback } from "./feedback.svelte.ts";
+import { PageReports } from "./page-reports.svelte.ts";
 import { Keyring, titleFrom } from "./keyring.ts";
 import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
@@ -36,7 +36,7 @@ import { m } from "../i18n/messages.ts";
 /** The start of the addresses to which a sign-in may return: a person decides there about the access of an app. */
 const CONSENT_PATH = "/oauth/authorize?";
 
-class BrowserPage extends Feedback implements PageModel {
+class BrowserPage extends PageReports implements PageModel {
   readonly #storage = new BrowserStorage(() => localStorage);
   readonly keyring = new Keyring(this.#storage, () => this.#keysChanged++);
   readonly preferences = new StoredPreferences(this.#storage);

@@ -5,7 +5,7 @@ import type { PageModel, ToastAction } from "./page-model.ts";
 const TOAST_SECONDS = 8;
 const MAX_TOASTS = 4;
 
-export class Feedback implements Pick<PageModel, "announce" | "announcement" | "toast" | "dismiss" | "toasts" | "confirm" | "question"> {
+export class PageReports implements Pick<PageModel, "announce" | "announcement" | "toast" | "dismiss" | "toasts" | "confirm" | "question"> {
   announcement = $state("");
   toasts: PageModel["toasts"] = $state.raw([]);
   question: PageModel["question"] = $state.raw(null);
