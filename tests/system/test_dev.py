@@ -169,6 +169,8 @@ def test_the_printed_links_and_token_make_the_developer_an_administrator(dev: De
         signed_in = browser.get(dev.found(r"console   (\S+)"))
         assert (signed_in.status_code, signed_in.headers["location"]) == (303, f"{dev.url}/console")
         assert browser.get(f"{dev.url}/api/me").json()["admin"] is True
+        chat = browser.get(dev.found(r"chat      (\S+)"))
+        assert (chat.status_code, chat.headers["location"]) == (303, f"{dev.url}/?signed-in")
     token = dev.found(r"the token (khala_\S+)")
     threads = httpx.get(f"{dev.url}/api/threads", headers={"Authorization": f"Bearer {token}"}, verify=NO_TLS).json()
     titles = {item["title"] for item in threads["items"]}

@@ -128,6 +128,14 @@ def test_a_failed_login_at_the_provider_is_shown_in_the_dialog(chat: Chat, serve
     expect(chat.page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_an_address_that_says_so_shows_who_has_signed_in_elsewhere(chat: Chat, server: Server) -> None:
+    account = {"email": "elsewhere@example.com", "password": "en taro adun"}
+    assert chat.page.request.post(f"{server.url}/api/auth/register", data=account).ok
+    chat.page.goto(f"{server.url}/?signed-in")
+    expect(chat.page.get_by_title("Your account")).to_be_visible()
+    assert "signed-in" not in chat.url
+
+
 def test_a_wrong_password_is_shown_in_the_dialog_and_changes_nothing(chat: Chat) -> None:
     chat.button("Sign in").click()
     dialog = chat.page.get_by_role("dialog")

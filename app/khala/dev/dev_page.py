@@ -28,8 +28,8 @@ MAX_WEBHOOK_BYTES = 1 << 20
 CLOSE_TIMEOUT_SECONDS = 1
 BACKLOG = 128
 SESSION_SECONDS = 30 * 86_400
-PAGES = {"chat": "/", "console": "/console"}
-"""Where a sign-in leads, by the last part of its address."""
+PAGES = {"chat": "/?signed-in", "console": "/console"}
+"""Where a sign-in leads, by the last part of its address. The chat page asks who is signed in only if it is told to."""
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color-scheme: light dark }

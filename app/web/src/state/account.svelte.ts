@@ -48,16 +48,17 @@ export class BrowserAccount implements Account {
   }
 
   /**
-   * Read the note. If an external sign-in is pending and has not failed, ask the server for the account. Returns whether that
-   * sign-in succeeded.
+   * Read the note. If an external sign-in is pending, or the address says that one `hasEnded`, and it has not failed, ask the
+   * server for the account. Returns whether that sign-in succeeded.
    */
-  async restore(hasFailed: boolean): Promise<boolean> {
+  async restore(hasFailed: boolean, hasEnded = false): Promise<boolean> {
     const note = this.#readNote();
+    const before = note?.pending ? (note.before ?? null) : userOf(note);
     // Until the new account is known it is the previous one, so that its data is removed if another account signs in.
-    this.#user = note?.pending ? (note.before ?? null) : userOf(note);
-    if (!note?.pending) return false;
+    this.#user = before;
+    if (!note?.pending && !hasEnded) return false;
     if (hasFailed) {
-      this.#setUser(note.before ?? null);
+      this.#setUser(before);
       return false;
     }
     try {

@@ -296,8 +296,9 @@ class BrowserPage extends PageReports implements PageModel {
     this.#listen();
     const query = new URLSearchParams(location.search);
     const [problem, next] = [query.get("signin"), query.get("continue")];
-    const cameBack = await this.account.restore(problem !== null);
-    if (problem !== null || next !== null) history.replaceState(null, "", location.pathname);
+    const hasSignedIn = query.has("signed-in");
+    const cameBack = await this.account.restore(problem !== null, hasSignedIn);
+    if (problem !== null || next !== null || hasSignedIn) history.replaceState(null, "", location.pathname);
     this.#openFromAddress();
     if (this.account.user) this.stream.post({ type: "watch", isOn: true });
     if (cameBack) void this.#transitions.offerClaim();
