@@ -58,7 +58,7 @@ def _npm_packages() -> Mapping[str, Path]:
     if missing := [package for package, paths in found.items() if not paths]:
         raise KnownFailure(
             f"The npm package @khala/{missing[0]} is not in {folder}. In a checkout of Khala, run "
-            "`python infra/typescript_clients.py build` first."
+            "`.venv/bin/python infra/typescript_clients.py build` in its folder first."
         )
     return {package: paths[-1] for package, paths in found.items()}
 
