@@ -69,7 +69,9 @@ async def server(postgres_url: str, template: str, journal: Path, provider: Prov
         patch.setenv("KHALA_TEST_PROVIDER", provider.server.url)
         patch.setenv("OPENAI_BASE_URL", f"{provider.server.url}/v1")
         patch.setenv("OPENAI_API_KEY", "key")
-        sys.modules.pop(MODULE, None)
+        # Both read the address of the provider when they are imported, and another test may have imported them.
+        for name in (MODULE, "tests.support.pydantic_agents"):
+            sys.modules.pop(name, None)
         async with shared(
             postgres_url, template, KHALA_APP=f"{MODULE},{','.join(EXAMPLES)}", KHALA_WELCOME=""
         ) as inside:

@@ -330,6 +330,8 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
         "post /api/memories", "patch /api/memories/{memory_id}",
         "patch /api/me/memory", "patch /api/threads/{thread_id}/memory",
         "post /api/webhooks", "patch /api/webhooks/{webhook_id}", "post /api/webhooks/{webhook_id}/replay",
+        "patch /api/me/preferences", "patch /api/threads/{thread_id}/listing",
+        "put /api/messages/{message_id}/feedback", "post /api/threads/{thread_id}/invitations",
         "post /api/claims", "post /api/auth/register", "post /api/auth/login",
         "post /api/auth/password", "patch /api/me", "post /api/tokens",
         "post /api/tools", "post /api/tools/{name}/decision", "put /api/me/tool-rules",

@@ -18,7 +18,8 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     # Depends on stored data. An account without a password needs an address with its first one.
     "changePassword": {"email"},
     "changeThread": {"activeLeaf"},
-    "send": {"parentId", "attachments", "blobs", "text", "sendAt", "after", *OPTIONS},
+    # An account has a name of its own.
+    "send": {"parentId", "attachments", "blobs", "text", "sendAt", "after", "authorName", *OPTIONS},
     "appendMessages": {"parentId", "blobs", "messages"},
     # Cron expressions and names of time zones have their own grammar, and some fields exclude others.
     "createSchedule": {"text", "threadId", "at", "cron", "timeZone", *OPTIONS},
@@ -32,6 +33,7 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "readBlobLines": {"after", "pattern"},
     "readOlderMessages": {"before"},
     "createTool": {"name", "parameters"},
+    "changePreferences": {"model"},
     "createAgent": {"name", "model", "fallbacks"},
     "changeAgent": {"model", "fallbacks"},
     # Agents and other steps may not exist, or depend on each other. Documents have their own grammar.

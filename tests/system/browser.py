@@ -219,6 +219,11 @@ class Chat:
         self.page.get_by_role("button", name=f"Actions for “{title}").click()
         self.page.get_by_role("menuitem", name=action, exact=True).click()
 
+    def act(self, action: str) -> None:
+        """Choose an action in the menu of the open chat."""
+        self.page.locator("header").get_by_role("button", name="More actions").click()
+        self.page.get_by_role("menuitem", name=action, exact=True).click()
+
     def with_autopilot(self) -> None:
         """Switch on the autopilot."""
         self.page.get_by_role("switch", name="Autopilot").check()

@@ -120,10 +120,10 @@ def test_reset_asks_first_and_then_leaves_only_the_welcome_on_every_page(browser
     chat.send("/words=20")
     other.wait_for_end()
     chat.wait_for_end()
-    chat.button("Reset conversation").click()
+    chat.act("Reset…")
     chat.button("Cancel").click()
     assert chat.page.locator(".message").count() == 3
-    chat.button("Reset conversation").click()
+    chat.act("Reset…")
     chat.button("Reset").click()
     expect(chat.page.locator(".message")).to_have_count(1)
     expect(other.page.locator(".message")).to_have_count(1)

@@ -100,6 +100,8 @@ def test_a_message_sent_while_the_server_is_gone_is_answered_after_it_is_back(ch
     answers = chat.page.locator(".message.user ~ .message.assistant[data-state=done]")
     expect(answers).to_have_count(2)
     assert chat.text() == words(20)
+    for answer in (answers.first, answers.last):
+        answer.get_by_role("button", name="Details of this answer").click()
     expect(answers.first.locator(".facts")).to_contain_text("· ≥ ")
     expect(answers.last.locator(".facts")).to_contain_text(re.compile(r"· \d+ tokens in, 20 out"))
 

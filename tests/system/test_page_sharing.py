@@ -160,7 +160,7 @@ def test_dialogs_fit_a_window_of_320_pixels(chat: Chat) -> None:
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Escape")
     chat.button("Share").click()
-    chat.button("Create link").click()
+    chat.button("Copy link").click()
     expect(chat.button("Revoke")).to_be_visible()
     assert chat.page.locator("#share").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
 

@@ -16,7 +16,7 @@ ISSUER = JwtIssuer(issuer="app", audience="khala", algorithms=("HS256",), secret
 
 def token(secret: str = SECRET, algorithm: str = "HS256", **changed: object) -> str:
     now = int(time.time())
-    claims = {"iss": "app", "sub": "alice", "aud": "khala", "exp": now + 300} | changed
+    claims = {"iss": "app", "sub": "alice", "aud": "khala", "exp": now + 24 * 3600} | changed
     given = {name: value for name, value in claims.items() if value is not None}
     return jwt.encode({"alg": algorithm}, given, OctKey.import_key(secret), algorithms=[algorithm])
 

@@ -13,7 +13,7 @@ from khala.api.agents.types import AgentChanges, NewAgent, RouteRequest
 from khala.api.memories.types import MemoryBody, MemoryChanges
 from khala.api.plans.types import ImportedPlan, NewPlan, PlanDetailChanges, PlanEdit
 from khala.api.schedules.types import NewSchedule, ScheduleEdit
-from khala.api.sharing.types import NewLink
+from khala.api.sharing.types import InvitationByAddress, NewLink
 from khala.api.threads.types import AppendedMessage, AppendedText, NewMessage, ThreadChanges
 from khala.api.tools.types import NewTool
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
@@ -95,6 +95,7 @@ FIELDS: dict[type, dict[str, Schema]] = {
     AppendedMessage: {"author": {"pattern": WITHOUT_NUL}},
     Registration: {"email": EMAIL, "password": PASSWORD},
     NewPassword: {"email": EMAIL, "new": PASSWORD},
+    InvitationByAddress: {"email": EMAIL},
     ToolRule: {"pattern": {"minLength": 1, "maxLength": 200}},
     NewTool: {
         "name": {"pattern": "^(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,63}$"},

@@ -213,8 +213,6 @@ async def update_thread(
         # Thread tokens may exist while the thread is private.
         if visibility == "private" and await _revoke_links(connection, thread_id):
             changes["access_id"] = func.gen_random_uuid()
-        if changes.keys() == {"title"}:
-            changes["updated_at"] = threads.c.updated_at  # a new title is no activity: lists keep their order
         if changes:
             await update_metadata(connection, thread_id, **changes)
         return rows.thread((await lock(connection, thread_id))._mapping)
