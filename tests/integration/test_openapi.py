@@ -147,11 +147,10 @@ async def run_schemathesis(
              "--generation-database=:memory:"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in requester.headers.items()]
     pipe = asyncio.subprocess.PIPE
-    separated = {"KHALA_TEST_SHORTEST_SEPARATED": "8000" if COVERAGE in words else "0"}
+    hooks = "tests.support.schema_checks" if COVERAGE in words else "tests.support.schema_patterns"
     # Beside its tables of Unicode, which take Hypothesis more than a second of a core, it stores nothing there.
     stored = {"HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")}
-    hooks = {"SCHEMATHESIS_HOOKS": "tests.support.schema_patterns", "PYTHONPATH": str(ROOT)}
-    env = os.environ | hooks | separated | stored
+    env = os.environ | {"SCHEMATHESIS_HOOKS": hooks, "PYTHONPATH": str(ROOT)} | stored
     process = await asyncio.create_subprocess_exec(
         program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
     )

@@ -1,13 +1,10 @@
 """Hooks for schemathesis that spare it most of its work: the checks of `schema_checks`, and patterns that compile soon.
 
 Schemathesis joins the pattern of a string and the bounds beside it in one regular expression. With a bound of thousands
-that takes up to a second to compile, for each value. A pattern in an `allOf` has the same meaning and stays as it is.
-
-The coverage phase, whose values are at the bounds, has short ones joined. For long ones it makes the same cases of
-either form: strings at the bound and one character longer, and one that the pattern refuses.
+that takes up to a second to compile, for each operation. A pattern in an `allOf` has the same meaning and stays as it
+is. The coverage phase, whose values are at the bounds, needs them joined.
 """
 
-import os
 from typing import Any
 
 import schemathesis
@@ -17,22 +14,19 @@ from tests.support import schema_checks
 
 __all__ = ["before_load_schema", "schema_checks"]
 
-SHORTEST = "KHALA_TEST_SHORTEST_SEPARATED"
-"""Environment variable: patterns are separated from bounds of at least so many characters, by default from all."""
-
 
 @schemathesis.hook
 def before_load_schema(_: HookContext, raw_schema: dict[str, Any]) -> None:
     """Separate the patterns of the document from bounds."""
-    _separate_patterns(raw_schema, int(os.environ.get(SHORTEST, "0")))
+    _separate_patterns(raw_schema)
 
 
-def _separate_patterns(node: Any, shortest: int) -> None:
+def _separate_patterns(node: Any) -> None:
     if isinstance(node, list):
         for child in node:
-            _separate_patterns(child, shortest)
+            _separate_patterns(child)
     elif isinstance(node, dict):
         for child in node.values():
-            _separate_patterns(child, shortest)
-        if isinstance(node.get("pattern"), str) and node.get("maxLength", -1) >= shortest and "allOf" not in node:
+            _separate_patterns(child)
+        if isinstance(node.get("pattern"), str) and "maxLength" in node and "allOf" not in node:
             node["allOf"] = [{"pattern": node.pop("pattern")}]
