@@ -102,7 +102,6 @@ def test_an_agent_is_found_and_loaded_and_survives_a_reload(chat: Chat) -> None:
 
 def test_a_run_names_its_agent_and_has_that_agents_tools(chat: Chat) -> None:
     chat.button("Agents").click()
-    expect(chat.button("Sign in to use Test writer")).to_be_visible()
     chat.button("Use Code reviewer").click()
     options = sent_options(chat, f'/call glob {{"pattern":"*"}} {WRITE}')
     assert options == {"agent": "reviewer", "autopilot": True, "maxSteps": 20}
