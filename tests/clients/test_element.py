@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import threading
+import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -57,9 +58,11 @@ def browser(site: str) -> Iterator[BrowserContext]:
 
 
 def opened(browser: BrowserContext, site: str, folder: Path, body: str, *, lang: str = "en") -> Page:
-    (folder / "page.html").write_text(PAGE.format(lang=lang, body=body))
+    # A name of its own: a browser keeps a page that was changed within the same second.
+    name = f"{uuid.uuid4()}.html"
+    (folder / name).write_text(PAGE.format(lang=lang, body=body))
     page = browser.new_page()
-    page.goto(f"{site}page.html")
+    page.goto(f"{site}{name}")
     return page
 
 
