@@ -6,6 +6,7 @@ A notification only says where to look. A lost one delays a wake until the next 
 import asyncio
 import time
 from collections.abc import Collection
+from datetime import datetime
 from uuid import UUID
 
 import structlog
@@ -74,8 +75,8 @@ class WakeDispatcher:
                 began = time.monotonic()
                 try:
                     if not await self._look_at_streams():
-                        await self._look(deliveries)
-                        self._next_due = began + await self._seconds_to_next()
+                        looked_at = await self._look(deliveries)
+                        self._next_due = time.monotonic() + await self._seconds_to_next(looked_at)
                         self._looked_at = began
                 except Unavailable as error:
                     log.warning("wakes_failed", error=str(error.__cause__))
@@ -106,18 +107,19 @@ class WakeDispatcher:
         except TimeoutError:
             return
 
-    async def _seconds_to_next(self) -> float:
+    async def _seconds_to_next(self, looked_at: datetime) -> float:
         async with self._db.driver() as driver:
-            seconds = await wakes.seconds_to_next(driver)
+            seconds = await wakes.seconds_to_next(driver, looked_at)
         return LOOK_INTERVAL_SECONDS if seconds is None else seconds
 
-    async def _look(self, deliveries: asyncio.TaskGroup) -> None:
-        """Look at all subscriptions about which there is news."""
+    async def _look(self, deliveries: asyncio.TaskGroup) -> datetime:
+        """Look at all subscriptions about which there is news. Returns the time at which those looked at were due."""
         streams, self._changed_streams = self._changed_streams, set()
         found, self._subscriptions = self._subscriptions, set()
         everything, self._everything = self._everything, False
         async with self._db.driver() as driver:
-            due = await wakes.find_due(driver)
+            now = await wakes.read_time(driver)
+            due = await wakes.find_due(driver, now)
             found |= due
             if streams and not everything:
                 found |= await wakes.find_changed(driver, streams)
@@ -126,6 +128,7 @@ class WakeDispatcher:
             await self._advance_idle(deliveries)
         if len(due - self._deferred) == wakes.MAX_FOUND:
             self._wake.set()
+        return now
 
     async def _advance_idle(self, deliveries: asyncio.TaskGroup) -> None:
         after = FIRST_ID

@@ -38,11 +38,11 @@ CHANGED = f"""
 """
 DUE = f"""
     SELECT id FROM stream_subscriptions AS subscription
-    WHERE due_at <= clock_timestamp() AND {rows.IS_OPEN} ORDER BY due_at LIMIT {MAX_FOUND}
+    WHERE due_at <= $1 AND {rows.IS_OPEN} ORDER BY due_at LIMIT {MAX_FOUND}
 """
 NEXT_DUE = f"""
     SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM stream_subscriptions AS subscription
-    WHERE due_at > clock_timestamp() AND {rows.IS_OPEN}
+    WHERE due_at > $1 AND {rows.IS_OPEN}
 """
 IDLE_AFTER = f"""
     SELECT id FROM stream_subscriptions AS subscription
@@ -119,9 +119,15 @@ async def find_changed(driver: Driver, stream_ids: Collection[UUID]) -> set[UUID
     }
 
 
-async def find_due(driver: Driver) -> set[UUID]:
-    """Return subscriptions whose lease has lapsed, or whose next attempt is due."""
-    return {row["id"] for row in await driver.fetch(DUE)}
+async def read_time(driver: Driver) -> datetime:
+    """Return the time of the database, for `find_due` and `seconds_to_next`."""
+    now: datetime = await driver.fetchval("SELECT clock_timestamp()")
+    return now
+
+
+async def find_due(driver: Driver, now: datetime) -> set[UUID]:
+    """Return subscriptions whose lease has lapsed, or whose next attempt is due, at this time."""
+    return {row["id"] for row in await driver.fetch(DUE, now)}
 
 
 async def find_idle(driver: Driver, after: UUID) -> list[UUID]:
@@ -129,9 +135,12 @@ async def find_idle(driver: Driver, after: UUID) -> list[UUID]:
     return [row["id"] for row in await driver.fetch(IDLE_AFTER, after)]
 
 
-async def seconds_to_next(driver: Driver) -> float | None:
-    """Return the seconds until another subscription is due; None if none will be."""
-    seconds: float | None = await driver.fetchval(NEXT_DUE)
+async def seconds_to_next(driver: Driver, after: datetime) -> float | None:
+    """Return the seconds until the first subscription is due after this time; None if none will be.
+
+    Negative for one that has become due since.
+    """
+    seconds: float | None = await driver.fetchval(NEXT_DUE, after)
     return seconds
 
 
