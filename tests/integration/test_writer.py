@@ -34,6 +34,13 @@ SLOW = FlushPolicy(milliseconds=60_000, chars=1200, parts=32)
 """A policy under which time makes nothing due."""
 
 
+@pytest.fixture(autouse=True, params=["one-call", "transaction"])
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store few parts by one call of the database's function, and by a transaction as many parts are."""
+    if request.param == "transaction":
+        monkeypatch.setattr(parts, "MAX_CALLED_PARTS", 0)
+
+
 @contextlib.asynccontextmanager
 async def writing(db: Database, policy: FlushPolicy = PROMPT) -> AsyncIterator[Writer]:
     writer = Writer(db, policy)
@@ -239,6 +246,35 @@ async def test_a_writer_whose_lease_was_taken_over_is_fenced_off(db: Database) -
             await buffer.wait_written()
         with pytest.raises(LeaseLost):
             buffer.append_text("more")
+    assert await stored(db, zombie) == ["before "]
+
+
+WAIT_AFTER_SNAPSHOT = """
+    CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock(1);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER wait_here BEFORE UPDATE ON threads FOR EACH STATEMENT EXECUTE FUNCTION wait_here();
+"""
+"""An append has its snapshot there, and has locked no row."""
+
+
+async def test_a_takeover_between_the_snapshot_and_the_lock_fences_the_writer_off(db: Database) -> None:
+    zombie = await lease_of(db, await new_thread(db))
+    await write(db, batch(zombie, 0, "before "))
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    async with postgres.connected(driver_url(db.url)) as other:
+        await other.execute(WAIT_AFTER_SNAPSHOT)
+        async with other.transaction():
+            await other.execute("SELECT pg_advisory_xact_lock(1)")
+            appending = asyncio.create_task(write(db, batch(zombie, 1, "after")))
+            async with asyncio.timeout(10):
+                while not await other.fetchval(blocked):
+                    await asyncio.sleep(0.01)
+            await other.execute("SELECT FROM threads WHERE id = $1 FOR NO KEY UPDATE", zombie.thread_id)
+            await other.execute("UPDATE runs SET epoch = epoch + 1 WHERE id = $1", zombie.run_id)
+        assert await appending == {}
     assert await stored(db, zombie) == ["before "]
 
 
