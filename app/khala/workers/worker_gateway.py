@@ -61,6 +61,8 @@ MIN_POLL_INTERVAL_SECONDS = 0.025
 """Minimum time between two polls of the database."""
 SWEEP_INTERVAL_SECONDS = 1.0
 """Time between two searches for runs that wait for a worker, without a notification."""
+IDLE_SWEEP_INTERVAL_SECONDS = 5.0
+"""The same while there are neither such runs nor workers."""
 CLOSE_TIMEOUT_SECONDS = 5.0
 """Time to commit what workers have sent, when the process stops."""
 NO_WORKER = "No worker has taken this answer in time. Please try again."
@@ -79,6 +81,8 @@ class WorkerGateway:
         self._wake = asyncio.Event()
         self._waiting: dict[asyncio.Event, tuple[UUID, frozenset[str]]] = {}
         self._last_sweep_at = float("-inf")
+        self._are_waiting = False
+        """Whether runs waited for a worker at the last search."""
 
     def handle_notification(self, payload: str) -> None:
         """Handle a notification that runs were queued, ended or canceled, or that approvals were decided."""
@@ -96,8 +100,9 @@ class WorkerGateway:
                 # Caught, because it would end this loop, and no worker would hear of runs any more.
                 log.exception("worker_poll_crashed")
             await asyncio.sleep(MIN_POLL_INTERVAL_SECONDS)
+            is_used = self._are_waiting or self._waiting or self._runs.active
             with suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_INTERVAL_SECONDS):
+                async with asyncio.timeout(SWEEP_INTERVAL_SECONDS if is_used else IDLE_SWEEP_INTERVAL_SECONDS):
                     await self._wake.wait()
 
     async def aclose(self) -> None:
@@ -189,6 +194,7 @@ class WorkerGateway:
         loop = asyncio.get_running_loop()
         async with self._db.driver() as driver:
             waiting = await remote_runs.waiting_agents(driver)
+            self._are_waiting = bool(waiting)
             is_sweep = loop.time() - self._last_sweep_at > SWEEP_INTERVAL_SECONDS
             if is_sweep and waiting:
                 await remote_runs.mark_waiting(driver, wait_seconds=self.options.wait_seconds)

@@ -68,6 +68,20 @@ def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, 
     assert supervisor(layout) == parent
 
 
+def test_a_killed_postmaster_is_noticed_by_its_idle_session(server: EmbeddedPostgres, layout: ClusterLayout) -> None:
+    server.keep()
+    before = postmaster(layout)
+    server.keep()
+    assert postmaster(layout) == before
+    before.kill()
+
+    def is_back() -> bool:
+        server.keep()
+        return serving(server.url) and postmaster(layout) != before
+
+    eventually(is_back, seconds=8)
+
+
 @pytest.mark.parametrize("postmaster_too", [False, True])
 def test_a_killed_supervisor_ends_its_server_and_ensure_restarts_both(
     server: EmbeddedPostgres, layout: ClusterLayout, postmaster_too: bool

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,16 +28,50 @@ class ProbeRefusedError(Exception):
         self.code = code
 
 
+class ProbeSession:
+    """An idle session, which ends when the server does."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._connection.settimeout(0)
+
+    def is_alive(self) -> bool:
+        """Whether the server has neither closed the session nor said why it will. Does not wait."""
+        try:
+            self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        """End the session."""
+        with suppress(OSError):
+            self._connection.sendall(_message(b"X", b""))
+        self._connection.close()
+
+
 def query(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> ProbeResult:
     """Run one statement as the superuser. Raises `OSError` on a timeout, `ProbeRefusedError` on an error."""
-    with socket.socket(socket.AF_UNIX) as connection:
+    result, session = query_and_stay(path, database, sql, seconds=seconds)
+    session.close()
+    return result
+
+
+def query_and_stay(path: Path, database: str, sql: str, *, seconds: float = 5.0) -> tuple[ProbeResult, ProbeSession]:
+    """As `query`. Also returns the session, which the caller closes."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
         connection.settimeout(seconds)
         connection.connect(str(path))
         version, _ = _greet(connection, database)
         connection.sendall(_message(b"Q", sql.encode() + b"\0"))
         _, value = _listen(connection)
-        connection.sendall(_message(b"X", b""))
-    return ProbeResult(version, value)
+    except BaseException:
+        connection.close()
+        raise
+    return ProbeResult(version, value), ProbeSession(connection)
 
 
 def _greet(connection: socket.socket, database: str) -> tuple[str, str | None]:

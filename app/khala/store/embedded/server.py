@@ -11,10 +11,13 @@ from pathlib import Path
 from khala.store.embedded import locks, probe
 from khala.store.embedded.binaries import find_binaries
 from khala.store.embedded.layout import ClusterLayout, EmbeddedPostgresError, has_cluster, lay_out
+from khala.store.embedded.probe import ProbeSession
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
+PROBE_SECONDS = 10.0
+"""Seconds between two statements by which `keep` finds out whether the server answers."""
 MAX_TAIL_BYTES = 2_000
 SUPERVISOR = "khala.store.embedded.supervisor"
 ROOT = Path(__file__).parents[3]
@@ -34,6 +37,8 @@ class EmbeddedPostgres:
         self.url = layout.url
         self.version = ""
         self._share: int | None = None
+        self._session: ProbeSession | None = None
+        self._probed_at = float("-inf")
 
     @classmethod
     def start(cls, home: Path, parameters: Mapping[str, str] | None = None) -> "EmbeddedPostgres":
@@ -81,12 +86,22 @@ class EmbeddedPostgres:
                 raise self._failure(f"was not ready within {START_SECONDS:.0f} s", log_start or 0)
             time.sleep(POLL_SECONDS)
 
+    def keep(self) -> None:
+        """Do the same at intervals. A server that has ended is noticed at once, and one that hangs after 10 s.
+
+        Takes microseconds: an idle session shows that the server runs.
+        """
+        was_probed = time.monotonic() - self._probed_at < PROBE_SECONDS
+        if not (was_probed and self._session is not None and self._session.is_alive()):
+            self.ensure()
+
     def stop(self) -> None:
         """Release the server. The last user's call returns when the server has ended, or after 10 s."""
         if self._share is None:
             return
         os.close(self._share)
         self._share = None
+        self._close_session()
         deadline = time.monotonic() + STOP_SECONDS
         while locks.held(self.layout.supervisor_lock) and not self._others() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -110,9 +125,11 @@ class EmbeddedPostgres:
 
     def _answers(self) -> bool:
         """Whether the running supervisor's own server accepts connections to Khala's database."""
+        self._close_session()
         token = locks.read(self.layout.supervisor_lock)
+        command = "SELECT current_setting('khala.keeper', true)"
         try:
-            answer = probe.query(self.layout.socket, "khala", "SELECT current_setting('khala.keeper', true)")
+            answer, self._session = probe.query_and_stay(self.layout.socket, "khala", command)
         except probe.ProbeRefusedError as refused:
             if refused.code == probe.UNKNOWN_DATABASE:
                 self._create_database()
@@ -121,7 +138,16 @@ class EmbeddedPostgres:
         except OSError:
             return False
         self.version = answer.version
-        return answer.value == token
+        self._probed_at = time.monotonic()
+        if answer.value == token:
+            return True
+        self._close_session()
+        return False
+
+    def _close_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
     def _create_database(self) -> None:
         try:

@@ -87,6 +87,11 @@ class RemoteClaim(msgspec.Struct, frozen=True, kw_only=True):
 TURN = "rank() OVER (PARTITION BY thread_id, CASE WHEN plan_id IS NOT NULL THEN id END ORDER BY position)"
 """SQL: the place of an active run in the queue of its thread. The run of a plan's step waits for no other run."""
 
+ARE_WAITING = """
+    SELECT EXISTS (SELECT FROM runs WHERE status IN ('queued', 'running', 'blocked')
+                   AND (status = 'queued' OR (status = 'running' AND lease_expires_at < now())))
+"""
+
 CLAIM = f"""
     WITH active AS MATERIALIZED (
         SELECT id, thread_id, position, plan_id, fairness_key, user_id IS NULL AS guest, remote_owner_id,
@@ -176,6 +181,8 @@ async def claim(
     `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
     caller's next heartbeat renews it or reports that it is lost.
     """
+    if not await driver.fetchval(ARE_WAITING):
+        return []
     guests = most if max_guests is None else max_guests
     isolated = most if max_isolated is None else max_isolated
     async with driver.transaction():

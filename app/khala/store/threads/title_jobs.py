@@ -97,7 +97,7 @@ async def request(
 @retried
 async def claim(db: Database, worker_id: UUID) -> TitleJob | None:
     """Lease the title that has been due for longest, if there is one."""
-    async with db.driver() as driver, driver.transaction():
+    async with db.driver() as driver:
         row = await driver.fetchrow(CLAIM, worker_id, LEASE_SECONDS)
         return None if row is None else TitleJob(**row)
 
