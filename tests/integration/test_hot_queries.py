@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from khala.domain.plans.commands import Start
-from khala.store.postgres.database import Database
+from khala.store.postgres.database import Database, driver_url
+from khala.store.runs import parts
+from tests.support import postgres
 from tests.support.agents import act, call, rules
 from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
@@ -19,6 +21,7 @@ from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
 from tests.support.plans import ThreadPlan, step
 from tests.support.statements import has_plan, nodes, plan, recorded, unrestricted_tables
+from tests.support.store import batch, lease_of, new_thread
 
 QUEUE = "the queue is all threads': an executor looks for work anywhere"
 HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index of its own"
@@ -32,6 +35,7 @@ LISTED = "a search begins with the threads of the caller's list, which an index 
 EVENTS = "an endpoint gets the events of many threads; an index begins with the endpoint"
 EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^WITH active AS MATERIALIZED \( SELECT id, thread_id, position, plan_id, fairness_key": ({"runs"}, QUEUE),
+    r"^SELECT EXISTS \(SELECT FROM runs WHERE status IN \('queued', 'running', 'blocked'\)": ({"runs"}, QUEUE),
     r"^SELECT DISTINCT remote_owner_id, options": ({"runs"}, QUEUE),
     r"^WITH thread AS MATERIALIZED \( SELECT id, owner_id, anon_key_hash, active_leaf": ({"runs"}, QUEUE),
     r"^WITH picked AS MATERIALIZED \( SELECT .* FROM plans": ({"plans"}, QUEUE),
@@ -223,3 +227,25 @@ async def test_a_scan_of_a_whole_thread_is_detected(db: Database, condition: str
 async def test_a_statement_that_names_no_thread_is_detected(db: Database, statement: str, missing: list[str]) -> None:
     async with db.driver() as driver:
         assert await unrestricted_tables(driver, statement) == missing
+
+
+MANY = """
+    INSERT INTO threads (id) SELECT gen_random_uuid() FROM generate_series(1, 5000);
+    INSERT INTO message_parts (run_id, seq, message_id, thread_id, kind, data, revision)
+    SELECT gen_random_uuid(), 0, gen_random_uuid(), gen_random_uuid(), 'text-delta', '{}', 1
+    FROM generate_series(1, 5000);
+"""
+SCANNED = "SELECT sum(seq_tup_read)::int FROM pg_stat_xact_user_tables WHERE relname IN ('threads', 'message_parts')"
+
+
+async def test_an_append_that_was_planned_for_empty_tables_scans_none(db: Database) -> None:
+    lease = await lease_of(db, await new_thread(db))
+    async with db.driver() as driver:
+        for seq in range(10):
+            assert (await parts.append(driver, [batch(lease, seq, "word ")])).stored == {lease.run_id: 1}
+        async with postgres.connected(driver_url(db.url)) as other:
+            await other.execute(MANY)
+        async with driver.transaction():
+            before = await driver.fetchval(SCANNED)
+            assert (await parts.append(driver, [batch(lease, 10, "word ")])).stored == {lease.run_id: 1}
+            assert await driver.fetchval(SCANNED) == before
