@@ -177,10 +177,10 @@ async def test_the_history_of_a_deployment_is_counted_in_steps(scene: ConsoleSce
 
 async def test_executors_report_themselves_and_holders_of_leases_are_shown(scene: ConsoleScene) -> None:
     async with asyncio.timeout(10):
-        while not (items := (await scene.read("/executors"))["items"]):
-            await asyncio.sleep(0.05)
+        while not (items := (await scene.read("/executors"))["items"]) or items[0]["running"]:
+            await asyncio.sleep(0.05)  # The runs of other tests end.
     (executor,) = items
-    assert (executor["kind"], executor["places"], executor["running"]) == ("executor", 200, 0)
+    assert (executor["kind"], executor["places"]) == ("executor", 200)
     assert executor["host"]
     assert executor["version"]
     thread_id = await owned_thread(scene.db, scene.user)
