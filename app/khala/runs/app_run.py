@@ -367,17 +367,11 @@ class AppRun:
         return f"call_{uuid5(self._actor.run_id, key).hex}"
 
     async def _begin(self, name: str, args: dict[str, Any], key: str | None = None) -> tuple[RunStep, ToolCallProgress]:
-        number = self._progress.step_count + 1
-        if number > MAX_OPERATIONS:
+        if self._progress.step_count >= MAX_OPERATIONS:
             raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
         self._settle_text()
-        tally = self._meter.tally
         step = await self._tool_executor.begin(
-            [ToolUse(id="", name=name, args=args)],
-            number=number,
-            max_steps=number,
-            spent={"usage": tally.usage, "cost_usd": tally.cost_usd},
-            call_id=None if key is None else self._call_id(key),
+            [ToolUse(id="", name=name, args=args)], call_id=None if key is None else self._call_id(key)
         )
         return step, step.calls[0]
 

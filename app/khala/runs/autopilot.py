@@ -6,7 +6,6 @@ or in the middle of the text, that was interrupted.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import structlog
@@ -144,10 +143,7 @@ class Autopilot:
         left = min(self._limits.calls - sum(1 for _ in self._progress.calls), most)
         if len(uses) > left:
             self._add(Notice(code="left_out", message=f"{len(uses) - left} of {len(uses)} calls are over the limit."))
-        spent: dict[str, Any] = {"usage": self._meter.tally.usage, "cost_usd": self._meter.tally.cost_usd}
-        await self._tool_executor.begin(
-            uses[:left], number=self._progress.step_count + 1, max_steps=self._limits.steps, spent=spent
-        )
+        await self._tool_executor.begin(uses[:left], max_steps=self._limits.steps)
 
     def _calls_client(self) -> bool:
         """Whether the last step calls tools that the client has to execute."""

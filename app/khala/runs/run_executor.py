@@ -155,6 +155,7 @@ class RunExecutor:
         tool_executor = ToolExecutor(
             buffer,
             progress,
+            meter.tally,
             lambda: self._actor(claimed),
             self._tool_dependencies,
             execution.decisions,

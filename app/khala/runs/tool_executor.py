@@ -29,6 +29,7 @@ from khala.runs.tool_arguments import ArgumentStore, storable
 from khala.runs.tool_call_recorder import ToolCallRecorder
 from khala.runs.tool_questions import QUESTION_SECONDS, ToolQuestions
 from khala.runs.tool_sampling import ToolSampling
+from khala.runs.usage_tally import UsageTally
 from khala.sdk.loading import App
 from khala.store.runs.run_buffer import RunBuffer
 from khala.tools import port
@@ -67,13 +68,14 @@ class ToolExecutor:
     `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
     the client: their calls end at once, and the client executes them. Tools that `tool_choice` excludes are not
     offered, and those of the server not executed. `completes_step`: the run executes a step of a plan, and may complete
-    it. `sampling` calls models for tools.
+    it. `sampling` calls models for tools. Each step records the usage and cost of `tally`.
     """
 
     def __init__(
         self,
         buffer: RunBuffer,
         progress: RunProgress,
+        tally: UsageTally,
         find_actor: Callable[[], Awaitable[ToolActor]],
         dependencies: ToolDependencies,
         decisions: ApprovalDecisions,
@@ -85,6 +87,7 @@ class ToolExecutor:
         sampling: ToolSampling | None = None,
     ) -> None:
         self._progress = progress
+        self._tally = tally
         self._find_actor = find_actor
         self._dependencies = dependencies
         self._decisions = decisions
@@ -155,22 +158,25 @@ class ToolExecutor:
         return self._provided.get(call.id) or (self._tools.get(call.tool), self._actions.get(call.tool, "ask"))
 
     async def begin(
-        self,
-        uses: Sequence[ToolUse],
-        *,
-        number: int,
-        max_steps: int,
-        spent: Mapping[str, Any],
-        call_id: str | None = None,
+        self, uses: Sequence[ToolUse], *, max_steps: int | None = None, call_id: str | None = None
     ) -> RunStep:
-        """Begin a step with these calls, in one commit. `spent` is the run's usage and cost so far.
+        """Begin the next step with these calls, in one commit. By default, `max_steps` is the number of the step.
 
         A single call may get a `call_id` of the caller; others get new ones.
         """
+        number = self._progress.step_count + 1
         uses = [storable(use) for use in uses]
         calls = [await self._arguments.create_call(number, use, self._actor, call_id) for use in uses]
         await self._recorder.committed()  # So that the following parts are one batch.
-        self._recorder.add(Step(step=number, max_steps=max_steps, tool_count=len(calls), **spent))
+        self._recorder.add(
+            Step(
+                step=number,
+                max_steps=max_steps or number,
+                tool_count=len(calls),
+                usage=self._tally.usage,
+                cost_usd=self._tally.cost_usd,
+            )
+        )
         for part, _ in calls:
             self._recorder.add(part)
         step = self._progress.steps[-1]
