@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from khala.domain.generation import GenerationOptions
 from khala.domain.parts import BlobRef
 from khala.domain.run_progress import RunStep
 
@@ -86,6 +87,11 @@ class AutopilotLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: int
     calls: int = MAX_TOOL_CALLS
+
+
+def must_call(options: GenerationOptions, steps: Sequence[RunStep]) -> bool:
+    """Whether the next reply has to call a tool: only the first one."""
+    return options.tool_mode == "required" and not any(step.calls for step in steps)
 
 
 def stop_reason(steps: Sequence[RunStep], limits: AutopilotLimits) -> StopReason | None:

@@ -22,12 +22,12 @@ from khala.models.model_names import ModelRef
 from khala.models.token_counter import TokenCounter
 from khala.runs import prompt, recall, run_agents, title_requests
 from khala.runs.app_run import AppRun
+from khala.runs.autopilot import Autopilot
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.command_run import CommandRun
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.model_turn import (
     ModelDependencies,
-    ModelTurn,
     RunOutcome,
     budget_outcome,
     failed_outcome,
@@ -36,6 +36,7 @@ from khala.runs.model_turn import (
 from khala.runs.prepared_run import PreparedRun
 from khala.runs.prompt_files import PromptFiles
 from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
+from khala.runs.reply_requester import ReplyRequester
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.tool_sampling import ToolSampling
@@ -152,29 +153,15 @@ class RunExecutor:
         meter.tally.memories = len(prepared.memories)
         if claimed.options.route is not None and not claimed.next_seq:
             buffer.append(claimed.options.route)
-        tool_executor = ToolExecutor(
-            buffer,
-            progress,
-            meter.tally,
-            lambda: self._actor(claimed),
-            self._tool_dependencies,
-            execution.decisions,
-            options.functions,
-            run_agents.tools_of(agent, claimed.options),
-            tool_choice=options.tool_choice,
-            completes_step=claimed.options.step is not None,
-            sampling=ToolSampling(buffer, meter, self._models, prepared.candidates, prepared.limits),
+        tool_executor = self._open_tools(execution, agent, prepared, buffer, meter, progress)
+        open_autopilot = partial(
+            Autopilot,
+            buffer=buffer,
+            progress=progress,
+            requester=ReplyRequester(prepared, buffer, progress, meter, self._models),
+            tool_executor=tool_executor,
+            prepared=prepared,
         )
-
-        turn = ModelTurn(
-            buffer,
-            meter,
-            self._models,
-            prepared.candidates,
-            waits_for_limits=claimed.options.step is None,
-            shortens=options.context_overflow == "shorten",
-        )
-        open_autopilot = partial(prepared.open_autopilot, buffer, progress, meter, turn, tool_executor)
         if app_agent is None:
             return await open_autopilot().run()
         run = AppRun(
@@ -188,6 +175,30 @@ class RunExecutor:
             open_autopilot=open_autopilot,
         )
         return await run.run(app_agent, options.tools)
+
+    def _open_tools(
+        self,
+        execution: RunExecution,
+        agent: Agent | None,
+        prepared: PreparedRun,
+        buffer: RunBuffer,
+        meter: BudgetMeter,
+        progress: RunProgress,
+    ) -> ToolExecutor:
+        claimed, options = execution.claimed, prepared.options
+        return ToolExecutor(
+            buffer,
+            progress,
+            meter.tally,
+            lambda: self._actor(claimed),
+            self._tool_dependencies,
+            execution.decisions,
+            options.functions,
+            run_agents.tools_of(agent, claimed.options),
+            tool_choice=options.tool_choice,
+            completes_step=claimed.options.step is not None,
+            sampling=ToolSampling(buffer, meter, self._models, prepared.candidates, prepared.limits),
+        )
 
     async def _prepare(
         self,

@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         name="the-last-reply-is-forgotten",
-        file="app/khala/runs/autopilot.py",
+        file="app/khala/runs/reply_requester.py",
         old="            self._progress.pending_text = reply.text\n",
         new="            pass\n",
         tests=("tests/integration/test_agents.py::test_text_before_the_calls_of_a_step_is_in_the_models_next_prompt",),
