@@ -1,15 +1,73 @@
-"""The tasks of an agent in Python: the errors that they raise, and their end."""
+"""The tasks of an agent in Python: the operations in them, the errors that they raise, and their end."""
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Never, TypeVar
 
 import structlog
+
+from khala.runs.model_turn import RunOutcome
+from khala.runs.run_operations import WaitsForPeople
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
 CLEANUP_TIMEOUT_SECONDS = 2.0
 """Time for an agent to clean up after its run was stopped, before it is abandoned."""
+
+
+class AgentOperations:
+    """The operations that an agent's function carries out side by side.
+
+    Its run waits for people once nothing else is carried out. The function does not go on then.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """The tasks of the operations that are being carried out. The function may have created some of them."""
+        self.stopped: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+        """Gets the outcome of a run that ends before its function returns."""
+        self._active = 0
+        """Operations that are being carried out, except those that wait for a person."""
+        self._awaited: set[str] = set()
+
+    async def carry_out(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the operation. If the operation waits for a person, this never returns."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        try:
+            result = await self._counted(operation)
+        except WaitsForPeople as waiting:
+            self._awaited.update(waiting.call_ids)
+            await self._stop_if_all_wait()
+            await _never()  # The run is stopped once nothing else is carried out.
+        await self._stop_if_all_wait()
+        self.tasks.discard(task)
+        return result
+
+    async def stop(self, outcome: RunOutcome) -> Never:
+        """End the run with this outcome. The function does not go on."""
+        if not self.stopped.done():
+            self.stopped.set_result(outcome)
+        await _never()
+
+    async def _counted(self, operation: Callable[[], Awaitable[T]]) -> T:
+        self._active += 1
+        try:
+            return await operation()
+        finally:
+            self._active -= 1
+
+    async def _stop_if_all_wait(self) -> None:
+        if self._awaited and not self._active:
+            await self.stop(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
+
+
+async def _never() -> Never:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("unreachable")
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:

@@ -7,11 +7,8 @@ gets the stored result of the n-th one.
 
 import asyncio
 import inspect
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any, Never
-from uuid import uuid5
+from typing import Any
 
 import structlog
 from pydantic_core import to_jsonable_python
@@ -22,19 +19,22 @@ from khala.domain.errors import BudgetExhausted, Unavailable
 from khala.domain.flush_policy import replace_unstorable
 from khala.domain.fold import text_of
 from khala.domain.parts import TokenUsage
-from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
+from khala.domain.run_progress import RunProgress, ToolCallProgress
 from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor
 from khala.models.port import Prompt, PromptTurn, ToolUse
-from khala.runs.agent_tasks import end_tasks, leaves
+from khala.runs.agent_tasks import AgentOperations, end_tasks, leaves
 from khala.runs.autopilot import Autopilot
 from khala.runs.budget_meter import BudgetMeter
-from khala.runs.model_turn import RunOutcome, failed_outcome
+from khala.runs.model_turn import RunOutcome
+from khala.runs.run_operations import RunOperations, failure_of
 from khala.runs.step_tool import USAGE_OUTSIDE, StepFunction, StepTool, UsageReports, is_in_step
+from khala.runs.stored_calls import FoundCall, StoredCalls
 from khala.runs.stored_results import ResultReader
 from khala.runs.tool_executor import ToolExecutor
-from khala.sdk.agent import AppAgent, ApprovalResult, CallOutcome, ConversationTurn, RecordedCall, StepError
+from khala.sdk.agent import AppAgent, ApprovalResult, CallOutcome, ConversationTurn, RecordedCall
+from khala.sdk.errors import StepError
 from khala.sdk.tool import as_json, as_result, call_function
-from khala.store.runs.run_buffer import LeaseLost, RunBuffer
+from khala.store.runs.run_buffer import LeaseLost
 from khala.tools.port import CallContext, CallResult, ToolError
 
 log = structlog.get_logger()
@@ -44,7 +44,6 @@ MAX_OPERATIONS = 1_000
 MAX_TEXT_CHARACTERS = 2_000_000
 """Characters that an agent may add to an answer."""
 GENERATE = "generate"
-FAILED = "agent_failed"
 NOT_DETERMINISTIC = (
     "The agent wrote another text than before it was interrupted. What may differ from call to call belongs in a step."
 )
@@ -63,55 +62,49 @@ class AppRun:
 
     def __init__(
         self,
+        operations: RunOperations,
+        usage: UsageReports,
         *,
-        buffer: RunBuffer,
         progress: RunProgress,
         meter: BudgetMeter,
         tool_executor: ToolExecutor,
         blob_service: BlobService,
         actor: ToolActor,
         history: Sequence[Message],
-        open_autopilot: Callable[..., Autopilot],
     ) -> None:
-        self._buffer = buffer
+        assert actor.run_id is not None
+        self._operations = operations
+        self._usage = usage
         self._progress = progress
         self._meter = meter
-        self._usage = UsageReports(buffer, meter)
         self._replay = True
         self._tool_executor = tool_executor
         self._results = ResultReader(blob_service, actor.thread_id)
         self._actor = actor
         self._history = history
-        self._open_autopilot = open_autopilot
         self._stored_text = "".join(step.text for step in progress.steps) + progress.pending_text
         self._written = 0
         """Characters that the function has written since it was called."""
-        self._new_texts: list[str] = []
-        """Text that is in the buffer and not in the progress yet."""
-        self._counts: Counter[str] = Counter()
+        self._stored_calls = StoredCalls(progress, actor.run_id)
         self._beginning = asyncio.Lock()
-        self._active = 0
-        """Operations that are being carried out, except those that wait for a person."""
-        self._tasks: set[asyncio.Task[Any]] = set()
-        """The tasks of the operations that are being carried out. The function may have created some of them."""
-        self._awaited: set[str] = set()
-        self._stopped: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
+        self._active = AgentOperations()
         self._answered: RunOutcome | None = None
 
-    async def run(self, agent: AppAgent, tools: Sequence[str] | None) -> RunOutcome:
-        """Call the agent's function, until it returns, fails, or waits for a person. `tools`: the requested patterns.
+    async def run(self, agent: AppAgent) -> RunOutcome:
+        """Call the agent's function, until it returns, fails, or waits for a person.
 
         Raises `LeaseLost` and `Unavailable`.
         """
-        await self._tool_executor.offer(tools)
+        await self._operations.tools()
         self._replay = agent.replay
         self._written = 0 if agent.replay else len(self._stored_text)
         task = asyncio.create_task(self._call(agent), name=f"agent {agent.name}")
         try:
-            await asyncio.wait({task, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
-            return self._stopped.result() if self._stopped.done() else task.result()
+            stopped = self._active.stopped
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            return stopped.result() if stopped.done() else task.result()
         finally:
-            await end_tasks({task, *self._tasks}, agent.name)
+            await end_tasks({task, *self._active.tasks}, agent.name)
 
     async def _call(self, agent: AppAgent) -> RunOutcome:
         try:
@@ -124,15 +117,18 @@ class AppRun:
                 if isinstance(error, LeaseLost | Unavailable):
                     raise error from raised
             known = next((error for error in errors if isinstance(error, StepError | ToolError)), None)
-            if known is not None:
-                return self._failed(str(known))
-            log.exception("agent_crashed", agent=agent.name)
-            return self._failed(INTERNAL_ERROR)
-        return self._answered or RunOutcome("final", "stop")
+            if known is None:
+                log.exception("agent_crashed", agent=agent.name)
+                known = StepError(INTERNAL_ERROR)
+            return self._failed(known)
+        return self._answered or RunOutcome("final", self._operations.reason)
 
-    def _failed(self, message: str) -> RunOutcome:
-        outcome = failed_outcome(BudgetExhausted.code if self._meter.exhausted else FAILED, message)
-        return outcome._replace(reason="budget") if self._meter.exhausted else outcome
+    def _failed(self, error: StepError | ToolError) -> RunOutcome:
+        if not isinstance(error, StepError):
+            error = StepError(str(error))
+        if self._meter.exhausted:
+            error = StepError(str(error), code=BudgetExhausted.code)
+        return failure_of(error)
 
     @property
     def prompt(self) -> str:
@@ -182,10 +178,7 @@ class AppRun:
         if self._written > MAX_TEXT_CHARACTERS:
             raise StepError(f"An answer has at most {MAX_TEXT_CHARACTERS:,} characters.")
         if new := text[len(stored) :]:
-            self._buffer.append_text(new)
-            self._new_texts.append(new)
-        if self._buffer.full:
-            await self._buffer.wait_written()
+            await self._operations.text(new)
 
     async def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """See `AgentRunContext`."""
@@ -286,18 +279,19 @@ class AppRun:
             written = WRITTEN.format(text=own_text[-MAX_QUOTED_CHARACTERS:])
             instructions = "\n\n".join(filter(None, (instructions, written)))
         self._answered = RunOutcome("final", "stop")  # So that nothing else may be done meanwhile.
-        outcome = await self._open_autopilot(instructions=instructions, earlier_steps=self._counts.total()).run()
+        loop = Autopilot(self._operations, instructions=instructions, earlier_steps=self._stored_calls.count)
+        outcome = await self._operations.outcome_of(loop.run())
         if outcome.status == "final":
             self._answered = outcome
         else:
-            await self._stop(outcome)
+            await self._active.stop(outcome)
 
     def _take_own_text(self) -> str:
         """The text that the agent has written since the last step. What follows it was written by the loop.
 
         It is removed from the progress, so that the model does not continue it as text of its own.
         """
-        self._settle_text()
+        self._operations.settle_text()
         progress = self._progress
         own = max(0, self._written - sum(len(step.text) for step in progress.steps))
         text, progress.pending_text = progress.pending_text[:own], progress.pending_text[own:]
@@ -306,10 +300,6 @@ class AppRun:
     def _check_open(self) -> None:
         if self._answered is not None:
             raise StepError(AFTER_ANSWER)
-
-    def _settle_text(self) -> None:
-        self._progress.pending_text += "".join(self._new_texts)
-        self._new_texts.clear()
 
     async def _carry_out(
         self,
@@ -327,57 +317,24 @@ class AppRun:
             raise StepError(
                 f"{name[:100]!r} is no name: it needs 1 to 64 letters, digits, _ and -, the first a letter."
             )
-        self._counts[name] += 1
-        place = self._counts[name]
-        self._active += 1
-        waits = False
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
+        place = self._stored_calls.next_place(name)
+
+        async def call() -> ToolCallProgress:
             # Calls begin in the order in which the function asks for them, so that they are found in this order again.
             async with self._beginning:
-                found = self._stored(name, place) if key is None else self._keyed(key)
-                step, call = found or await self._begin(name, args, key)
+                stored = self._stored_calls.at(name, place) if key is None else self._stored_calls.keyed(key)
+                step, call = stored or await self._begin(name, args, key)
             if call.result is None:
                 if function is not None:
                     self._tool_executor.provide(call.id, StepTool(name, function), action)
-                awaited = await self._tool_executor.finish(step)
-                waits = bool(awaited)
-                self._awaited.update(awaited)
-        finally:
-            self._active -= 1
-        if self._awaited and not self._active:
-            await self._stop(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
-        if waits:
-            await asyncio.get_running_loop().create_future()  # The run is stopped once nothing else is carried out.
-        self._tasks.discard(task)
-        return call
+                await self._operations.finish_calls(step)
+            return call
 
-    def _stored(self, name: str, place: int) -> tuple[RunStep, ToolCallProgress] | None:
-        calls = ((step, call) for step in self._progress.steps for call in step.calls if call.tool == name)
-        return next(islice(calls, place - 1, None), None)
+        return await self._active.carry_out(call)
 
-    def _keyed(self, key: str) -> tuple[RunStep, ToolCallProgress] | None:
-        ids = key, self._call_id(key)
-        return next(((step, call) for step in self._progress.steps for call in step.calls if call.id in ids), None)
-
-    def _call_id(self, key: str) -> str:
-        assert self._actor.run_id is not None
-        return f"call_{uuid5(self._actor.run_id, key).hex}"
-
-    async def _begin(self, name: str, args: dict[str, Any], key: str | None = None) -> tuple[RunStep, ToolCallProgress]:
+    async def _begin(self, name: str, args: dict[str, Any], key: str | None) -> FoundCall:
         if self._progress.step_count >= MAX_OPERATIONS:
             raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
-        self._settle_text()
-        step = await self._tool_executor.begin(
-            [ToolUse(id="", name=name, args=args)], call_id=None if key is None else self._call_id(key)
-        )
-        return step, step.calls[0]
-
-    async def _stop(self, outcome: RunOutcome) -> Never:
-        """End the run with this outcome. The function does not go on."""
-        if not self._stopped.done():
-            self._stopped.set_result(outcome)
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError("unreachable")
+        call_id = None if key is None else self._stored_calls.id_of(key)
+        step = await self._operations.begin_calls([ToolUse(id="", name=name, args=args)], call_id=call_id)
+        return FoundCall(step, step.calls[0])

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import assert_never
 
 import structlog
@@ -36,8 +35,9 @@ from khala.runs.model_turn import (
 from khala.runs.prepared_run import PreparedRun
 from khala.runs.prompt_files import PromptFiles
 from khala.runs.prompt_limits import PromptLimits, max_prompt_tokens
-from khala.runs.reply_requester import ReplyRequester
 from khala.runs.run_execution import RunExecution
+from khala.runs.run_operations import RunOperations
+from khala.runs.step_tool import UsageReports
 from khala.runs.tool_executor import ToolDependencies, ToolExecutor
 from khala.runs.tool_sampling import ToolSampling
 from khala.runs.usage_tally import UsageTally
@@ -154,27 +154,20 @@ class RunExecutor:
         if claimed.options.route is not None and not claimed.next_seq:
             buffer.append(claimed.options.route)
         tool_executor = self._open_tools(execution, agent, prepared, buffer, meter, progress)
-        open_autopilot = partial(
-            Autopilot,
-            buffer=buffer,
-            progress=progress,
-            requester=ReplyRequester(prepared, buffer, progress, meter, self._models),
-            tool_executor=tool_executor,
-            prepared=prepared,
-        )
+        operations = RunOperations(prepared, buffer, progress, meter, self._models, tool_executor)
         if app_agent is None:
-            return await open_autopilot().run()
+            return await operations.outcome_of(Autopilot(operations).run())
         run = AppRun(
-            buffer=buffer,
+            operations,
+            UsageReports(buffer, meter),
             progress=progress,
             meter=meter,
             tool_executor=tool_executor,
             blob_service=self._tool_dependencies.blob_service,
             actor=await self._actor(claimed),
             history=prepared.history,
-            open_autopilot=open_autopilot,
         )
-        return await run.run(app_agent, options.tools)
+        return await run.run(app_agent)
 
     def _open_tools(
         self,

@@ -11,7 +11,7 @@ from khala.domain.errors import BudgetExhausted, KhalaError
 from khala.domain.parts import TokenUsage
 from khala.domain.tools import ToolSpec
 from khala.runs.budget_meter import BudgetMeter
-from khala.sdk.agent import StepError
+from khala.sdk.errors import StepError
 from khala.sdk.tool import APP_SOURCE
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.tools.port import CallContext, CallResult, ToolError

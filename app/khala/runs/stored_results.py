@@ -9,7 +9,7 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.errors import KhalaError
 from khala.domain.parts import BlobRef
 from khala.domain.run_progress import ToolCallProgress
-from khala.sdk.agent import StepError
+from khala.sdk.errors import StepError
 
 MAX_RESULT_BYTES = 16 << 20
 

@@ -12,9 +12,9 @@ from khala.sdk.agent import (
     CallOutcome,
     ConversationTurn,
     RecordedCall,
-    StepError,
     agent,
 )
+from khala.sdk.errors import StepError
 from khala.sdk.tool import AppTool, ToolCallContext, tool
 from khala.tools.port import ToolError
 

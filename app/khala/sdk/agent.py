@@ -18,10 +18,6 @@ from khala.domain.agents import (
 from khala.domain.chat import Message
 
 
-class StepError(Exception):
-    """A step, a tool call or a model call of an agent failed. The message says why, and is stored in the answer."""
-
-
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a call of `AgentRunContext.tool_call` ended. `error` is the message of a call that failed or was denied."""
 

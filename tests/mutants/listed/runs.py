@@ -201,7 +201,7 @@ MUTANTS = (
     Mutant(
         name="calls-are-limited-by-round",
         file="app/khala/runs/autopilot.py",
-        old="min(self._limits.calls - sum(1 for _ in self._progress.calls), most)",
+        old="min(self._limits.calls - self._call_count, most)",
         new="min(self._limits.calls, most)",
         tests=("tests/integration/test_agents.py::test_a_budget_of_calls_stops_the_run_with_a_summary",),
         why="A run would make more calls than its budget has.",

@@ -1,0 +1,21 @@
+"""The error by which an agent fails with a message for people."""
+
+import re
+
+AGENT_FAILED = "agent_failed"
+_CODE = re.compile("[a-z][a-z0-9_]{0,63}")
+
+
+class StepError(Exception):
+    """A step, a tool call or a model call of an agent failed. The message says why, and is stored in the answer.
+
+    If it ends the run, `code` is the code of the run's error: 1 to 64 lower-case letters, digits and underscores.
+    `retry_after` is the time in seconds after which another run may succeed, if it is known.
+    """
+
+    def __init__(self, message: str = "", *, code: str = AGENT_FAILED, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        if _CODE.fullmatch(code) is None:
+            raise ValueError(f"{code[:100]!r} is no code: it needs 1 to 64 lower-case letters, digits and underscores.")
+        self.code = code
+        self.retry_after = retry_after
