@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
 from tests.support import app_agents
 from tests.support.account_with_data import account, own_thread
-from tests.support.agents import Agent, act, call
+from tests.support.agents import Agent, act, call, rules
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
 from tests.support.plans import ThreadPlan, step
@@ -223,3 +224,82 @@ async def test_a_tool_in_python_asks_people_with_an_account(server: InProcessSer
         await agent.decide(waiting["toolCallId"], approved=True)
         await agent.ended()
         assert journal.read_text().count("pay 5") == 1
+
+
+def weather(city: str) -> str:
+    return call("weather", place={"city": city}, day="2026-11-24")
+
+
+async def scripted(thread: Thread, steps: int, *, approved: bool, **options: Any) -> tuple[Agent, list[dict[str, Any]]]:
+    """A run with a step of three calls, of which one needs approval, and its parts without ids and times."""
+    await rules(thread, picture="ask")
+    text = f"/say Looking. {weather('Ulm')} {call('break', politely=True)} {call('picture')} /then {weather('Bonn')}"
+    chosen = {"autopilot": True, "maxSteps": steps, "tools": app_agents.LOOP_TOOLS} | options
+    agent = Agent(thread, await thread.send(f"{text} /then /say Done.", options=chosen))
+    cards = await agent.until("completed", "failed", "blocked")
+    await agent.status("blocked")
+    decided = await agent.decide(cards[2]["toolCallId"], approved=approved)
+    assert decided.status_code < 300, decided.text
+    await agent.ended()
+    return agent, without_ids_and_times(await agent.parts())
+
+
+def without_ids_and_times(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts, with the text between two others as one, and the results of a step in the order of its calls."""
+    ids = [part["toolCallId"] for part in parts if part["kind"] == "tool-call"]
+    plain: list[dict[str, Any]] = []
+    for part in parts:
+        kept = {name: value for name, value in part.items() if not name.endswith(("Ms", "At")) and name != "witness"}
+        if "toolCallId" in kept:
+            kept["toolCallId"] = ids.index(kept["toolCallId"])
+        if "blob" in kept:
+            kept["blob"] = kept["blob"]["sha256"]
+        if plain and kept["kind"] == plain[-1]["kind"] == "text-delta":
+            plain[-1]["text"] += kept["text"]
+        else:
+            plain.append(kept)
+    of_calls = ("tool-status", "tool-result")
+    return [
+        part
+        for is_of_calls, group in groupby(plain, lambda part: part["kind"] in of_calls)
+        for part in (sorted(group, key=lambda part: part["toolCallId"]) if is_of_calls else group)
+    ]
+
+
+@pytest.mark.parametrize(("steps", "approved"), [(20, True), (20, False), (1, True)])
+async def test_a_loop_of_public_operations_stores_what_the_built_in_one_stores(
+    server: InProcessServer, steps: int, *, approved: bool
+) -> None:
+    built_in, expected = await scripted(await server.thread(), steps, approved=approved)
+    own, parts = await scripted(await server.thread(), steps, approved=approved, agent="app:loop")
+    kinds = {part["kind"] for part in expected}
+    assert kinds >= {"text-delta", "step", "tool-call", "tool-status", "tool-result", "finish"}
+    assert expected[-1]["reason"] == ("stop" if steps > 1 else "max_steps")
+    assert parts == expected
+    assert await own.text() == await built_in.text()
+    assert [one["type"] for one in await own.receipts()] == [one["type"] for one in await built_in.receipts()]
+
+
+async def test_a_loop_that_does_what_it_may_not_do_is_told_why(thread: Thread) -> None:
+    agent, ended = await done(thread, "misuse")
+    assert ended["status"] == "error"
+    text = await agent.text()
+    for reason in (
+        "not 0",
+        "not 257",
+        "code of a notice",
+        "most 1,000",
+        "may not run beside",
+        "not ended",
+        "one of these",
+    ):
+        assert reason in text
+    assert "It was allowed" not in text.replace("It was allowed.", "", 1), "the step beside which `reply` is refused"
+    [error] = await agent.parts("error")
+    assert (error["code"], error["message"], error["retryAfter"]) == ("gave_up", "I give up.", 7)
+
+
+async def test_an_agent_that_is_replayed_has_no_loop(thread: Thread) -> None:
+    agent, ended = await done(thread, "replayed-loop")
+    assert (ended["status"], await agent.parts("step")) == ("error", [])
+    assert "`replay=False`" in await agent.text()

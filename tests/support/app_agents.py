@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from khala.sdk import AgentRunContext, StepError, ToolCallContext, ToolError, agent, tool
+from khala.domain.autopilot import SUMMARY_PROMPT
+from khala.sdk import AgentRunContext, StepError, ToolCallContext, ToolError, ToolUse, agent, tool
 
 MODULE = __name__
 
@@ -193,6 +195,66 @@ async def reports(context: AgentRunContext) -> str:
     except StepError as error:
         return str(error)
     return "It was reported again."
+
+
+LOOP_TOOLS = ("weather", "break", "picture")
+
+
+@agent("loop", guests=True, tools=LOOP_TOOLS, replay=False)
+async def loop(context: AgentRunContext) -> None:
+    """Do what the built-in loop does, with public names only."""
+    run = context.loop
+    most = run.options.step_limit
+    await run.finish_calls()
+    while len(run.steps) < most:
+        reply = await run.reply()
+        if not reply.calls:
+            return
+        await run.begin_calls(reply.calls, max_steps=most)
+        await run.finish_calls()
+    message = f"Stopped after {most} steps, the limit of this run."
+    if "max_steps" not in run.notices:
+        await run.notice("max_steps", message)
+    await run.reply((), prompt=SUMMARY_PROMPT.format(why=message))
+    run.finish("max_steps")
+
+
+async def error_of(operation: Awaitable[Any]) -> str:
+    """The message with which the operation is refused."""
+    try:
+        await operation
+    except StepError as error:
+        return str(error)
+    return "It was allowed."
+
+
+@agent("misuse", guests=True, tools=LOOP_TOOLS, replay=False)
+async def misuse(context: AgentRunContext) -> None:
+    """Ask for what a loop may not do, and fail with a code."""
+    run = context.loop
+    use = ToolUse(id="", name="weather", args={})
+    refused = [
+        await error_of(run.begin_calls([])),
+        await error_of(run.begin_calls([use] * 257)),
+        await error_of(run.notice("Not a code", "Hello.")),
+        await error_of(run.notice("fine", "x" * 1001)),
+        *await asyncio.gather(error_of(context.step("double", double, 1)), error_of(run.reply())),
+    ]
+    await run.begin_calls([use])
+    refused.append(await error_of(run.begin_calls([use])))
+    try:
+        run.finish("because")  # type: ignore[arg-type]
+    except StepError as error:
+        refused.append(str(error))
+    await run.finish_calls()
+    await context.text("\n".join(refused))
+    raise StepError("I give up.", code="gave_up", retry_after=7)
+
+
+@agent("replayed-loop", guests=True)
+async def replayed_loop(context: AgentRunContext) -> None:
+    """Use a loop in an agent that is replayed."""
+    await context.loop.reply()
 
 
 calls = 0

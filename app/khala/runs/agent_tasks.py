@@ -8,11 +8,13 @@ import structlog
 
 from khala.runs.model_turn import RunOutcome
 from khala.runs.run_operations import WaitsForPeople
+from khala.sdk.errors import StepError
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
+ONE_AT_A_TIME = "An operation of `loop` may not run beside another operation. Await one after the other."
 CLEANUP_TIMEOUT_SECONDS = 2.0
 """Time for an agent to clean up after its run was stopped, before it is abandoned."""
 
@@ -31,9 +33,22 @@ class AgentOperations:
         self._active = 0
         """Operations that are being carried out, except those that wait for a person."""
         self._awaited: set[str] = set()
+        self._alone = False
 
-    async def carry_out(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the operation. If the operation waits for a person, this never returns."""
+    def check(self) -> None:
+        """Raise `StepError` while an operation is carried out that allows no other one beside it."""
+        if self._alone:
+            raise StepError(ONE_AT_A_TIME)
+
+    async def carry_out(self, operation: Callable[[], Awaitable[T]], *, alone: bool = False) -> T:
+        """Return the result of the operation. If the operation waits for a person, this never returns.
+
+        With `alone`, no other operation is allowed beside it.
+        """
+        self.check()
+        if alone and self._active:
+            raise StepError(ONE_AT_A_TIME)
+        self._alone = alone
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
@@ -59,6 +74,7 @@ class AgentOperations:
             return await operation()
         finally:
             self._active -= 1
+            self._alone = False
 
     async def _stop_if_all_wait(self) -> None:
         if self._awaited and not self._active:

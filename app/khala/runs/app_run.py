@@ -22,6 +22,7 @@ from khala.domain.parts import TokenUsage
 from khala.domain.run_progress import RunProgress, ToolCallProgress
 from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor
 from khala.models.port import Prompt, PromptTurn, ToolUse
+from khala.runs.agent_loop import MAX_OPERATIONS, AgentLoop
 from khala.runs.agent_tasks import AgentOperations, end_tasks, leaves
 from khala.runs.autopilot import Autopilot
 from khala.runs.budget_meter import BudgetMeter
@@ -33,14 +34,13 @@ from khala.runs.stored_results import ResultReader
 from khala.runs.tool_executor import ToolExecutor
 from khala.sdk.agent import AppAgent, ApprovalResult, CallOutcome, ConversationTurn, RecordedCall
 from khala.sdk.errors import StepError
+from khala.sdk.loop import LoopContext
 from khala.sdk.tool import as_json, as_result, call_function
 from khala.store.runs.run_buffer import LeaseLost
 from khala.tools.port import CallContext, CallResult, ToolError
 
 log = structlog.get_logger()
 
-MAX_OPERATIONS = 1_000
-"""Steps, calls, approvals and model calls of one run."""
 MAX_TEXT_CHARACTERS = 2_000_000
 """Characters that an agent may add to an answer."""
 GENERATE = "generate"
@@ -55,6 +55,7 @@ WRITTEN = (
 MAX_QUOTED_CHARACTERS = 4_000
 """Characters of an agent's own text that the model reads before it writes the rest."""
 AFTER_ANSWER = "An agent may do nothing after `answer`."
+LOOP_REPLAYS = "Only an agent with `replay=False` can use `loop`: its replies are not written again."
 
 
 class AppRun:
@@ -88,6 +89,7 @@ class AppRun:
         self._stored_calls = StoredCalls(progress, actor.run_id)
         self._beginning = asyncio.Lock()
         self._active = AgentOperations()
+        self._loop: LoopContext = AgentLoop(operations, self._active, self._prepare, self.text)
         self._answered: RunOutcome | None = None
 
     async def run(self, agent: AppAgent) -> RunOutcome:
@@ -161,6 +163,13 @@ class AppRun:
         return StepError
 
     @property
+    def loop(self) -> LoopContext:
+        """See `AgentRunContext`."""
+        if self._replay:
+            raise StepError(LOOP_REPLAYS)
+        return self._loop
+
+    @property
     def history(self) -> Sequence[ConversationTurn]:
         """See `AgentRunContext`."""
         turns = (ConversationTurn(role=one.role, text=text_of(one.content or ())) for one in self._history)
@@ -168,8 +177,7 @@ class AppRun:
 
     async def text(self, text: str) -> None:
         """See `AgentRunContext`."""
-        self._check_open()
-        await self._usage.check()
+        await self._prepare()
         text = replace_unstorable(text)
         stored = self._stored_text[self._written : self._written + len(text)]
         if not text.startswith(stored):
@@ -300,6 +308,11 @@ class AppRun:
     def _check_open(self) -> None:
         if self._answered is not None:
             raise StepError(AFTER_ANSWER)
+        self._active.check()
+
+    async def _prepare(self) -> None:
+        self._check_open()
+        await self._usage.check()
 
     async def _carry_out(
         self,
@@ -311,8 +324,7 @@ class AppRun:
         key: str | None = None,
     ) -> ToolCallProgress:
         """The call that ended, now or before the run was interrupted. Without a function it is that of a tool."""
-        self._check_open()
-        await self._usage.check()
+        await self._prepare()
         if TOOL_NAME.fullmatch(name) is None:
             raise StepError(
                 f"{name[:100]!r} is no name: it needs 1 to 64 letters, digits, _ and -, the first a letter."

@@ -5,6 +5,9 @@ from khala.sdk import AgentRunContext, agent, tool
 ```
 """
 
+from khala.domain.run_progress import RunStep
+from khala.domain.tools import ToolSpec
+from khala.models.port import ToolUse
 from khala.sdk.agent import (
     AgentRunContext,
     AppAgent,
@@ -15,6 +18,7 @@ from khala.sdk.agent import (
     agent,
 )
 from khala.sdk.errors import StepError
+from khala.sdk.loop import EndReason, LoopContext, Reply
 from khala.sdk.tool import AppTool, ToolCallContext, tool
 from khala.tools.port import ToolError
 
@@ -25,10 +29,16 @@ __all__ = [
     "ApprovalResult",
     "CallOutcome",
     "ConversationTurn",
+    "EndReason",
+    "LoopContext",
     "RecordedCall",
+    "Reply",
+    "RunStep",
     "StepError",
     "ToolCallContext",
     "ToolError",
+    "ToolSpec",
+    "ToolUse",
     "agent",
     "tool",
 ]

@@ -16,6 +16,7 @@ from khala.domain.agents import (
     AgentName,
 )
 from khala.domain.chat import Message
+from khala.sdk.loop import LoopContext
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +147,14 @@ class AgentRunContext(Protocol):
 
         `cost_usd` is a decimal string, by default the server's price. Report a call in the step that makes it, so that
         it is reported once. Raises `StepError` outside of a step, unless the agent has `replay=False`.
+        """
+        ...
+
+    @property
+    def loop(self) -> LoopContext:
+        """The operations of the built-in loop, for a loop of your own. The agent must have `replay=False`.
+
+        An operation of the loop may not run beside another operation. Raises `StepError` otherwise.
         """
         ...
 

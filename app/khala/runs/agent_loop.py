@@ -1,0 +1,113 @@
+"""The `LoopContext` of an agent in Python: it checks what the agent asks for, and carries it out by `RunOperations`."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import get_args
+
+import msgspec
+
+from khala.domain.autopilot import MAX_TOOL_CALLS_PER_STEP
+from khala.domain.chat import RunOptions
+from khala.domain.flush_policy import replace_unstorable
+from khala.domain.run_progress import RunStep
+from khala.domain.tools import ToolSpec
+from khala.models.port import ToolUse
+from khala.runs.agent_tasks import AgentOperations
+from khala.runs.run_operations import RunOperations
+from khala.sdk.errors import StepError
+from khala.sdk.loop import EndReason, Reply
+from khala.sdk.tool import as_json
+
+MAX_OPERATIONS = 1_000
+"""Steps, calls, approvals and model calls of one run."""
+MAX_NOTICE_CHARACTERS = 1_000
+NOTICE_CODE = re.compile("[a-z][a-z0-9_]{0,63}")
+NOT_ENDED = "The calls of the last step have not ended. Call `finish_calls` before you begin the next step."
+
+
+class AgentLoop:
+    """The operations of a loop in one run, one at a time.
+
+    `prepare` is called before each, and raises `StepError` if the agent may do nothing now. `write` adds text.
+    """
+
+    def __init__(
+        self,
+        operations: RunOperations,
+        active: AgentOperations,
+        prepare: Callable[[], Awaitable[None]],
+        write: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._operations = operations
+        self._active = active
+        self._prepare = prepare
+        self._write = write
+
+    @property
+    def options(self) -> RunOptions:
+        """See `LoopContext`."""
+        return self._operations.options
+
+    @property
+    def steps(self) -> Sequence[RunStep]:
+        """See `LoopContext`."""
+        return self._operations.steps
+
+    @property
+    def notices(self) -> AbstractSet[str]:
+        """See `LoopContext`."""
+        return self._operations.notices
+
+    async def text(self, text: str) -> None:
+        """See `LoopContext`."""
+        await self._write(text)
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        """See `LoopContext`."""
+        await self._prepare()
+        return await self._operations.tools()
+
+    async def reply(
+        self, tools: Sequence[ToolSpec] | None = None, *, instructions: str = "", prompt: str = ""
+    ) -> Reply:
+        """See `LoopContext`."""
+        await self._prepare()
+        return await self._active.carry_out(
+            lambda: self._operations.reply(tools, instructions=instructions, prompt=prompt), alone=True
+        )
+
+    async def begin_calls(self, calls: Sequence[ToolUse], *, max_steps: int | None = None) -> RunStep:
+        """See `LoopContext`."""
+        await self._prepare()
+        steps = self._operations.steps
+        if steps and not steps[-1].ended:
+            raise StepError(NOT_ENDED)
+        if len(steps) >= MAX_OPERATIONS:
+            raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
+        if not 0 < len(calls) <= MAX_TOOL_CALLS_PER_STEP:
+            raise StepError(f"A step has 1 to {MAX_TOOL_CALLS_PER_STEP} calls, not {len(calls):,}.")
+        checked = [msgspec.structs.replace(call, args=as_json(call.args)) for call in calls]
+        return await self._active.carry_out(
+            lambda: self._operations.begin_calls(checked, max_steps=max_steps), alone=True
+        )
+
+    async def finish_calls(self) -> None:
+        """See `LoopContext`."""
+        await self._prepare()
+        await self._active.carry_out(self._operations.finish_calls, alone=True)
+
+    async def notice(self, code: str, message: str) -> None:
+        """See `LoopContext`."""
+        await self._prepare()
+        if NOTICE_CODE.fullmatch(code) is None:
+            raise StepError("The code of a notice has 1 to 64 lower-case letters, digits and underscores.")
+        if len(message) > MAX_NOTICE_CHARACTERS:
+            raise StepError(f"A notice has at most {MAX_NOTICE_CHARACTERS:,} characters.")
+        await self._operations.notice(code, replace_unstorable(message))
+
+    def finish(self, reason: EndReason) -> None:
+        """See `LoopContext`."""
+        if reason not in get_args(EndReason):
+            raise StepError(f"An answer finishes with one of these reasons: {', '.join(get_args(EndReason))}.")
+        self._operations.finish(reason)
