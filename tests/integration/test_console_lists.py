@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from khala.domain import ids
-from khala.domain.access import ACCOUNT_SCOPES, Caller
+from khala.domain.access import ACCOUNT_SCOPES, Caller, ServiceScope
 from khala.domain.accounts import Identity
 from khala.domain.webhooks import DEPLOYMENT
-from khala.store.accounts import accounts, api_tokens, service_tokens
-from khala.store.console import usage_rollup
+from khala.store.accounts import account_status, accounts, api_tokens, service_tokens
+from khala.store.console import thread_list, usage_rollup
 from khala.store.webhooks import endpoints
 from khala.store.webhooks.endpoints import EndpointConfig
 from tests.support.callers import owned_thread, person
@@ -22,6 +22,7 @@ from tests.support.console import MARKER, ConsoleScene, console_scene
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOBODY = Caller()
+ISSUER = "https://shop.example.org"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -299,9 +300,15 @@ async def test_bad_parameters_of_lists_are_refused(scene: ConsoleScene, path: st
     assert (response.status_code, response.json()["code"]) == (400, "invalid_input")
 
 
-async def test_only_people_who_are_administrators_see_the_console(scene: ConsoleScene) -> None:
-    account = await accounts.of_identity(scene.db, Identity(issuer="khala:service", subject="shop"), NOBODY)
-    _, service = await service_tokens.create(scene.db, account, "shop", ["admin"], user_issuer="x", expires_at=None)
+async def service_headers(scene: ConsoleScene, *scopes: ServiceScope) -> dict[str, str]:
+    """The headers of a new service with these scopes."""
+    name = f"shop {ids.new()}"
+    account = await accounts.of_identity(scene.db, Identity(issuer="khala:service", subject=name), NOBODY)
+    _, token = await service_tokens.create(scene.db, account, name, scopes, user_issuer=ISSUER, expires_at=None)
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_only_administrators_see_the_console(scene: ConsoleScene) -> None:
     limited = tuple(scope for scope in ACCOUNT_SCOPES if scope != "account")
     _, reading = await api_tokens.create(scene.db, scene.admin.caller, "reading", limited, None)
     thread = await scene.server.thread()
@@ -309,7 +316,9 @@ async def test_only_people_who_are_administrators_see_the_console(scene: Console
         ({}, 401),
         (thread.headers, 401),
         (scene.user.headers, 403),
-        ({"Authorization": f"Bearer {service}"}, 403),
+        (await service_headers(scene, "threads:write"), 403),
+        (await service_headers(scene, "admin", "impersonate") | {"Khala-User": "zealot"}, 403),
+        (await service_headers(scene, "admin"), 200),
         ({"Authorization": f"Bearer {reading}"}, 403),
         (scene.admin.headers, 200),
         (scene.admin.headers | thread.headers, 200),
@@ -319,3 +328,26 @@ async def test_only_people_who_are_administrators_see_the_console(scene: Console
     crossing = scene.admin.headers | {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
     path = f"/api/console/accounts/{scene.user.id}/block"
     assert (await scene.server.http.post(path, json={}, headers=crossing)).status_code == 403
+
+
+async def test_a_service_reads_lists_and_neither_acts_nor_opens_threads(scene: ConsoleScene) -> None:
+    """Also for an administrator whose grant it knows."""
+    admin = await accounts.of_identity(scene.db, Identity(issuer=ISSUER, subject="artanis"), NOBODY)
+    await account_status.set_admin(scene.db, str(admin), admin=True)
+    own = await service_headers(scene, "admin")
+    acting = await service_headers(scene, "admin", "impersonate") | {"Khala-User": "artanis"}
+    thread = await owned_thread(scene.db, scene.user)
+    granted = await thread_list.open_thread(scene.db, thread, Caller(user_id=admin), None)
+    for headers in (own, acting):
+        for path in ("/overview", "/spend?by=day", "/audit", f"/threads/{thread}/revisions"):
+            assert (await scene.server.http.get(f"/api/console{path}", headers=headers)).status_code == 200, path
+        refused = [
+            await scene.server.http.get(f"/api/console/threads/{thread}/at?grant={granted.grant}", headers=headers),
+            await scene.server.http.post(f"/api/console/threads/{thread}/open", headers=headers),
+            await scene.server.http.post(f"/api/console/accounts/{scene.user.id}/block", headers=headers),
+            await scene.server.http.put(f"/api/console/budgets/{scene.user.id}", json={}, headers=headers),
+        ]
+        assert [response.status_code for response in refused] == [403] * 4
+        assert {response.json()["detail"] for response in refused} == {
+            "A service may only read lists of the console. Use the credential of an administrator."
+        }

@@ -9,7 +9,7 @@ from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
 from msgspec import Meta
 
-from khala.api.console.access import ConsoleReason, Reason, given_reason
+from khala.api.console.access import FOR_PEOPLE, ConsoleReason, Reason, given_reason
 from khala.api.console.cursors import decode_id, encode_id
 from khala.api.console.types import (
     BODY,
@@ -142,6 +142,7 @@ class ConsoleThreadController(Controller):
         "/{shown_thread_id:uuid}/at",
         operation_id="readConsoleThreadAt",
         summary="Read a thread at a revision",
+        opt={FOR_PEOPLE: True},
         response_description="The thread as it was.",
         responses=documented_errors(*DENIED, "thread_not_found"),
     )

@@ -7,7 +7,7 @@ from litestar.di import Provide
 from litestar.params import QueryParameter
 from litestar.types import Dependencies
 
-from khala.api.accounts.authentication import BY_ACCOUNT
+from khala.api.accounts.authentication import BY_ACCOUNT, SERVICE_SCOPE
 from khala.api.console.access import admin
 from khala.api.console.cursors import MAX_CURSOR_CHARACTERS
 from khala.store.console.pages import MAX_PAGE, ConsoleStruct
@@ -41,8 +41,8 @@ class ExaminedPage(ConsolePage[T], Generic[T], frozen=True, kw_only=True):
     examined_until: datetime | None
 
 
-CONSOLE: dict[str, Any] = {"scope": "account"}
-"""The options of all routes: an API token needs the scope `account`."""
+CONSOLE: dict[str, Any] = {"scope": "account", SERVICE_SCOPE: "admin"}
+"""The options of all routes: an API token needs the scope `account`, and a service token the scope `admin`."""
 SECURITY = BY_ACCOUNT
 TAGS = ("Console",)
 DEPENDENCIES: Dependencies = {"admin": Provide(admin)}
