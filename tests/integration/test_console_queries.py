@@ -1,10 +1,11 @@
 """Each list of the console reads its rows by an index: no plan of its statements scans a table that grows."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from khala.domain.webhooks import DEPLOYMENT
@@ -40,24 +41,35 @@ TODAY = datetime.now(UTC).date()
 NOW = datetime.now(UTC)
 
 
-def lists(thread_id: UUID, run_id: UUID) -> dict[str, tuple[Callable[[Driver], Awaitable[object]], set[str]]]:
-    """By its name, each read of the console, and indexes that its plans use."""
+Read: TypeAlias = Callable[[Driver], Awaitable[object]]
+BEFORE = NOW, SOME_ID
+SORTED_BY_THEIR_INDEX = {
+    "runs", "final runs", "failed runs", "runs of a thread", "failed runs of a thread", "failed runs of an account",
+    "final runs of an account",
+}  # fmt: skip
+"""Lists that read no more rows than a page needs, because their index has the order of the page."""
 
-    def runs(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
-        return lambda driver: run_list.read_page(driver, RunFilter(**wanted), SOME_ID, 50)
 
-    def audit(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
-        return lambda driver: record_lists.read_audit(driver, AuditFilter(**wanted), SOME_ID, 50)
+def runs(**wanted: Any) -> Read:
+    return lambda driver: run_list.read_page(driver, RunFilter(**wanted), SOME_ID, 50)
 
-    def spent(**wanted: Any) -> Callable[[Driver], Awaitable[object]]:
-        return lambda driver: spend.read_spend(driver, SpendFilter(first=TODAY, last=TODAY, **wanted), 50)
+
+def audit(**wanted: Any) -> Read:
+    return lambda driver: record_lists.read_audit(driver, AuditFilter(**wanted), SOME_ID, 50)
+
+
+def spent(**wanted: Any) -> Read:
+    return lambda driver: spend.read_spend(driver, SpendFilter(first=TODAY, last=TODAY, **wanted), 50)
+
+
+def run_lists(run_id: UUID) -> dict[str, tuple[Read, set[str]]]:
+    """By its name, each read of runs, and indexes that its plans use."""
 
     async def timeline(driver: Driver) -> object:
         run = await run_list.read_run(driver, run_id)
         assert run is not None
         return await run_timeline.read_timeline(driver, run)
 
-    before = NOW, SOME_ID
     return {
         "runs": (runs(), {"runs_pkey"}),
         "final runs": (runs(state="final"), {"runs_pkey"}),
@@ -65,21 +77,30 @@ def lists(thread_id: UUID, run_id: UUID) -> dict[str, tuple[Callable[[Driver], A
         "failed runs": (runs(state="error"), {"runs_failed_idx"}),
         "runs of an account": (runs(account=SOME_ID), {"runs_ended_user_id_idx"}),
         "runs of an agent": (runs(agent="a"), {"runs_ended_agent_idx"}),
-        "runs of a thread": (runs(thread=SOME_ID), {"runs_thread_id_idx"}),
+        "runs of a thread": (runs(thread=SOME_ID), {"runs_thread_id_id_idx"}),
+        "failed runs of a thread": (runs(thread=SOME_ID, state="error"), {"runs_thread_id_id_idx"}),
+        "failed runs of an account": (runs(account=SOME_ID, state="error"), set()),
+        "final runs of an account": (runs(account=SOME_ID, state="final"), {"runs_ended_user_id_idx"}),
         "runs of a model": (runs(model="openai:gpt-5"), {"runs_pkey"}),
         "runs by a text": (runs(q="a"), {"runs_pkey"}),
-        "runs by an id": (runs(q=str(SOME_ID)), {"runs_user_message_id_idx", "runs_thread_id_idx"}),
-        "all filters": (runs(account=SOME_ID, agent="a", state="error", model="b"), {"runs_ended_user_id_idx"}),
+        "runs by an id": (runs(q=str(SOME_ID)), {"runs_user_message_id_idx", "runs_thread_id_id_idx"}),
+        "all filters": (runs(account=SOME_ID, agent="a", state="error", model="b"), set()),
         "timeline": (timeline, {"message_parts_pkey", "receipts_pkey"}),
         "overview": (lambda driver: overview.read(driver, lease_seconds=10), {"runs_failed_idx"}),
         "executors": (executors.read_all, {"runs_active_idx"}),
-        "threads": (lambda driver: thread_list.read_page(driver, None, None, before, 50), {"threads_created_at_idx"}),
+    }
+
+
+def thread_lists(thread_id: UUID) -> dict[str, tuple[Read, set[str]]]:
+    """The same of threads and their blobs."""
+    return {
+        "threads": (lambda driver: thread_list.read_page(driver, None, None, BEFORE, 50), {"threads_created_at_idx"}),
         "threads of an account": (
-            lambda driver: thread_list.read_page(driver, SOME_ID, None, before, 50),
+            lambda driver: thread_list.read_page(driver, SOME_ID, None, BEFORE, 50),
             {"threads_owner_id_created_at_idx"},
         ),
         "threads by an id": (
-            lambda driver: thread_list.read_page(driver, None, str(SOME_ID), before, 50),
+            lambda driver: thread_list.read_page(driver, None, str(SOME_ID), BEFORE, 50),
             {"threads_pkey", "messages_pkey"},
         ),
         "a thread at a revision": (
@@ -90,6 +111,18 @@ def lists(thread_id: UUID, run_id: UUID) -> dict[str, tuple[Callable[[Driver], A
             lambda driver: thread_history.read_revisions(driver, thread_id, None, 50),
             {"messages_thread_id_position_key"},
         ),
+        "blobs": (lambda driver: blob_list.read_page(driver, None, (7, SOME_ID), 50), {"blobs_size_idx"}),
+        "blobs of an account": (
+            lambda driver: blob_list.read_page(driver, SOME_ID, (7, SOME_ID), 50),
+            {"blobs_thread_id_idx"},
+        ),
+        "usage of blobs": (blob_list.read_usage, {"blob_owners_bytes_idx"}),
+    }
+
+
+def other_lists() -> dict[str, tuple[Read, set[str]]]:
+    """The same of spend, accounts, webhooks, schedules and the audit trail."""
+    return {
         "slow tools": (lambda driver: spend.read_slow_tools(driver, TODAY, TODAY, 50), {"tool_days_pkey"}),
         "spend by day": (spent(by="day"), {"spend_days_pkey"}),
         "spend by user": (spent(by="user"), {"spend_user_days_day_idx"}),
@@ -103,18 +136,12 @@ def lists(thread_id: UUID, run_id: UUID) -> dict[str, tuple[Callable[[Driver], A
             lambda driver: account_list.read_page(driver, None, "blocked", SOME_ID, 50),
             {"users_blocked_idx"},
         ),
-        "blobs": (lambda driver: blob_list.read_page(driver, None, (7, SOME_ID), 50), {"blobs_size_idx"}),
-        "blobs of an account": (
-            lambda driver: blob_list.read_page(driver, SOME_ID, (7, SOME_ID), 50),
-            {"blobs_thread_id_idx"},
-        ),
-        "usage of blobs": (blob_list.read_usage, {"blob_owners_bytes_idx"}),
         "webhooks": (
             lambda driver: record_lists.read_webhooks(driver, DEPLOYMENT, None, SOME_ID, 50),
             {"webhook_endpoints_scope_id_idx"},
         ),
         "schedules": (
-            lambda driver: record_lists.read_schedules(driver, None, None, before, 50),
+            lambda driver: record_lists.read_schedules(driver, None, None, BEFORE, 50),
             {"schedules_created_at_idx"},
         ),
         "audit": (audit(), {"audit_pkey"}),
@@ -144,7 +171,8 @@ async def test_each_list_reads_by_an_index(db: Database) -> None:
     sent = await ask(db, thread_id)
     async with db.driver() as driver:
         await driver.execute("SET enable_seqscan = off")
-        for name, (read, indexes) in lists(thread_id, sent.run_id).items():
+        for name, (read, indexes) in (run_lists(sent.run_id) | thread_lists(thread_id) | other_lists()).items():
+            await driver.execute(f"SET enable_sort = {'off' if name in SORTED_BY_THEIR_INDEX else 'on'}")
             with statements_of(driver) as seen:
                 await read(driver)
                 await asyncio.sleep(0)  # The driver calls its loggers in the next turn of the loop.
@@ -153,6 +181,8 @@ async def test_each_list_reads_by_an_index(db: Database) -> None:
             assert not scanned & GROWING, (name, scanned)
             used = {node["Index Name"] for node in found if "Index Name" in node}
             assert indexes <= used, (name, used)
+            sorts = [node for node in found if "Sort" in node["Node Type"]]
+            assert not sorts or name not in SORTED_BY_THEIR_INDEX, (name, sorts)
 
 
 async def test_the_rollup_reads_receipts_of_its_hour_by_an_index(db: Database) -> None:
@@ -163,3 +193,40 @@ async def test_the_rollup_reads_receipts_of_its_hour_by_an_index(db: Database) -
             found = list(nodes(await plan(driver, statement)))
             assert "receipts_created_at_idx" in {node.get("Index Name") for node in found}
             assert not {node.get("Relation Name") for node in found if node["Node Type"] == "Seq Scan"} & GROWING
+
+
+MANY_RUNS = """
+    INSERT INTO runs (id, thread_id, message_id, user_message_id, position, fairness_key, status, options, user_id)
+    SELECT gen_random_uuid(), $1, gen_random_uuid(), gen_random_uuid(), n, $1, 'error', '{}',
+           CASE WHEN n % 10 = 0 THEN $1 ELSE gen_random_uuid() END
+    FROM generate_series(1, 3000) AS n
+"""
+
+
+async def test_a_page_of_a_large_thread_or_account_reads_few_runs(db: Database) -> None:
+    """Of 3,000 failed runs, of which an account has 300."""
+    await index_builder.build_missing(db)
+    thread_id = await new_thread(db)
+    async with db.driver() as driver:
+        await driver.execute(MANY_RUNS, thread_id)
+        await driver.execute("ANALYZE runs")
+        for wanted in (RunFilter(thread=thread_id), RunFilter(account=thread_id, state="error")):
+            executed: list[Any] = []
+            driver.add_query_logger(executed.append)
+            page = await run_list.read_page(driver, wanted, None, 50)
+            await asyncio.sleep(0)
+            driver.remove_query_logger(executed.append)
+            assert (len(page.items), page.next) == (50, page.items[-1].id)
+            (query,) = executed
+            explained = await driver.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.query}", *query.args)
+            read = [rows_of(node) for node in nodes(json.loads(explained)[0]["Plan"]) if is_of_runs(node)]
+            assert max(read) <= 2 * run_list.MAX_PAGE + 2, (wanted, read)
+
+
+def is_of_runs(node: dict[str, Any]) -> bool:
+    return node.get("Relation Name") == "runs"
+
+
+def rows_of(node: dict[str, Any]) -> float:
+    """The rows that a scan has read, also those that did not match."""
+    return float(node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)))

@@ -16,6 +16,7 @@ from khala.store.threads import sends
 from khala.store.threads.sends import SendLimits, SendRequest
 from tests.support.callers import owned_thread, person
 from tests.support.console import MARKER, ConsoleScene, console_scene
+from tests.support.store import claim
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -231,3 +232,16 @@ async def test_concurrent_retries_queue_one_run(scene: ConsoleScene) -> None:
     await finish(scene, run_id, "error")
     answers = await asyncio.gather(*(scene.send("POST", f"/runs/{run_id}/retry") for _ in range(4)))
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
+
+
+async def test_a_run_has_the_time_of_its_first_claim(scene: ConsoleScene) -> None:
+    run_id = await ask(scene, await owned_thread(scene.db, scene.user), scene.user.caller)
+    assert (await scene.read(f"/runs/{run_id}"))["run"]["startedAt"] is None
+    await claim(scene.db)
+    first = (await scene.read(f"/runs/{run_id}"))["run"]
+    assert first["createdAt"] < first["startedAt"] < first["leaseExpiresAt"]
+    await scene.post(f"/runs/{run_id}/requeue")
+    await claim(scene.db)
+    again = (await scene.read(f"/runs/{run_id}"))["run"]
+    assert (again["attempt"], again["startedAt"]) == (2, first["startedAt"])
+    await scene.post(f"/runs/{run_id}/end")

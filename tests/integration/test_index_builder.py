@@ -62,6 +62,7 @@ async def test_an_index_that_a_crash_has_left_invalid_is_created_again(db: Datab
     [
         ("listings_user_id_revision_idx", "listings (user_id, revision)", "listings_user_id_revision_thread_id_idx"),
         ("memories_generation_idx", "memories (generation, id) WHERE superseded_by IS NULL", "memories_pending_idx"),
+        ("runs_thread_id_idx", "runs (thread_id)", "runs_thread_id_id_idx"),
     ],
 )
 async def test_an_index_that_a_declared_one_replaces_is_dropped_once_that_exists(

@@ -34,13 +34,15 @@ RunStateFilter: TypeAlias = Literal["queued", "running", "blocked", "final", "er
 
 IS_ACTIVE = "status IN ('queued', 'running', 'blocked')"
 IS_ENDED = "status IN ('final', 'error', 'canceled')"
+FAILED = ("error", "canceled")
+"""States of ended runs that have indexes of their own."""
 FINISH = """CASE WHEN runs.finished_at IS NOT NULL THEN coalesce(runs.finish, (
     SELECT finish FROM messages WHERE messages.id = runs.message_id AND messages.thread_id = runs.thread_id)) END"""
 """A run whose parts are packed has its finish in its message. An active run has none."""
 COLUMNS = f"""
     runs.id, runs.thread_id, runs.message_id, runs.status, runs.options, runs.plan_id, runs.remote_owner_id, runs.epoch,
     runs.lost, runs.steps, runs.lease_owner, runs.lease_expires_at, runs.cancel_requested_at, runs.created_at,
-    runs.finished_at, {FINISH} AS finish,
+    runs.started_at, runs.finished_at, {FINISH} AS finish,
     {account_columns("runs.user_id", "account")}
 """
 OF_ID = """
@@ -69,11 +71,12 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_indexed(self) -> bool:
         """Whether an index gives exactly the matching runs, so that none is examined in vain."""
-        text = self.q is not None and not self.is_named
-        sources = [self.agent, self.account, self.thread, self.q]
-        with_state = self.state not in (None, "active", "queued", "running", "blocked", "error", "canceled")
-        many = sum(source is not None for source in sources) + (self.state is not None) > 1
-        return not (text or self.model is not None or many or with_state)
+        if self.model is not None or (self.q is not None and not self.is_named):
+            return False
+        sources = sum(source is not None for source in (self.agent, self.account, self.thread, self.q))
+        if self.state is None or sources == 0:
+            return sources <= 1 and self.state != "final"
+        return sources == 1 and self.account is not None and self.state in FAILED
 
 
 class ConsoleRun(ConsoleStruct, frozen=True, kw_only=True):
@@ -96,6 +99,7 @@ class ConsoleRun(ConsoleStruct, frozen=True, kw_only=True):
     lease_expires_at: datetime | None
     cancel_requested_at: datetime | None
     created_at: datetime
+    started_at: datetime | None
     finished_at: datetime | None
     total_ms: int | None
     reason: str | None
@@ -127,12 +131,13 @@ async def read_page(driver: Driver, wanted: RunFilter, before: UUID | None, limi
     window = MAX_PAGE + 1 if wanted.is_indexed else MAX_EXAMINED
     statement = Statement()
     candidates = _candidates(statement, wanted, before or LAST_ID, window)
-    # Filters come before the conditions that read other tables for each row.
+    # Filters come before the conditions that read other tables for each row. All levels have the order of the index,
+    # so that the query ends with the last row of the page.
     query = f"""
         SELECT {COLUMNS}, candidates FROM (
             SELECT * FROM (
                 SELECT *, {"count(*) OVER ()" if wanted.is_indexed else window} AS candidates
-                FROM ({candidates}) AS runs WHERE {joined(_conditions(statement, wanted))} OFFSET 0
+                FROM ({candidates}) AS runs WHERE {joined(_conditions(statement, wanted))} ORDER BY id DESC OFFSET 0
             ) AS runs WHERE {IS_RUN} ORDER BY id DESC LIMIT {statement.add(limit + 1, "int")}
         ) AS runs ORDER BY runs.id DESC
     """
@@ -169,20 +174,22 @@ def _candidates(statement: Statement, wanted: RunFilter, before: UUID, window: i
         rows = f"SELECT {columns} FROM runs WHERE {condition} OFFSET 0"
         return f"(SELECT * FROM ({rows}) AS chosen WHERE {older} ORDER BY id DESC LIMIT {window})"
 
-    def of_both(condition: str) -> str:
-        active = chosen(joined([IS_ACTIVE, condition]))
-        both = f"{active} UNION ALL {newest(IS_ENDED, condition)}"
-        return f"SELECT * FROM ({both}) AS both_states ORDER BY id DESC LIMIT {window}"
+    def of_state(condition: str) -> str:
+        active, ended = chosen(joined([IS_ACTIVE, condition])), newest(IS_ENDED, condition)
+        if wanted.state is not None:
+            return ended if wanted.state in ("final", *FAILED) else active
+        return f"SELECT * FROM ({active} UNION ALL {ended}) AS both_states ORDER BY id DESC LIMIT {window}"
 
     named = None if wanted.q is None else as_uuid(wanted.q)
     if named is not None:
-        return chosen(_named(statement, named))
+        return chosen(_named(statement, named, older, window))
     if wanted.thread is not None:
-        return chosen(f"thread_id = {statement.add(wanted.thread, 'uuid')}")
+        return newest(f"thread_id = {statement.add(wanted.thread, 'uuid')}")
     if wanted.account is not None:
-        return of_both(f"user_id = {statement.add(wanted.account, 'uuid')}")
+        is_theirs = f"user_id = {statement.add(wanted.account, 'uuid')}"
+        return newest(f"status = '{wanted.state}'", is_theirs) if wanted.state in FAILED else of_state(is_theirs)
     if wanted.agent is not None:
-        return of_both(f"options ->> 'agent' = {statement.add(wanted.agent, 'text')}")
+        return of_state(f"options ->> 'agent' = {statement.add(wanted.agent, 'text')}")
     return _by_state(wanted.state, newest, window)
 
 
@@ -200,20 +207,21 @@ def _by_state(state: RunStateFilter | None, newest: Callable[..., str], window: 
     return query
 
 
-def _named(statement: Statement, named: UUID) -> str:
-    """SQL: runs that an id names, by the index of each kind of id. An account and a plan have their own filters."""
+def _named(statement: Statement, named: UUID, older: str, window: int) -> str:
+    """SQL: runs that an id names, by the index of each kind of id: up to `window` of each, the newest first."""
     placeholder = statement.add(named, "uuid")
-    of_thread = f"SELECT id FROM runs WHERE thread_id = {placeholder}"
-    of_plan = (
-        f"SELECT id FROM runs WHERE thread_id = (SELECT thread_id FROM plans WHERE id = {placeholder})"
-        f" AND plan_id = {placeholder}"
+
+    def newest(condition: str) -> str:
+        return f"(SELECT id FROM runs WHERE {older} AND {condition} ORDER BY id DESC LIMIT {window})"
+
+    found = (
+        OF_ID.format(placeholder),
+        newest(f"thread_id = {placeholder}"),
+        newest(f"thread_id = (SELECT thread_id FROM plans WHERE id = {placeholder}) AND plan_id = {placeholder}"),
+        newest(f"user_id = {placeholder} AND {IS_ENDED}"),
+        f"SELECT id FROM runs WHERE {IS_ACTIVE} AND user_id = {placeholder}",
     )
-    of_account = (
-        f"(SELECT id FROM runs WHERE user_id = {placeholder} AND {IS_ENDED} ORDER BY id DESC LIMIT {MAX_EXAMINED})"
-        f" UNION SELECT id FROM runs WHERE {IS_ACTIVE} AND user_id = {placeholder}"
-    )
-    found = f"{OF_ID.format(placeholder)} UNION {of_thread} UNION {of_plan} UNION {of_account}"
-    return f"id = ANY(ARRAY({found}))"
+    return f"id = ANY(ARRAY({' UNION '.join(found)}))"
 
 
 def _conditions(statement: Statement, wanted: RunFilter) -> list[str]:
@@ -293,6 +301,7 @@ def console_run(row: Record) -> ConsoleRun:
         lease_expires_at=row["lease_expires_at"],
         cancel_requested_at=row["cancel_requested_at"],
         created_at=row["created_at"],
+        started_at=row["started_at"],
         finished_at=row["finished_at"],
         total_ms=None if finish is None else finish.total_ms,
         reason=None if finish is None else finish.reason,

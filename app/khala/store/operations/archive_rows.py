@@ -174,6 +174,7 @@ KINDS: tuple[RowKind, ...] = (
         left_out={
             "fairness_key": "of one server's queue",
             "lost": "of one server's executors",
+            "started_at": "of one server's queue",
             "lease_owner": "of one server's executors",
             "lease_expires_at": "of one server's executors",
             "traceparent": "of one server's traces",

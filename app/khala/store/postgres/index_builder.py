@@ -48,7 +48,7 @@ MAX_NAME_BYTES = 63
 DROP_TIMEOUT_SECONDS = 10
 """The time that the drop of a partitioned index may wait for the table, while all others wait behind it."""
 
-REPLACED = ("listings_user_id_revision_idx", "memories_generation_idx")
+REPLACED = ("listings_user_id_revision_idx", "memories_generation_idx", "runs_thread_id_idx")
 """Indexes that a declared index of the same first columns replaces, for the previous version, too."""
 RETIRED = {"message_parts_thread_id_revision_idx": "message_parts"}
 """Indexes that only the previous version reads, with their table."""

@@ -124,7 +124,7 @@ CLAIM = f"""
         ) AS locked LIMIT $1
     )
     UPDATE runs SET status = 'running', epoch = epoch + 1, lease_owner = $2,
-           lost = lost + (picked.was = 'running')::int,
+           lost = lost + (picked.was = 'running')::int, started_at = coalesce(started_at, clock_timestamp()),
            lease_expires_at = clock_timestamp() + make_interval(secs => $3),
            remote_claim = $11::text || ':' || (epoch + 1), remote_request = $12, remote_deadline = NULL
     FROM picked WHERE runs.id = picked.id

@@ -51,6 +51,8 @@ runs = Table(
     time_column("cancel_requested_at", nullable=True),
     Column("finish", JSONB),
     time_column("created_at"),
+    # The time of the first claim by an executor or worker; null for runs that began under a version without it.
+    time_column("started_at", nullable=True),
     time_column("finished_at", nullable=True),
     # The W3C trace context of the request that queued the run, if it is traced.
     Column("traceparent", Text),
@@ -68,7 +70,7 @@ runs = Table(
     time_column("remote_deadline", nullable=True),
     CheckConstraint("status IN ('queued', 'running', 'blocked', 'final', 'error', 'canceled')", name="status"),
     Index("runs_user_message_id_idx", "user_message_id", "position"),
-    Index("runs_thread_id_idx", "thread_id"),
+    Index("runs_thread_id_id_idx", "thread_id", "id"),
     Index("runs_active_idx", "status", "id", postgresql_where=text("status IN ('queued', 'running', 'blocked')")),
     Index(
         "runs_active_remote_owner_id_idx",
@@ -100,6 +102,13 @@ runs = Table(
         postgresql_where=text("options ->> 'agent' IS NOT NULL AND status IN ('final', 'error', 'canceled')"),
     ),
     Index("runs_failed_idx", "status", "id", postgresql_where=text("status IN ('error', 'canceled')")),
+    Index(
+        "runs_failed_user_id_idx",
+        "user_id",
+        "status",
+        "id",
+        postgresql_where=text("user_id IS NOT NULL AND status IN ('error', 'canceled')"),
+    ),
     postgresql_with=OFTEN_UPDATED,
 )
 

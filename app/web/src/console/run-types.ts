@@ -21,6 +21,8 @@ export interface RunItem {
   readonly executor: string | null;
   readonly leaseExpiresAt: string | null;
   readonly cancelRequestedAt: string | null;
+  /** When an executor first claimed it; null also for runs that began under an older version. */
+  readonly startedAt: string | null;
   readonly finishedAt: string | null;
   readonly createdAt: string;
   readonly totalMs: number | null;

@@ -13,7 +13,7 @@ function event(kind: RunEvent["kind"], ms: number, more: Partial<RunEvent> = {})
 
 function run(more: Partial<RunItem> = {}): RunItem {
   const ids = { id: "r", threadId: "t", messageId: "m", account: null, planId: null, agent: null, model: null, provider: null, executor: null };
-  const times = { leaseExpiresAt: null, cancelRequestedAt: null, finishedAt: null, createdAt: at(0), totalMs: null };
+  const times = { leaseExpiresAt: null, cancelRequestedAt: null, startedAt: null, finishedAt: null, createdAt: at(0), totalMs: null };
   return { ...ids, ...times, state: "running", remote: false, attempt: 1, lost: 0, steps: 0, reason: null, usd: null, inputTokens: null, outputTokens: null, ...more };
 }
 
@@ -29,6 +29,13 @@ test("a run without an executor waits in the queue until now", () => {
   expect(spans(rows)).toEqual([["In the queue", 0, 4000]]);
   expect(rows[0]?.bars[0]?.isOpen).toBe(true);
   expect([spanMs, queuedMs]).toEqual([4000, 4000]);
+});
+
+test("a run whose first call goes on has waited only until an executor claimed it", () => {
+  const { rows, queuedMs } = timeline([event("queued", 0)], { startedAt: at(300) }, 4000);
+  expect(spans(rows)).toEqual([["In the queue", 0, 300]]);
+  expect(rows[0]?.bars[0]?.isOpen).toBe(false);
+  expect(queuedMs).toBe(300);
 });
 
 test("a step lasts from its model call to the end of its tools, and what is inside is indented", () => {

@@ -38,11 +38,12 @@ const NOTICES: Readonly<Record<string, string>> = {
 /** The rows in order of time; `now` (ms since the epoch) is the end of what has not ended. */
 export function timelineOf({ run, timeline }: ConsoleRunHistory, now: number): Timeline {
   const starts = timeline.filter(({ kind }) => kind !== "queued" && kind !== "cancel_requested").map(startOf);
-  const origin = Math.min(Date.parse(run.createdAt), ...starts);
+  const earliest = starts.length === 0 ? null : Math.min(...starts);
+  const origin = Math.min(Date.parse(run.createdAt), earliest ?? Infinity);
   const last = Math.max(Date.parse(run.finishedAt ?? run.createdAt), ...timeline.map(({ at }) => Date.parse(at)));
   const hasEnded = run.finishedAt !== null;
   const end = hasEnded ? last : Math.max(now, last);
-  const context: RowContext = { origin, end, hasEnded, begun: starts.length === 0 ? null : Math.min(...starts), steps: stepSpans(timeline, hasEnded ? null : end) };
+  const context: RowContext = { origin, end, hasEnded, begun: run.startedAt === null ? earliest : Date.parse(run.startedAt), steps: stepSpans(timeline, hasEnded ? null : end) };
   const rows = timeline.map((event, index) => rowOf(event, index, context));
   return { rows: rows.toSorted((one, other) => startOfRow(one) - startOfRow(other) || one.level - other.level), spanMs: end - origin, queuedMs: (context.begun ?? end) - Date.parse(run.createdAt) };
 }

@@ -1,0 +1,17 @@
+"""Add the time at which an executor first claimed a run."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0036"
+down_revision = "0033"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("runs", sa.Column("started_at", sa.DateTime(timezone=True), nullable=True))
+
+
+def downgrade() -> None:
+    op.drop_column("runs", "started_at")
