@@ -181,8 +181,18 @@ async def test_guests_give_a_name_and_accounts_have_theirs(server: InProcessServ
         f"/api/threads/{(await own_thread(who)).id}/send", json={"text": "Hello", "authorName": "Aldaris"}
     )
     assert refused.status_code == 400
-    for name in ("", "a\nb", "x" * 81, "\u202eluteraZ", "\u2066x", "\x9bx", "\u200b\u3164"):
-        assert (await thread.post("send", {"text": "Hello", "authorName": name})).status_code == 400, name
+    assert UUID(question["authorId"]).version == 5 != UUID(who.id).version
+    assert (await thread.post("send", {"text": "Hello", "authorName": "x" * 81})).status_code == 400
+    author = {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}
+    for name in ("", "a\nb", "\u202eluteraZ", "\u2066x", "\x9bx", "\u200b\u3164"):
+        registration = {"email": "adun@example.com", "password": "a" * 20, "name": name}
+        for refusal in (
+            await thread.post("send", {"text": "Hello", "authorName": name}),
+            await thread.post("messages", {"messages": [author | {"author": name}]}),
+            await who.http.patch("/api/me", json={"name": name}),
+            await server.http.post("/api/auth/register", json=registration),
+        ):
+            assert (refusal.status_code, refusal.json()["code"]) == (400, "invalid_input"), name
     await say(thread, "/echo Hello", authorName="نیک\u200cنام 👩\u200d🚀")
 
 

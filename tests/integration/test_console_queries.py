@@ -22,6 +22,7 @@ from khala.store.console import (
     thread_list,
     usage_rollup,
 )
+from khala.store.console.pages import MAX_PAGE
 from khala.store.console.record_lists import AuditFilter
 from khala.store.console.run_list import RunFilter
 from khala.store.console.spend import SpendFilter
@@ -220,7 +221,7 @@ async def test_a_page_of_a_large_thread_or_account_reads_few_runs(db: Database) 
             (query,) = executed
             explained = await driver.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.query}", *query.args)
             read = [rows_of(node) for node in nodes(json.loads(explained)[0]["Plan"]) if is_of_runs(node)]
-            assert max(read) <= 2 * run_list.MAX_PAGE + 2, (wanted, read)
+            assert max(read) <= 2 * MAX_PAGE + 2, (wanted, read)
 
 
 def is_of_runs(node: dict[str, Any]) -> bool:

@@ -78,7 +78,7 @@ def test_a_guest_gives_a_name_with_the_first_message_and_finds_it_in_the_chat(
     guest.page.get_by_label("Your name").fill("Bob Stone")
     guest.send("With leeks? /words=5")
     guest.wait_for_end()
-    expect(chat.page.locator(".author")).to_have_text("Bob Stone")
+    expect(chat.page.locator(".author")).to_have_text("Bob Stone (guest)")
     expect(chat.page.locator("#present")).to_contain_text("BS")
     expect(guest.page.get_by_text("You write as Bob Stone")).to_be_visible()
     guest.button("Search").click()

@@ -6,11 +6,15 @@ from typing import Annotated, Generic, TypeVar
 import msgspec
 from msgspec import Meta
 
+from khala.domain.names import ONE_LINE
+
 MAX_NAME_CHARACTERS = 100
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
 """A time with an offset from UTC."""
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+PersonName = Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS, pattern=ONE_LINE)]
+"""The name of an account or author, which others see."""
 
 T = TypeVar("T")
 

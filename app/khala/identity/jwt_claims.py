@@ -16,6 +16,7 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from khala.domain.accounts import Identity
 from khala.domain.errors import InvalidInput, Unauthorized
+from khala.domain.names import claimed_name
 from khala.identity.id_tokens import (
     ALGORITHMS,
     BEARER_TOKEN_TYPES,
@@ -32,8 +33,6 @@ from khala.identity.passwords import normalized_email
 SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
 PUBLIC_ALGORITHMS = tuple(ALGORITHMS)
 MIN_SECRET_BYTES = 32
-MAX_NAME_CHARACTERS = 200
-"""Longer names are truncated."""
 MAX_PLAN_CHARACTERS = 100
 MAX_GROUPS = 1000
 """Groups of a token that are read."""
@@ -185,7 +184,7 @@ def _identity(claims: Claims, expected: JwtExpectations) -> JwtIdentity:
             issuer=expected.issuer,
             subject=_subject(_claim(claims, names.id)),
             email=_email(_claim(claims, names.email)) if verified else None,
-            name=_name(_claim(claims, names.name)),
+            name=claimed_name(_claim(claims, names.name)),
         ),
         plan=msgspec.UNSET if names.plan is None else _plan(_claim(claims, names.plan)),
         admin=_is_admin(claims, expected),
@@ -215,12 +214,6 @@ def _email(claim: Any) -> str | None:
         return normalized_email(claim) if isinstance(claim, str) else None
     except InvalidInput:
         return None
-
-
-def _name(claim: Any) -> str | None:
-    if not isinstance(claim, str):
-        return None
-    return "".join(filter(str.isprintable, claim))[:MAX_NAME_CHARACTERS].strip() or None
 
 
 def _plan(claim: Any) -> str | None:

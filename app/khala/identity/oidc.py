@@ -10,6 +10,7 @@ import msgspec
 
 from khala.domain.accounts import Identity
 from khala.domain.errors import InvalidInput, Unauthorized, Unavailable
+from khala.domain.names import claimed_name
 from khala.identity import id_tokens
 from khala.identity.cached_value import CachedValue
 from khala.identity.oidc_http import OidcHttpClient, ProviderEndpoints, is_secure
@@ -20,8 +21,6 @@ METADATA_MAX_AGE_SECONDS = 3600.0
 KEYS_MIN_AGE_SECONDS = 10.0
 """The minimum age of cached keys before an unknown key id refreshes them. It limits refreshes by forged key ids."""
 MAX_CODE_CHARACTERS = 4096
-MAX_NAME_CHARACTERS = 200
-"""Longer names are truncated."""
 
 
 class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,7 +212,7 @@ class OidcProvider:
             "subject": subject,
             "email": email,
             "email_verified": email is not None and profile.email_verified is True,
-            "name": _name(profile.name),
+            "name": claimed_name(profile.name),
         }
 
     async def _discover(self) -> ProviderEndpoints:
@@ -239,9 +238,3 @@ def _email(claim: object) -> str | None:
         return normalized_email(claim) if isinstance(claim, str) else None
     except InvalidInput:
         return None
-
-
-def _name(claim: object) -> str | None:
-    if not isinstance(claim, str):
-        return None
-    return "".join(filter(str.isprintable, claim))[:MAX_NAME_CHARACTERS].strip() or None

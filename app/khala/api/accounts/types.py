@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from khala.api.sharing.types import MAX_CLAIMS, ThreadClaim
-from khala.api.types import ApiStruct, Name, Timestamp
+from khala.api.types import ApiStruct, Name, PersonName, Timestamp
 from khala.domain.access import Scope
 from khala.domain.accounts import ApiToken, ClaimResult, User
 from khala.domain.agents import MAX_AGENTS, AgentName
@@ -22,7 +22,7 @@ class Registration(ApiStruct, frozen=True, kw_only=True):
 
     email: ShortText
     password: ShortText
-    name: Name | None = None
+    name: PersonName | None = None
     claim: Annotated[list[ThreadClaim], Meta(max_length=MAX_CLAIMS)] = msgspec.field(default_factory=list)
 
 
@@ -67,7 +67,7 @@ class AccountDeletion(ApiStruct, frozen=True, kw_only=True):
 class ProfileChanges(ApiStruct, frozen=True, kw_only=True):
     """The user's new name, or null for none."""
 
-    name: Name | None
+    name: PersonName | None
 
 
 class NewToken(ApiStruct, frozen=True, kw_only=True):

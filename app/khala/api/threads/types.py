@@ -7,20 +7,16 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from khala.api.types import ApiStruct, Name, Timestamp
+from khala.api.types import ApiStruct, PersonName, Timestamp
 from khala.api.validation import MAX_MESSAGE_CHARACTERS
 from khala.domain.access import MAX_KEY_CHARACTERS, MIN_KEY_CHARACTERS
 from khala.domain.chat import IfBusy, MessageRole, RunOptions, Thread
+from khala.domain.names import ONE_LINE
 from khala.domain.schedules import MAX_DELAY
 
 MAX_TITLE_CHARACTERS = 200
 MAX_ATTACHMENTS = 10
 MAX_LABEL_CHARACTERS = 80
-_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Of terminals, of lines, and of the direction of text, by which a name could look like another one."""
-_BLANKS = r"\s\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2064\u2800\u3164\ufeff\uffa0"
-ONE_LINE = rf"^[^{_CONTROLS}]*[^{_CONTROLS}{_BLANKS}][^{_CONTROLS}]*$(?!\n)"
-"""A line that is not blank: the name of a folder or a guest."""
 MAX_APPENDED_MESSAGES = 50
 """Messages of one append. They are committed as one revision."""
 MAX_APPENDED_PARTS = 20
@@ -111,7 +107,7 @@ class AppendedMessage(ApiStruct, frozen=True, kw_only=True):
     id: UUID | None = None
     role: MessageRole
     parts: Annotated[Sequence[AppendedPart], Meta(min_length=1, max_length=MAX_APPENDED_PARTS)]
-    author: Name | None = None
+    author: PersonName | None = None
 
 
 class AppendRequest(ApiStruct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import { downloadBlob, newId, request, upload, withRetry } from "@khala/client";
 import type { BlobRef, Member, Message, OlderMessages, PlanState, Role, RunOptions, SendResult, Thread, ThreadListEntry } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
 import type { PageRequests } from "./page-requests.ts";
-import { keysOf } from "./keyring.ts";
+import { isGuestId, keysOf } from "./keyring.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import { otherParticipants } from "./presence.ts";
 import type { SendQueue } from "./send-queue.svelte.ts";
@@ -136,7 +136,8 @@ export class OpenChat implements ChatView {
     if (role === "assistant") return authorName ?? null;
     if (role !== "user" || !authorId || !this.shared) return null;
     const isOurs = this.#ownAuthors.includes(authorId) || authorId === this.#context.account.user?.id;
-    return isOurs ? null : (authorName ?? m.guest());
+    if (isOurs) return null;
+    return authorName && isGuestId(authorId) ? m.guest_named({ name: authorName }) : (authorName ?? m.guest());
   }
 
   readonly messages: readonly MessageView[] = $derived.by(() => this.#visibleMessages());

@@ -30,6 +30,11 @@ export type KnownChat = {
 /** This browser's identity in a chat: its presence name, the author ids of its messages, and the ids of sent messages not seen yet. */
 export type ChatIdentity = { name: string; authors: string[]; sent: string[] };
 
+/** Whether an author has no account: the ids of keys' holders are UUIDs of version 5. */
+export function isGuestId(authorId: string): boolean {
+  return authorId[14] === "5";
+}
+
 type AuthoredMessage = { id: string; authorId?: string | undefined };
 
 export class Keyring {
