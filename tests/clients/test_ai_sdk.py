@@ -103,6 +103,16 @@ async def test_a_message_is_answered_again_and_replaced(results: dict[str, Any])
     assert results["changed"] == {"texts": ["/echo Two", "Two"], "regenerated": True, "answers": 3}
 
 
+async def test_each_regeneration_is_another_answer_with_and_without_the_id_of_the_replaced_one(
+    results: dict[str, Any],
+) -> None:
+    found = results["regenerated"]
+    assert (found["errors"], found["texts"]) == ([], ["/echo One", "One"])
+    assert len(set(found["ids"])) == found["answers"] == 6
+    assert [message["id"] for message in found["messages"]][1:] == found["ids"][-1:]
+    assert [message["id"] for message in found["history"]][1:] == found["ids"][-1:]
+
+
 async def test_a_stop_ends_the_answer_and_keeps_its_text(results: dict[str, Any]) -> None:
     stopped = results["stopped"]
     assert (stopped["status"], stopped["errors"]) == (204, [])

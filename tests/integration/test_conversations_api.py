@@ -116,6 +116,35 @@ async def test_a_response_continues_the_conversation_and_its_messages_become_ite
     await requester.client.responses.cancel(waiting.id)
 
 
+async def test_items_of_responses_have_the_ids_of_their_output(requester: Requester) -> None:
+    conversations, responses = requester.client.conversations, requester.client.responses
+    made = await conversations.create(items=[said("Hello")])
+    text = '/text Let me see. /call weather {"city": "Aiur"} /say It is sunny.'
+    tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}]
+    first = await responses.create(model="khala", input=text, tools=tools, conversation=made.id)
+    called = first.output[-1]
+    assert called.type == "function_call"
+    result: Any = {"type": "function_call_output", "call_id": called.call_id, "output": "Sunny."}
+    second = await responses.create(model="khala", input=[result], tools=tools, conversation=made.id)
+    third = await responses.create(model="khala", input="/text One. /then /say Two.", conversation=made.id)
+    items = [item async for item in conversations.items.list(made.id, order="asc", limit=1)]
+    given = [item for item in items if item.type == "message" and item.role == "user"]
+    whole = [item.to_dict() for item in items if item not in given]
+    returned = next(item for item in whole if item["type"] == "function_call_output")
+    outputs = [[item.to_dict() for item in answer.output] for answer in (first, second, third)]
+    assert whole == [*outputs[0], returned, *outputs[1], *outputs[2]]
+    inputs = [item.to_dict() async for item in responses.input_items.list(second.id)]
+    assert inputs == [returned]
+    assert [item async for item in conversations.items.list(made.id, limit=2)] == items[::-1]
+    for item in whole:
+        assert (await conversations.items.retrieve(item["id"], conversation_id=made.id)).to_dict() == item
+    for unknown in ("msg", f"msg_{'0' * 32}_0", items[-1].id[:-1] + "9"):
+        with pytest.raises(openai.NotFoundError, match="no item"):
+            await conversations.items.retrieve(unknown, conversation_id=made.id)
+        with pytest.raises(openai.BadRequestError, match="No item has this id"):
+            await conversations.items.list(made.id, after=unknown)
+
+
 @pytest.mark.parametrize(
     ("items", "problem"),
     [

@@ -1,5 +1,7 @@
 """The server's tools in the Responses API: programs in the sandbox, tools of an MCP server, and their number."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -93,6 +95,45 @@ async def test_tools_of_the_operators_mcp_server_are_called_and_are_items(reques
         + ["response.mcp_call.completed", "response.mcp_call.failed"]
     )
     assert (await requester.client.responses.retrieve(response.id)).to_dict() == response.to_dict()
+
+
+@pytest.mark.parametrize("edited", ["Adun", "x" * 20_000])
+async def test_edited_arguments_are_shown_as_they_were_run(requester: Setting, edited: str) -> None:
+    await requester.allow(_all="allow", peculiar__echo="ask", run_code="ask")
+    program = f"print({edited!r}[:4])"
+    text = call("peculiar__echo", text="Zerg") + " " + call("run_code", language="python", code="1") + " /say Done."
+    try:
+        started = await ask(requester, text, MCP, CODE, background=True)
+        approvals = f"/api/runs/{started.khala['runId']}/approvals"
+        async with asyncio.timeout(30):
+            while len(asked := (await requester.get(approvals))["items"]) < 2:
+                await asyncio.sleep(0.03)
+        arguments = {"peculiar__echo": {"text": edited}, "run_code": {"language": "python", "code": program}}
+        for one in asked:
+            body = {"approved": True, "editedArgs": arguments[one["tool"]]}
+            path = f"{approvals}/{one['toolCallId']}"
+            (await requester.inside.http.post(path, json=body, headers=requester.person.headers)).raise_for_status()
+        events = [event async for event in await requester.client.responses.retrieve(started.id, stream=True)]
+    finally:
+        await requester.allow(_all="allow")
+    response = events[-1].response  # type: ignore[union-attr]
+    echoed, ran = response.output[:2]
+    assert (json.loads(echoed.arguments), echoed.output[:4]) == ({"text": edited}, edited[:4])
+    assert (ran.code, ran.outputs[0].logs.strip()) == (program, edited[:4])
+    assert (echoed.khala, ran.khala) == ({"edited": True}, {"edited": True})
+    ended = [event.item for event in events if event.type == "response.output_item.done"]
+    assert sorted(ended, key=response.output.index) == response.output
+    assert (await requester.client.responses.retrieve(started.id)).to_dict() == response.to_dict()
+    conversation = f"conv_{response.khala['threadId'].replace('-', '')}"
+    items = [item async for item in requester.client.conversations.items.list(conversation, order="asc")]
+    assert [item.to_dict() for item in items[1:]] == [item.to_dict() for item in response.output]
+    history = [
+        {"role": "user", "content": text},
+        *(item.to_dict() for item in response.output),
+        {"role": "user", "content": "/echo And?"},
+    ]
+    again = await requester.client.responses.create(model="khala", input=history, store=False)
+    assert (again.output_text, again.khala["ignored"]) == ("And?", [])
 
 
 async def test_only_the_allowed_tools_of_an_mcp_server_are_offered(requester: Setting) -> None:

@@ -124,6 +124,22 @@ for (const [name, approved] of [["approved", true], ["denied", false]]) {
   results.stopped = { status: stopped.status, message: plain(talk.lastMessage), errors: talk.errors };
 }
 
+// Other answers to one message, of which the client names the replaced one, or not.
+{
+  const talk = chat("regenerated");
+  await talk.sendMessage({ text: "/echo One" });
+  const ids = [talk.lastMessage.id];
+  for (const named of [false, false, true, true]) {
+    await talk.regenerate(named ? { messageId: talk.lastMessage.id } : undefined);
+    ids.push(talk.lastMessage.id);
+  }
+  await talk.regenerate({ messageId: talk.messages[0].id });
+  ids.push(talk.lastMessage.id);
+  const { errors, messages } = talk;
+  const kept = { history: await history("regenerated"), answers: await runs("regenerated") };
+  results.regenerated = { ids, errors, texts: messages.map(textOf), messages: plain(messages), ...kept };
+}
+
 // Files, errors of runs and of requests.
 {
   const talk = chat("with a file");

@@ -1,4 +1,4 @@
-"""Items of conversations: adds those of a request as messages of a thread, and reads the messages as items."""
+"""Adds the items of a request to a conversation, as messages of its thread."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -15,7 +15,6 @@ from khala.domain.errors import InvalidInput
 from khala.domain.fold import TextBlock
 from khala.store.threads import conversations
 from khala.store.threads.conversation_imports import ImportedMessage
-from khala.store.threads.conversations import Conversation
 
 PATH = "items"
 
@@ -60,12 +59,3 @@ class ConversationItems:
         attachments = await store_files(self._context, self._caller, self._thread_id, files)
         text = (TextBlock(text=turn.text),) if turn.text else ()
         return ImportedMessage(id=ids.new(), role="user", content=text, attachments=attachments)
-
-
-async def read_items(context: Context, conversation: Conversation) -> list[JsonObject]:
-    """Return the items of the conversation, in order."""
-    if conversation.leaf is None:
-        return []
-    async with context.db.snapshot() as driver:
-        branch = await read_branch(driver, conversation.id, conversation.leaf)
-    return [item for message in branch for item in message_items(message)]

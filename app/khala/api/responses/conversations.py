@@ -12,11 +12,12 @@ from khala.api.accounts.authentication import require_user
 from khala.api.context import Context
 from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
 from khala.api.openai.types import JsonObject
-from khala.api.responses.conversation_items import ConversationItems, read_items
+from khala.api.responses.conversation_items import ConversationItems
+from khala.api.responses.conversation_reader import ConversationReader
 from khala.api.responses.creation import decode_body
 from khala.api.responses.response_header import CONVERSATION_PREFIX, conversation_id, parse_id
 from khala.api.responses.routes import AfterItem, Limit, Order
-from khala.api.responses.stored_items import message_id_of, page
+from khala.api.responses.stored_items import page
 from khala.api.responses.types import ConversationChanges, NewConversation, NewItems
 from khala.api.validation import check_json
 from khala.domain import ids
@@ -119,8 +120,8 @@ class ConversationController(Controller):
     ) -> Response[JsonObject]:
         """Return a page of the items."""
         found = await _find(context, caller, conversation_id)
-        items = await read_items(context, found)
-        return Response(page(items, order=order, after=after, limit=limit), media_type="application/json")
+        listed = await ConversationReader(context, caller, found).page(order=order, after=after, limit=limit)
+        return Response(listed, media_type="application/json")
 
     @get("/{conversation_id:str}/items/{item_id:str}")
     async def read_item(
@@ -132,7 +133,8 @@ class ConversationController(Controller):
     ) -> Response[JsonObject]:
         """Return one item."""
         found = await _find(context, caller, conversation_id)
-        return Response(_item(await read_items(context, found), item_id), media_type="application/json")
+        _, item = await ConversationReader(context, caller, found).find(item_id)
+        return Response(item, media_type="application/json")
 
     @delete("/{conversation_id:str}/items/{item_id:str}", status_code=200)
     async def remove_item(
@@ -144,16 +146,9 @@ class ConversationController(Controller):
     ) -> Response[JsonObject]:
         """Delete the last message. The conversation then ends before it; its thread has it as another branch."""
         found = await _find(context, caller, conversation_id)
-        _item(await read_items(context, found), item_id)
-        await conversations.remove_last(context.db, found.id, caller, message_id_of(item_id))
+        message, _ = await ConversationReader(context, caller, found).find(item_id)
+        await conversations.remove_last(context.db, found.id, caller, message.id)
         return await _read(context, caller, conversation_id)
-
-
-def _item(items: list[JsonObject], item_id: str) -> JsonObject:
-    found = next((item for item in items if item["id"] == item_id), None)
-    if found is None:
-        raise NotFound("There is no item with this id in the conversation.")
-    return found
 
 
 async def _read(context: Context, caller: Caller, text: str) -> Response[JsonObject]:

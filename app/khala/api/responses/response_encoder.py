@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, assert_never
 
-import msgspec
-
 from khala.api.openai.types import JsonObject
 from khala.api.responses.input_items import RUN_CODE
+from khala.api.responses.item_values import code_of, encode_arguments, encode_logprob, output_of, text_part
 from khala.api.responses.response_header import ResponseHeader
 from khala.domain.generation import FORMAT_REPAIR_NOTICE
 from khala.domain.parts import (
@@ -27,7 +26,6 @@ from khala.domain.parts import (
     RunFailure,
     Step,
     TextDelta,
-    TokenLogprob,
     ToolCall,
     ToolResult,
     ToolStatus,
@@ -69,14 +67,14 @@ class ResponseEncoder:
         self._emit("response.in_progress", response=self.response())
         return self._events
 
-    def add(self, parts: Sequence[Part], arguments: Mapping[str, str]) -> list[JsonObject]:
+    def add(self, parts: Sequence[Part], arguments: Mapping[int, str]) -> list[JsonObject]:
         """Add the next parts, and return their events.
 
-        `arguments` are those of calls that were too large for a part, as JSON, by the call's id.
+        `arguments` are those that were too large for a part, as JSON, by the part's seq.
         """
         self._events = []
         for part, data in without_failure_text(parts):
-            self._add(data, part.created_at, arguments)
+            self._add(data, part.created_at, arguments.get(part.seq))
         return self._events
 
     @property
@@ -162,7 +160,7 @@ class ResponseEncoder:
             "message": self._failure.message,
         }
 
-    def _add(self, data: PartData, at: datetime, arguments: Mapping[str, str]) -> None:
+    def _add(self, data: PartData, at: datetime, loaded: str | None) -> None:
         match data:
             case TextDelta(text=text) if text:
                 self._held.append(text)
@@ -171,7 +169,7 @@ class ResponseEncoder:
             case ReasoningDelta(text=text) if text:
                 self._append("reasoning", text)
             case Logprobs():
-                self._logprobs += map(_logprob, data.tokens)
+                self._logprobs += map(encode_logprob, data.tokens)
             case Notice(code=code) if code == FORMAT_REPAIR_NOTICE:
                 self._held.clear()
                 self._logprobs = []
@@ -182,9 +180,9 @@ class ResponseEncoder:
                 self._flush()
                 self._close()
             case ToolCall():
-                self._call(data, arguments.get(data.tool_call_id))
+                self._call(data, loaded)
             case ToolStatus() if data.tool_call_id in self._calls:
-                self._update_call(data, self._calls[data.tool_call_id])
+                self._update_call(data, self._calls[data.tool_call_id], loaded)
             case ToolResult() if data.tool_call_id in self._calls:
                 self._end_call(data, self._calls.pop(data.tool_call_id))
             case RunFailure():
@@ -247,7 +245,7 @@ class ResponseEncoder:
 
     def _begin_message(self) -> int:
         index = self._add_item("msg", "message", status="in_progress", role="assistant", content=[])
-        self._emit("response.content_part.added", **self._place(index), content_index=0, part=_text_part("", []))
+        self._emit("response.content_part.added", **self._place(index), content_index=0, part=text_part("", []))
         return index
 
     def _begin_reasoning(self) -> int:
@@ -263,7 +261,7 @@ class ResponseEncoder:
         (kind, index), text = self._open, "".join(self._texts)
         place = self._place(index) | {"content_index": 0}
         if kind == "message":
-            part = _text_part(text, self._logprobs)
+            part = text_part(text, self._logprobs)
             self._emit("response.output_text.done", **place, text=text, logprobs=self._logprobs)
             self._logprobs = []
         else:
@@ -275,7 +273,7 @@ class ResponseEncoder:
 
     def _call(self, call: ToolCall, loaded: str | None) -> None:
         self._close()
-        text = loaded if loaded is not None else msgspec.json.encode(call.args or {}).decode()
+        text = loaded if loaded is not None else encode_arguments(call.args)
         if call.tool in self._header.functions:
             self._function_call(call, text)
         elif call.tool == RUN_CODE:
@@ -293,9 +291,7 @@ class ResponseEncoder:
         self._end_item(index, status="completed", arguments=text)
 
     def _code_call(self, call: ToolCall, text: str) -> int:
-        args = msgspec.json.decode(text)
-        code = args.get("code") if isinstance(args, dict) else None
-        code = code if isinstance(code, str) else ""
+        code = code_of(text)
         container = f"cntr_{self._header.run_id.hex}"
         index = self._add_item(
             "ci",
@@ -335,7 +331,9 @@ class ResponseEncoder:
         self._replace_item(index, arguments=text)
         return index
 
-    def _update_call(self, status: ToolStatus, index: int) -> None:
+    def _update_call(self, status: ToolStatus, index: int, loaded: str | None) -> None:
+        if status.args is not None or loaded is not None:
+            self._edit_call(index, encode_arguments(status.args) if loaded is None else loaded)
         item = self._items[index]
         if status.state == "cancelled":
             self._end_item(self._calls.pop(status.tool_call_id), status="incomplete")
@@ -343,8 +341,14 @@ class ResponseEncoder:
             self._replace_item(index, status="interpreting")
             self._emit("response.code_interpreter_call.interpreting", **self._place(index))
 
+    def _edit_call(self, index: int, text: str) -> None:
+        """Replace the arguments by those that the approver edited. OpenAI's protocol has no field that says so."""
+        is_code = self._items[index]["type"] == "code_interpreter_call"
+        changed = {"code": code_of(text)} if is_code else {"arguments": text}
+        self._replace_item(index, **changed, khala={"edited": True})
+
     def _end_call(self, result: ToolResult, index: int) -> None:
-        output = _output(result)
+        output = output_of(result)
         status = "completed" if result.ok else "failed"
         if self._items[index]["type"] == "code_interpreter_call":
             self._emit("response.code_interpreter_call.completed", **self._place(index))
@@ -369,22 +373,3 @@ class ResponseEncoder:
         # OpenAI's clients know no event for a response that was canceled.
         kind = "failed" if self.status == "cancelled" else self.status
         self._emit(f"response.{kind}", response=self.response())
-
-
-def _text_part(text: str, logprobs: Sequence[JsonObject]) -> JsonObject:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": [*logprobs]}
-
-
-def _output(result: ToolResult) -> str:
-    """The output of a call, or the beginning of one that is too large for a part."""
-    if result.blob is not None:
-        return result.blob.preview or result.summary
-    if result.output is None:
-        return result.summary
-    return result.output if isinstance(result.output, str) else msgspec.json.encode(result.output).decode()
-
-
-def _logprob(token: TokenLogprob) -> JsonObject:
-    top = [{"token": one.token, "logprob": one.logprob, "bytes": list(one.token.encode())} for one in token.top]
-    encoded = list(token.token.encode() if token.bytes is None else token.bytes)
-    return {"token": token.token, "logprob": token.logprob, "bytes": encoded, "top_logprobs": top}

@@ -8,18 +8,18 @@ import anyio
 import msgspec
 import structlog
 
-from khala.api.blobs.blob_responses import read_chunks
 from khala.api.context import Context
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
 from khala.api.openai.errors import RunFailed
 from khala.api.openai.responses import CLIENT_GONE, is_read
 from khala.api.openai.types import JsonObject
+from khala.api.responses.large_arguments import LargeArguments
 from khala.api.responses.response_encoder import CANCELED, ResponseEncoder
 from khala.api.responses.response_header import header
 from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError
-from khala.domain.parts import Part, TextDelta, ToolCall
+from khala.domain.parts import Part, TextDelta
 from khala.store.runs.response_runs import ResponseRun
 
 log = structlog.get_logger()
@@ -35,14 +35,19 @@ class ResponseReader:
         self._caller = caller
         self._found = found
         self._run = FollowedRun(thread_id=found.run.thread_id, run_id=found.run.id, queued_at=queued_at)
+        self._arguments = LargeArguments(context, found.run.thread_id, found.run.id)
         self._encoder = ResponseEncoder(header(found.run.thread_id, found.run.id, found.options))
 
     async def read(self) -> JsonObject:
         """Return the response as it is."""
         async with self._context.db.snapshot() as driver:
             parts = await read_parts(driver, self._run.thread_id, self._run.run_id)
-        self._encoder.add(parts, await self._load_arguments(parts))
+        self._encoder.add(parts, await self._arguments.load(parts))
         return self._encoder.response("queued" if self._found.run.status == "queued" else "in_progress")
+
+    async def items(self) -> list[JsonObject]:
+        """Return the items of the output as they are."""
+        return list((await self.read())["output"])
 
     async def wait(self, disconnected: Callable[[], Coroutine[Any, Any, None]]) -> JsonObject:
         """Return the response when it has ended. `disconnected` returns when the client has closed the connection.
@@ -72,7 +77,7 @@ class ResponseReader:
                     if part is not None and self._encoder.is_in_message:
                         yield self._add_text(update, part, starting_after) or KEEP_ALIVE
                         continue
-                    events = self._encoder.add(update.parts, await self._load_arguments(update.parts))
+                    events = self._encoder.add(update.parts, await self._arguments.load(update.parts))
                     yield _encode(events, starting_after) or KEEP_ALIVE
         except KhalaError as error:
             log.warning("response_stream_failed", run_id=str(self._run.run_id), error=error.message)
@@ -95,19 +100,7 @@ class ResponseReader:
     async def _read_all(self) -> None:
         async with aclosing(follow_run(self._context, self._run, self._caller)) as updates:
             async for update in updates:
-                self._encoder.add(update.parts, await self._load_arguments(update.parts))
-
-    async def _load_arguments(self, parts: Sequence[Part]) -> dict[str, str]:
-        """Return the arguments of calls that were too large for a part, by call."""
-        service = self._context.blobs.service
-        loaded: dict[str, str] = {}
-        for part in parts:
-            data = part.read() if part.kind == "tool-call" else None
-            if isinstance(data, ToolCall) and data.args is None and data.args_blob is not None:
-                blob = await service.find(data.args_blob.blob_id, self._run.thread_id)
-                content = b"".join([chunk async for chunk in read_chunks(service, blob)])
-                loaded[data.tool_call_id] = content.decode()
-        return loaded
+                self._encoder.add(update.parts, await self._arguments.load(update.parts))
 
 
 def _encode(events: Sequence[JsonObject], starting_after: int) -> str:

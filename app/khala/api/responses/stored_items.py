@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -82,11 +81,6 @@ def message_items(message: Message) -> Iterator[JsonObject]:
                 pass
     if content:
         yield _message(message, len(message.content or ()), content)
-
-
-def message_id_of(item_id: str) -> UUID:
-    """Return the id of the message that has this item, which `message_items` has listed."""
-    return UUID(hex=item_id.split("_")[1])
 
 
 def _message(message: Message, index: int, content: Sequence[JsonObject]) -> JsonObject:
