@@ -20,6 +20,7 @@ CONTEXT.set_forkserver_preload(
         "litestar.plugins.pydantic",
         "tiktoken",
         "tests.support.lock_order",
+        "tests.support.fork_server",
     ]
 )
 """Modules that are imported before the forks: Khala, and modules that it imports later."""
@@ -28,9 +29,9 @@ CONTEXT.set_forkserver_preload(
 class Forked:
     """A running `khala` command, with the methods of `subprocess.Popen` that tests need.
 
-    The fork server runs no code of Khala and has no threads. The process has its own environment, folder, streams and
-    arguments before Khala reads them. What only a real start of a process sets does not apply: its resource limits,
-    preloaded libraries, and variables that Python itself reads.
+    The fork server has parsed the handlers of Khala's routes, and has no threads. The process has its own environment,
+    folder, streams and arguments before Khala reads them. What only a real start of a process sets does not apply: its
+    resource limits, preloaded libraries, and variables that Python itself reads.
     """
 
     def __init__(
