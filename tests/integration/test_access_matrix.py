@@ -6,7 +6,7 @@ A route or frame without a row fails the test.
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Container, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -736,26 +736,30 @@ async def create_plan(store: Database, thread_id: uuid.UUID, caller: Caller) -> 
     return plan.id
 
 
-async def scenes(store: Database, sharing: Container[str]) -> list[Scene]:
-    """One scene for each caller in `WHO`. Those in `sharing` have one set of callers, whose making takes long."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def common(store: Database) -> Mapping[str, Scene]:
+    """A scene for each caller in `WHO`, for attempts that change nothing. All have one set of callers."""
     everybody = await create_callers(store)
     of_thread = {everybody.thread_of(who): await scene(store, who, everybody) for who in ("right key", "owner")}
-    return [
-        msgspec.structs.replace(of_thread[everybody.thread_of(who)], who=who)
-        if who in sharing
-        else await scene(store, who, await create_callers(store))
-        for who in WHO
-    ]
+    return {who: msgspec.structs.replace(of_thread[everybody.thread_of(who)], who=who) for who in WHO}
 
 
 @pytest.mark.parametrize("route", MATRIX)
 async def test_each_route_answers_each_caller_as_the_matrix_says(
-    server: InProcessServer, store: Database, documented: Mapping[str, set[int]], route: str
+    server: InProcessServer,
+    store: Database,
+    documented: Mapping[str, set[int]],
+    common: Mapping[str, Scene],
+    route: str,
 ) -> None:
     expected = {who: expected_status(route, who) for who in WHO}
     # Reads and refused requests change nothing for others.
-    refused = [who for who, status in expected.items() if status is not None]
-    tries = await scenes(store, WHO if route.startswith(READS) else refused)
+    tries = [
+        common[who]
+        if route.startswith(READS) or status is not None
+        else await scene(store, who, await create_callers(store))
+        for who, status in expected.items()
+    ]
     answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))
     assert {who: None if status in GOOD else status for who, status in answers.items()} == expected
     name = " ".join(route.split(" ")[:2])
@@ -770,9 +774,9 @@ async def _tried(server: InProcessServer, tried: Scene, route: str) -> int:
 @pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("frame", FRAMES)
 async def test_each_frame_is_answered_as_the_matrix_says(
-    server: InProcessServer, store: Database, frame: str, who: str
+    server: InProcessServer, common: Mapping[str, Scene], frame: str, who: str
 ) -> None:
-    everybody = await create_callers(store)
+    everybody = common[who].callers
     headers = everybody.headers[who]
     authorization = {name: value for name, value in headers.items() if name == "Authorization"}
     if who == "revoked token":
