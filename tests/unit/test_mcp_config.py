@@ -1,6 +1,7 @@
 """The configuration of MCP servers: errors name their place, and never contain a secret."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def test_servers_are_read_in_the_customary_format(path: Path) -> None:
         True, True, True, False,
     )  # fmt: skip
     assert (other.only_reads("list_x"), other.only_reads("get_x")) == (True, False)
+
+
+def test_an_oauth_client_is_read_with_its_secret_from_a_variable(path: Path) -> None:
+    oauth = {"clientId": "khala", "clientSecret": "${SECRET}", "issuer": "https://login.example", "scope": "mcp"}
+    server = {"url": "https://x.example/mcp", "oauth": oauth}
+    read_oauth = read(path, {"mcpServers": {"a": server}}, SECRET="hush").servers["a"].oauth
+    assert read_oauth is not None
+    assert (read_oauth.client_secret, read_oauth.auth_method) == ("hush", "client_secret_basic")
+    for changed, place in (
+        ({"oauth": {**oauth, "issuer": "login"}}, "mcpServers.a.oauth.issuer: must be an address"),
+        ({"oauth": {**oauth, "origins": ["x"]}}, "mcpServers.a.oauth.origins[0]: must be an address"),
+        ({"oauth": {"clientId": "khala"}}, "mcpServers.a.oauth"),
+        ({"headers": {"authorization": "x"}}, "mcpServers.a.oauth: remove the header Authorization"),
+        ({"url": None, "command": "x"}, "mcpServers.a.oauth: only a server with a url"),
+    ):
+        given = {key: value for key, value in (server | changed).items() if value is not None}
+        with pytest.raises(ConfigFileError, match=re.escape(place)):
+            read(path, {"mcpServers": {"a": given}}, SECRET="hush")
 
 
 def test_groups_are_overridden_extended_and_removed(path: Path) -> None:

@@ -34,9 +34,10 @@ function open(issuer) {
     enabledJWA: { idTokenSigningAlgValues: ["RS256", "ES256", "EdDSA"] },
     findAccount: (_, id) => id in settings.accounts && { accountId: id, claims: () => ({ sub: id, ...settings.accounts[id] }) },
     interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
-    ttl: { AccessToken: 3600, AuthorizationCode: 60, Grant: 3600, IdToken: 3600, Interaction: 600, Session: 3600 },
+    ttl: { AccessToken: 3600, AuthorizationCode: 60, ClientCredentials: 3600, Grant: 3600, IdToken: 3600, Interaction: 600, Session: 3600 },
     features: {
       devInteractions: { enabled: false },
+      clientCredentials: { enabled: true },
       rpInitiatedLogout: { enabled: true },
       resourceIndicators: {
         enabled: true,

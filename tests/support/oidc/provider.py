@@ -33,6 +33,11 @@ ACCOUNTS: Mapping[str, Mapping[str, object]] = {
 }
 CLIENTS = {"khala": "RS256", "khala-public": "ES256", "khala-modern": "EdDSA"}
 """Clients by the algorithm of their ID tokens. Only the first has a secret."""
+MACHINE: Mapping[str, object] = {
+    "client_id": "khala-machine", "client_secret": SECRET, "grant_types": ["client_credentials"],
+    "redirect_uris": [], "response_types": [],
+}  # fmt: skip
+"""A client that gets tokens for itself."""
 
 
 class RealProvider:
@@ -116,7 +121,7 @@ def running(
     *, callbacks: tuple[str, ...] = (CALLBACK,), signed_out: tuple[str, ...] = (SIGNED_OUT,), conform: bool = True
 ) -> Iterator[RealProvider]:
     """A provider that redirects only to these URIs. With `conform`, the ID token has no names and addresses."""
-    clients = [_client(client, callbacks, signed_out) for client in CLIENTS]
+    clients = [*(_client(client, callbacks, signed_out) for client in CLIENTS), MACHINE]
     settings = {"clients": clients, "accounts": ACCOUNTS, "audience": AUDIENCE, "conform": conform}
     provider = RealProvider(settings)
     try:

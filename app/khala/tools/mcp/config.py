@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -27,6 +27,20 @@ ToolNamePattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 ToolNamePatterns: TypeAlias = Annotated[tuple[ToolNamePattern, ...], Meta(max_length=200)]
 
 
+class McpOAuthConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The client that Khala is for the authorization server of an MCP server, which has registered it.
+
+    The secret is sent to the `issuer` alone, or to a token endpoint on one of the `origins` that the issuer names.
+    """
+
+    client_id: Annotated[str, Meta(min_length=1, max_length=1000)]
+    client_secret: Annotated[str, Meta(min_length=1, max_length=4096)]
+    issuer: Annotated[str, Meta(min_length=1, max_length=4096)]
+    scope: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    auth_method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    origins: Annotated[tuple[str, ...], Meta(max_length=10)] = ()
+
+
 class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """An MCP server: a program to start (`command`), or an address (`url`).
 
@@ -46,6 +60,7 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     cwd: str | None = None
     url: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     headers: dict[str, str] = {}
+    oauth: McpOAuthConfig | None = None
     timeout: Annotated[float, Meta(gt=0, le=3600)] = 30.0
     anonymous: bool = False
     share_identity: bool = False
@@ -94,7 +109,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True):
         Raises `ConfigFileError`.
 
         `${NAME}` and `${NAME:-default}` are replaced by variables of `env`, in a server's command, arguments,
-        environment, folder, address and headers.
+        environment, folder, address, headers and OAuth client.
         """
         built_in = _groups(require_object(read_json(BUILT_IN_GROUPS), str(BUILT_IN_GROUPS.name)), {})
         if path is None:
@@ -140,8 +155,9 @@ def _check(server: McpServerConfig, place: str) -> None:
     if server.url is not None:
         _check_http(server, server.url, place)
         return
-    if server.headers:
-        raise ConfigFileError(f"{place}.headers: only a server with a url can have headers.")
+    for key, given in (("headers", server.headers), ("oauth", server.oauth)):
+        if given:
+            raise ConfigFileError(f"{place}.{key}: only a server with a url can have {key}.")
     for key, words in {"command": [server.command or ""], "args": server.args, "cwd": [server.cwd or ""]}.items():
         if any("\0" in word for word in words):
             raise ConfigFileError(f"{place}.{key}: NUL characters are not allowed.")
@@ -153,18 +169,35 @@ def _check(server: McpServerConfig, place: str) -> None:
 
 
 def _check_http(server: McpServerConfig, url: str, place: str) -> None:
-    try:
-        split = urlsplit(url)
-        valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0 and not split.fragment
-    except ValueError:
-        valid = False
-    if not valid or any(ord(character) <= 32 for character in url):
+    if not _is_address(url):
         raise ConfigFileError(f"{place}.url: must be an address such as https://tools.example.com/mcp.")
+    if server.oauth is not None:
+        _check_oauth(server.oauth, server.headers, f"{place}.oauth")
     if server.args or server.env or server.cwd:
         raise ConfigFileError(f"{place}: only a server with a command can have args, env and cwd.")
     for name, value in server.headers.items():
         if not HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ConfigFileError(f"{place}.headers.{name}: not a valid header.")
+
+
+def _check_oauth(oauth: McpOAuthConfig, headers: Mapping[str, str], place: str) -> None:
+    for key, address in {
+        "issuer": oauth.issuer,
+        **{f"origins[{at}]": one for at, one in enumerate(oauth.origins)},
+    }.items():
+        if not _is_address(address):
+            raise ConfigFileError(f"{place}.{key}: must be an address such as https://login.example.com.")
+    if any(name.lower() == "authorization" for name in headers):
+        raise ConfigFileError(f"{place}: remove the header Authorization, which oauth sets.")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        split = urlsplit(url)
+        valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0 and not split.fragment
+    except ValueError:
+        return False
+    return valid and not any(ord(character) <= 32 for character in url)
 
 
 def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
@@ -179,6 +212,16 @@ def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpS
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
         url=None if server.url is None else expand(server.url, "url"),
         headers={name: expand(value, f"headers.{name}") for name, value in server.headers.items()},
+        oauth=server.oauth and _expand_oauth(server.oauth, expand),
+    )
+
+
+def _expand_oauth(oauth: McpOAuthConfig, expand: Callable[[str, str], str]) -> McpOAuthConfig:
+    return msgspec.structs.replace(
+        oauth,
+        client_id=expand(oauth.client_id, "oauth.clientId"),
+        client_secret=expand(oauth.client_secret, "oauth.clientSecret"),
+        issuer=expand(oauth.issuer, "oauth.issuer"),
     )
 
 

@@ -19,6 +19,7 @@ from khala.tools.mcp.connection_events import (
     UNREACHABLE,
     ConnectionSignal,
 )
+from khala.tools.mcp.oauth import AuthorizationError, OAuthTransport
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 """Time to connect, to get a connection, and to send a request."""
@@ -37,7 +38,9 @@ NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
 async def connect(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIterator[Any]:
     """The message streams of a session with the server."""
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
-    inner = httpx2.AsyncHTTPTransport(limits=limits)
+    inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(limits=limits)
+    if server.oauth is not None:
+        inner = OAuthTransport(inner, server.url or "", server.oauth)
     # Without compression, so that the limit of bytes also limits memory.
     headers = {"User-Agent": "khala", **server.headers, "Accept-Encoding": "identity"}
     async with (
@@ -62,6 +65,8 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         request.extensions["timeout"] = self._timeouts(request)
         try:
             response = await self._inner.handle_async_request(request)
+        except AuthorizationError as error:
+            return self._failed(REFUSED, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):
