@@ -127,6 +127,17 @@ async def test_tanstack_resumes_a_broken_connection_at_its_last_event(chats: dic
     assert found["texts"][1] == " ".join(f"word{number}" for number in range(1, 81))
 
 
+async def test_tanstack_answers_over_sockets_and_continues_after_broken_ones(chats: dict[str, Any]) -> None:
+    found = chats["sockets"]
+    assert (found["errors"], found["stored"]) == ([], 4)
+    assert found["texts"][1::2] == [" ".join(f"word{number}" for number in range(1, 81)), "And more."]
+    first, *others = found["sockets"]
+    assert "offset" not in first
+    assert "offset" in others[0]
+    assert (found["joined"][0], found["joined"][-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert "Did you mean model?" in found["refused"][0]
+
+
 async def test_tanstack_reads_the_thread_and_joins_its_run_after_a_reload(chats: dict[str, Any]) -> None:
     joined = chats["joined"]
     assert joined["first"] == joined["second"]

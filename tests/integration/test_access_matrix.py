@@ -346,6 +346,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /oauth/revoke": dict.fromkeys(WHO, 400),
     "WEBSOCKET /api/ws": NOBODY | {"revoked token": 403},
     "WEBSOCKET /api/chat-socket": NOBODY | {"revoked token": 403},
+    "WEBSOCKET /api/ag-ui/socket": NOBODY | {"revoked token": 403},
     "POST /api/executor/claim": WORKERS,
     "POST /api/executor/heartbeat": WORKERS,
     "POST /api/executor/runs/{run_id}/parts": WORKERS,

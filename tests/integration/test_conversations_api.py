@@ -121,13 +121,13 @@ async def test_items_of_responses_have_the_ids_of_their_output(requester: Reques
     made = await conversations.create(items=[said("Hello")])
     text = '/text Let me see. /call weather {"city": "Aiur"} /say It is sunny.'
     tools: Any = [{"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}]
-    first = await responses.create(model="khala", input=text, tools=tools, conversation=made.id)
+    first: Any = await responses.create(model="khala", input=text, tools=tools, conversation=made.id)
     called = first.output[-1]
     assert called.type == "function_call"
     result: Any = {"type": "function_call_output", "call_id": called.call_id, "output": "Sunny."}
-    second = await responses.create(model="khala", input=[result], tools=tools, conversation=made.id)
-    third = await responses.create(model="khala", input="/text One. /then /say Two.", conversation=made.id)
-    items = [item async for item in conversations.items.list(made.id, order="asc", limit=1)]
+    second: Any = await responses.create(model="khala", input=[result], tools=tools, conversation=made.id)
+    third: Any = await responses.create(model="khala", input="/text One. /then /say Two.", conversation=made.id)
+    items: list[Any] = [item async for item in conversations.items.list(made.id, order="asc", limit=1)]
     given = [item for item in items if item.type == "message" and item.role == "user"]
     whole = [item.to_dict() for item in items if item not in given]
     returned = next(item for item in whole if item["type"] == "function_call_output")

@@ -103,7 +103,7 @@ async def test_edited_arguments_are_shown_as_they_were_run(requester: Setting, e
     program = f"print({edited!r}[:4])"
     text = call("peculiar__echo", text="Zerg") + " " + call("run_code", language="python", code="1") + " /say Done."
     try:
-        started = await ask(requester, text, MCP, CODE, background=True)
+        started: Any = await ask(requester, text, MCP, CODE, background=True)
         approvals = f"/api/runs/{started.khala['runId']}/approvals"
         async with asyncio.timeout(30):
             while len(asked := (await requester.get(approvals))["items"]) < 2:
@@ -113,10 +113,12 @@ async def test_edited_arguments_are_shown_as_they_were_run(requester: Setting, e
             body = {"approved": True, "editedArgs": arguments[one["tool"]]}
             path = f"{approvals}/{one['toolCallId']}"
             (await requester.inside.http.post(path, json=body, headers=requester.person.headers)).raise_for_status()
-        events = [event async for event in await requester.client.responses.retrieve(started.id, stream=True)]
+        events: list[Any] = [
+            event async for event in await requester.client.responses.retrieve(started.id, stream=True)
+        ]
     finally:
         await requester.allow(_all="allow")
-    response = events[-1].response  # type: ignore[union-attr]
+    response = events[-1].response
     echoed, ran = response.output[:2]
     assert (json.loads(echoed.arguments), echoed.output[:4]) == ({"text": edited}, edited[:4])
     assert (ran.code, ran.outputs[0].logs.strip()) == (program, edited[:4])
@@ -127,12 +129,12 @@ async def test_edited_arguments_are_shown_as_they_were_run(requester: Setting, e
     conversation = f"conv_{response.khala['threadId'].replace('-', '')}"
     items = [item async for item in requester.client.conversations.items.list(conversation, order="asc")]
     assert [item.to_dict() for item in items[1:]] == [item.to_dict() for item in response.output]
-    history = [
+    history: list[Any] = [
         {"role": "user", "content": text},
         *(item.to_dict() for item in response.output),
         {"role": "user", "content": "/echo And?"},
     ]
-    again = await requester.client.responses.create(model="khala", input=history, store=False)
+    again: Any = await requester.client.responses.create(model="khala", input=history, store=False)
     assert (again.output_text, again.khala["ignored"]) == ("And?", [])
 
 

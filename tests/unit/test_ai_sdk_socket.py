@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from khala.api.ai_sdk.socket import MAX_STREAMS, ChatSocketSession, SocketRequest, decoder
+from khala.api.ai_sdk.socket import ChatSocketSession, SocketRequest, decoder
 from khala.api.ai_sdk.types import MAX_MESSAGES
+from khala.api.chats.stream_sockets import MAX_STREAMS
 from khala.api.http.websocket_protocol import PROTOCOL_KEY
 
 

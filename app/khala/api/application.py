@@ -22,6 +22,7 @@ from khala.api.accounts.oidc_login import OidcController
 from khala.api.accounts.preferences import PreferencesController
 from khala.api.accounts.sign_in import SignInController
 from khala.api.ag_ui.routes import AgUiController
+from khala.api.ag_ui.socket import agent_socket
 from khala.api.agents.agents import AgentController
 from khala.api.agents.routing import route_task
 from khala.api.ai_sdk.routes import ChatController
@@ -116,7 +117,7 @@ API_ROUTES: Sequence[ControllerRouterHandler] = (
     AccountController, ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController,
     route_task, load_repository, MemoryController, PreferencesController, MemoryProposalController,
     MemorySettingsController, SearchController, ThreadPlanController, PlanController, PlanDraftController,
-    PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController, ScheduleController,
+    PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController, agent_socket, ScheduleController,
     WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
 )  # fmt: skip
 OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (

@@ -1,5 +1,5 @@
 // Talks to the server at KHALA_URL with TanStack AI's client, unmodified, and prints what a chat shows as JSON.
-import { ChatClient, fetchHttpStream, fetchServerSentEvents } from "@tanstack/ai-client";
+import { ChatClient, fetchHttpStream, fetchServerSentEvents, webSocket } from "@tanstack/ai-client";
 
 const server = process.env.KHALA_URL;
 const headers = { "X-Anon-Key": process.env.KHALA_KEY };
@@ -67,6 +67,48 @@ for (const [name, lines] of [["sse", false], ["lines", true]]) {
   await talk.sendMessage("/words=80 /pace=100");
   const { messages } = await hydrate(`broken ${name}`);
   results[name] = { posts, texts: texts(talk), errors: talk.errors, stored: messages.length, status: talk.getStatus() };
+}
+
+// The same over sockets. Each breaks while it has an answer, until three have.
+{
+  const sockets = [];
+  class BreakingSocket extends WebSocket {
+    constructor(address, protocols) {
+      super(address, protocols);
+      sockets.push(new URL(address).search);
+      const breaks = sockets.length <= 3;
+      let read = 0;
+      this.addEventListener("message", (event) => {
+        read += event.data.length;
+        if (breaks && read > 900) this.close();
+      });
+    }
+  }
+  const protocols = ["khala.ag-ui", `khala.anon-key.${process.env.KHALA_KEY}`];
+  const address = `${url.replace("http", "ws")}/socket`;
+  const chat = (threadId, options) => {
+    const errors = [];
+    const connection = webSocket(address, { protocols, ...options });
+    return Object.assign(new ChatClient({ connection, threadId, onError: (error) => errors.push(error.message) }), { errors, connection });
+  };
+  const talk = chat("broken sockets", { WebSocketImpl: BreakingSocket });
+  await talk.sendMessage("/words=80 /pace=100");
+  await until(() => talk.getStatus() === "ready");
+  await talk.sendMessage("/echo And more.");
+  await until(() => texts(talk).at(-1) === "And more.");
+  const { messages } = await hydrate("broken sockets");
+  const joined = [];
+  for await (const chunk of talk.connection.joinRun(new URLSearchParams(sockets[0]).get("runId"))) joined.push(chunk.type);
+  const refused = chat("refused socket", { body: { options: { modle: "x" } } });
+  await refused.sendMessage("Hello");
+  await until(() => refused.errors.length > 0);
+  const approving = chat("approved by socket", { body: { options: { autopilot: true } } });
+  await approving.sendMessage('/call delete_file {"path": "none"} /say Over.');
+  await until(() => approving.getInterrupts().length === 1);
+  approving.getInterrupts()[0].resolveInterrupt({ approved: true });
+  await until(() => texts(approving).at(-1) === "Over.");
+  const known = { sockets, texts: texts(talk), stored: messages.length, joined, refused: refused.errors };
+  results.sockets = { ...known, errors: [...talk.errors, ...approving.errors] };
 }
 
 // A page that is loaded in the middle of an answer: it reads the thread, and joins the run.
