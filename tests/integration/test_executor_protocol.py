@@ -258,7 +258,8 @@ async def test_a_run_without_a_worker_fails_in_time(postgres_url: str, template:
         ended = await scene.thread.ended(sent["runId"])
         assert ended["status"] == "error"
         (error,) = [part["data"] for part in await scene.thread.parts(sent["runId"]) if part["kind"] == "error"]
-        assert error["code"] == "no_worker"
+        read = (await scene.thread.http.get(f"/api/runs/{sent['runId']}", headers=scene.thread.headers)).json()
+        assert read["error"]["code"] == error["code"] == "no_worker"
 
 
 FORBIDDEN_PARTS: list[tuple[dict[str, Any], int]] = [

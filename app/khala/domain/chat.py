@@ -12,7 +12,7 @@ import msgspec
 from khala.domain.access import Role as AccessRole
 from khala.domain.fold import Content
 from khala.domain.generation import GenerationOptions
-from khala.domain.parts import Finish, Route
+from khala.domain.parts import Finish, Route, RunFailure
 
 MessageRole: TypeAlias = Literal["user", "assistant", "system"]
 MessageStatus: TypeAlias = Literal["draft", "streaming", "final", "error", "canceled"]
@@ -277,7 +277,8 @@ def _steps(requested: Any) -> int:
 class Run(WireStruct, frozen=True, kw_only=True):
     """One assistant turn. `attempt` counts the executors that have claimed it.
 
-    `waits_until` is set while a run waits for a remote worker: if none has claimed it by then, it fails.
+    `waits_until` is set while a run waits for a remote worker: if none has claimed it by then, it fails. `error` says
+    why a run has failed; only `GET /runs/{id}` has it.
     """
 
     id: UUID
@@ -290,6 +291,7 @@ class Run(WireStruct, frozen=True, kw_only=True):
     created_at: datetime
     finish: Finish | None = None
     waits_until: datetime | None = None
+    error: RunFailure | None = None
 
 
 class Receipt(WireStruct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import replace
 
 from khala.domain.access import Action, Caller
@@ -14,7 +15,7 @@ from khala.domain.chat import ACTIVE, Run
 from khala.domain.decimals import format_optional
 from khala.domain.errors import RunNotFound
 from khala.domain.fold import cancelled_statuses, fold
-from khala.domain.parts import Finish, MemoryRecall, PartData, encode
+from khala.domain.parts import Finish, MemoryRecall, PartData, RunFailure, encode
 from khala.store.budgets import ledger
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -24,7 +25,7 @@ from khala.store.postgres.database import (
 )
 from khala.store.postgres.notifications import notify_executors, notify_threads
 from khala.store.postgres.retries import retried
-from khala.store.runs import endings, parts
+from khala.store.runs import endings, packed_parts, parts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import Lease
 from khala.store.sharing import access
@@ -34,11 +35,26 @@ from khala.store.threads.reset_marks import IS_RUN
 HAS_EXECUTOR = "(status = 'running' AND coalesce(lease_expires_at > clock_timestamp(), false))"
 """Whether an executor holds the run."""
 
+ERROR = """
+    SELECT data FROM message_parts WHERE run_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND kind = 'error'
+    ORDER BY run_id DESC, seq DESC LIMIT 1
+"""
+
 
 async def get(db: Database, run_id: UUID, caller: Caller) -> Run:
-    """The run, if the caller may read its thread. Raises the errors of `read_authorized`."""
+    """The run with its error, if the caller may read its thread. Raises the errors of `read_authorized`."""
     async with db.driver() as driver:
-        return await read_authorized(driver, run_id, caller)
+        run = await read_authorized(driver, run_id, caller)
+        return replace(run, error=await _error(driver, run)) if run.status == "error" else run
+
+
+async def _error(driver: Driver, run: Run) -> RunFailure | None:
+    """Why the run has failed: its last part of the kind `error`."""
+    data = await driver.fetchval(ERROR, run.id, run.thread_id)
+    if data is not None:
+        return msgspec.json.decode(data, type=RunFailure)
+    packed = await packed_parts.of_run(driver, run.thread_id, run.id)
+    return next((data for part in reversed(packed) if isinstance(data := part.read(), RunFailure)), None)
 
 
 async def read_authorized(driver: Driver, run_id: UUID, caller: Caller) -> Run:

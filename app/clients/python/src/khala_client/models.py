@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from khala_client.content import Content, Finish, Part, text_of
+from khala_client.content import Content, Finish, Part, RunFailure, text_of
 from khala_client.plan_models import PlanEntry, PlanEvent, StepProgress
 from khala_client.wire import WireStruct
 
@@ -78,7 +78,7 @@ class Message(WireStruct, frozen=True, kw_only=True):
 class RunInfo(WireStruct, frozen=True, kw_only=True):
     """One answer of an agent. `status` is queued, running, blocked, final, error or canceled.
 
-    `attempt` counts the executors that have claimed it.
+    `attempt` counts the executors that have claimed it. `error` says why a run has failed.
     """
 
     id: UUID
@@ -90,6 +90,7 @@ class RunInfo(WireStruct, frozen=True, kw_only=True):
     cancel_requested_at: datetime | None = None
     created_at: datetime
     finish: Finish | None = None
+    error: RunFailure | None = None
 
     @property
     def has_ended(self) -> bool:

@@ -141,7 +141,8 @@ export interface ThreadListEntry {
 /**
  * One assistant turn. `attempt` counts the executors that have claimed it.
  *
- * `waitsUntil` is set while a run waits for a remote worker: if none has claimed it by then, it fails.
+ * `waitsUntil` is set while a run waits for a remote worker: if none has claimed it by then, it fails. `error` says
+ * why a run has failed; only `GET /runs/{id}` has it.
  */
 export interface Run {
   id: string;
@@ -154,6 +155,7 @@ export interface Run {
   createdAt: string;
   finish?: Finish;
   waitsUntil?: string;
+  error?: RunFailure;
 }
 
 /**
