@@ -210,6 +210,8 @@ async def test_failures_are_tried_again_and_pause_the_schedule_at_last(server: I
         now = await mine.read(schedule)
         assert (now["status"], now["failures"]) == ("active", failures)
         assert "Too many answers" in now["error"]
+    listed = await server.http.get("/api/threads", headers=mine.who.headers)
+    assert [thread["id"] for thread in listed.json()["items"]] == [mine.thread.id], "no empty thread is left"
     async with db.driver() as driver:
         wait = await driver.fetchval("SELECT extract(epoch FROM due_at - clock_timestamp())::int FROM schedules")
     assert 400 < wait <= 480, "the delay doubles"
