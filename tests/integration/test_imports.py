@@ -26,6 +26,7 @@ from tests.integration.test_api_threads import assert_problem
 from tests.integration.test_search import index, search
 from tests.support.callers import Person, person
 from tests.support.client import Thread, text_of
+from tests.support.event_endpoint import new_endpoint
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
 
@@ -152,6 +153,14 @@ async def snapshot(server: InProcessServer, who: Person, thread_id: str) -> dict
     return await thread.snapshot()
 
 
+async def events_of(store: Database, thread_id: str) -> list[tuple[str, bool | None]]:
+    """The types of the recorded events of the thread, and whether they say that it is imported."""
+    query = "SELECT type, data FROM webhook_deliveries WHERE thread_id = $1 ORDER BY seq"
+    async with store.driver() as driver:
+        found = await driver.fetch(query, uuid.UUID(thread_id))
+    return [(row["type"], json.loads(row["data"]).get("imported")) for row in found]
+
+
 async def test_chatgpt_keeps_branches_times_titles_and_images(server: InProcessServer, store: Database) -> None:
     who = await person(store, "Fenix")
     content = zipped(chatgpt(), files={"file-abc-pylon.png": PIXEL})
@@ -184,6 +193,7 @@ async def test_chatgpt_keeps_branches_times_titles_and_images(server: InProcessS
 
 async def test_a_second_import_adds_only_what_is_new(server: InProcessServer, store: Database) -> None:
     who = await person(store)
+    await new_endpoint(store, "https://example.com/hook", scope=who.id)
     chats = chatgpt()
     await imported(server, who, zipped(chats))
     again = await imported(server, who, json.dumps(chats).encode())
@@ -193,6 +203,7 @@ async def test_a_second_import_adds_only_what_is_new(server: InProcessServer, st
     later = await imported(server, who, zipped(chats, name="export/conversations-000.json"))
     assert (later["report"]["known"], later["report"]["messages"]) == (1, 1)
     [thread] = await threads(server, who)
+    assert await events_of(store, thread["id"]) == [("thread.created", True)], "and no message is announced"
     found = await snapshot(server, who, thread["id"])
     assert (len(found["messages"]), text_of(found["messages"][-1])) == (6, "Thanks")
     (await server.http.delete(f"/api/threads/{thread['id']}", headers=who.headers)).raise_for_status()

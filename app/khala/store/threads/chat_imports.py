@@ -27,6 +27,7 @@ from khala.store.schema.tables import threads as threads_table
 from khala.store.search import search_queue
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE, last_position
+from khala.store.webhooks import outbox
 
 KNOWN = f"SELECT id, NOT ({IS_MESSAGE}) AS is_reset FROM messages WHERE id = ANY($1::uuid[]) AND thread_id = $2"
 """The stored messages with these ids. A reset has deleted those with `is_reset`, whose rows are still there."""
@@ -131,6 +132,9 @@ async def store(
                 }
             )
         await connection.execute(insert(messages), rows)
+        if last == 0:
+            # An event for each past message would make bots answer them.
+            await outbox.record_one(driver, "thread.created", thread_id, imported=True)
         await search_queue.add(driver, thread_id, last + 1, last + len(rows))
         await thread_lists.mark_changed(driver, [thread_id])
         return len(rows)
