@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from tests.support.agents import Agent
 from tests.support.client import Thread
@@ -203,11 +204,15 @@ async def test_structured_output_of_a_library_is_stored(thread: Thread, provider
 async def test_an_error_of_a_model_of_a_library_ends_the_run_with_its_reason(
     thread: Thread, provider: Provider, name: str
 ) -> None:
-    provider.script(Reply(status=400, message="key sk-secret is wrong"))
-    agent = await done(thread, name, status="error")
+    provider.script(Reply(status=400, message=f"key sk-secret is wrong, as is sk-{'a' * 40} of {'x' * 2_000}"))
+    with capture_logs() as logs:
+        agent = await done(thread, name, status="error")
     assert (await agent.text()).startswith("The model ")
     assert "400" in await agent.text()
     assert "sk-secret" not in await agent.text()
+    [logged] = [line for line in logs if line["event"] == "library_model_call_failed"]
+    assert (logged["status"], len(logged["body"])) == (400, 1_000)
+    assert "is wrong, as is [redacted] of xx" in logged["body"]
 
 
 @each_library

@@ -18,6 +18,7 @@ from khala.sdk.adapters.surface import (
     RunSurface,
     as_output,
     failure_of,
+    log_refused_call,
     past_replies,
     status_of,
     store_output,
@@ -100,6 +101,7 @@ async def answer(
         status = status_of(error)
         if status is None:
             raise
+        log_refused_call(error)
         raise surface.error_type(f"The model failed with the status {status}.") from error
     finally:
         await calls.aclose()

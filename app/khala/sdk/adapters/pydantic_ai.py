@@ -32,6 +32,7 @@ from khala.sdk.adapters.surface import (
     RunSurface,
     as_output,
     failure_of,
+    log_refused_call,
     past_replies,
     store_output,
     stored_output,
@@ -87,6 +88,7 @@ async def answer(context: RunSurface, agent: Agent[Any, Any], *, deps: Any = Non
             event_stream_handler=capability.write_text,
         )
     except ModelHTTPError as error:
+        log_refused_call(error)
         raise context.error_type(f"The model {error.model_name} failed with the status {error.status_code}.") from error
     except AgentRunError as error:
         raise context.error_type(failure_of(error)) from error

@@ -5,10 +5,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import structlog
 from pydantic_core import to_jsonable_python
+
+from khala.domain.redaction import redacted
+
+log = structlog.get_logger()
 
 MAX_NAME_CHARACTERS = 64
 MAX_ERROR_CHARACTERS = 500
+MAX_BODY_CHARACTERS = 16_384
+"""Of the body of a provider's error, that are searched for secrets."""
+MAX_LOGGED_CHARACTERS = 1_000
 OUTPUT = "final_result"
 """The call that stores an output that is no text."""
 
@@ -184,6 +192,14 @@ def status_of(error: BaseException) -> int | None:
     """The HTTP status with which a model's provider has failed, as the clients of providers report it."""
     status = getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
+
+
+def log_refused_call(error: BaseException) -> None:
+    """Log a provider's answer to a failed call, for operators: bounded, and without what looks like a secret."""
+    body = getattr(error, "body", None)
+    text = body if isinstance(body, str) else json.dumps(to_jsonable_python(body, fallback=repr), ensure_ascii=False)
+    shown = redacted(text[:MAX_BODY_CHARACTERS])[:MAX_LOGGED_CHARACTERS]
+    log.warning("library_model_call_failed", error=type(error).__name__, status=status_of(error), body=shown)
 
 
 def failure_of(error: BaseException) -> str:
