@@ -128,6 +128,27 @@ def test_the_name_of_another_package_is_refused(name: str, tmp_path: Path) -> No
         new_project.create(name, tmp_path)
 
 
+def test_the_npm_packages_are_built_in_a_checkout_before_a_project_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder, packed = tmp_path / "build.py", tmp_path / "packed"
+    monkeypatch.setattr(new_project, "IN_WHEEL", tmp_path / "none")
+    monkeypatch.setattr(new_project, "BUILDER", builder)
+    monkeypatch.setattr(new_project, "IN_CHECKOUT", packed)
+    with pytest.raises(KnownFailure, match=r"could not be built. It needs Node\.js"):
+        new_project.create("shop", tmp_path)
+    assert not (tmp_path / "shop").exists()
+    builder.write_text(
+        f"import pathlib, sys\nassert sys.argv[1:] == ['build']\nfolder = pathlib.Path({str(packed)!r})\n"
+        "folder.mkdir()\n[(folder / f'khala-{name}-1.2.3.tgz').write_bytes(b'') for name in ('client', 'react')]\n"
+    )
+    folder = new_project.create("shop", tmp_path)
+    assert sorted(path.name for path in (folder / "web" / "vendor").iterdir()) == [
+        "khala-client-1.2.3.tgz",
+        "khala-react-1.2.3.tgz",
+    ]
+
+
 async def test_an_allowed_endpoint_is_one_address_and_one_port() -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return [host]

@@ -1,6 +1,7 @@
 """Writes a new project: an agent with a tool, a React page, and a test."""
 
 import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from khala.version import KHALA_VERSION
 TEMPLATE = Path(__file__).parent / "template"
 PACKAGE = Path(__file__).parents[1]
 IN_WHEEL = PACKAGE / "npm"
+BUILDER = PACKAGE.parents[1] / "infra" / "typescript_clients.py"
 IN_CHECKOUT = PACKAGE.parent / "clients" / "typescript" / "packed"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MAX_NAME_CHARACTERS = 60
@@ -53,14 +55,22 @@ def _check_name(name: str) -> None:
 
 def _npm_packages() -> Mapping[str, Path]:
     """The packed npm packages of this Khala, by their names. Raises `KnownFailure`."""
-    folder = IN_WHEEL if IN_WHEEL.is_dir() else IN_CHECKOUT
+    folder = IN_WHEEL if IN_WHEEL.is_dir() else _built_in_checkout()
     found = {package: sorted(folder.glob(f"khala-{package}-*.tgz")) for package in NPM_PACKAGES}
     if missing := [package for package, paths in found.items() if not paths]:
-        raise KnownFailure(
-            f"The npm package @khala/{missing[0]} is not in {folder}. In a checkout of Khala, run "
-            "`.venv/bin/python infra/typescript_clients.py build` in its folder first."
-        )
+        raise KnownFailure(f"The npm package @khala/{missing[0]} is not in {folder}.")
     return {package: paths[-1] for package, paths in found.items()}
+
+
+def _built_in_checkout() -> Path:
+    """The folder of the packages in a checkout, which are built unless their sources have not changed.
+
+    Raises `KnownFailure`.
+    """
+    built = subprocess.run([sys.executable, str(BUILDER), "build"], stdout=sys.stderr, check=False)  # noqa: S603  # Khala's own
+    if built.returncode != 0:
+        raise KnownFailure("The npm packages could not be built. It needs Node.js with npm, and the packages' sources.")
+    return IN_CHECKOUT
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
