@@ -94,7 +94,7 @@ def migrate(*, check: bool, drop_retired: bool) -> None:
     """
     if check and drop_retired:
         raise click.UsageError("--check changes nothing: leave out --drop-retired.")
-    run(_migrate(command_settings(), check=check, drop_retired=drop_retired))
+    run(_migrate(command_settings(creates=not check), check=check, drop_retired=drop_retired))
 
 
 @main.command(epilog=EPILOG)
@@ -117,7 +117,7 @@ def purge(*, dry_run: bool) -> None:
 )
 def doctor(*, as_json: bool, call: bool, processes: int) -> None:
     """Check what Khala needs, and say what to do about problems; exit with 1 if anything is bad."""
-    run(_doctor(command_settings(), as_json=as_json, call=call, processes=processes))
+    run(_doctor(command_settings(creates=True), as_json=as_json, call=call, processes=processes))
 
 
 async def _migrate(settings: "Settings", *, check: bool, drop_retired: bool) -> None:

@@ -133,7 +133,7 @@ def import_(*, file: Path, email: str | None, password_stdin: bool, trusted: boo
     password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
     run(
         import_account(
-            command_settings(),
+            command_settings(creates=True),
             file,
             email=email,
             password=password,
@@ -172,7 +172,7 @@ def restore_dump(*, backup: Path) -> None:
     """Restore a dump into an empty database, and its blobs into Khala's store of blobs."""
     from khala.operations import restore as restoring
 
-    run(restoring.restore_dump(command_settings(), backup))
+    run(restoring.restore_dump(command_settings(creates=True), backup))
 
 
 @restore.command("base", epilog=EPILOG)
@@ -203,7 +203,7 @@ def settle(*, backup: Path) -> None:
     """Finish `base`: restore the blobs, and make the database ready to be served."""
     from khala.operations import restore as restoring
 
-    run(restoring.settle(command_settings(), backup))
+    run(restoring.settle(command_settings(creates=True), backup))
 
 
 @click.group(epilog=EPILOG)
@@ -243,7 +243,7 @@ def load(*, folder: Path, names: Path, missing: Path) -> None:
     from khala.operations.restore import load_blobs
 
     async def load_all() -> None:
-        lost.extend(await load_blobs(command_settings(), folder, blob_copies.names(names)))
+        lost.extend(await load_blobs(command_settings(creates=True), folder, blob_copies.names(names)))
 
     lost: list[str] = []
     run(load_all())

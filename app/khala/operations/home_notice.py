@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from khala.console import load_settings
+from khala.console import KnownFailure, load_settings
 
 if TYPE_CHECKING:
     from khala.settings import Settings
@@ -16,13 +16,21 @@ LIVE = b'{"ok":true}'
 CHOOSE = "Set KHALA_HOME (or DATABASE_URL) as for your server to use its database."
 
 
-def command_settings() -> "Settings":
+def command_settings(*, creates: bool = False) -> "Settings":
     """Load the settings of a command that uses the database, and say which one that is unless it was chosen.
 
-    Raises `KnownFailure`.
+    Raises `KnownFailure`, also if the home has no database, unless the command may create one (`creates`).
     """
+    from khala.store.embedded import has_cluster
+
     settings = load_settings()
-    for line in notices(settings):
+    lines = notices(settings)
+    home = settings.process.home
+    if settings.database.url is None and not creates and not has_cluster(home):
+        raise KnownFailure(
+            " ".join([f"There is no database in {home}. {CHOOSE} `khala serve` creates one.", *lines[1:]])
+        )
+    for line in lines:
         click.echo(line, err=True)
     return settings
 
