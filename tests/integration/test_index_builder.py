@@ -5,6 +5,7 @@ import asyncio
 import asyncpg
 import pytest
 from sqlalchemy import Column, Index, MetaData, Table, Text
+from structlog.testing import capture_logs
 
 from khala.doctor import database_checks
 from khala.store.postgres import index_builder, migrations
@@ -43,9 +44,20 @@ async def test_a_missing_index_is_created_as_it_is_declared(db: Database) -> Non
     definition = f"SELECT indexdef FROM pg_indexes WHERE indexname = '{NAME}'"
     async with db.driver() as driver:
         before = await driver.fetchval(definition)
-    await run(db, f"DROP INDEX {NAME}")
+    await run(db, f"DROP INDEX {NAME}", "INSERT INTO users (id) VALUES (gen_random_uuid())")
     assert await migrations.differences(db) != []
-    await migrations.upgrade(db.url)
+    with capture_logs() as quiet:
+        await migrations.upgrade(db.url)
+    assert {line["log_level"] for line in quiet} <= {"debug"}, "a table without rows is no news"
+    await run(
+        db,
+        f"DROP INDEX {NAME}",
+        "INSERT INTO listings (user_id, thread_id, revision) SELECT id, gen_random_uuid(), 1 FROM users",
+    )
+    with capture_logs() as logs:
+        await migrations.upgrade(db.url)
+    lines = [(line["event"], line.get("index")) for line in logs if line["log_level"] == "info"]
+    assert lines == [("index_build_started", NAME), ("index_built", NAME)]
     async with db.driver() as driver:
         assert await driver.fetchval(definition) == before
     assert await migrations.differences(db) == []

@@ -9,7 +9,8 @@ has a snapshot, and CREATE INDEX CONCURRENTLY waits for all snapshots.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from sqlalchemy import Index
@@ -44,6 +45,7 @@ PARTITIONS = """
 """
 """The partitions of a table in which a partitioned index has no index yet."""
 IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = $1::text::regclass"
+TABLE_OF = "SELECT indrelid::regclass::text FROM pg_index WHERE indexrelid = to_regclass($1)"
 MAX_NAME_BYTES = 63
 DROP_TIMEOUT_SECONDS = 10
 """The time that the drop of a partitioned index may wait for the table, while all others wait behind it."""
@@ -71,8 +73,9 @@ async def build_missing(db: Database) -> None:
                 for index in await find_missing(driver):
                     await _build(driver, index)
                 for name in await _find_unused(driver):
+                    report = await _reporter(driver, await driver.fetchval(TABLE_OF, name))
                     await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
-                    log.info("index_dropped", index=name)
+                    report("index_dropped", index=name)
             finally:
                 await driver.execute("SELECT pg_advisory_unlock($1)", INDEX_LOCK_KEY)
 
@@ -116,6 +119,12 @@ async def _find_unused(driver: Driver) -> list[str]:
     return [name for name in existing if name in REPLACED or await _is_empty(driver, RETIRED[name])]
 
 
+async def _reporter(driver: Driver, table: str) -> Callable[..., Any]:
+    """Logs what is done for this table. For one without rows, as all are in a new database, nobody has to know it."""
+    report: Callable[..., Any] = log.debug if await _is_empty(driver, table) else log.info
+    return report
+
+
 async def _is_empty(driver: Driver, table: str) -> bool:
     if await driver.fetchval(IS_PARTITIONED, table):
         return False
@@ -144,10 +153,11 @@ async def _build_partitioned(driver: Driver, index: Index) -> None:
 
 async def _build_in(driver: Driver, index: Index, table: str, name: str) -> None:
     """Create the index under this name in this table, which is not partitioned."""
-    log.info("index_build_started", index=name, table=table)
+    report = await _reporter(driver, table)
+    report("index_build_started", index=name, table=table)
     await driver.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
     await driver.execute(_statement(index, f"INDEX CONCURRENTLY {name} ON {table}"))
-    log.info("index_built", index=name, table=table)
+    report("index_built", index=name, table=table)
 
 
 def _statement(index: Index, head: str) -> str:
