@@ -143,7 +143,7 @@ def _runs() -> None:
 
 def downgrade() -> None:
     op.drop_index("runs_user_message_id_key", table_name="runs")
-    op.drop_index("runs_thread_id_idx", table_name="runs")
+    op.drop_index("runs_thread_id_idx", table_name="runs", if_exists=True)
     op.drop_index(
         "runs_active_idx", table_name="runs", postgresql_where=sa.text("status IN ('queued', 'running', 'blocked')")
     )
