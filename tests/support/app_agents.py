@@ -246,7 +246,11 @@ async def misuse(context: AgentRunContext) -> None:
         run.finish("because")  # type: ignore[arg-type]
     except StepError as error:
         refused.append(str(error))
-    await run.finish_calls()
+    try:
+        for _ in range(5_001):
+            await run.finish_calls()
+    except StepError as error:
+        refused.append(str(error))
     await context.text("\n".join(refused))
     raise StepError("I give up.", code="gave_up", retry_after=7)
 

@@ -1,6 +1,5 @@
 """The `LoopContext` of an agent in Python: it checks what the agent asks for, and carries it out by `RunOperations`."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import get_args
@@ -15,14 +14,15 @@ from khala.domain.tools import ToolSpec
 from khala.models.port import ToolUse
 from khala.runs.agent_tasks import AgentOperations
 from khala.runs.run_operations import RunOperations
-from khala.sdk.errors import StepError
+from khala.sdk.errors import CODE, StepError
 from khala.sdk.loop import EndReason, Reply
 from khala.sdk.tool import as_json
 
 MAX_OPERATIONS = 1_000
 """Steps, calls, approvals and model calls of one run."""
+MAX_LOOP_OPERATIONS = 5_000
+"""Operations of a loop in one call of the agent's function."""
 MAX_NOTICE_CHARACTERS = 1_000
-NOTICE_CODE = re.compile("[a-z][a-z0-9_]{0,63}")
 NOT_ENDED = "The calls of the last step have not ended. Call `finish_calls` before you begin the next step."
 
 
@@ -43,6 +43,7 @@ class AgentLoop:
         self._active = active
         self._prepare = prepare
         self._write = write
+        self._count = 0
 
     @property
     def options(self) -> RunOptions:
@@ -65,21 +66,21 @@ class AgentLoop:
 
     async def tools(self) -> Sequence[ToolSpec]:
         """See `LoopContext`."""
-        await self._prepare()
+        await self._begin()
         return await self._operations.tools()
 
     async def reply(
         self, tools: Sequence[ToolSpec] | None = None, *, instructions: str = "", prompt: str = ""
     ) -> Reply:
         """See `LoopContext`."""
-        await self._prepare()
+        await self._begin()
         return await self._active.carry_out(
             lambda: self._operations.reply(tools, instructions=instructions, prompt=prompt), alone=True
         )
 
     async def begin_calls(self, calls: Sequence[ToolUse], *, max_steps: int | None = None) -> RunStep:
         """See `LoopContext`."""
-        await self._prepare()
+        await self._begin()
         steps = self._operations.steps
         if steps and not steps[-1].ended:
             raise StepError(NOT_ENDED)
@@ -94,13 +95,13 @@ class AgentLoop:
 
     async def finish_calls(self) -> None:
         """See `LoopContext`."""
-        await self._prepare()
+        await self._begin()
         await self._active.carry_out(self._operations.finish_calls, alone=True)
 
     async def notice(self, code: str, message: str) -> None:
         """See `LoopContext`."""
-        await self._prepare()
-        if NOTICE_CODE.fullmatch(code) is None:
+        await self._begin()
+        if CODE.fullmatch(code) is None:
             raise StepError("The code of a notice has 1 to 64 lower-case letters, digits and underscores.")
         if len(message) > MAX_NOTICE_CHARACTERS:
             raise StepError(f"A notice has at most {MAX_NOTICE_CHARACTERS:,} characters.")
@@ -111,3 +112,9 @@ class AgentLoop:
         if reason not in get_args(EndReason):
             raise StepError(f"An answer finishes with one of these reasons: {', '.join(get_args(EndReason))}.")
         self._operations.finish(reason)
+
+    async def _begin(self) -> None:
+        await self._prepare()
+        self._count += 1
+        if self._count > MAX_LOOP_OPERATIONS:
+            raise StepError(f"A loop has at most {MAX_LOOP_OPERATIONS:,} operations.")

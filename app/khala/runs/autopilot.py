@@ -43,7 +43,7 @@ class Autopilot:
             steps = self._run.steps
             if steps and _completes_step(steps[-1]):
                 return self._run.finish("stop")
-            if self._calls_client():
+            if steps and self._calls_client(steps[-1]):
                 return self._run.finish("tool_calls")
             reason = autopilot.stop_reason(steps, self._limits) if self._step_count else None
             if reason is not None:
@@ -81,11 +81,10 @@ class Autopilot:
             await self._run.notice("left_out", f"{len(calls) - left} of {len(calls)} calls are over the limit.")
         await self._run.begin_calls(calls[:left], max_steps=self._limits.steps)
 
-    def _calls_client(self) -> bool:
-        """Whether the last step calls tools that the client has to execute."""
-        steps = self._run.steps
+    def _calls_client(self, step: RunStep) -> bool:
+        """Whether the step calls tools that the client has to execute."""
         own = {function.name for function in self._options.functions}
-        return bool(steps) and any(call.tool in own for call in steps[-1].calls)
+        return bool(own) and any(call.tool in own for call in step.calls)
 
     async def _accept(self, reply: Reply, reason: EndReason | None = None) -> bool:
         """Whether the reply is the answer; if not, it does not fit the format, and the model has to write it again."""

@@ -104,9 +104,11 @@ class RunOperations:
     ) -> Reply:
         """See `LoopContext`."""
         offered = await self.tools() if tools is None else tools
-        await self.finish_calls()
+        steps = self._progress.steps
+        if steps and not steps[-1].ended:
+            await self.finish_calls(steps[-1])
         self.settle_text()
-        if offered and self._progress.steps:
+        if offered and steps:
             await asyncio.sleep(self._prepared.cooldown_seconds)
         received = await self._requester.request(offered, instructions=instructions, prompt=prompt)
         if isinstance(received, RunOutcome):
@@ -128,11 +130,10 @@ class RunOperations:
         """See `LoopContext`. By default, `step` is the last one."""
         steps = self._progress.steps
         step = step or (steps[-1] if steps else None)
-        if step is None or step.ended:
-            return
-        awaited = await self._tool_executor.finish(step)
-        if awaited:
-            raise WaitsForPeople(awaited)
+        if step is not None and not step.ended:
+            awaited = await self._tool_executor.finish(step)
+            if awaited:
+                raise WaitsForPeople(awaited)
 
     async def notice(self, code: str, message: str) -> None:
         """See `LoopContext`."""

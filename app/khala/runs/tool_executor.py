@@ -116,7 +116,8 @@ class ToolExecutor:
         if self._completes_step:
             self._tools = {name: tool for name, tool in offer.tools.items() if name not in CHANGING_TOOLS}
             self._tools[COMPLETE_STEP], self._actions[COMPLETE_STEP] = CompleteStep(), "allow"
-        self._tools = {name: tool for name, tool in self._tools.items() if self._is_chosen(name)}
+        if self._tool_choice is not None:
+            self._tools = {name: tool for name, tool in self._tools.items() if self._is_chosen(name)}
         client_tools = [
             ToolSpec(
                 name=function.name,

@@ -3,7 +3,8 @@
 import re
 
 AGENT_FAILED = "agent_failed"
-_CODE = re.compile("[a-z][a-z0-9_]{0,63}")
+CODE = re.compile("[a-z][a-z0-9_]{0,63}")
+"""The form of codes of errors and notices."""
 
 
 class StepError(Exception):
@@ -13,9 +14,12 @@ class StepError(Exception):
     `retry_after` is the time in seconds after which another run may succeed, if it is known.
     """
 
+    code = AGENT_FAILED
+    retry_after: float | None = None
+
     def __init__(self, message: str = "", *, code: str = AGENT_FAILED, retry_after: float | None = None) -> None:
         super().__init__(message)
-        if _CODE.fullmatch(code) is None:
+        if CODE.fullmatch(code) is None:
             raise ValueError(f"{code[:100]!r} is no code: it needs 1 to 64 lower-case letters, digits and underscores.")
         self.code = code
         self.retry_after = retry_after

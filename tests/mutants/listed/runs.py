@@ -225,8 +225,8 @@ MUTANTS = (
     Mutant(
         name="callers-tools-wait-for-all-others",
         file="app/khala/runs/autopilot.py",
-        old="and any(call.tool in own for call in steps[-1].calls)",
-        new="and all(call.tool in own for call in steps[-1].calls)",
+        old="and any(call.tool in own for call in step.calls)",
+        new="and all(call.tool in own for call in step.calls)",
         tests=("tests/integration/test_agents.py::test_a_step_with_a_call_of_the_callers_function_ends_the_run",),
         why="A caller would never learn that the model called its tool together with one of Khala's.",
     ),
