@@ -27,6 +27,8 @@ HTML = (
     '<script type="module">{script}</script>'
 )
 PATIENCE_MS = 30_000
+PAGE_LOAD_MS = 120_000
+"""On a busy machine, a development build of a page of many modules loads for long."""
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
     "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -233,6 +235,7 @@ def cells(source: Path, env: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     script = bundle(source)
     with new_browser() as context:
         context.set_default_timeout(PATIENCE_MS)
+        context.set_default_navigation_timeout(PAGE_LOAD_MS)
         expect.set_options(timeout=PATIENCE_MS)
         row = PageCells(context, script, env)
         return {feature: _result(feature, getattr(row, feature)) for feature in FEATURES}

@@ -58,6 +58,15 @@ async def test_questions_are_answered_in_a_thread_of_the_clients_own_id(results:
     assert set(text["state"]["khala"]) >= {"threadId", "runId", "messageId"}
 
 
+async def test_plans_of_the_thread_are_activities(results: dict[str, Any]) -> None:
+    planned = results["planned"]
+    plan_id = planned["made"]["id"]
+    assert planned["failures"] == []
+    for activity in (*planned["live"], *planned["connected"]):
+        assert (activity["id"], activity["activityType"], activity["content"]["title"]) == (plan_id, "PLAN", "Warp in")
+    assert (len(planned["live"]), len(planned["connected"])) == (1, 1)
+
+
 async def test_a_run_id_that_arrives_again_attaches_and_another_one_answers_again(results: dict[str, Any]) -> None:
     twice = results["twice"]
     assert twice["all"][0] == twice["all"][1] == twice["all"][2]

@@ -60,6 +60,25 @@ async function until(condition) {
   results.text.unknown = plain(strangers.messages);
 }
 
+// A plan of the thread is an activity: when it changes during an answer, and for a client that connects.
+{
+  const talk = agent("planned");
+  say(talk, "/echo En taro Adun");
+  await talk.runAgent();
+  const body = JSON.stringify({ title: "Warp in", steps: [{ id: "pylon", title: "A pylon", instructions: "/echo Warped" }] });
+  const path = `/api/threads/${talk.state.khala.threadId}/plans`;
+  const post = { method: "POST", headers: { ...headers, "Content-Type": "application/json" } };
+  say(talk, "/words=40 /pace=40");
+  const answered = talk.runAgent();
+  await until(() => talk.messages.at(-1).role === "assistant" && talk.messages.length === 4);
+  const made = await (await fetch(`${server}${path}`, { ...post, body })).json();
+  await answered;
+  const activities = (one) => plain(one.messages.filter((message) => message.role === "activity"));
+  const observer = agent("planned", { kind: Observer });
+  await observer.connectAgent();
+  results.planned = { made, failures: talk.failures, live: activities(talk), connected: activities(observer) };
+}
+
 // The same request twice at once, and once more after its end; then the same question in another run.
 {
   const question = [{ id: "m1", role: "user", content: "/words=30 /pace=300" }];
