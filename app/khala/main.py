@@ -28,6 +28,8 @@ from khala.domain.transfer_rate import TransferRatePolicy
 from khala.lifecycle import background, stopped_by_signal
 from khala.live.listener import Listener
 from khala.live.service import LiveService
+from khala.push.dispatcher import PushDispatcher
+from khala.push.push_sender import PushSender
 from khala.route_context import gateway_options, open_context, open_streams
 from khala.sdk.loading import App
 from khala.search.blob_indexer import BlobIndexer
@@ -42,6 +44,7 @@ from khala.store.postgres.database import (
 )
 from khala.store.postgres.notifications import (
     PLANS_CHANNEL,
+    PUSH_CHANNEL,
     RUNS_CHANNEL,
     SCHEDULES_CHANNEL,
     STREAMS_CHANNEL,
@@ -125,18 +128,17 @@ async def running(
         live = LiveService(components.db, inner)
         streams = open_streams(settings, inner)
         dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
-        client = GuardedClient(allow=settings.tools.fetch_allow, endpoints=webhook_endpoints)
-        sender = EventSender(inner, WebhookClient(client))
-        webhooks = WebhookDispatcher(inner, sender)
+        sender, push_sender = _open_senders(settings, inner, webhook_endpoints)
+        webhooks, push = WebhookDispatcher(inner, sender), PushDispatcher(inner, push_sender)
         writer = Writer(inner, settings.runs.flush, components.wake_bus)
         gateway = WorkerGateway(inner, writer, gateway_options(settings))
         handlers = {**live.handlers, **_worker_handlers(worker, gateway), **_stream_handlers(live, dispatcher)}
-        handlers[WEBHOOKS_CHANNEL] = webhooks.handle_notification
+        handlers |= {WEBHOOKS_CHANNEL: webhooks.handle_notification, PUSH_CHANNEL: push.handle_notification}
         pools = {"inner": inner, "requests": components.db}
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
         readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
-        loops |= {"streams": streams.writer.run, "wakes": dispatcher.run, "webhooks": webhooks.run}
+        loops |= {"streams": streams.writer.run, "wakes": dispatcher.run, "webhooks": webhooks.run, "push": push.run}
         loops |= {"remote writer": writer.run, "workers": gateway.run}
         stack.push_async_callback(live.presence.close)
         await stack.enter_async_context(background({**live.loops, **loops}))
@@ -147,6 +149,7 @@ async def running(
             live,
             streams=streams,
             webhooks=sender,
+            push=push_sender,
             workers=gateway,
             process=ProcessContext(readiness=readiness, stopping=stopping),
         )
@@ -185,6 +188,14 @@ async def _open_inner_pool(db: Database) -> AsyncIterator[Database]:
         yield inner
     finally:
         await inner.close()
+
+
+def _open_senders(
+    settings: Settings, db: Database, endpoints: Sequence[AddressAndPort]
+) -> tuple[EventSender, PushSender]:
+    """The senders of events to webhooks, and of notifications to push services."""
+    client = WebhookClient(GuardedClient(allow=settings.tools.fetch_allow, endpoints=endpoints))
+    return EventSender(db, client), PushSender(db, client, contact=settings.push_contact)
 
 
 def _worker(components: Components, db: Database, environment: Mapping[str, str]) -> WorkerRuntime:

@@ -11,6 +11,7 @@ from khala.api.context import (
     ModelContext,
     OAuthContext,
     ProcessContext,
+    PushContext,
     SignInContext,
     StreamContext,
     ThreadContext,
@@ -24,6 +25,7 @@ from khala.components import Components, send_limits
 from khala.identity.jwt_issuers import JwtIssuers
 from khala.identity.oidc import OidcProvider, OidcSettings
 from khala.live.service import LiveService
+from khala.push.push_sender import PushSender
 from khala.search.search_service import SearchService
 from khala.settings import Settings
 from khala.store.postgres.database import (
@@ -46,6 +48,7 @@ def open_context(
     *,
     streams: StreamContext,
     webhooks: EventSender,
+    push: PushSender,
     workers: WorkerGateway,
     process: ProcessContext,
 ) -> Context:
@@ -79,6 +82,7 @@ def open_context(
         ),
         streams=streams,
         webhooks=WebhookContext(sender=webhooks, per_account=settings.limits.webhooks_per_account),
+        push=PushContext(sender=push, hosts=settings.push.hosts),
         router=components.router,
         threads=ThreadContext(
             welcome=settings.server.welcome,

@@ -19,6 +19,7 @@ from litestar.routes import ASGIRoute, BaseRoute, HTTPRoute, WebSocketRoute
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import connect
 
+from khala.api.accounts.push import BROWSER
 from khala.api.application import application
 from khala.api.context import Context
 from khala.api.http.problem_details import STATUS
@@ -229,6 +230,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "GET /api/me/folders": KEYED,
     "GET /api/me/preferences": KEYED,
     "PATCH /api/me/preferences": KEYED,
+    "GET /api/me/push": KEYED,
+    "PUT /api/me/push/subscriptions": KEYED | {"wrong key": 404},
+    "DELETE /api/me/push/subscriptions/{subscription_id}": KEYED | dict.fromkeys(KEYS_AND_USERS, 404),
     "GET /api/me/memory": KEYED,
     "PATCH /api/me/memory": KEYED,
     "GET /api/threads/{thread_id}/memory": READERS,
@@ -537,6 +541,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             plan_id=self.plan_id,
             step_id="a",
             proposal_id=uuid.uuid4(),
+            subscription_id=uuid.uuid4(),
             schedule_id=uuid.uuid4(),
             token=self.detail_token,
             call_id="call",
@@ -591,6 +596,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             "PATCH /api/memories/{memory_id}": {"text": "The khala bound us."},
             "PATCH /api/me/memory": {"recall": True},
             "PATCH /api/me/preferences": {"titles": False},
+            "PUT /api/me/push/subscriptions": BROWSER,
             "POST /api/threads/{thread_id}/invitations": {"email": "nobody@example.org", "role": "viewer"},
             "PATCH /api/threads/{thread_id}/listing": {"pinned": True},
             "PUT /api/messages/{message_id}/feedback": {"rating": "up"},

@@ -28,6 +28,7 @@ HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index o
 """Where the tables are distributed, these ask every node: docs/scaling.md says what each would need."""
 
 DUE = "schedules belong to accounts, and the first that is due may be anyone's; an index has them by time"
+NOTIFIED = "notifications of many threads wait for push services, and the first that is due may be anyone's"
 OWNER = "the steps of a plan share the places of its owner, who has many threads; an index begins with the owner"
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
@@ -45,6 +46,8 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
         EVENTS,
     ),
     r"^SELECT extract\(epoch FROM due_at - clock_timestamp\(\)\)::float FROM schedules": ({"schedules"}, DUE),
+    r"^UPDATE push_messages SET due_at = .* ORDER BY due_at": ({"push_messages"}, NOTIFIED),
+    r"^SELECT extract\(epoch FROM due_at - .*FROM push_messages": ({"push_messages"}, NOTIFIED),
     r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
     r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
     r"^SELECT DISTINCT agent FROM memories": ({"memories"}, SPACE),

@@ -95,6 +95,10 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
     ("POST", "/api/threads/{id}/invitations"): ({"email": "a@b.c", "role": "viewer", "name": "x"}, "name"),
     ("PUT", "/api/messages/{id}/feedback"): ({"rating": "up", "text": "x"}, "text"),
     ("PATCH", "/api/me/preferences"): ({"titles": True, "title": True}, "title"),
+    ("PUT", "/api/me/push/subscriptions"): (
+        {"endpoint": "https://fcm.googleapis.com/x", "keys": {"p256dh": "x", "auth": "x", "key": "x"}},
+        "keys.key",
+    ),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
     ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),

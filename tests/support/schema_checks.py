@@ -34,6 +34,8 @@ REFUSED_OTHERWISE: dict[str, set[str]] = {
     "readOlderMessages": {"before"},
     "createTool": {"name", "parameters"},
     "changePreferences": {"model"},
+    # Push services of this server, and keys of the length and the curve that Web Push prescribes.
+    "subscribeToPush": {"endpoint", "keys"},
     "createAgent": {"name", "model", "fallbacks"},
     "changeAgent": {"model", "fallbacks"},
     # Agents and other steps may not exist, or depend on each other. Documents have their own grammar.

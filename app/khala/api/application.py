@@ -20,6 +20,7 @@ from khala.api.accounts.api_tokens import ApiTokenController
 from khala.api.accounts.authentication import caller
 from khala.api.accounts.oidc_login import OidcController
 from khala.api.accounts.preferences import PreferencesController
+from khala.api.accounts.push import PushController
 from khala.api.accounts.sign_in import SignInController
 from khala.api.ag_ui.routes import AgUiController
 from khala.api.ag_ui.socket import agent_socket
@@ -115,8 +116,8 @@ API_ROUTES: Sequence[ControllerRouterHandler] = (
     ThreadController, ListingController, export_thread, FeedbackController, append, SharingController, claim_threads,
     RunController, list_offered_models, BlobController, upload, events, follow, SignInController, OidcController,
     AccountController, ApiTokenController, GrantController, ToolController, ToolRuleController, AgentController,
-    route_task, load_repository, MemoryController, PreferencesController, MemoryProposalController,
-    MemorySettingsController, SearchController, ThreadPlanController, PlanController, PlanDraftController,
+    route_task, load_repository, MemoryController, PreferencesController, PushController,
+    MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController, PlanController, PlanDraftController,
     PlanCommandController, read_cursor, ChatController, chat_socket, AgUiController, agent_socket, ScheduleController,
     WebhookController, import_chats, HealthController, ExecutorController, execute, *CONSOLE_ROUTES,
 )  # fmt: skip

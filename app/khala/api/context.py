@@ -22,6 +22,7 @@ from khala.live.service import LiveService
 from khala.memory.agent_router import AgentRouter
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings.embedder import Embedder
+from khala.push.push_sender import PushSender
 from khala.sdk.loading import App
 from khala.search.search_service import SearchService
 from khala.store.postgres.database import Database
@@ -117,6 +118,14 @@ class WebhookContext(msgspec.Struct, frozen=True, kw_only=True):
     """The endpoints that one account may have."""
 
 
+class PushContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Push notifications."""
+
+    sender: PushSender
+    hosts: tuple[str, ...]
+    """The push services that browsers may use; none if notifications are turned off."""
+
+
 class SignInContext(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to sign in."""
 
@@ -164,6 +173,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     search: SearchService
     streams: StreamContext
     webhooks: WebhookContext
+    push: PushContext
     router: AgentRouter
     threads: ThreadContext
     limits: LimitContext

@@ -26,6 +26,7 @@ from khala.settings.fields import SettingDefinition, SettingGroup, read_table
 from khala.settings.limits import LimitSettings
 from khala.settings.memory import ExtractionSettings
 from khala.settings.process import ProcessSettings, exports_traces
+from khala.settings.push import PushSettings
 from khala.settings.runs import ModelSettings, RunSettings, ToolSettings
 from khala.settings.server import ServerSettings
 from khala.settings.sources import EnvironmentSource
@@ -84,6 +85,7 @@ class Settings(BaseSettings):
     accounts: AccountSettings = Field(default_factory=AccountSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)
     streams: StreamSettings = Field(default_factory=StreamSettings)
+    push: PushSettings = Field(default_factory=PushSettings)
     _environment: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, layers: SettingLayers) -> None:
@@ -120,6 +122,12 @@ class Settings(BaseSettings):
     def model_chain(self) -> tuple[ModelRef, ...]:
         """The models to call, in order: the chosen or default one, then the fallbacks."""
         return model_names.chain(self.models.model, self.models.fallback_models, self.providers)
+
+    @property
+    def push_contact(self) -> str | None:
+        """The address under which push services can reach the operator."""
+        url = self.server.public_url
+        return self.push.contact or (url if url is not None and url.startswith("https://") else None)
 
     @property
     def listed_models(self) -> tuple[str, ...]:

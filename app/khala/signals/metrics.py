@@ -123,6 +123,11 @@ STREAM_WAKES = _counter(
 WEBHOOK_DELIVERIES = _counter(
     "webhook_deliveries_total", "Attempts to deliver events to webhooks, by the state of the event after it.", "state"
 )
+PUSH_DELIVERIES = _counter(
+    "push_deliveries_total",
+    "Attempts to deliver notifications to push services, by outcome; `dropped`: nobody needed it any more.",
+    "outcome",
+)
 EVENT_STREAMS = _gauge("event_streams", "Open event streams (SSE) of threads.")
 SUBSCRIPTIONS = _gauge("subscriptions", "Subscriptions to threads and accounts, over sockets and event streams.")
 DROPPED_BACK = _counter(

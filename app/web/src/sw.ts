@@ -1,9 +1,11 @@
-// The service worker: makes the page available offline and serves its files from the cache.
+// The service worker: makes the page available offline, serves its files from the cache, and shows notifications.
 //
 // A new version activates once no tab of an old one is open. Until then the files of both are cached, so that open tabs find
 // theirs after the server has dropped them. Navigations go to the network first, so a page that is loaded meanwhile is current.
 
 import { chooseLocale } from "./i18n/locale.ts";
+import { openChat, showPush } from "./push/push-events.ts";
+import type { NotificationScope, PushMessage } from "./push/push-events.ts";
 
 /**
  * Injected by the build: its `version`, the `first` files that the page needs to start, the file of each of the `languages`,
@@ -20,10 +22,18 @@ interface Fetching extends Waiting {
   readonly request: Request;
   respondWith(response: Promise<Response>): void;
 }
-interface Scope {
-  readonly clients: { claim(): Promise<void> };
+interface Pushed extends Waiting {
+  readonly data: { json(): unknown } | null;
+}
+interface Clicked extends Waiting {
+  readonly notification: Notification;
+}
+interface Scope extends NotificationScope {
+  readonly clients: NotificationScope["clients"] & { claim(): Promise<void> };
   addEventListener(type: "install" | "activate", listen: (event: Waiting) => void): void;
   addEventListener(type: "fetch", listen: (event: Fetching) => void): void;
+  addEventListener(type: "push", listen: (event: Pushed) => void): void;
+  addEventListener(type: "notificationclick", listen: (event: Clicked) => void): void;
 }
 declare const self: Scope;
 
@@ -44,6 +54,14 @@ self.addEventListener("fetch", (event) => {
   if (request.mode === "navigate" && isPage(pathname)) event.respondWith(page(request));
   else if (shown.includes(pathname)) event.respondWith(picture(request));
   else if (pathname.startsWith("/web/assets/")) event.respondWith(file(request));
+});
+
+self.addEventListener("push", (event) => {
+  if (event.data !== null) event.waitUntil(showPush(self, event.data.json() as PushMessage));
+});
+self.addEventListener("notificationclick", (event) => {
+  event.notification.close();
+  event.waitUntil(openChat(self, (event.notification.data as { path: string }).path));
 });
 
 /** Everything else (`/api`, `/v1`, `/preview`, …) always goes to the network. */

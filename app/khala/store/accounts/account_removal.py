@@ -17,6 +17,7 @@ from khala.store.accounts import audit
 from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.notifications import CREDENTIALS_CHANNEL, notify, notify_threads
 from khala.store.postgres.retries import retried
+from khala.store.push import push_subscriptions
 from khala.store.runs import requesters
 from khala.store.streams import removal
 from khala.store.threads import thread_lists, threads
@@ -124,6 +125,7 @@ async def _mark(db: Database, caller: Caller, user_id: UUID) -> None:
             await driver.execute(f"DELETE FROM {table} WHERE user_id = $1", user_id)
         await driver.execute(FORGET_USER, user_id)
         await endpoints.remove_all(driver, user_id)
+        await push_subscriptions.remove_all(driver, user_id)
         await audit.record(connection, "account_deleted", caller)
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
 

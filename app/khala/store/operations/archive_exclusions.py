@@ -27,6 +27,8 @@ LEFT_OUT: Mapping[str, str] = {
     "schedules": "an imported copy would send the messages a second time",
     "stream_signing_keys": "a secret of the server",
     **dict.fromkeys(("webhook_endpoints", "webhook_deliveries"), "programs that one server notifies, and secrets"),
+    "push_keys": "a secret of the server",
+    **dict.fromkeys(("push_subscriptions", "push_messages"), "browsers that one server notifies"),
     "executors": "executors that run now",
     **dict.fromkeys(
         ("usage_rollup", "spend_days", "spend_user_days", "tool_days", "blob_owners"), "the operator's own accounts"

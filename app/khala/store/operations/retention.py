@@ -142,6 +142,9 @@ SWEEPS = {
     "webhook_deliveries": "created_at < now() - interval '7 days'",
     # After its deliveries, which no longer have an endpoint otherwise.
     "webhook_endpoints": "deleted_at < now() - interval '8 days'",
+    # Of browsers that have not opened the page for long.
+    "push_subscriptions": "confirmed_at < now() - interval '90 days'",
+    "push_messages": "created_at < now() - interval '2 days'",
     "audit": "created_at < now() - interval '365 days'",
 }
 """The expired rows of each table."""
@@ -157,6 +160,8 @@ SWEPT_BY = {
     "usage_receipts": "created_at",
     "webhook_deliveries": "created_at",
     "webhook_endpoints": "deleted_at",
+    "push_subscriptions": "confirmed_at",
+    "push_messages": "created_at",
     "audit": "created_at",
 }
 """The column with the time at which rows of these tables expire; of the others, `expires_at`. A search in the order of

@@ -33,9 +33,11 @@ LOCK_ORDER = (
     "stream_subscriptions",
     "streams",
     "owner",  # advisory, of an owner: `owners.lock`
+    "push_subscriptions",
     "processes",
     "search_walk",
     "stream_signing_keys",
+    "push_keys",
     "usage_rollup",
 )
 """Tables and advisory locks, each before those that follow. Several rows of a table are locked in order of key."""
@@ -75,6 +77,8 @@ GUARDS = {
     "stream_links": ("stream_subscriptions",),
     # Only deliveries of the endpoint and the purge change rows that are stored.
     "webhook_deliveries": ("webhook_endpoints",),
+    # Only deliveries and the purge change rows that are stored.
+    "push_messages": ("push_subscriptions",),
     "passwords": ("users",),
     "identities": ("users",),
     "sessions": ("users",),
@@ -131,6 +135,7 @@ UNCONTENDED = frozenset(
         "search_queue",
         "webhook_endpoints",
         "webhook_deliveries",
+        "push_messages",
         "audit",
         "spend_days",
         "spend_user_days",

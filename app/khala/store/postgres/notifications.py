@@ -32,6 +32,8 @@ SCHEDULES_CHANNEL = "khala_schedules"
 """NOTIFY channel: a schedule has a new time."""
 WEBHOOKS_CHANNEL = "khala_webhooks"
 """NOTIFY channel: events wait for webhooks, or an endpoint was changed."""
+PUSH_CHANNEL = "khala_push"
+"""NOTIFY channel: notifications wait for push services."""
 EVERYTHING = "*"
 """A payload that names no row: any row may have changed."""
 MAX_IDS_PER_PAYLOAD = 200

@@ -20,6 +20,7 @@ from khala.store.postgres.database import (
     Driver,
 )
 from khala.store.postgres.notifications import notify_drivers, notify_executors
+from khala.store.push import push_outbox
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
 from khala.store.threads import thread_lists
 from khala.store.webhooks import outbox
@@ -91,8 +92,8 @@ END = f"""
             ORDER BY run.id FOR NO KEY UPDATE OF run
         ) AS ending
         WHERE runs.id = ending.id AND runs.thread_id = ending.thread_id
-        RETURNING runs.id, runs.message_id, runs.thread_id, runs.position, runs.plan_id, ending.status, ending.finish,
-                  ending.content, ending.seq
+        RETURNING runs.id, runs.message_id, runs.thread_id, runs.position, runs.plan_id, runs.user_id,
+                  runs.asker_key_id, runs.created_at, ending.status, ending.finish, ending.content, ending.seq
     ), searched AS (
         INSERT INTO search_queue (id, thread_id, first_position, last_position)
         SELECT id, thread_id, position, coalesce(
@@ -105,7 +106,8 @@ END = f"""
            seq = ended.seq, revision = threads.revision, updated_at = clock_timestamp()
     FROM ended JOIN threads ON threads.id = ended.thread_id
     WHERE messages.id = ended.message_id AND messages.thread_id = ended.thread_id
-    RETURNING messages.run_id, ended.plan_id, {outbox.IS_WANTED.format("threads.owner_id")} AS has_webhooks
+    RETURNING messages.run_id, ended.plan_id, {outbox.IS_WANTED.format("threads.owner_id")} AS has_webhooks,
+              ended.status <> 'canceled' AND {push_outbox.WANTS_ANSWER.format("ended")} AS has_push
 """
 """A run that no executor holds gets a new epoch, so that a former executor that returns is not taken for its holder.
 The message and its answer are queued for searches: `khala.store.search.indexing`.
@@ -142,6 +144,11 @@ async def end_runs(driver: Driver, endings: Sequence[tuple[Lease, RunEnding]], *
     ended = {row["run_id"]: row["plan_id"] for row in rows}
     with_webhooks = {row["run_id"] for row in rows if row["has_webhooks"]}
     await outbox.record_ended(driver, [_ended(*each) for each in endings if each[0].run_id in with_webhooks])
+    with_push = {row["run_id"] for row in rows if row["has_push"]}
+    if with_push:
+        await push_outbox.record_answers(
+            driver, [(lease.run_id, lease.thread_id) for lease, _ in endings if lease.run_id in with_push]
+        )
     settled = [
         Settlement(run_id=lease.run_id, thread_id=lease.thread_id, interrupted=ending.unheld_status == "running")
         for lease, ending in endings

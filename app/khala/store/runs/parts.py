@@ -23,6 +23,7 @@ from khala.store.postgres.database import (
 )
 from khala.store.postgres.notifications import THREADS_CHANNEL, notify_threads
 from khala.store.postgres.session_settings import PooledConnection
+from khala.store.push import push_outbox
 from khala.store.runs import endings, packed_parts, receipts
 from khala.store.runs.endings import RunEnding
 from khala.store.runs.leases import IS_HELD, Lease, lease_columns
@@ -289,6 +290,8 @@ async def _store_other_rows(driver: Driver, batches: Sequence[Batch]) -> None:
     if approvals:
         await driver.execute(INSERT_APPROVALS, *zip(*approvals, strict=True))
         await outbox.record(driver, [_requested(batch, each) for batch in batches for each in batch.approvals])
+        waiting = {(batch.lease.run_id, batch.lease.thread_id) for batch in batches if batch.approvals}
+        await push_outbox.record_waiting(driver, sorted(waiting))
     begun = [(*_key(batch), batch.steps) for batch in batches if batch.steps is not None]
     ending = [(batch.lease, batch.ending) for batch in batches if batch.ending]
     if begun:

@@ -31,6 +31,7 @@ from khala.store.schema.console_tables import (
 )
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.plan_tables import plan_events, plan_steps, plans
+from khala.store.schema.push_tables import push_keys, push_messages, push_subscriptions
 from khala.store.schema.run_tables import (
     approvals,
     budget_stripes,
@@ -106,6 +107,9 @@ __all__ = [
     "preferences",
     "presences",
     "processes",
+    "push_keys",
+    "push_messages",
+    "push_subscriptions",
     "receipts",
     "runs",
     "schedules",

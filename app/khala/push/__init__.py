@@ -1,0 +1,1 @@
+"""Delivers notifications to browsers by Web Push (RFC 8030)."""

@@ -1,0 +1,303 @@
+"""Push notifications: who gets one, when, and what becomes of it. The push service decrypts as a browser does."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from uuid import UUID
+
+import pytest
+import pytest_asyncio
+
+from khala.domain import ids
+from khala.domain.access import Caller, key_hash
+from khala.domain.errors import NotFound, Unauthorized
+from khala.domain.push import MAX_FAILURES, MAX_SUBSCRIPTIONS
+from khala.push.dispatcher import PushDispatcher
+from khala.push.push_sender import PushSender
+from khala.store.accounts import account_removal, api_tokens
+from khala.store.postgres.database import Database
+from khala.store.push import push_subscriptions
+from khala.store.runs.leases import Lease
+from khala.store.runs.parts import ApprovalRequest, Batch
+from khala.store.sharing import sharing
+from khala.store.threads import presence
+from khala.store.threads.presence import PresenceRow
+from khala.store.tools import approvals
+from khala.store.tools.approvals import ApprovalDecision
+from khala.tools.http_client import GuardedClient
+from khala.tools.webhook_client import WebhookClient
+from tests.support.callers import Person, owned_thread, person
+from tests.support.push_service import Browser, PushService, push_service
+from tests.support.shared_server import shared
+from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
+
+CONTACT = "mailto:ops@example.org"
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+CALL = "call_1"
+MINUTE = 60.0
+
+
+@pytest_asyncio.fixture
+async def service() -> AsyncIterator[PushService]:
+    async with push_service() as serving:
+        yield serving
+
+
+@pytest.fixture
+def dispatcher(db: Database) -> PushDispatcher:
+    sender = PushSender(db, WebhookClient(GuardedClient(allow=LOOPBACK)), contact=CONTACT)
+    dispatcher = PushDispatcher(db, sender)
+    dispatcher.ahead = MINUTE
+    return dispatcher
+
+
+async def subscribed(
+    db: Database, service: PushService, dispatcher: PushDispatcher, caller: Caller, *, answers: bool = False
+) -> Browser:
+    """A browser of this person, with a subscription."""
+    browser = service.browser(await dispatcher.sender.public_key())
+    await push_subscriptions.subscribe(db, caller, browser.stored(answers=answers))
+    return browser
+
+
+async def begin(db: Database, thread_id: UUID, caller: Caller = CALLER) -> Lease:
+    """Begin a run that this caller asks for."""
+    sent = await ask(db, thread_id, caller=caller)
+    return next(one.lease for one in await claim(db) if one.lease.run_id == sent.run_id)
+
+
+async def request_approval(db: Database, lease: Lease, call: str = CALL) -> None:
+    """Let the run wait for a person."""
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    request = ApprovalRequest(
+        tool_call_id=call, tool="delete_file", args="{}", parameters="{}", digest="d" * 64, expires_at=ends
+    )
+    first = int(call.rpartition("_")[2])
+    await write(db, Batch(lease=lease, parts=batch(lease, first, "x").parts, approvals=[request]))
+
+
+async def wait(db: Database, thread_id: UUID, caller: Caller = CALLER) -> Lease:
+    """Begin a run that waits for a person."""
+    lease = await begin(db, thread_id, caller)
+    await request_approval(db, lease, "call_0")
+    return lease
+
+
+async def waiting_rows(db: Database) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT count(*) FROM push_messages"))
+
+
+async def subscriptions(db: Database) -> int:
+    async with db.driver() as driver:
+        return int(await driver.fetchval("SELECT count(*) FROM push_subscriptions"))
+
+
+async def test_a_call_that_waits_is_told_to_the_guest_once_and_encrypted(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    await wait(db, thread_id)
+    await dispatcher.look()
+    (received,) = service.received
+    assert received.message == {
+        "kind": "waiting", "threadId": str(thread_id), "tool": "delete_file"
+    }  # fmt: skip
+    assert received.claims["sub"] == CONTACT
+    assert received.headers["urgency"] == "high"
+    assert received.headers["ttl"] == "86400"
+    assert len(received.headers["topic"]) == 32
+    await dispatcher.look()
+    assert len(service.received) == 1
+    assert await waiting_rows(db) == 0
+
+
+async def test_calls_of_one_thread_are_told_once_and_not_before_the_grace(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    lease = await wait(db, thread_id)
+    await request_approval(db, lease, "call_1")
+    dispatcher.ahead = 0
+    assert 0 < await dispatcher.look() <= 2
+    assert service.received == []
+    dispatcher.ahead = MINUTE
+    await dispatcher.look()
+    (received,) = service.received
+    assert "tool" not in received.message, "several calls wait"
+
+
+async def test_a_call_that_was_decided_is_not_told(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    lease = await wait(db, thread_id)
+    await approvals.decide(db, lease.run_id, "call_0", CALLER, ApprovalDecision(approved=False))
+    await dispatcher.look()
+    assert (service.received, await waiting_rows(db)) == ([], 0)
+
+
+async def test_nobody_is_told_who_has_the_thread_open_or_has_lost_access(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner, editor = await person(db, "Owner"), await person(db, "Editor")
+    thread_id = await owned_thread(db, owner)
+    await sharing.set_role(db, thread_id, editor.id, "editor", owner.caller)
+    await sharing.join(db, thread_id, editor.id, editor.caller)
+    for each in (owner, editor):
+        await subscribed(db, service, dispatcher, each.caller)
+    lease = await wait(db, thread_id, editor.caller)
+    await dispatcher.look()
+    assert len(service.received) == 2, "the owner and the member who asked"
+    await write(db, ending(lease, 1, ()))
+    await wait(db, thread_id, editor.caller)
+    await sharing.remove_member(db, thread_id, editor.id, owner.caller)
+    await set_present(db, thread_id, owner)
+    await dispatcher.look()
+    assert len(service.received) == 2
+    assert await subscriptions(db) == 2, "they may have access to other threads"
+
+
+async def set_present(db: Database, thread_id: UUID, who: Person) -> None:
+    """Let a page of this person have the thread open."""
+    row = PresenceRow(thread_id=thread_id, participant_id=ids.new(), user_id=who.id, name=None, state="{}")
+    async with db.driver() as driver:
+        await presence.write(driver, ids.new(), [row], [])
+
+
+async def test_a_subscription_ends_with_its_credential_and_with_the_account(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    session = Caller(user_id=owner.id, credential=owner.token_id)
+    await subscribed(db, service, dispatcher, session)
+    await api_tokens.revoke(db, owner.token_id, owner.caller)
+    await wait(db, thread_id, owner.caller)
+    await dispatcher.look()
+    assert (service.received, await subscriptions(db)) == ([], 0)
+    await subscribed(db, service, dispatcher, owner.caller)
+    await account_removal.remove(db, owner.caller, owner.id)
+    assert await subscriptions(db) == 0
+    with pytest.raises(Unauthorized):
+        await push_subscriptions.subscribe(db, owner.caller, service.browser("").stored())
+
+
+async def finish(db: Database, lease: Lease, *, after_seconds: float) -> None:
+    """End the run, which began so many seconds ago."""
+    async with db.driver() as driver:
+        update = "UPDATE runs SET created_at = now() - make_interval(secs => $2) WHERE id = $1"
+        await driver.execute(update, lease.run_id, after_seconds)
+    await write(db, ending(lease, 0, ()))
+
+
+async def test_a_long_answer_is_told_to_those_who_wish_it_and_have_not_read_it(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    await subscribed(db, service, dispatcher, owner.caller)
+    wishing = await subscribed(db, service, dispatcher, owner.caller, answers=True)
+    await finish(db, await begin(db, thread_id, owner.caller), after_seconds=5)
+    assert await waiting_rows(db) == 0, "it was short"
+    await finish(db, await begin(db, thread_id, owner.caller), after_seconds=40)
+    await dispatcher.look()
+    (received,) = service.received
+    assert received.message == {"kind": "answer", "threadId": str(thread_id)}
+    assert received.headers["urgency"] == "normal"
+    await finish(db, await begin(db, thread_id, owner.caller), after_seconds=40)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE listings SET read_revision = said_revision WHERE thread_id = $1", thread_id)
+    await dispatcher.look()
+    assert len(service.received) == 1
+    assert wishing.endpoint.endswith("/1")
+
+
+async def test_failures_are_retried_and_a_browser_that_has_left_is_forgotten(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    await wait(db, thread_id)
+    service.status, service.headers = 429, {"Retry-After": "900"}
+    await dispatcher.look()
+    dispatcher.ahead += 800
+    await dispatcher.look()
+    assert service.refused == 1, "the push service asked to wait"
+    dispatcher.ahead += 200
+    service.status = 201
+    await dispatcher.look()
+    assert len(service.received) == 1
+    await wait(db, await new_thread(db))
+    service.status = 410
+    await dispatcher.look()
+    assert (await subscriptions(db), await waiting_rows(db)) == (0, 0)
+
+
+async def test_a_browser_whose_notifications_are_always_refused_is_forgotten(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    service.status = 403
+    async with db.driver() as driver:
+        await driver.execute("UPDATE push_subscriptions SET failures = $1", MAX_FAILURES - 2)
+    await wait(db, thread_id)
+    await dispatcher.look()
+    assert await subscriptions(db) == 1
+    await wait(db, await new_thread(db))
+    await dispatcher.look()
+    assert (await subscriptions(db), service.refused) == (0, 2)
+
+
+async def test_subscriptions_are_confirmed_bounded_and_ended_by_their_person(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    await new_thread(db)
+    first = await subscribed(db, service, dispatcher, CALLER)
+    again = await push_subscriptions.subscribe(db, CALLER, first.stored(answers=True))
+    assert (await subscriptions(db), again.answers) == (1, True)
+    for _ in range(MAX_SUBSCRIPTIONS):
+        await subscribed(db, service, dispatcher, CALLER)
+    assert await subscriptions(db) == MAX_SUBSCRIPTIONS
+    with pytest.raises(NotFound):
+        await push_subscriptions.unsubscribe(db, CALLER, again.id)
+    confirmed = await push_subscriptions.subscribe(db, CALLER, first.stored())
+    stranger = Caller(anon_key_hash=key_hash("s" * 40))
+    with pytest.raises(NotFound, match="opens no thread"):
+        await push_subscriptions.subscribe(db, stranger, first.stored())
+    with pytest.raises(NotFound):
+        await push_subscriptions.unsubscribe(db, stranger, confirmed.id)
+    await push_subscriptions.unsubscribe(db, CALLER, confirmed.id)
+    assert await subscriptions(db) == MAX_SUBSCRIPTIONS - 1
+
+
+async def test_a_server_subscribes_a_browser_and_notifies_it(
+    postgres_url: str, template: str, service: PushService
+) -> None:
+    env = {"KHALA_PUSH_HOSTS": "127.0.0.1", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
+    async with shared(postgres_url, template, with_executor=False, **env) as server:
+        keyed = {"X-Anon-Key": KEY}
+        key = (await server.http.get("/api/me/push", headers=keyed)).json()["publicKey"]
+        assert key == (await server.http.get("/api/me/push", headers=keyed)).json()["publicKey"]
+        store = Database(server.database_url)
+        thread_id = await new_thread(store)
+        browser = service.browser(key)
+        for changed, path in (
+            ({"endpoint": "https://example.org/x"}, "endpoint"),
+            ({"keys": browser.body["keys"] | {"auth": "AAAA"}}, "keys.auth"),
+            ({"keys": browser.body["keys"] | {"p256dh": "BA" + "A" * 85}}, "keys.p256dh"),
+        ):
+            refused = await server.http.put("/api/me/push/subscriptions", json=browser.body | changed, headers=keyed)
+            assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, path), refused.text
+        made = await server.http.put("/api/me/push/subscriptions", json=browser.body, headers=keyed)
+        assert made.status_code == 200, made.text
+        await wait(store, thread_id)
+        (received,) = await service.wait_for(1)
+        assert received.message["threadId"] == str(thread_id)
+        ended = await server.http.delete(f"/api/me/push/subscriptions/{made.json()['id']}", headers=keyed)
+        assert ended.status_code == 204
+        await store.close()
