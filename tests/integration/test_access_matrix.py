@@ -130,6 +130,9 @@ MATRIX: dict[str, dict[str, int]] = {
     "PATCH /api/threads/{thread_id}/listing": READERS | dict.fromkeys(LISTLESS, 403),
     "POST /api/threads/{thread_id}/restore": OWNERS,
     "GET /api/threads/{thread_id}/export": READERS,
+    "GET /api/threads/{thread_id}/workspace": WRITERS,
+    "GET /api/threads/{thread_id}/workspace/file": WRITERS
+    | dict.fromkeys(("right key", "owner", *WRITING, "editor token"), 404),
     "GET /api/threads/{thread_id}/feedback": READERS,
     "PUT /api/messages/{message_id}/feedback": READERS,
     "DELETE /api/messages/{message_id}/feedback": READERS,
@@ -658,6 +661,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = {"grant": str(self.run_id)}
         if template == "/api/search":
             params = (params or {}) | {"q": "khala"}
+        elif route.endswith("/workspace/file"):
+            params = {"path": "khala.md"}
         body = self.body(route)
         sending: dict[str, Any] = {} if body is None else {"json": body}
         if route == "POST /api/threads/{thread_id}/blobs":

@@ -4,6 +4,9 @@ import { tick } from "svelte";
 
 import { focusMessage } from "../dialogs/focus.ts";
 import { panelState } from "../plans/panel-state.svelte.ts";
+import { sidePanel } from "../panel/side-panel.svelte.ts";
+import { setAppearance, theme, THEME_STORAGE_KEY, THEMES } from "../state/appearance.ts";
+import type { Theme } from "../state/appearance.ts";
 import { page } from "../state/page.svelte.ts";
 import type { PageModel } from "../state/page-model.ts";
 import { act } from "./chat-actions.ts";
@@ -26,12 +29,25 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
     { id: "gallery", label: m.agents(), run: open("gallery") },
     { id: "memories", label: m.memories(), run: open("memories") },
     ...(chat?.mayWrite ? [{ id: "plans", label: m.plans(), run: () => panelState.open() }] : []),
+    ...(chat?.thread && chat.refusal === null ? [{ id: "files", label: m.files(), run: () => sidePanel.open(chat.id) }] : []),
     ...(isOwner ? [{ id: "share", label: m.share_chat(), run: open("share") }] : []),
     account.user === null ? { id: "signin", label: m.sign_in(), run: open("signin") } : { id: "account", label: m.your_account(), run: open("account") },
     { id: "help", label: m.keyboard_shortcuts(), run: onhelp },
     { id: "archived", label: m.archived(), run: () => void (chatMenu.showsArchived = true) },
+    ...themes(),
     ...ofOpenChat(),
   ];
+}
+
+/** The themes that are not in use. */
+function themes(): PaletteItem[] {
+  const labels: Record<Theme, string> = { system: m.language_system(), light: m.theme_light(), dark: m.theme_dark() };
+  const others = THEMES.filter((one) => one !== theme());
+  return others.map((one) => ({ id: `theme ${one}`, label: m.use_theme({ theme: labels[one] }), run: () => choose(one) }));
+}
+
+function choose(one: Theme): void {
+  if (!setAppearance(THEME_STORAGE_KEY, one)) page.toast(m.language_not_stored());
 }
 
 function ofOpenChat(): PaletteItem[] {

@@ -6,6 +6,7 @@ import { blobOf, textOf } from "./item-content.ts";
 import { fileNameOf, kindOfBlob, parseInfo } from "./item-kinds.ts";
 import { itemsOf, madeItems } from "./made-items.ts";
 import { mayMake } from "./may-make.ts";
+import { isInOpenFolder, workspacePath } from "./workspace-files.ts";
 
 type Given = Parameters<typeof madeItems>[0][number];
 const answer = (id: string, ...blocks: Block[]): Given => ({ id, head: { role: "assistant" }, blocks: blocks.map((block, index) => ({ key: `${index}`, block })) }) as unknown as Given;
@@ -91,4 +92,14 @@ test("paths are a tree with folders first", () => {
     ["a.txt", 0, false],
     ["b.txt", 0, false],
   ]);
+});
+
+test("a tree shows what is in open folders", () => {
+  const open = new Set(["src/", "src/lib/"]);
+  expect(["a.txt", "src/", "src/a.ts", "src/lib/a.ts", "docs/", "docs/a.md", "src/other/", "src/other/a.ts"].filter((path) => isInOpenFolder(path, open))).toEqual(["a.txt", "src/", "src/a.ts", "src/lib/a.ts", "docs/", "src/other/"]);
+  expect(isInOpenFolder("src/lib/a.ts", new Set(["src/lib/"]))).toBe(false);
+});
+
+test("the next page of files begins after the last path", () => {
+  expect([workspacePath("c", ""), workspacePath("c", "a&b/ä.txt")]).toEqual(["/api/threads/c/workspace", "/api/threads/c/workspace?cursor=a%26b%2F%C3%A4.txt"]);
 });

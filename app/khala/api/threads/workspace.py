@@ -1,0 +1,95 @@
+"""The workspace over REST: the files that tools see in a thread, and the download of one."""
+
+from typing import Annotated
+from urllib.parse import quote
+from uuid import UUID
+
+from litestar import Controller, Response, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import QueryParameter
+
+from khala.api.accounts.authentication import BY_KEY
+from khala.api.context import Context
+from khala.api.http.path_parameters import ThreadId
+from khala.api.http.problem_details import documented_errors
+from khala.api.types import Page
+from khala.api.validation import check_text
+from khala.domain.access import Action, Caller
+from khala.store.postgres.database import Driver
+from khala.store.sharing import access
+from khala.store.tools import workspace_files
+from khala.store.tools.workspace_files import WorkspaceEntry
+
+DENIED = ("invalid_input", "unauthorized", "forbidden", "thread_not_found", "rate_limited", "unavailable")
+MAX_LIMIT = 1000
+MAX_PATH_CHARACTERS = 1000
+POLICY = "sandbox; default-src 'none'"
+"""The file may not run scripts or load anything."""
+FILE = ResponseSpec(bytes, media_type="application/octet-stream", description="The content.", generate_examples=False)
+PATH = QueryParameter(description="The file's path in the workspace.", min_length=1, max_length=MAX_PATH_CHARACTERS)
+CURSOR = QueryParameter(description="`nextCursor` of the page before.", max_length=MAX_PATH_CHARACTERS)
+
+
+class WorkspaceController(Controller):
+    """The files that the tools of the caller's messages see in a thread: the account's, or a guest thread's."""
+
+    path = "/threads/{thread_id:uuid}/workspace"
+    tags = ("Tools",)
+    security = BY_KEY
+
+    @get(
+        "/",
+        operation_id="listWorkspace",
+        summary="List the workspace's files",
+        response_description="A page of files.",
+        responses=documented_errors(*DENIED),
+    )
+    async def page(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        cursor: Annotated[str, CURSOR] = "",
+        limit: Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="Files of one page.")] = MAX_LIMIT,
+    ) -> Page[WorkspaceEntry]:
+        """List the files by their paths. Takes the role editor: who may not send has no tools here."""
+        async with context.db.driver() as driver:
+            owner_id = await _owner_of(driver, thread_id, caller)
+            after = check_text(cursor, "cursor")
+            found = await workspace_files.page(driver, owner_id, after=after, limit=limit + 1)
+        return Page(items=found[:limit], next_cursor=found[limit - 1].path if len(found) > limit else None)
+
+    @get(
+        "/file",
+        operation_id="readWorkspaceFile",
+        summary="Download a file of the workspace",
+        responses=documented_errors(*DENIED, "not_found") | {200: FILE},
+    )
+    async def read(
+        self,
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        thread_id: ThreadId,
+        path: Annotated[str, PATH],
+    ) -> Response[bytes]:
+        """Read one file, at most 1 MiB. A browser saves it, and shows nothing of it."""
+        async with context.db.driver() as driver:
+            owner_id = await _owner_of(driver, thread_id, caller)
+            content = await workspace_files.read(driver, owner_id, check_text(path, "path"))
+        name = quote(path.rpartition("/")[2], safe="")
+        return Response(
+            content,
+            media_type="application/octet-stream",
+            headers={
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+                "Content-Security-Policy": POLICY,
+                "Cache-Control": "no-store",
+            },
+        )
+
+
+async def _owner_of(driver: Driver, thread_id: UUID, caller: Caller) -> UUID:
+    """The owner of the workspace that the caller's messages use in this thread. Raises the errors of `authorize`."""
+    await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
+    return caller.user_id or thread_id
