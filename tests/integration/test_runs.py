@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from khala.domain.fold import TextBlock
+from khala.runs import model_turn
 from khala.store.operations.verify import VerifyProgress, find_differences
 from khala.store.postgres.database import Database
 from khala.store.runs.run_queue import claim
@@ -104,12 +106,19 @@ async def test_a_run_that_is_handed_over_keeps_the_receipt_of_the_call_it_was_in
     assert (status, [row["outcome"] for row in found]) == ("queued", ["canceled"])
 
 
-async def test_a_rate_limited_call_is_retried_after_the_time_that_the_provider_names(database_url: str) -> None:
+async def test_a_rate_limited_call_is_retried_after_the_time_that_the_provider_names(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_turn, "TOLD_WAIT_SECONDS", 1.0)
     replies = (Reply(status=429, headers={"retry-after": "1"}), Reply(tokens=("later",)))
     async with khala_with_provider(database_url, *replies) as (server, provider):
         run, message, _ = await ask_and_wait(await server.thread())
     assert (run["status"], text_of(message)) == ("final", "later")
     assert provider.calls[1].began - provider.calls[0].began >= 1.0
+    notice, _ = message["content"]
+    assert (notice["type"], notice["code"]) == ("notice", "rate_limited")
+    waited = datetime.fromisoformat(notice["until"]) - datetime.fromisoformat(message["createdAt"])
+    assert 1 <= waited.total_seconds() < 30
 
 
 async def test_a_failing_model_is_replaced_by_the_fallback_with_a_notice(database_url: str) -> None:

@@ -37,11 +37,12 @@ class TextBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="
     text: str
 
 
-class NoticeBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="notice"):
+class NoticeBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="notice", omit_defaults=True):
     """A notice at its place in the content, so that late readers see the same as live ones."""
 
     code: str
     message: str
+    until: datetime | None = None
 
 
 class ToolBlock(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="tool", omit_defaults=True):
@@ -140,7 +141,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case ToolResult():
             _settle_tool(blocks, part)
         case Notice():
-            blocks.append(NoticeBlock(code=part.code, message=part.message))
+            blocks.append(NoticeBlock(code=part.code, message=part.message, until=part.until))
         case Compaction():
             block = CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step)
             blocks.append(block)

@@ -128,6 +128,8 @@ class Notice(PartStruct, frozen=True, kw_only=True):
 
     code: str
     message: str
+    until: datetime | None = None
+    """The time until which the run waits, if it does."""
 
 
 class Compaction(PartStruct, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
 """Calls the models of one run: with retries, then the next model, and streams the reply into the run."""
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 import msgspec
@@ -28,6 +30,8 @@ from khala.store.runs.run_buffer import RunBuffer
 log = structlog.get_logger()
 
 NO_RESPONSE = "No response. Please try again."
+TOLD_WAIT_SECONDS = 3.0
+"""The shortest wait for a rate limit that readers are told of."""
 SHRUNK_SHARE = 0.5
 """Share of a prompt that the provider found too long, in which it is built again."""
 
@@ -154,11 +158,19 @@ class ModelTurn:
                     case retry_policy.Wait():
                         metrics.MODEL_RETRIES.labels(ref.provider, failure.code).inc()
                         log.info("model_retry", model=str(ref), code=failure.code, wait=decision.seconds)
+                        self._tell_wait(ref, failure, decision.seconds)
                         await asyncio.sleep(decision.seconds)
                     case retry_policy.SwitchModel() | retry_policy.GiveUp():
                         raise
                     case _:
                         assert_never(decision)
+
+    def _tell_wait(self, ref: ModelRef, failure: ModelFailed, seconds: float) -> None:
+        """Tell readers that the run waits for a rate limit, unless that is soon over."""
+        if failure.code in LIMITS and seconds >= TOLD_WAIT_SECONDS:
+            until = datetime.now(UTC) + timedelta(seconds=seconds)
+            message = f"{ref} limits its requests. Asking again in {math.ceil(seconds)} s."
+            self._buffer.append(Notice(code="rate_limited", message=message, until=until))
 
     def _open(self, ref: ModelRef) -> LanguageModel:
         try:

@@ -47,10 +47,14 @@ class TextBlock(WireStruct, Block, frozen=True, kw_only=True, tag="text", omit_d
 
 
 class NoticeBlock(WireStruct, Block, frozen=True, kw_only=True, tag="notice"):
-    """A notice at its place, such as `model_switched`, `resumed` or `format_repair`."""
+    """A notice at its place, such as `model_switched`, `resumed` or `format_repair`.
+
+    With `rate_limited`, the run waits for the model until `until`.
+    """
 
     code: str
     message: str
+    until: datetime | None = None
 
 
 class ToolBlock(WireStruct, Block, frozen=True, kw_only=True, tag="tool"):
@@ -200,6 +204,7 @@ class Notice(WireStruct, frozen=True, kw_only=True):
 
     code: str
     message: str = ""
+    until: datetime | None = None
 
 
 class Compaction(WireStruct, frozen=True, kw_only=True):

@@ -49,7 +49,7 @@ def _apply(blocks: list[Block], part: PartData) -> None:
         case ToolResult():
             _update_tool(blocks, part.tool_call_id, _result(part))
         case Notice():
-            blocks.append(NoticeBlock(code=part.code, message=part.message))
+            blocks.append(NoticeBlock(code=part.code, message=part.message, until=part.until))
         case Compaction():
             blocks.append(CompactionBlock(summary=part.summary, message_id=part.message_id, step=part.step))
         case _:  # Steps, the finish, errors and kinds of later servers are no content.

@@ -59,7 +59,7 @@ function applyPart(blocks: Block[], part: Part): void {
       return updateTool(blocks, toolCallId, { state: ok ? "completed" : "failed", summary, output, blob, durationMs });
     }
     case "notice":
-      blocks.push({ type: "notice", code: part.data.code, message: part.data.message });
+      blocks.push({ type: "notice", code: part.data.code, message: part.data.message, ...(part.data.until !== undefined && { until: part.data.until }) });
       return;
     case "compaction": {
       const { summary, messageId, step } = part.data;

@@ -407,6 +407,7 @@ export interface NoticeBlock {
   type: "notice";
   code: string;
   message: string;
+  until?: string;
 }
 
 /** A tool call and its state: queued, running, completed, failed, blocked or cancelled. */
@@ -515,6 +516,7 @@ export interface Step {
 export interface Notice {
   code: string;
   message: string;
+  until?: string;
 }
 
 /**
