@@ -229,7 +229,12 @@ export class OpenChat implements ChatView {
   }
 
   withdraw(id: string): { text: string; files: readonly BlobRef[] } | null {
-    return this.#context.sendQueue.withdraw(id);
+    const answer = this.#view.find(id);
+    if (answer === undefined) return this.#context.sendQueue.withdraw(id);
+    const question = this.#view.find(answer.head.parentId ?? "");
+    this.#view.withdraw(id);
+    void this.stop(id);
+    return question?.author === null && answer.versions.length === 1 ? { text: question.text, files: question.files } : null;
   }
 
   async regenerate(answerId: string, model?: string): Promise<void> {

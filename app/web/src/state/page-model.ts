@@ -99,7 +99,7 @@ export interface ChatView {
   resend(id: string): void;
   /** Add a chat that was shared by a link to the account's list. */
   join(): Promise<void>;
-  /** Remove a message that was not sent, and return its text and files. */
+  /** Take back a message that was not sent, or by its id an answer that waits for its turn. Returns the text and files of what we wrote. */
   withdraw(id: string): { text: string; files: readonly BlobRef[] } | null;
   /** Write another answer beside the one with this id, by another model if one is named. */
   regenerate(answerId: string, model?: string): Promise<void>;

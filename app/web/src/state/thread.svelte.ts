@@ -1,5 +1,7 @@
 // The thread of the open chat: its messages, and the branch that is shown.
 
+import { SvelteSet } from "svelte/reactivity";
+
 import { applyPlanPatches, pathTo, versionsOf } from "@khala/client";
 import type { MessagePatch, PlanState, Thread, ThreadPatch } from "@khala/client";
 import { MessageRegistry } from "./message-registry.ts";
@@ -23,6 +25,8 @@ export class ReactiveThread implements MessageContext {
   #stepNodes: readonly MessageNode[] = $state.raw([]);
   #leaf: string | null = $state(null);
   #writingIds: readonly string[] = $state.raw([]);
+  /** Answers that this page has canceled while they waited for their turn. */
+  readonly #withdrawn = new SvelteSet<string>();
   /** The number of known authors. */
   authorCount = $state(0);
   thread: Thread | null = $state.raw(null);
@@ -32,7 +36,7 @@ export class ReactiveThread implements MessageContext {
 
   readonly #branch = $derived(pathTo(this.#nodes, this.#leaf));
   /** The shown branch, root to leaf. */
-  readonly shown: readonly StoredMessage[] = $derived(this.#branch.flatMap(({ id }) => this.find(id) ?? []));
+  readonly shown: readonly StoredMessage[] = $derived(this.#withoutWithdrawn(this.#branch.flatMap(({ id }) => this.find(id) ?? [])));
 
   constructor(readers: ThreadContext) {
     this.#context = readers;
@@ -98,6 +102,18 @@ export class ReactiveThread implements MessageContext {
   isQueued(id: string): boolean {
     const { activeAnswer } = this;
     return activeAnswer !== null && activeAnswer.id !== id && this.#writingIds.includes(id);
+  }
+
+  /** Hide this answer with its question once it is canceled. An answer that had begun by then, or has other versions, stays. */
+  withdraw(answerId: string): void {
+    this.#withdrawn.add(answerId);
+  }
+
+  #withoutWithdrawn(messages: readonly StoredMessage[]): readonly StoredMessage[] {
+    if (this.#withdrawn.size === 0) return messages;
+    const isHidden = ({ id, displayStatus, blocks, versions }: StoredMessage) => this.#withdrawn.has(id) && displayStatus === "stopped" && blocks.length === 0 && versions.length === 1;
+    const hidden = messages.filter(isHidden).flatMap(({ id, head }) => [id, head.parentId ?? id]);
+    return messages.filter(({ id }) => !hidden.includes(id));
   }
 
   get isInterrupted(): boolean {

@@ -62,6 +62,19 @@ describe("messages", () => {
     expect(made.find("a1")?.blocks.map(({ key }) => key)).toEqual(["0 c"]);
   });
 
+  it("that were withdrawn while they waited are hidden with their question, unless they began", () => {
+    const waiting = (id: string, parent: string) => message(id, parent, { status: "streaming", content: [] });
+    const active = message("a2", "q2", { status: "streaming" });
+    const before = [...PAIR, message("q2", "a1"), active, message("q3", "a2"), waiting("a3", "q3")];
+    const { view: made, to } = view(state(1, before));
+    made.withdraw("a3");
+    expect(shown(made)).toEqual(["a0", "q1", "a1", "q2", "a2", "q3", "a3"]);
+    to(state(2, [...before.slice(0, -1), message("a3", "q3", { status: "canceled", content: [] })]));
+    expect(shown(made)).toEqual(["a0", "q1", "a1", "q2", "a2"]);
+    to(state(3, [...before.slice(0, -1), message("a3", "q3", { status: "canceled" })]));
+    expect(shown(made)).toHaveLength(7);
+  });
+
   it("that were reset away are gone, and so is what was known by them", () => {
     const { view: made, to } = view(state(1, [...PAIR, message("q2", "a1", { authorId: "x" }), message("a2", "q2", { status: "streaming" })]));
     expect([made.activeAnswer?.id, made.authorCount]).toEqual(["a2", 1]);
