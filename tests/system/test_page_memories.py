@@ -138,7 +138,7 @@ def test_settings_are_saved_and_proposals_are_accepted_or_rejected(chat: Chat) -
     chat.page.route("**/api/memories/proposals/*/accept", decide)
     dialog = open_memories(chat)
     dialog.get_by_role("button", name="Remember: Fact 1", exact=True).click()
-    dialog.get_by_role("button", name="Don’t remember: Fact 2").click()
+    dialog.get_by_role("button", name="No: Fact 2").click()
     expect(dialog.get_by_role("heading", name="Remember this?")).to_have_count(0)
     assert decided == [("POST", "0000-1/accept"), ("DELETE", "0000-2")]
     dialog.get_by_role("switch", name="Use memories in answers").uncheck()

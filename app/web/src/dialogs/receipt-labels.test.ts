@@ -12,6 +12,7 @@ test("a receipt says what a call was for and what it cost", () => {
 
 test("a receipt without usage, price or model has its time", () => {
   expect(receiptTitle({ purpose: "embedding", data: {} })).toBe("Search and memories");
+  expect(receiptTitle({ purpose: "title", data: {} })).toBe("Chat titles");
   expect(receiptDetail({ data: { usage: { inputTokens: 7 } }, createdAt })).toMatch(/^7 tokens · /);
   expect(receiptDetail({ data: { usage: null }, createdAt })).not.toContain("tokens");
 });

@@ -4,7 +4,7 @@ import type { UsageReceipt } from "@khala/client";
 import { formatDateTime, formatUsd, joinParts } from "../state/format.ts";
 import { m } from "../i18n/messages.ts";
 
-const PURPOSES: Readonly<Record<string, string>> = { extraction: m.remembering_facts(), embedding: m.search_and_memories() };
+const PURPOSES: Readonly<Record<string, string>> = { extraction: m.remembering_facts(), embedding: m.search_and_memories(), title: m.chat_titles() };
 
 /** "Remembering facts · gpt-5-mini". An unknown purpose, as of a newer server, has its name. */
 export function receiptTitle({ purpose, data }: Pick<UsageReceipt, "purpose" | "data">): string {
