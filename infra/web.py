@@ -1,6 +1,6 @@
-"""Builds, checks and tests the page and the console in `app/web`.
+"""Builds, checks and tests the page and the console in `app/web`, and builds the gallery of their components.
 
-Usage: python infra/web.py install|build|check|test|dev [arguments]
+Usage: python infra/web.py install|build|gallery|check|test|dev [arguments]
 """
 
 import gzip
@@ -12,9 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from infra import npm_projects  # `infra` is found by the line above
-from infra.npm_projects import CLIENTS, NODE, PAGE, digest, has_content, locked, npm, sources
+from infra.npm_projects import CACHE, CLIENTS, NODE, PAGE, digest, has_content, locked, npm, sources
 
 DIST = PAGE / "dist"
+GALLERY_SOURCES = PAGE / "gallery"
+GALLERY = CACHE / "gallery"
 COMPRESSIBLE = {".html", ".js", ".css", ".svg", ".wasm", ".webmanifest"}
 
 
@@ -27,11 +29,23 @@ def build() -> None:
     """Build the page and the console into `app/web/dist`, unless its sources have not changed since the last build."""
     with locked("web-build"):
         stamp = DIST / ".built"
-        wanted = digest([*sources(PAGE), *sources(CLIENTS / "client")])
+        own = [path for path in sources(PAGE) if GALLERY_SOURCES not in path.parents]
+        wanted = digest([*own, *sources(CLIENTS / "client")])
         if not has_content(stamp, wanted):
             install()
             npm(PAGE, "run", "--silent", "build")
             _compress()
+            stamp.write_text(wanted)
+
+
+def gallery() -> None:
+    """Build the gallery of components into `.cache/gallery`, unless its sources have not changed since then."""
+    with locked("web-build"):
+        stamp = GALLERY / ".built"
+        wanted = digest([*sources(PAGE), *sources(CLIENTS / "client")])
+        if not has_content(stamp, wanted):
+            install()
+            npm(PAGE, "run", "--silent", "gallery")
             stamp.write_text(wanted)
 
 
@@ -67,6 +81,7 @@ def _compress() -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "install": install,
     "build": build,
+    "gallery": gallery,
     "check": check,
     "test": test,
     "dev": dev,

@@ -93,13 +93,19 @@ function shortened() {
     buildStart: () => void (names = shortNames()),
     transform(code, id) {
       if (id.startsWith(CATALOGS)) return { code: shorten(code, /(export const )(\w+)/g), map: null };
-      return id.includes("/src/") && code.includes("i18n/messages.ts") ? { code: shorten(code, /(\bm\.)(\w+)/g), map: null } : null;
+      return /\/(src|gallery)\//.test(id) && code.includes("i18n/messages.ts") ? { code: shorten(code, /(\bm\.)(\w+)/g), map: null } : null;
     },
   };
 }
 
 /** A Vite plugin: compiles the messages, and lets the browser load the page while it loads the messages. */
 export function messages() {
+  const preloaded = { name: "khala:preloads", transformIndexHtml: { order: "post", handler: (_, { bundle, server }) => (server ? [] : preloads(bundle)) } };
+  return [...catalogs(), preloaded];
+}
+
+/** A Vite plugin: compiles the messages. */
+export function catalogs() {
   return [shortened(), compiled()];
 }
 
@@ -112,7 +118,6 @@ function compiled() {
       compileSeparately();
       server.ws.send({ type: "full-reload" });
     },
-    transformIndexHtml: { order: "post", handler: (_, { bundle, server }) => (server ? [] : preloads(bundle)) },
   };
 }
 

@@ -1,0 +1,103 @@
+// The responses of the server in the gallery. A request that has none is an error of the state.
+
+import type {
+  Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
+  RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
+} from "@khala/client";
+import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
+import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
+import { MODELS } from "./fixtures/models.ts";
+
+/** A response that never comes. */
+export const PENDING = Symbol("pending");
+
+/** An error. `code` is one that no retry helps against, such as `forbidden`. */
+export class Refusal {
+  readonly status: number;
+  readonly code: string;
+  readonly detail: string;
+
+  constructor(status: number, code: string, detail: string) {
+    [this.status, this.code, this.detail] = [status, code, detail];
+  }
+}
+
+/** The bodies of responses by request. `*` stands for an id. */
+interface Bodies {
+  "GET /api/models": Models;
+  "GET /api/auth": SignInMethods;
+  "GET /api/agents": Items<Agent>;
+  "GET /api/search": Page<SearchHit>;
+  "GET /api/memories": Page<Memory>;
+  "GET /api/memories/proposals": Items<MemoryProposal>;
+  "GET /api/me": User;
+  "GET /api/me/memory": MemorySettings;
+  "GET /api/me/preferences": ServerPreferences;
+  "GET /api/me/sessions": Items<Session>;
+  "GET /api/me/usage": Items<Used>;
+  "GET /api/me/usage/receipts": Page<UsageReceipt>;
+  "GET /api/tokens": Items<Token>;
+  "POST /api/tokens": CreatedToken;
+  "GET /api/grants": Items<ClientGrant>;
+  "GET /api/tools": Items<Tool>;
+  "GET /api/invitations": Items<Invitation>;
+  "POST /api/auth/login": User;
+  "POST /api/threads/*/send": never;
+  "POST /api/threads/*/blobs": never;
+  "PUT /api/threads/*/read": null;
+  "GET /api/threads/*/access": ThreadAccess;
+  "GET /api/threads/*/feedback": Items<Feedback>;
+  "GET /api/threads/*/links": Items<Link>;
+  "GET /api/threads/*/members": Items<Member>;
+  "GET /api/threads/*/memory": ThreadMemorySettings;
+  "GET /api/threads/*/tool-rules": ToolRuleList;
+  "GET /api/plans/*": PlanDetail;
+  "GET /api/plans/*/steps": Items<StepDetail>;
+  "GET /api/plans/*/events": Items<PlanEventEntry>;
+  "GET /api/runs/*/approvals": Items<Approval>;
+  "GET /api/runs/*/context": RunContext;
+  "GET /api/runs/*/parts": { items: Part[]; done: boolean; nextAfter: number };
+  "GET /api/runs/*/memories": Items<UsedMemory>;
+  "GET /api/blobs/*": Blob;
+  "GET /api/blobs/*/lines": ReadResult;
+}
+
+export type Answers = { readonly [Name in keyof Bodies]?: Bodies[Name] | Refusal | typeof PENDING };
+
+const ANSWERS: Answers = {
+  "GET /api/models": MODELS,
+  "GET /api/auth": { registration: true, oidc: { name: "Example ID" }, publicThreads: true, undoSeconds: 10 },
+  "GET /api/agents": { items: [] },
+  "GET /api/tools": { items: [] },
+  "GET /api/me/preferences": { titles: true },
+  "PUT /api/threads/*/read": null,
+  "GET /api/threads/*/feedback": { items: [] },
+  "GET /api/threads/*/tool-rules": { items: [] },
+  "POST /api/threads/*/send": PENDING,
+};
+
+const ID = /\/[0-9a-f]{8}-[0-9a-f-]{27}(?=\/|$)/g;
+
+/** Answer all requests of this frame. Returns the requests that have no answer, as they come. */
+export function answerRequests(given: Answers): string[] {
+  const answers: Record<string, unknown> = { ...ANSWERS, ...given };
+  const unknown: string[] = [];
+  globalThis.fetch = (input, { method = "GET" } = {}) => {
+    const { pathname } = new URL(input instanceof Request ? input.url : input, location.origin);
+    const name = `${method} ${pathname.replaceAll(ID, "/*")}`;
+    if (!(name in answers)) unknown.push(name);
+    return answers[name] === PENDING ? new Promise<Response>(() => undefined) : Promise.resolve(responseOf(answers[name]));
+  };
+  return unknown;
+}
+
+function responseOf(answer: unknown): Response {
+  if (answer === undefined) return problem(new Refusal(404, "not_found", "There is nothing here."));
+  if (answer instanceof Refusal) return problem(answer);
+  if (answer instanceof Blob) return new Response(answer);
+  return answer === null ? new Response(null, { status: 204 }) : Response.json(answer);
+}
+
+function problem({ status, code, detail }: Refusal): Response {
+  return Response.json({ type: "about:blank", title: code, status, code, detail }, { status });
+}

@@ -1,0 +1,46 @@
+// The side panel with each kind of thing that answers make.
+
+import type { Block, MessageState } from "@khala/client";
+
+import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
+import { Refusal, type Answers } from "../answers.ts";
+import { CHAT_ID } from "../fixtures/ids.ts";
+import { MARKDOWN } from "../fixtures/markdown.ts";
+import { answer, blob, call, text } from "../fixtures/messages.ts";
+import { component, type GalleryState, type Group } from "../state.ts";
+import Panel from "../views/Panel.svelte";
+
+const view = component(Panel, {});
+const STRIPES = "iVBORw0KGgoAAAANSUhEUgAAADAAAAAgAgMAAAApuhOPAAAADFBMVEU/UdH/wHgSdT////9hA6+KAAAAFklEQVR42mNkYGAIhSEmBiQwyhkMHADNFgE/gD15sQAAAABJRU5ErkJggg==";
+const PICTURE = new Blob([Uint8Array.from(atob(STRIPES), (letter) => letter.charCodeAt(0))], { type: "image/png" });
+const SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 120 60"><title>Lease</title><rect width="120" height="60" rx="8" fill="#3f51d1"/><circle cx="60" cy="30" r="18" fill="#fff"/></svg>';
+const HTML = "<!doctype html><title>Page</title><h1 style='font-family: sans-serif'>Leases</h1>";
+const CSV = `name,seconds,meaning\nlease,30,how long a claim lasts\ngrace,5,"how long a worker may be silent, at most"\nعقد,30,مدة\n`;
+const CODE = 'async def hold(lease: Lease) -> None:\n    """Renew the lease until the work is done."""\n    while not lease.done:\n        await lease.renew(seconds=30)\n';
+
+function write(number: number, path: string, content: string): Block {
+  return call(number, "write_file", { args: { path, content } });
+}
+
+function item(name: string, path: string | null, messages: readonly MessageState[], answers: Answers = {}, height = 420): GalleryState {
+  return { name, view, height, world: { messages, answers }, prepare: () => sidePanel.open(CHAT_ID, path === null ? null : `file ${path}`) };
+}
+
+const EDITED = [answer(2, [write(1, "src/lease.py", CODE)]), answer(3, [call(2, "edit_file", { args: { path: "src/lease.py", old: "seconds=30", new: "seconds=60" } })])];
+
+const states: readonly GalleryState[] = [
+  item("no files", null, [answer(2, "Nothing was made.")], {}, 240),
+  item("all files", null, [answer(2, [write(1, "src/lease.py", CODE), write(2, "src/queue/a_module_with_a_very_long_name_that_has_to_be_cut_somewhere.py", CODE), write(3, "README.md", MARKDOWN), write(4, "data/settings.csv", CSV), write(5, "old.txt", "x"), call(6, "delete_file", { args: { path: "old.txt" } }), text(`\`\`\`svg\n${SVG}\n\`\`\``)])]),
+  item("code", "src/lease.py", [answer(2, [write(1, "src/lease.py", CODE)])]),
+  { ...item("changes", "src/lease.py", EDITED), act: (hand) => hand.press(".views button:last-child") },
+  item("Markdown", "README.md", [answer(2, [write(1, "README.md", MARKDOWN.slice(0, 400))])]),
+  item("a table", "data/settings.csv", [answer(2, [write(1, "data/settings.csv", CSV)])]),
+  item("SVG", "lease.svg", [answer(2, [write(1, "lease.svg", SVG)])]),
+  { ...item("HTML as code", "index.html", [answer(2, [write(1, "index.html", HTML)])]), act: (hand) => hand.press(".views button:last-child") },
+  item("an image", "stripes.png", [answer(2, [{ type: "file", blob: blob(1, "stripes.png", "image/png", 70) }])], { "GET /api/blobs/*": PICTURE }),
+  item("another file", "archive.zip", [answer(2, [{ type: "file", blob: blob(1, "archive.zip", "application/zip", 70_000) }])]),
+  item("a deleted file", "old.txt", [answer(2, [write(1, "old.txt", "It was here."), call(2, "delete_file", { args: { path: "old.txt" } })])]),
+  item("a file that cannot be loaded", "notes.txt", [answer(2, [{ type: "file", blob: blob(1, "notes.txt", "text/plain", 70) }])], { "GET /api/blobs/*": new Refusal(404, "blob_not_found", "It was deleted.") }),
+];
+
+export const panel: Group = { name: "panel", width: 640, states };

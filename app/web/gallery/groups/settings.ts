@@ -1,0 +1,84 @@
+// Settings, the account, memories, agents, and what a model was told.
+
+import type { Memory } from "@khala/client";
+
+import type { PageModel } from "../../src/state/page-model.ts";
+import { PENDING, Refusal, type Answers } from "../answers.ts";
+import { AGENTS } from "../fixtures/agents.ts";
+import { CHAT_ID, idOf, inMinutes, minutesAgo, TIME } from "../fixtures/ids.ts";
+import { answer, question } from "../fixtures/messages.ts";
+import { ADA } from "../fixtures/people.ts";
+import { component, type GalleryState, type Group, type World } from "../state.ts";
+import Context from "../views/Context.svelte";
+import Dialogs from "../views/Dialogs.svelte";
+import UsedMemories from "../views/UsedMemories.svelte";
+
+const view = component(Dialogs, {});
+const open = (dialog: PageModel["dialog"]) => (page: PageModel) => void (page.dialog = dialog);
+const CHAT: World = { user: ADA, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
+const DAY = 24 * 60;
+
+const ACCOUNT: Answers = {
+  "GET /api/me": { ...ADA, identities: [{ issuer: "https://id.example.com", email: "ada@example.com" }] },
+  "GET /api/me/sessions": { items: [session(1, "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0 Safari/537.36", true), session(2, "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) Version/19.0 Mobile Safari/604.1", false)] },
+  "GET /api/tokens": { items: [{ id: idOf(1), name: "A script with a very long name that somebody wrote last year", scopes: ["read", "write"], createdAt: TIME, usedAt: minutesAgo(60), expiresAt: inMinutes(90 * DAY) }, { id: idOf(2), name: "CI", scopes: ["read"], createdAt: TIME }] },
+  "GET /api/grants": { items: [{ id: idOf(1), clientId: "c", clientName: "Editor", redirectHost: "editor.example.com", resource: "r", scopes: ["khala:read"], createdAt: TIME, expiresAt: inMinutes(DAY) }] },
+  "GET /api/me/usage": { items: [{ scope: "user", measure: "usd", used: "3.21", reserved: "0.4", most: "5", endsAt: inMinutes(300) }, { scope: "user", measure: "runs", used: "120", reserved: "0", most: "200", endsAt: inMinutes(300) }, { scope: "accounts", measure: "tokens", used: "1200000", reserved: "0", most: "9000000" }] },
+  "GET /api/me/usage/receipts": { items: [{ id: idOf(1), purpose: "title", data: { model: "gpt-6-mini", inputTokens: 320, outputTokens: 8 }, costUsd: "0.0001", createdAt: TIME }, { id: idOf(2), purpose: "embedding", data: { model: "embed-4", inputTokens: 9000 }, costUsd: "0.0009", createdAt: TIME }], nextCursor: "next" },
+};
+const MEMORIES: readonly Memory[] = [
+  memory(1, "They prefer short answers with an example.", { kind: "preference", uses: 12 }),
+  memory(2, "They work on a distributed queue in Python, and care about what happens when a worker dies in the middle of a job that has been running for hours.", { kind: "fact", scope: "thread", threadId: CHAT_ID, expiresAt: inMinutes(30 * DAY) }),
+  memory(3, "يفضل الأجوبة بالعربية.", { kind: "instruction", scope: "agent", agent: "researcher", uses: 1 }),
+];
+const REMEMBERED: Answers = {
+  "GET /api/memories": { items: [...MEMORIES], nextCursor: "next" },
+  "GET /api/memories/proposals": { items: [{ id: idOf(1), scope: "user", kind: "fact", text: "They live in Lisbon.", threadId: CHAT_ID, createdAt: minutesAgo(3), expiresAt: inMinutes(DAY) }] },
+  "GET /api/me/memory": { recall: true, extraction: "ask" },
+  "GET /api/threads/*/memory": { personal: false },
+};
+
+function session(number: number, userAgent: string, current: boolean) {
+  return { id: idOf(number), current, userAgent, network: "203.0.113.0/24", createdAt: TIME, seenAt: minutesAgo(number), expiresAt: inMinutes(DAY) };
+}
+
+function memory(number: number, text: string, changes: Partial<Memory>): Memory {
+  return { id: idOf(number), scope: "user", kind: "fact", text, createdAt: minutesAgo(number * DAY), uses: 0, ...changes };
+}
+
+const CONTEXT: Answers = {
+  "GET /api/runs/*/parts": { items: [{ kind: "route", data: { agent: "researcher", confidence: 0.82, alternatives: [{ agent: "reviewer", confidence: 0.1 }], why: "It reads papers." }, runId: idOf(2), messageId: idOf(1002), seq: 0, createdAt: TIME }], done: false, nextAfter: 1 },
+  "GET /api/runs/*/context": {
+    calls: [
+      {
+        at: TIME, purpose: "answer", limit: 32_000, estimated: true, model: "anthropic:claude-opus-5", outcome: "tool_calls", inputTokens: 18_204,
+        sections: [
+          { name: "instructions", tokens: 420, items: 1, leftOut: [] }, { name: "memories", tokens: 210, items: 3, leftOut: [{ what: "memory:1", tokens: 30, why: "limit", count: 2 }] },
+          { name: "summary", tokens: 900, items: 1, leftOut: [] }, { name: "turns", tokens: 12_300, items: 24, leftOut: [{ what: "message:1", tokens: 41_000, why: "summarised", count: 12 }] },
+          { name: "files", tokens: 3_000, items: 1, leftOut: [{ what: "blob:1", tokens: 9_000, why: "shortened" }] }, { name: "tools", tokens: 1_800, items: 9, leftOut: [] },
+        ],
+      },
+      { at: TIME, purpose: "summary", limit: 32_000, model: "openai:gpt-6-mini", outcome: "context_exceeded", sections: [{ name: "turns", tokens: 33_000, items: 40, leftOut: [] }] },
+    ],
+  },
+};
+
+const states: readonly GalleryState[] = [
+  { name: "settings", view, height: 780, world: { ...CHAT, answers: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" }, "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: open("settings") },
+  { name: "settings of a guest", view, height: 740, world: { messages: CHAT.messages ?? [] }, prepare: open("settings") },
+  { name: "the account", view, height: 1700, world: { ...CHAT, answers: ACCOUNT }, prepare: open("account") },
+  { name: "the account cannot be loaded", view, height: 1100, world: { ...CHAT, answers: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, new Refusal(403, "forbidden", "No.")])) }, prepare: open("account") },
+  { name: "memories", view, height: 980, world: { ...CHAT, thread: { ownerId: ADA.id }, answers: REMEMBERED }, prepare: open("memories") },
+  { name: "no memories of a guest", view, height: 620, world: { messages: CHAT.messages ?? [], answers: { ...REMEMBERED, "GET /api/memories": { items: [] }, "GET /api/memories/proposals": { items: [] }, "GET /api/me/memory": { recall: false, extraction: "off" } } }, prepare: open("memories") },
+  { name: "a memory is being added", view, height: 760, world: { ...CHAT, answers: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: open("memories"), act: (hand) => hand.press(".find .small") },
+  { name: "memories cannot be loaded", view, height: 460, world: { ...CHAT, answers: { ...REMEMBERED, "GET /api/memories": new Refusal(403, "forbidden", "No."), "GET /api/me/memory": new Refusal(403, "forbidden", "No.") } }, prepare: open("memories") },
+  { name: "the memories of an answer", view: component(UsedMemories, {}), height: 460, world: { ...CHAT, answers: { "GET /api/runs/*/memories": { items: [{ id: idOf(1), text: "They prefer short answers.", score: 0.8, memory: { ...MEMORIES[0], id: idOf(1) } as Memory }, { id: idOf(9), text: "They live in Porto.", score: 0.6 }] } } } },
+  { name: "what the model was told", view: component(Context, {}), height: 860, world: { ...CHAT, answers: CONTEXT }, act: (hand) => hand.press("summary") },
+  { name: "what the model was told cannot be loaded", view: component(Context, {}), height: 320, world: { ...CHAT, answers: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
+  { name: "agents", view, height: 1000, world: { ...CHAT, answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: (page) => ((page.preferences.agent = "researcher"), open("gallery")(page)) },
+  { name: "agents of a guest", view, height: 900, world: { answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
+  { name: "agents are loading", view, height: 320, world: { ...CHAT, answers: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
+  { name: "a new agent", view, height: 1000, world: { ...CHAT, answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (hand) => hand.press(".find .small") },
+];
+
+export const settings: Group = { name: "settings", width: 640, states };

@@ -1,0 +1,99 @@
+// Tool calls: alone, in groups, with approvals and questions.
+
+import type { Approval, Block, ToolBlock } from "@khala/client";
+
+import { m } from "../../src/i18n/messages.ts";
+import Bar from "../../src/autopilot/ControlBar.svelte";
+import type { Answers } from "../answers.ts";
+import { idOf, inMinutes, RUN_ID, TIME } from "../fixtures/ids.ts";
+import { answer, blob, call, ended, question, text, writing } from "../fixtures/messages.ts";
+import { component, type GalleryState, type Group, type World } from "../state.ts";
+import Messages from "../views/Messages.svelte";
+
+const view = component(Messages, {});
+const bar = component(Bar, {});
+const ASKED = question(1, "Please tidy up the workspace.");
+const STEP = { step: 3, maxSteps: 20, toolCount: 2, usage: { inputTokens: 5120, outputTokens: 840 }, costUsd: "0.0312" };
+const ARGS = { path: "notes/2031-03-14 minutes of the meeting.md", content: "# Minutes\n\nNobody came." };
+const BLOCKED = call(1, "delete_file", { state: "blocked", args: { path: "notes/old.md" }, digest: "d1", expiresAt: inMinutes(9) });
+const ASKS = call(1, "book_table", { state: "running", args: { city: "Lisbon" }, digest: "d1", reason: "Where would you like to sit?", expiresAt: inMinutes(4) });
+const EVERY: readonly ToolBlock[] = [
+  call(1, "read_file", { args: { path: "notes/a.md" }, summary: "Read 120 lines." }),
+  call(2, "edit_file", { args: ARGS, summary: "Changed 1 line.", durationMs: 12_400 }),
+  call(3, "web_search", { state: "failed", args: { query: "leases" }, summary: "The search did not answer within 20 s.", durationMs: 20_000 }),
+  call(4, "delete_file", { state: "failed", args: { path: "notes/old.md" }, summary: "Denied by Ada: I still need it.", durationMs: 0 }),
+  call(5, "run_command", { state: "cancelled", args: { command: "make test" }, durationMs: 0 }),
+  call(6, "a_tool_with_a_very_long_name_that_has_no_space", { state: "queued", args: { why: "to see what is cut where there is no room for all of it on one line" }, durationMs: 0 }),
+  call(7, "run_command", { state: "running", args: { command: "make check" }, reason: "12 of 40 files checked", durationMs: 0 }),
+];
+
+function approval(changes: Partial<Approval> = {}): Approval {
+  return { runId: RUN_ID, toolCallId: "call-1", tool: "delete_file", args: { path: "notes/old.md" }, digest: "d1", state: "pending", createdAt: TIME, expiresAt: inMinutes(9), mayEdit: true, ...changes };
+}
+
+function running(blocks: readonly Block[], changes: World = {}): World {
+  return { messages: [ASKED, writing(2, blocks, { currentStep: STEP, toolStartedAt: { "call-7": Date.parse(TIME) } })], ...changes };
+}
+
+const asking = (pending: Approval): Answers => ({ "GET /api/runs/*/approvals": { items: [pending] } });
+const question_ = approval({
+  tool: "book_table", expiresAt: inMinutes(4),
+  args: {
+    question: "Where would you like to sit?", server: "Restaurants", fields: ["place", "guests", "date", "extras", "email", "quiet"],
+    schema: {
+      required: ["place", "guests"],
+      properties: {
+        place: { type: "string", title: "Place", enum: ["inside", "terrace"] }, guests: { type: "integer", title: "Guests", minimum: 1, maximum: 8, default: 2 },
+        date: { type: "string", format: "date", title: "Date" }, extras: { type: "array", title: "Extras", items: { enum: ["high chair", "dog"] } },
+        email: { type: "string", format: "email", title: "Email", description: "For the confirmation." }, quiet: { type: "boolean", title: "A quiet table" },
+      },
+    },
+  },
+});
+
+const states: readonly GalleryState[] = [
+  { name: "every state", view, world: running(EVERY) },
+  { name: "a group that has ended", view, world: { messages: [ASKED, answer(2, [text("I look first."), ...EVERY.slice(0, 2), call(8, "glob", { step: 2, args: { pattern: "**/*.md" } }), text("Done: two files were changed.")])] } },
+  { name: "many calls", view, height: 420, world: running(Array.from({ length: 40 }, (_, at) => call(at, at % 3 === 0 ? "todo_add" : "read_file", { args: { path: `notes/${at}.md` }, state: at < 34 ? "completed" : "running", durationMs: at < 34 ? 200 + 37 * at : 0 }))) },
+  {
+    name: "the details of a call", view,
+    world: running([call(1, "web_search", { args: { query: "leases", limit: 3, filters: { language: "en", safe: true } }, output: { results: [{ title: "Leases", url: "https://example.com/leases", score: 0.91 }, { title: "عقود الإيجار", url: "https://example.com/ar", score: null }], total: 2 }, summary: "Found 2 pages." }), EVERY[6] ?? BLOCKED]),
+    act: (hand) => hand.press(".card-head"),
+  },
+  { name: "a call failed", view, world: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (hand) => hand.press(".card-head") },
+  { name: "a call needs approval", view, world: running([BLOCKED], { answers: asking(approval()) }) },
+  {
+    name: "the arguments are edited", view, world: running([BLOCKED], { answers: asking(approval()) }),
+    act: async (hand) => {
+      await hand.press("button", m.edit_arguments());
+      await hand.type("textarea", '{\n  "path": "notes/older.md"\n}');
+    },
+  },
+  {
+    name: "the edited arguments are no JSON", view, world: running([BLOCKED], { answers: asking(approval()) }),
+    act: async (hand) => {
+      await hand.press("button", m.edit_arguments());
+      await hand.type("textarea", '{\n  "path": "notes/older.md\n}');
+      await hand.press(".asked .primary");
+    },
+  },
+  { name: "somebody else has to approve", view, world: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },
+  { name: "the approval has expired", view, world: running([{ ...BLOCKED, expiresAt: TIME }], { answers: asking(approval({ expiresAt: TIME })) }) },
+  {
+    name: "a call was approved with changes", view,
+    world: { messages: [ASKED, answer(2, [call(1, "delete_file", { args: { path: "notes/older.md" }, reason: "Approved with changes by Ada", summary: "Deleted." })])], answers: asking(approval({ state: "approved", editedArgs: { path: "notes/older.md" }, decidedName: "Ada", decidedAt: TIME })) },
+    act: async (hand) => {
+      await hand.press(".group-head");
+      await hand.press(".card-head");
+    },
+  },
+  { name: "a tool asks a question", view, world: running([ASKS], { answers: asking(question_) }) },
+  { name: "a tool asks to open a page", view, world: running([ASKS], { answers: asking(approval({ tool: "book_table", args: { question: "Please sign in.", url: "https://accounts.example.com/authorize?client=restaurants" } })) }) },
+  { name: "a long output is not loaded yet", view, world: running([call(1, "run_command", { args: { command: "make test" }, summary: "Exit status 0.", blob: blob(1, "output.txt", "text/plain", 48_213, "collected 812 items\n") }), EVERY[6] ?? BLOCKED]), act: (hand) => hand.press(".card-head") },
+  { name: "the bar of a run", view: bar, world: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
+  { name: "the bar waits for approval", view: bar, world: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
+  { name: "the graph of a run", view: bar, world: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (hand) => hand.press('[aria-controls="swarm"]') },
+  { name: "no progress", view, world: { messages: [ASKED, ended(2, [text("I could not find it."), ...EVERY.slice(2, 3)], "no_progress", { id: idOf(1002) })] } },
+];
+
+export const tools: Group = { name: "tools", width: 640, states };
