@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page packages format bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page packages format gallery bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ packages: $(READY)
 format: $(READY)  ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+gallery: $(READY) browser  ## Serve all components in all states on port 8010, or accept how they look (ARGS=--accept)
+	@$(BIN)/python -m tests.gallery $(ARGS)
 
 bench: $(READY)  ## Measure the path of a token, beside a bare broadcast and a naive implementation (ARGS)
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -47,12 +47,15 @@ ServiceWorkers = Literal["allow", "block"]
 
 
 @contextmanager
-def new_chromium() -> Iterator[Browser]:
-    """Debian's Chromium if it is installed, else Playwright's. Until it ends, this thread can run no event loop."""
+def new_chromium(*arguments: str) -> Iterator[Browser]:
+    """Debian's Chromium if it is installed, else Playwright's, with further command-line arguments.
+
+    Until it ends, this thread can run no event loop.
+    """
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         found = shutil.which("chromium") or shutil.which("chromium-browser")
-        chromium = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        chromium = playwright.chromium.launch(executable_path=found, args=[*ARGUMENTS, *arguments])
         yield chromium
         chromium.close()
 

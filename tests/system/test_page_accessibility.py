@@ -54,24 +54,6 @@ def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, sche
     assert axe_violations(chat) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_any_dialog(chat: Chat, scheme: Literal["light", "dark"]) -> None:
-    chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    chat.button("Sign in").first.click()
-    expect(chat.page.get_by_role("dialog")).to_be_visible()
-    assert axe_violations(chat) == []
-    chat.page.keyboard.press("Escape")
-    chat.register("ada@example.com", "Ada")
-    chat.share("Can view")
-    opens = [("button", "Share"), ("button", "Ada"), ("button", "Search messages"), ("button", "Agents")]
-    for role, name in opens:
-        chat.page.get_by_role(role, name=name).first.click()  # type: ignore[arg-type]
-        expect(chat.page.get_by_role("dialog")).to_be_visible()
-        assert axe_violations(chat) == [], name
-        chat.page.keyboard.press("Escape")
-        expect(chat.page.get_by_role("dialog")).to_have_count(0)
-
-
 def test_everything_can_be_reached_by_keyboard_and_escape_restores_the_focus(chat: Chat) -> None:
     skip = chat.page.get_by_role("link", name="Skip to conversation")
     skip.focus()
