@@ -31,7 +31,7 @@ def tar_gz_of(entries: Iterable[tuple[str, str, bytes]], *, comment: str | None 
             info.linkname = "/etc/passwd" if "link" in kind else ""
             info.size = len(data) if kind == "file" else 0
             archive.addfile(info, io.BytesIO(data))
-    return gzip.compress(content.getvalue(), mtime=0)
+    return gzip.compress(content.getvalue(), compresslevel=1, mtime=0)
 
 
 def zip_of(entries: Iterable[tuple[str, str, bytes]], *, comment: str = "") -> bytes:
