@@ -8,6 +8,7 @@ import svelteConfig from "./svelte.config.js";
 const COMPONENTS = ["conversation", "tasks", "autopilot", "memories", "panel", "plans", "chats", "dialogs"];
 /** Each room, and those that it must know nothing of. */
 const rooms = [
+  ["browser", ["i18n", "console", "agent", "session", "state", "workers", ...COMPONENTS]],
   ["i18n", ["agent", "session", "state", ...COMPONENTS]],
   ["console", ["agent", "session", "state", "workers", ...COMPONENTS]],
   ["agent", ["state", ...COMPONENTS]],

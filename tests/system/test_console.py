@@ -15,6 +15,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.support import postgres
 from tests.support.client import NO_TLS
+from tests.support.oidc.provider import SECRET as SECRET_OF_CLIENT
+from tests.support.oidc.provider import running
 from tests.support.server import Server, command, ended
 from tests.system.browser import BLOCKED, PASSWORD, another_browser, new_browser
 from tests.system.conftest import SETTINGS
@@ -160,7 +162,16 @@ def server(postgres_url: str, template: str, tmp_path_factory: pytest.TempPathFa
     with postgres.sync_database(postgres_url, template) as url:
         env = {"DATABASE_URL": url, "KHALA_FETCH_ALLOW": "127.0.0.0/8", **SETTINGS}
         server = Server(tmp_path_factory.mktemp("console") / "server.log", env)
-        with ended(server):
+        callback, home = f"{server.url}/api/auth/oidc/callback", f"{server.url}/"
+        with running(callbacks=(callback,), signed_out=(home,)) as provider, ended(server):
+            settings = {
+                "ISSUER": provider.issuer,
+                "CLIENT_ID": "khala",
+                "CLIENT_SECRET": SECRET_OF_CLIENT,
+                "NAME": "Example",
+            }
+            server.env |= {f"KHALA_OIDC_{name}": value for name, value in settings.items()}
+            server.env["KHALA_ADMINS"] = "alice@example.org"
             server.start()
             yield server
         assert server.crashes() == []
@@ -275,6 +286,41 @@ def test_a_running_run_is_canceled_and_retried_and_both_are_audited(console: Con
     expect(console.newest_audit()).to_contain_text("Ended a run")
 
 
+def test_a_running_run_is_requeued_and_goes_on_which_is_audited(console: Console, user: Account) -> None:
+    _, run = user.send("/words=5000 /pace=20")
+    user.wait_for_run(run, "running")
+    console.open(f"runs/{run}")
+    console.button("Requeue run").click()
+    console.confirm("Requeue run", reason="It hangs")
+    expect(console.page.get_by_text("Taken over by another executor")).to_be_visible()
+    entry = console.newest_audit()
+    expect(entry).to_contain_text("Requeued a run")
+    expect(entry).to_contain_text("It hangs")
+    assert user.http.get(f"/api/runs/{run}").json()["attempt"] == 2
+    user.http.post(f"/api/runs/{run}/cancel").raise_for_status()
+
+
+def test_an_administrator_signs_in_and_out_at_the_provider_and_the_chat_page_in_another_tab_follows(
+    context: BrowserContext, server: Server
+) -> None:
+    other = another_browser(context)
+    chat = other.new_page()
+    chat.goto(server.url)
+    expect(chat.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+    console = Console(other, server.url)
+    console.page.goto(f"{console.url}/runs")
+    console.page.get_by_role("link", name="Sign in with Example").click()
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Runs")
+    expect(chat.get_by_title("Your account")).to_contain_text("Alice Example")
+    assert console.complaints == []
+    console.button("Sign out").click()
+    console.button("Yes, sign me out").click()
+    expect(console.page).to_have_url(f"{server.url}/")
+    expect(chat.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
+    assert console.page.request.get(f"{server.url}/api/console/overview").status == 401
+    other.close()
+
+
 def test_a_thread_is_read_only_once_it_is_opened_which_is_audited_and_at_any_revision(
     console: Console, user: Account
 ) -> None:
@@ -320,12 +366,18 @@ def test_a_thread_is_forked_at_a_revision_into_one_of_the_operators_own(
     console.open(f"threads/{thread}")
     console.button("Open thread").click()
     console.confirm("Open thread")
+    expect(console.page.get_by_text("word20")).to_be_visible()
+    console.button("First").click()
+    console.button("Forward").click(click_count=2)  # past the welcome message
+    expect(console.page.get_by_text("Where is it?")).to_be_visible()
+    expect(console.page.get_by_text("word20")).to_have_count(0)
     console.page.get_by_role("button", name="Fork at revision").click()
     console.confirm("Fork thread")
     expect(console.page.get_by_role("heading", level=1)).not_to_have_text(thread)
     forked = console.page.get_by_role("heading", level=1).inner_text()
     messages = admin.http.get(f"/api/threads/{forked}").raise_for_status().json()["messages"]
-    assert "word20" in json.dumps(messages)
+    assert "Where is it?" in json.dumps(messages)
+    assert "word20" not in json.dumps(messages), "the thread as it was at the revision"
     expect(console.newest_audit()).to_contain_text("Forked a thread")
 
 

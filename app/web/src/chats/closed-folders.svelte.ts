@@ -2,7 +2,7 @@
 
 import { SvelteSet } from "svelte/reactivity";
 
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 
 const STORAGE_KEY = "khala.folders.closed";
 const MAX_NAMES = 500;

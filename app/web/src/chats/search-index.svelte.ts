@@ -5,7 +5,7 @@ import { untrack } from "svelte";
 import type { IndexedMessage } from "../agent/client.ts";
 import { recordedRunOf } from "../agent/recorded-run.ts";
 import { page } from "../state/page.svelte.ts";
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import type { ChatView, MessageView } from "../state/page-model.ts";
 
 /** A chat is indexed after it was idle for this long, in ms, so that indexing never delays typing or scrolling. */

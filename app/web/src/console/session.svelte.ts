@@ -1,10 +1,14 @@
 // Who uses the console: nobody yet, an account that is no administrator, or an administrator.
 
 import { ApiError, isRequestError, request, withRetry } from "@khala/client";
-import type { SignInMethods, User } from "@khala/client";
+import type { SignedOut, SignInMethods, User } from "@khala/client";
+import { readNote, writeNote } from "../browser/account-note.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import { errorSentence } from "./error-sentences.ts";
 
 type SessionState = "unknown" | "signed-out" | "refused" | "admin" | "failed";
+
+const storage = new BrowserStorage(() => localStorage);
 
 class Session {
   state: SessionState = $state("unknown");
@@ -18,6 +22,7 @@ class Session {
     try {
       this.user = await withRetry(() => request<User>("GET", "/api/me"), { maxAttempts: 3 });
       this.state = this.user.admin ? "admin" : "refused";
+      this.#tellOtherTabs();
     } catch (error) {
       if (!isRequestError(error)) throw error;
       await this.#onFailure(error);
@@ -30,8 +35,15 @@ class Session {
       [this.state, this.error] = ["failed", errorSentence(error)];
       return;
     }
+    this.#tellOtherTabs();
     this.methods ??= await request<SignInMethods>("GET", "/api/auth").catch(() => null); // the form for passwords is shown anyway
     this.state = "signed-out";
+  }
+
+  /** The chat page in other tabs follows the account of the session. */
+  #tellOtherTabs(): void {
+    const note = readNote(storage);
+    if (note?.id !== this.user?.id && (this.user !== null || !note?.pending)) writeNote(storage, this.user);
   }
 
   /** Sign in with a password. Throws as `request` does. */
@@ -40,10 +52,11 @@ class Session {
     await this.check();
   }
 
-  /** End the session. Throws as `request` does. */
+  /** End the session, and go on to the OpenID Provider's logout page if there is one. Throws as `request` does. */
   async signOut(): Promise<void> {
-    await request("POST", "/api/auth/logout");
+    const { endSessionUrl } = await request<SignedOut>("POST", "/api/auth/logout");
     await this.check();
+    if (endSessionUrl) location.assign(endSessionUrl);
   }
 
   /** A request of a view failed: the session may have ended, or the account may be no administrator any more. */

@@ -1,6 +1,6 @@
 // Whether the key `?` alone opens the help. It can be switched off, for speech input and accidental presses (WCAG 2.1.4).
 
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 
 const STORAGE_KEY = "khala.helpKey";
 const kept = new BrowserStorage(() => localStorage);

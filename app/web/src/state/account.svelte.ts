@@ -2,17 +2,16 @@
 
 import { isRequestError, request, withRetry } from "@khala/client";
 import type { ClaimResult, SignedInUser, SignedOut, SignInMethods, ThreadClaim, User } from "@khala/client";
+import { ACCOUNT_STORAGE_KEY, readNote, writeNote } from "../browser/account-note.ts";
+import type { AccountNote } from "../browser/account-note.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
-import type { BrowserStorage } from "./browser-storage.ts";
+import type { BrowserStorage } from "../browser/browser-storage.ts";
 import type { Account, SignInOptions } from "./page-model.ts";
 import { m } from "../i18n/messages.ts";
 
-export const ACCOUNT_STORAGE_KEY = "khala.user";
 const MAX_CLAIMS_PER_REQUEST = 100;
 
 type AnonymousChat = KnownChat & { key: string };
-/** The note: an account, or `pending` while the browser is at an OpenID Provider, with the previous account in `before`. */
-type AccountNote = { id?: string; name?: string; email?: string; pending?: true; before?: User | null };
 
 /** What signing in and out needs of the page. */
 export interface AccountContext {
@@ -52,7 +51,7 @@ export class BrowserAccount implements Account {
    * server for the account. Returns whether that sign-in succeeded.
    */
   async restore(hasFailed: boolean, hasEnded = false): Promise<boolean> {
-    const note = this.#readNote();
+    const note = readNote(this.#storage);
     const before = note?.pending ? (note.before ?? null) : userOf(note);
     // Until the new account is known it is the previous one, so that its data is removed if another account signs in.
     this.#user = before;
@@ -72,13 +71,8 @@ export class BrowserAccount implements Account {
 
   /** Read the note again, which another tab may have changed. */
   reload(): void {
-    const note = this.#readNote();
+    const note = readNote(this.#storage);
     if (!note?.pending) this.#updateUser(userOf(note));
-  }
-
-  #readNote(): AccountNote | null {
-    const found = this.#storage.read(ACCOUNT_STORAGE_KEY);
-    return isNote(found) ? found : null;
   }
 
   expectSignIn(): void {
@@ -86,7 +80,7 @@ export class BrowserAccount implements Account {
   }
 
   #setUser(user: User | null): void {
-    this.#storage.set(ACCOUNT_STORAGE_KEY, user && JSON.stringify({ id: user.id, name: user.name, email: user.email }));
+    writeNote(this.#storage, user);
     this.#updateUser(user);
   }
 
@@ -196,10 +190,6 @@ export async function saveTitle(id: string, title: string): Promise<void> {
 
 function toKeyedThread({ id, key }: AnonymousChat): ThreadClaim {
   return { threadId: id, anonKey: key };
-}
-
-function isNote(found: unknown): found is AccountNote {
-  return typeof found === "object" && found !== null && (!("id" in found) || typeof found.id === "string");
 }
 
 /** The account as far as the note has it. Other fields are requested where they are needed. */

@@ -1,6 +1,6 @@
 // The model that a person has chosen for a chat, by the id of the chat, kept in the browser's storage.
 
-import type { BrowserStorage } from "./browser-storage.ts";
+import type { BrowserStorage } from "../browser/browser-storage.ts";
 
 const STORAGE_KEY = "khala.models";
 /** Beyond this number of chats the choice that was made first is dropped. */

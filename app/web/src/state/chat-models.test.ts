@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { BrowserStorage } from "./browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import { ChatModels } from "./chat-models.svelte.ts";
 
 function memory(): BrowserStorage {

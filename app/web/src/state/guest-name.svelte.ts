@@ -1,6 +1,6 @@
 // The name that a person without an account gives in shared chats, kept in this browser.
 
-import { BrowserStorage } from "./browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 
 const STORAGE_KEY = "khala.guest-name";
 export const MAX_GUEST_NAME_CHARACTERS = 80;

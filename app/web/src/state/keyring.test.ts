@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 
 import { Keyring, keysOf, titleFrom } from "./keyring.ts";
-import { BrowserStorage } from "./browser-storage.ts";
-import type { StorageLike } from "./browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
+import type { StorageLike } from "../browser/browser-storage.ts";
 
 function storage(): StorageLike & Record<string, unknown> {
   const found: Record<string, unknown> = {};

@@ -2,7 +2,7 @@
 
 import { newId, newKey } from "@khala/client";
 import type { ThreadKeys } from "./page-model.ts";
-import type { BrowserStorage } from "./browser-storage.ts";
+import type { BrowserStorage } from "../browser/browser-storage.ts";
 
 const CHAT_PREFIX = "khala.chat.";
 const IDENTITY_PREFIX = "khala.own.";

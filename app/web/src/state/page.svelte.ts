@@ -3,7 +3,8 @@
 import { ApiError, retryNow } from "@khala/client";
 import type { RunOptions, ThreadListEntry } from "@khala/client";
 import type { Batch } from "../workers/stream.messages.ts";
-import { BrowserAccount, ACCOUNT_STORAGE_KEY } from "./account.svelte.ts";
+import { ACCOUNT_STORAGE_KEY } from "../browser/account-note.ts";
+import { BrowserAccount } from "./account.svelte.ts";
 import { isSharedAgent, parseAgentAddress } from "./agent-address.ts";
 import { chatPath, parseChatAddress } from "./chat-address.ts";
 import { PageRequests } from "./page-requests.ts";
@@ -25,7 +26,7 @@ import { ChatModels } from "./chat-models.svelte.ts";
 import { OwnPresence } from "./presence.ts";
 import { ReadMarker } from "./read-marker.ts";
 import { refusalMessage } from "./refusal-message.ts";
-import { BrowserStorage } from "./browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import { StreamClient } from "./stream-client.ts";
 import type { StreamPort } from "./stream-client.ts";
 import { AgentCatalog } from "./agents.svelte.ts";

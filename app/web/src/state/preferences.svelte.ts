@@ -1,7 +1,7 @@
 // The person's settings, kept in the browser's storage.
 
 import type { Preferences } from "./page-model.ts";
-import type { BrowserStorage } from "./browser-storage.ts";
+import type { BrowserStorage } from "../browser/browser-storage.ts";
 
 const STORAGE_KEY = "khala.autopilot";
 const DEFAULT_STEPS = 20;

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 
 import { runOptions } from "./run-options.ts";
 import { StoredPreferences, clampSteps } from "./preferences.svelte.ts";
-import { BrowserStorage } from "./browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 
 function kept(before?: string): { kept: BrowserStorage; texts: Map<string, string> } {
   const texts = new Map<string, string>(before === undefined ? [] : [["khala.autopilot", before]]);
