@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
-from litestar import Controller, get, post, put
+from litestar import get, post, put
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
 from msgspec import Meta
@@ -15,15 +15,13 @@ from khala.api.console.access import ConsoleReason, Reason, given_reason, is_sel
 from khala.api.console.cursors import decode_id, encode_id
 from khala.api.console.types import (
     BODY,
-    CONSOLE,
     DENIED,
-    DEPENDENCIES,
-    SECURITY,
-    TAGS,
+    ConsoleController,
     ConsolePage,
     Cursor,
     Limit,
     Search,
+    page_of,
 )
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
@@ -66,14 +64,10 @@ class BudgetOverrideChange(ApiStruct, frozen=True, kw_only=True):
     reason: Reason | None = None
 
 
-class ConsoleAccountController(Controller):
+class ConsoleAccountController(ConsoleController):
     """All accounts."""
 
     path = "/console/accounts"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/",
@@ -97,8 +91,7 @@ class ConsoleAccountController(Controller):
         text = check_text(q.strip(), "q") if q else None
         async with context.db.snapshot() as driver:
             found = await account_list.read_page(driver, text, in_state, decode_id(cursor), limit + 1)
-        last = found[limit - 1].id if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=encode_id(last))
+        return page_of(found, limit, lambda account: encode_id(account.id))
 
     @get(
         "/{account_id:uuid}",
@@ -165,14 +158,10 @@ async def _set_blocked(
         return await account_list.read(driver, account_id)
 
 
-class ConsoleBudgetController(Controller):
+class ConsoleBudgetController(ConsoleController):
     """Budgets of the deployment and of accounts."""
 
     path = "/console/budgets"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/",

@@ -4,11 +4,11 @@ from datetime import date, timedelta
 from typing import Annotated
 from uuid import UUID
 
-from litestar import Controller, get
+from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import QueryParameter
 
-from khala.api.console.types import CONSOLE, DENIED, DEPENDENCIES, SECURITY, TAGS, Limit
+from khala.api.console.types import DENIED, ConsoleController, Limit
 from khala.api.context import Context
 from khala.api.http.problem_details import documented_errors
 from khala.api.types import Items
@@ -29,14 +29,10 @@ First = Annotated[
 Last = Annotated[date | None, QueryParameter(name="to", description="The last day (UTC), by default today.")]
 
 
-class ConsoleOperationsController(Controller):
+class ConsoleOperationsController(ConsoleController):
     """The state of the deployment."""
 
     path = "/console"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/overview",

@@ -3,7 +3,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from litestar import Controller, get, post
+from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, PathParameter, QueryParameter
 
@@ -11,15 +11,13 @@ from khala.api.console.access import Reason
 from khala.api.console.cursors import decode_id, decode_number, encode_id, encode_number
 from khala.api.console.types import (
     BODY,
-    CONSOLE,
     DENIED,
-    DEPENDENCIES,
-    SECURITY,
-    TAGS,
+    ConsoleController,
     ConsolePage,
     Cursor,
     ExaminedPage,
     Limit,
+    page_of,
 )
 from khala.api.context import Context
 from khala.api.http.page_cursors import decode_cursor, encode_cursor
@@ -54,14 +52,10 @@ class ConsoleReplay(NewReplay, frozen=True, kw_only=True):
     reason: Reason | None = None
 
 
-class ConsoleRecordController(Controller):
+class ConsoleRecordController(ConsoleController):
     """Blobs, webhooks, schedules and the audit trail."""
 
     path = "/console"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/blobs",
@@ -81,8 +75,7 @@ class ConsoleRecordController(Controller):
         """List the largest blobs, without their names."""
         async with context.db.snapshot() as driver:
             found = await blob_list.read_page(driver, account, decode_number(cursor), limit + 1)
-        last = encode_number(found[limit - 1].size, found[limit - 1].id) if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=last)
+        return page_of(found, limit, lambda blob: encode_number(blob.size, blob.id))
 
     @get(
         "/blobs/usage",
@@ -117,8 +110,7 @@ class ConsoleRecordController(Controller):
         """List the webhooks of all accounts and of the operator, by their hosts."""
         async with context.db.snapshot() as driver:
             found = await record_lists.read_webhooks(driver, account, in_state, decode_id(cursor), limit + 1)
-        last = found[limit - 1].id if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=encode_id(last))
+        return page_of(found, limit, lambda webhook: encode_id(webhook.id))
 
     @get(
         "/webhooks/{webhook_id:uuid}/deliveries",
@@ -144,8 +136,7 @@ class ConsoleRecordController(Controller):
             found = await record_lists.read_deliveries(
                 driver, webhook_id, in_state, None if before is None else before[0], limit + 1
             )
-        last = encode_number(int(found[limit - 1].seq), webhook_id) if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=last)
+        return page_of(found, limit, lambda delivery: encode_number(int(delivery.seq), webhook_id))
 
     @post(
         "/webhooks/{webhook_id:uuid}/replay",
@@ -192,8 +183,7 @@ class ConsoleRecordController(Controller):
         before = None if cursor is None else decode_cursor(cursor)
         async with context.db.snapshot() as driver:
             found = await record_lists.read_schedules(driver, account, in_state, before, limit + 1)
-        last = encode_cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=last)
+        return page_of(found, limit, lambda schedule: encode_cursor(schedule.created_at, schedule.id))
 
     @get(
         "/audit",

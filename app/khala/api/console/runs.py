@@ -4,7 +4,7 @@ from typing import Annotated
 from uuid import UUID
 
 import structlog
-from litestar import Controller, get, post
+from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
 
@@ -12,11 +12,8 @@ from khala.api.console.access import ConsoleReason, given_reason
 from khala.api.console.cursors import decode_id, encode_id
 from khala.api.console.types import (
     BODY,
-    CONSOLE,
     DENIED,
-    DEPENDENCIES,
-    SECURITY,
-    TAGS,
+    ConsoleController,
     Cursor,
     ExaminedPage,
     Limit,
@@ -47,14 +44,10 @@ class ConsoleRunChange(ConsoleStruct, frozen=True, kw_only=True):
     changed: bool
 
 
-class ConsoleRunController(Controller):
+class ConsoleRunController(ConsoleController):
     """Runs of all accounts."""
 
     path = "/console/runs"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/",

@@ -4,7 +4,7 @@ from typing import Annotated
 from uuid import UUID
 
 import structlog
-from litestar import Controller, get, post
+from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, QueryParameter
 from msgspec import Meta
@@ -13,15 +13,13 @@ from khala.api.console.access import FOR_PEOPLE, ConsoleReason, Reason, given_re
 from khala.api.console.cursors import decode_id, encode_id
 from khala.api.console.types import (
     BODY,
-    CONSOLE,
     DENIED,
-    DEPENDENCIES,
-    SECURITY,
-    TAGS,
+    ConsoleController,
     ConsolePage,
     Cursor,
     Limit,
     Search,
+    page_of,
 )
 from khala.api.context import Context
 from khala.api.http.page_cursors import decode_cursor, encode_cursor
@@ -50,14 +48,10 @@ class NewFork(ApiStruct, frozen=True, kw_only=True):
     reason: Reason | None = None
 
 
-class ConsoleThreadController(Controller):
+class ConsoleThreadController(ConsoleController):
     """Threads of everybody."""
 
     path = "/console/threads"
-    tags = TAGS
-    security = SECURITY
-    opt = CONSOLE
-    dependencies = DEPENDENCIES
 
     @get(
         "/",
@@ -80,8 +74,7 @@ class ConsoleThreadController(Controller):
         text = check_text(q, "q") if q else None
         async with context.db.snapshot() as driver:
             found = await thread_list.read_page(driver, account, text, before, limit + 1)
-        last = encode_cursor(found[limit - 1].created_at, found[limit - 1].id) if len(found) > limit else None
-        return ConsolePage(items=found[:limit], next_cursor=last)
+        return page_of(found, limit, lambda thread: encode_cursor(thread.created_at, thread.id))
 
     @get(
         "/{shown_thread_id:uuid}",

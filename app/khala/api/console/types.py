@@ -1,8 +1,10 @@
 """Parameters and pages that the routes of the console share."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
+from litestar import Controller
 from litestar.di import Provide
 from litestar.params import QueryParameter
 from litestar.types import Dependencies
@@ -41,8 +43,19 @@ class ExaminedPage(ConsolePage[T], Generic[T], frozen=True, kw_only=True):
     examined_until: datetime | None
 
 
+def page_of(found: list[T], limit: int, cursor_of: Callable[[T], str | None]) -> ConsolePage[T]:
+    """One page of items that were read with a limit of one more. `cursor_of` its last item begins the next page."""
+    return ConsolePage(items=found[:limit], next_cursor=cursor_of(found[limit - 1]) if len(found) > limit else None)
+
+
 CONSOLE: dict[str, Any] = {"scope": "account", SERVICE_SCOPE: "admin"}
 """The options of all routes: an API token needs the scope `account`, and a service token the scope `admin`."""
-SECURITY = BY_ACCOUNT
-TAGS = ("Console",)
-DEPENDENCIES: Dependencies = {"admin": Provide(admin)}
+
+
+class ConsoleController(Controller):
+    """Base of the controllers: administrators may use their routes."""
+
+    tags = ("Console",)
+    security = BY_ACCOUNT
+    opt = CONSOLE
+    dependencies: Dependencies = {"admin": Provide(admin)}  # noqa: RUF012  # Litestar reads the attribute of the class
