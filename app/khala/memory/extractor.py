@@ -1,7 +1,5 @@
 """Extracts memories from what people say: after their runs, by a model, and within their budgets."""
 
-import asyncio
-import random
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
@@ -11,9 +9,10 @@ import structlog
 from khala.domain import extraction, ids
 from khala.domain.access import Caller
 from khala.domain.budgets import BudgetPolicy, budget_keys
-from khala.domain.errors import BudgetExhausted, NotFound, PayloadTooLarge, Unavailable
+from khala.domain.errors import BudgetExhausted, NotFound, PayloadTooLarge
 from khala.domain.extraction import ExtractedMemory, SpokenMessage, UnusableAnswerError
 from khala.domain.memories import Extraction, Memory, MemorySpace, NewMemory
+from khala.memory.job_loop import run_jobs
 from khala.memory.memory_service import MemoryService
 from khala.memory.metered_calls import MeteredCalls
 from khala.models import model_names
@@ -26,8 +25,6 @@ from khala.store.memories.extraction_jobs import ExtractionJob
 from khala.store.memories.extraction_sources import ExtractionSource
 from khala.store.postgres.database import Database
 
-MAX_AT_ONCE = 4
-"""Extractions of one process at the same time."""
 MAX_IDLE_SECONDS = 5.0
 MIN_IDLE_SECONDS = 0.2
 """Bounds of the time between two looks for work, which is a quarter of the delay."""
@@ -69,40 +66,17 @@ class MemoryExtractor:
         self._options = options
         self._calls = MeteredCalls(db, options.budgets)
         self._worker_id = ids.new()
-        self._places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def run(self) -> None:
         """Extract for ever. An extraction that is cancelled is repeated when its lease has lapsed."""
         idle_seconds = min(max(MIN_IDLE_SECONDS, self._options.delay_seconds / 4), MAX_IDLE_SECONDS)
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._places.acquire()
-                job = await self._claim()
-                if job is None:
-                    self._places.release()
-                    await asyncio.sleep(idle_seconds * random.uniform(0.5, 1.5))
-                else:
-                    group.create_task(self._extract_in_place(job))
+        await run_jobs("extraction", self._claim, self._extract_and_count, idle_seconds=idle_seconds)
 
     async def _claim(self) -> ExtractionJob | None:
-        try:
-            return await extraction_jobs.claim(self._db, self._worker_id)
-        except Unavailable as error:
-            log.warning("extraction_claim_failed", error=str(error.__cause__))
-            return None
+        return await extraction_jobs.claim(self._db, self._worker_id)
 
-    async def _extract_in_place(self, job: ExtractionJob) -> None:
-        """Extract, and free the place. Logs every error: one job must not end the others."""
-        try:
-            outcome = await self.extract(job)
-            metrics.EXTRACTIONS.labels(outcome).inc()
-        except Unavailable as error:
-            log.warning("extraction_dropped", thread_id=str(job.thread_id), error=str(error.__cause__))
-        except Exception:
-            # The lease lapses, and the extraction is repeated, up to `MAX_ATTEMPTS` in all.
-            log.exception("extraction_crashed", thread_id=str(job.thread_id))
-        finally:
-            self._places.release()
+    async def _extract_and_count(self, job: ExtractionJob) -> None:
+        metrics.EXTRACTIONS.labels(await self.extract(job)).inc()
 
     async def extract(self, job: ExtractionJob) -> ExtractionOutcome:
         """Execute one extraction, and end its job."""

@@ -1,7 +1,5 @@
 """Writes titles of threads: after their first answers, by a model, and within the requesters' budgets."""
 
-import asyncio
-import random
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -11,7 +9,8 @@ import structlog
 from khala.domain import ids, titles
 from khala.domain.access import Caller
 from khala.domain.budgets import BudgetPolicy, budget_keys
-from khala.domain.errors import BudgetExhausted, Unavailable
+from khala.domain.errors import BudgetExhausted
+from khala.memory.job_loop import run_jobs
 from khala.memory.metered_calls import MeteredCalls
 from khala.models.model_names import ModelRef
 from khala.models.port import LanguageModel, ModelFailed, Prompt, PromptTurn
@@ -21,8 +20,6 @@ from khala.store.postgres.database import Database
 from khala.store.threads import title_jobs
 from khala.store.threads.title_jobs import TitleJob, TitleSource
 
-MAX_AT_ONCE = 4
-"""Titles that one process writes at the same time."""
 IDLE_SECONDS = 1.0
 """Time between two looks for work."""
 
@@ -48,38 +45,16 @@ class TitleWriter:
         self._options = options
         self._calls = MeteredCalls(db, options.budgets)
         self._worker_id = ids.new()
-        self._places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def run(self) -> None:
         """Write titles for ever. A title whose process is lost is written again when its lease has lapsed."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._places.acquire()
-                job = await self._claim()
-                if job is None:
-                    self._places.release()
-                    await asyncio.sleep(IDLE_SECONDS * random.uniform(0.5, 1.5))
-                else:
-                    group.create_task(self._write_in_place(job))
+        await run_jobs("title", self._claim, self._write_and_count, idle_seconds=IDLE_SECONDS)
 
     async def _claim(self) -> TitleJob | None:
-        try:
-            return await title_jobs.claim(self._db, self._worker_id)
-        except Unavailable as error:
-            log.warning("title_claim_failed", error=str(error.__cause__))
-            return None
+        return await title_jobs.claim(self._db, self._worker_id)
 
-    async def _write_in_place(self, job: TitleJob) -> None:
-        """Write the title, and free the place. Logs every error: one job must not end the others."""
-        try:
-            metrics.TITLES.labels(await self.write(job)).inc()
-        except Unavailable as error:
-            log.warning("title_dropped", thread_id=str(job.thread_id), error=str(error.__cause__))
-        except Exception:
-            # The lease lapses, and the title is written again, up to `MAX_ATTEMPTS` in all.
-            log.exception("title_crashed", thread_id=str(job.thread_id))
-        finally:
-            self._places.release()
+    async def _write_and_count(self, job: TitleJob) -> None:
+        metrics.TITLES.labels(await self.write(job)).inc()
 
     async def write(self, job: TitleJob) -> TitleOutcome:
         """Write one title, and end its job."""
