@@ -1,11 +1,14 @@
 """The clients of AG-UI and TanStack AI, unmodified, against a running server."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from websockets import ConnectionClosed, Subprotocol
+from websockets.asyncio.client import connect
 
 from tests.support import node_packages
 from tests.support.in_process import InProcessServer
@@ -145,6 +148,53 @@ async def test_tanstack_answers_over_sockets_and_continues_after_broken_ones(cha
     assert "offset" in others[0]
     assert (found["joined"][0], found["joined"][-1]) == ("RUN_STARTED", "RUN_FINISHED")
     assert "Did you mean model?" in found["refused"][0]
+
+
+@pytest.mark.parametrize(
+    ("query", "credential", "reason"),
+    [
+        ("runId=mine&offset=-1", f"khala.anon-key.{KEY}", "You have started no run with this id."),
+        ("runId=mine&offset=x", f"khala.anon-key.{KEY}", "This is not the id of an event of this server."),
+        ("runId=mine&offset=-1", "khala.token.wrong", "This token is invalid or has expired."),
+    ],
+)
+async def test_a_socket_for_the_rest_of_a_run_is_closed_with_the_reason_of_a_refusal(
+    server: InProcessServer, query: str, credential: str, reason: str
+) -> None:
+    url = server.socket_url.replace("/api/ws", f"/api/ag-ui/socket?{query}")
+    async with connect(url, subprotocols=[Subprotocol("khala.ag-ui"), Subprotocol(credential)]) as socket:
+        assert socket.subprotocol == "khala.ag-ui"
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, reason)
+
+
+async def test_a_bad_frame_of_a_socket_is_an_error_and_ends_nothing(server: InProcessServer) -> None:
+    url = server.socket_url.replace("/api/ws", "/api/ag-ui/socket")
+    question = {"id": "q", "role": "user", "content": "/echo fine"}
+    good = {"threadId": "by socket", "runId": "r", "messages": [question]}
+    key = Subprotocol(f"khala.anon-key.{KEY}")
+    async with connect(url, subprotocols=[Subprotocol("khala.ag-ui"), key]) as socket:
+        for frame in ("no JSON", json.dumps(good | {"messages": 1}), json.dumps({"type": "abort"})):
+            await socket.send(frame)
+            refused = json.loads(await socket.recv())
+            assert (refused["type"], refused["code"]) == ("RUN_ERROR", "invalid_input")
+        await socket.send(json.dumps({"type": "abort", "runId": "unknown"}))
+        await socket.send(json.dumps(good))
+        answered = [json.loads(await socket.recv())["chunk"]]
+        while answered[-1]["type"] != "RUN_FINISHED":
+            answered.append(json.loads(await socket.recv())["chunk"])
+        assert (
+            "".join(event.get("delta", "") for event in answered if event["type"] == "TEXT_MESSAGE_CONTENT") == "fine"
+        )
+        for _ in range(7):
+            await socket.send("no JSON")
+            assert json.loads(await socket.recv())["type"] == "RUN_ERROR"
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
 
 
 async def test_tanstack_reads_the_thread_and_joins_its_run_after_a_reload(chats: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The WebSocket of TanStack AI's `webSocket` connection: answers of one conversation, and the rest of a broken one."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Literal
 
@@ -107,7 +107,8 @@ class AgentSocketSession(StreamSocketSession[AgentRequest | AbortFrame]):
             await self._send_events(EventStream(self.context, caller, agent_run, cursor=cursor))
         except KhalaError as error:
             code, reason = POLICY_VIOLATION, error.message.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
-        await self.socket.close(code=code, reason=reason)
+        with suppress(OSError):  # The client has disconnected meanwhile.
+            await self.socket.close(code=code, reason=reason)
 
     async def _answer(self, request: AgentRequest) -> None:
         try:
