@@ -8,6 +8,7 @@ LONG = (
     "tests/system/test_tool_crashes.py",
     "tests/system/test_isolation.py",
     "tests/integration/test_openapi.py",
+    "tests/gallery/test_gallery.py",
     "tests/system/test_wheel.py",
     "tests/system/test_docs_examples.py",
     "tests/integration/test_library_agents.py",
