@@ -53,7 +53,11 @@ class Autopilot:
             if self._must_call and not tools:
                 raise StepError("None of the tools that the model must call is offered here.", code=TOOL_NOT_CALLED)
             reply = await self._run.reply(tools, instructions=self._instructions)
-            if reply.calls:
+            if reply.calls and not self._limits.calls:
+                # The model calls tools though none are offered. It is asked once more, and then taken at its word.
+                if await self._conclude("budget"):
+                    return None
+            elif reply.calls:
                 await self._begin_step(reply.calls)
             elif not await self._reprompts(reply.text, tools) and await self._accept(reply):
                 return None
