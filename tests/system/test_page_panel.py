@@ -37,7 +37,13 @@ def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_p
     expect(panel.locator("pre")).to_contain_text("<title>Clock</title>")
 
     panel.get_by_role("button", name="All files").click()
-    expect(panel.get_by_role("listitem")).to_have_text(["site", "data.csv", "index.html"])
+    made, workspace = (panel.get_by_role("list", name=name, exact=True) for name in ("Files", "Workspace"))
+    expect(made.get_by_role("listitem")).to_have_text(["site", "data.csv", "index.html"])
+    expect(workspace.get_by_role("listitem")).to_have_text(["site"])
+    workspace.get_by_role("button", name="site").click()
+    with page.expect_download() as saved:
+        workspace.get_by_role("button", name="data.csv").click()
+    assert saved.value.path().read_text() == ARGS[1]["content"]
     chat.send(EDIT)
     chat.wait_for_end()
     chat.answer.get_by_role("button", name="Open site/data.csv").click()
