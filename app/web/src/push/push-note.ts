@@ -1,6 +1,6 @@
 // What this browser has stored of its subscription to notifications: for whom it is on, and when it was confirmed.
 
-import type { BrowserStorage } from "../state/browser-storage.ts";
+import type { BrowserStorage } from "../browser/browser-storage.ts";
 import { PUSH_STORAGE_KEY } from "./push-visit.ts";
 
 /** A subscription is confirmed at the next visit after this time. The server deletes one that is not confirmed for 90 days. */

@@ -4,7 +4,7 @@ import { isRequestError, request, withRetry } from "@khala/client";
 import type { PreferenceOwner } from "../conversation/model-list.svelte.ts";
 import { isRightToLeft } from "../i18n/locale.ts";
 import { m } from "../i18n/messages.ts";
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import { GUEST, PushNote } from "./push-note.ts";
 import { storeTexts } from "./push-texts.ts";
 

@@ -1,7 +1,7 @@
 // Confirms the subscription to notifications at a visit. What else notifications need is loaded only where they are on.
 
 import type { PreferenceOwner } from "../conversation/model-list.svelte.ts";
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 
 export const PUSH_STORAGE_KEY = "khala.push";
 const storage = new BrowserStorage(() => localStorage);

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
-import { BrowserStorage } from "../state/browser-storage.ts";
+import { BrowserStorage } from "../browser/browser-storage.ts";
 import { openChat, showPush } from "./push-events.ts";
 import type { NotificationScope, PushMessage } from "./push-events.ts";
 import { GUEST, PushNote } from "./push-note.ts";
