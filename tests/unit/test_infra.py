@@ -12,8 +12,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from khala import main, settings
+from khala.api.ag_ui import routes as ag_ui
+from khala.api.ai_sdk.routes import MAX_CHAT_BODY_BYTES
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.imports.imports import MAX_EXPORT_BYTES
 from khala.api.openai.request_body import MAX_COMPLETION_BODY_BYTES
+from khala.api.plans.plans import MAX_PLAN_BODY_BYTES
 from khala.api.threads import feed_reader
 from khala.version import KHALA_VERSION
 from tests.support.nginx import SHIPPED, rendered
@@ -115,7 +119,9 @@ def test_settings_are_those_of_the_documentation(path: Path) -> None:
 
 def test_nginx_accepts_bodies_up_to_the_limit_of_khala() -> None:
     found = [int(number) << 20 for number in re.findall(r"client_max_body_size (\d+)m;", SHIPPED.read_text())]
-    assert found == [MAX_BODY_BYTES, DEFAULTS.blobs.max_upload_bytes, MAX_COMPLETION_BODY_BYTES]
+    uploads, chats = DEFAULTS.blobs.max_upload_bytes, max(MAX_CHAT_BODY_BYTES, ag_ui.MAX_BODY_BYTES)
+    of_paths = [uploads, MAX_PLAN_BODY_BYTES, chats, MAX_EXPORT_BYTES, MAX_COMPLETION_BODY_BYTES]
+    assert found == [MAX_BODY_BYTES, *of_paths]
 
 
 def test_nginx_waits_longer_than_khala_is_ever_silent() -> None:
