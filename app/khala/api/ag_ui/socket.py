@@ -1,4 +1,4 @@
-"""The WebSocket of TanStack AI's `webSocket` connection: answers of one conversation, and the rest of a broken one."""
+"""The WebSocket of TanStack AI's `webSocket` connection: answers of one conversation, and runs joined at an event."""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -9,7 +9,6 @@ import msgspec
 from litestar import websocket
 from litestar.di import NamedDependency
 
-from khala.api.accounts.authentication import authenticate_message_token, authenticate_socket, with_keys
 from khala.api.ag_ui.event_stream import EventCursor, EventStream, as_line, parse_event_id
 from khala.api.ag_ui.submission import AgentSubmission
 from khala.api.ag_ui.threads import joined
@@ -23,16 +22,15 @@ from khala.api.chats.stream_sockets import (
     serve,
 )
 from khala.api.context import Context
-from khala.api.http.request_origin import client_network
-from khala.domain.access import Caller, Scope, require_scope
+from khala.domain.access import Caller, Scope
 from khala.domain.errors import KhalaError
 
 SUBPROTOCOL = "khala.ag-ui"
 TOKEN, ANON_KEY, SHARE_KEY = "khala.token.", "khala.anon-key.", "khala.share-key."
 """Prefixes of subprotocols that are credentials: browsers send no headers of a page with a handshake."""
 FROM_START = "-1"
-REST = ""
-"""The name of the stream that a query asks for. No run has it."""
+JOINED_RUN = ""
+"""The name of the stream that the query of the handshake asks for. No run has it."""
 MAX_REASON_BYTES = 123
 """Of a close frame."""
 
@@ -66,7 +64,7 @@ async def agent_socket(socket: StreamSocket, context: NamedDependency[Context]) 
 def _open(socket: StreamSocket, context: Context, group: asyncio.TaskGroup) -> "AgentSocketSession":
     session = AgentSocketSession(socket, context, group)
     if "offset" in socket.query_params:
-        session.begin(REST, session.send_rest())
+        session.begin(JOINED_RUN, session.send_joined_run())
     return session
 
 
@@ -95,7 +93,7 @@ class AgentSocketSession(StreamSocketSession[AgentRequest | AbortFrame]):
         else:
             await self._send_error(f"This is not a frame of this protocol: {problem}.", "invalid_input")
 
-    async def send_rest(self) -> None:
+    async def send_joined_run(self) -> None:
         """Send the events of the run that the query names, after its `offset`, and close the socket."""
         query = self.socket.query_params
         code, reason = 1000, ""
@@ -121,14 +119,8 @@ class AgentSocketSession(StreamSocketSession[AgentRequest | AbortFrame]):
 
     async def _caller(self, scope: Scope) -> Caller:
         """Return the caller now: by the subprotocols of the handshake, else by its headers or cookie."""
-        token = self._credential(TOKEN, None)
-        if token is None:
-            account = await authenticate_socket(self.socket, self.context)
-        else:
-            account = await authenticate_message_token(token, self.context)
-            account = msgspec.structs.replace(account, network=client_network(self.socket, self.context.origins))
-        require_scope(account, scope)
-        return with_keys(account, self._credential(ANON_KEY, "x-anon-key"), self._credential(SHARE_KEY, "x-share-key"))
+        anon_key, share_key = self._credential(ANON_KEY, "x-anon-key"), self._credential(SHARE_KEY, "x-share-key")
+        return await self.authenticate(self._credential(TOKEN, None), scope, anon_key=anon_key, share_key=share_key)
 
     def _credential(self, prefix: str, header: str | None) -> str | None:
         offered = (name.removeprefix(prefix) for name in _offered(self.socket) if name.startswith(prefix))

@@ -8,7 +8,6 @@ import msgspec
 from litestar import websocket
 from litestar.di import NamedDependency
 
-from khala.api.accounts.authentication import authenticate_message_token, authenticate_socket, with_keys
 from khala.api.accounts.service_tokens import USER_HEADER
 from khala.api.ai_sdk.chunk_stream import ChunkStream, EncodedChunks
 from khala.api.ai_sdk.submission import ChatRun, ChatSubmission, resumed
@@ -17,8 +16,7 @@ from khala.api.chats.chat_ids import thread_id_of
 from khala.api.chats.chat_runs import find_active_run
 from khala.api.chats.stream_sockets import TOO_MANY_STREAMS, StreamSocket, StreamSocketSession, check_handshake, serve
 from khala.api.context import Context
-from khala.api.http.request_origin import client_network
-from khala.domain.access import Action, Caller, Scope, require_scope
+from khala.domain.access import Action, Caller, Scope
 from khala.domain.errors import Forbidden, InvalidInput, KhalaError
 
 
@@ -100,13 +98,9 @@ class ChatSocketSession(StreamSocketSession[SocketRequest]):
         if USER_HEADER.lower() in headers:
             raise Forbidden(f"{USER_HEADER} is a header of the handshake, and not of a message.")
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            account = await authenticate_message_token(token.strip(), self.context)
-            account = msgspec.structs.replace(account, network=client_network(self.socket, self.context.origins))
-        else:
-            account = await authenticate_socket(self.socket, self.context)
-        require_scope(account, scope)
-        return with_keys(account, headers.get("x-anon-key"), headers.get("x-share-key"))
+        bearer = token.strip() if scheme.lower() == "bearer" else None
+        anon_key, share_key = headers.get("x-anon-key"), headers.get("x-share-key")
+        return await self.authenticate(bearer, scope, anon_key=anon_key, share_key=share_key)
 
     async def _chat(self, request: SocketRequest, caller: Caller) -> ChatRun | None:
         if request.type == "resume":

@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 from litestar import WebSocket
 
-from khala.api.accounts.authentication import authenticate_socket
+from khala.api.accounts.authentication import authenticate_message_token, authenticate_socket, with_keys
 from khala.api.context import Context
-from khala.api.http.request_origin import may_open_socket
+from khala.api.http.request_origin import client_network, may_open_socket
 from khala.api.http.websocket_protocol import PROTOCOL_KEY, WebSocketProtocol
+from khala.domain.access import Caller, Scope, require_scope
 from khala.domain.errors import Forbidden, KhalaError, RateLimited, ReachedLimit
 from khala.domain.json_bodies import check_containers
 from khala.domain.token_bucket import TokenBucket
@@ -54,6 +55,18 @@ class StreamSocketSession(ABC, Generic[Frame]):
     @abstractmethod
     async def refuse(self, frame: str | bytes, problem: Exception) -> None:
         """Answer a frame that is no request, or that is over the rate limit."""
+
+    async def authenticate(
+        self, token: str | None, scope: Scope, *, anon_key: str | None, share_key: str | None
+    ) -> Caller:
+        """Return the caller now: by this token, else by the handshake. Raises `Unauthorized` and `Forbidden`."""
+        if token is None:
+            account = await authenticate_socket(self.socket, self.context)
+        else:
+            account = await authenticate_message_token(token, self.context)
+            account = msgspec.structs.replace(account, network=client_network(self.socket, self.context.origins))
+        require_scope(account, scope)
+        return with_keys(account, anon_key, share_key)
 
     async def listen(self) -> bool:
         """Handle frames until the client disconnects. Return False if it has sent too many bad ones."""
