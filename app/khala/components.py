@@ -146,7 +146,7 @@ async def open_database(settings: Settings, *, pool_size: int | None = None) -> 
 async def _supervise(postgres: EmbeddedPostgres) -> None:
     while True:
         await asyncio.sleep(POSTGRES_CHECK_INTERVAL_SECONDS)
-        await asyncio.to_thread(postgres.keep)
+        await asyncio.to_thread(postgres.check)
 
 
 @asynccontextmanager

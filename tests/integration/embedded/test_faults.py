@@ -69,14 +69,14 @@ def test_a_killed_postmaster_comes_back_with_its_data(server: EmbeddedPostgres, 
 
 
 def test_a_killed_postmaster_is_noticed_by_its_idle_session(server: EmbeddedPostgres, layout: ClusterLayout) -> None:
-    server.keep()
+    server.check()
     before = postmaster(layout)
-    server.keep()
+    server.check()
     assert postmaster(layout) == before
     before.kill()
 
     def is_back() -> bool:
-        server.keep()
+        server.check()
         return serving(server.url) and postmaster(layout) != before
 
     eventually(is_back, seconds=8)

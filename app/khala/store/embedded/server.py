@@ -17,7 +17,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 10.0
-"""Seconds between two statements by which `keep` finds out whether the server answers."""
+"""Seconds between two statements by which `check` finds out whether the server answers."""
 MAX_TAIL_BYTES = 2_000
 SUPERVISOR = "khala.store.embedded.supervisor"
 ROOT = Path(__file__).parents[3]
@@ -86,10 +86,10 @@ class EmbeddedPostgres:
                 raise self._failure(f"was not ready within {START_SECONDS:.0f} s", log_start or 0)
             time.sleep(POLL_SECONDS)
 
-    def keep(self) -> None:
-        """Do the same at intervals. A server that has ended is noticed at once, and one that hangs after 10 s.
+    def check(self) -> None:
+        """As `ensure`, for calls at short intervals: restarts a server that has ended, or has not answered for 10 s.
 
-        Takes microseconds: an idle session shows that the server runs.
+        Takes microseconds between two statements, because an idle session shows that the server runs.
         """
         was_probed = time.monotonic() - self._probed_at < PROBE_SECONDS
         if not (was_probed and self._session is not None and self._session.is_alive()):
