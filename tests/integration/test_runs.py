@@ -109,7 +109,7 @@ async def test_a_run_that_is_handed_over_keeps_the_receipt_of_the_call_it_was_in
 async def test_a_rate_limited_call_is_retried_after_the_time_that_the_provider_names(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_turn, "TOLD_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(model_turn, "MIN_NOTICED_WAIT_SECONDS", 1.0)
     replies = (Reply(status=429, headers={"retry-after": "1"}), Reply(tokens=("later",)))
     async with khala_with_provider(database_url, *replies) as (server, provider):
         run, message, _ = await ask_and_wait(await server.thread())

@@ -14,7 +14,7 @@ from khala.domain.tools import ToolSpec
 from khala.models.port import ToolUse
 from khala.runs.agent_tasks import AgentOperations
 from khala.runs.run_operations import RunOperations
-from khala.sdk.errors import CODE, StepError
+from khala.sdk.errors import CODE, CODE_FORM, StepError
 from khala.sdk.loop import EndReason, Reply
 from khala.sdk.tool import as_json
 
@@ -24,6 +24,12 @@ MAX_LOOP_OPERATIONS = 5_000
 """Operations of a loop in one call of the agent's function."""
 MAX_NOTICE_CHARACTERS = 1_000
 NOT_ENDED = "The calls of the last step have not ended. Call `finish_calls` before you begin the next step."
+
+
+def check_step_limit(steps: Sequence[RunStep]) -> None:
+    """Raise `StepError` if the run may have no further step with calls."""
+    if sum(bool(step.calls) for step in steps) >= MAX_OPERATIONS:
+        raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
 
 
 class AgentLoop:
@@ -84,8 +90,7 @@ class AgentLoop:
         steps = self._operations.steps
         if steps and not steps[-1].ended:
             raise StepError(NOT_ENDED)
-        if len(steps) >= MAX_OPERATIONS:
-            raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
+        check_step_limit(steps)
         if not 0 < len(calls) <= MAX_TOOL_CALLS_PER_STEP:
             raise StepError(f"A step has 1 to {MAX_TOOL_CALLS_PER_STEP} calls, not {len(calls):,}.")
         checked = [msgspec.structs.replace(call, args=as_json(call.args)) for call in calls]
@@ -102,7 +107,7 @@ class AgentLoop:
         """See `LoopContext`."""
         await self._begin()
         if CODE.fullmatch(code) is None:
-            raise StepError("The code of a notice has 1 to 64 lower-case letters, digits and underscores.")
+            raise StepError(f"The code of a notice has {CODE_FORM}.")
         if len(message) > MAX_NOTICE_CHARACTERS:
             raise StepError(f"A notice has at most {MAX_NOTICE_CHARACTERS:,} characters.")
         await self._operations.notice(code, replace_unstorable(message))

@@ -22,7 +22,7 @@ from khala.domain.parts import TokenUsage
 from khala.domain.run_progress import RunProgress, ToolCallProgress
 from khala.domain.tools import TOOL_NAME, RuleAction, ToolActor
 from khala.models.port import Prompt, PromptTurn, ToolUse
-from khala.runs.agent_loop import MAX_OPERATIONS, AgentLoop
+from khala.runs.agent_loop import AgentLoop, check_step_limit
 from khala.runs.agent_tasks import AgentOperations, end_tasks, leaves
 from khala.runs.autopilot import Autopilot
 from khala.runs.budget_meter import BudgetMeter
@@ -345,8 +345,7 @@ class AppRun:
         return await self._active.carry_out(call)
 
     async def _begin(self, name: str, args: dict[str, Any], key: str | None) -> FoundCall:
-        if self._progress.step_count >= MAX_OPERATIONS:
-            raise StepError(f"A run has at most {MAX_OPERATIONS:,} steps.")
+        check_step_limit(self._progress.steps)
         call_id = None if key is None else self._stored_calls.id_of(key)
         step = await self._operations.begin_calls([ToolUse(id="", name=name, args=args)], call_id=call_id)
         return FoundCall(step, step.calls[0])

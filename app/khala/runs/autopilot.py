@@ -91,7 +91,7 @@ class Autopilot:
         return bool(own) and any(call.tool in own for call in step.calls)
 
     async def _accept(self, reply: Reply, reason: EndReason | None = None) -> bool:
-        """Whether the reply is the answer; if not, it does not fit the format, and the model has to write it again."""
+        """Return whether the reply is the answer. If not, the model has to write it again in the requested format."""
         if self._must_call and reply.finish_reason == "stop":
             raise StepError("The model had to call a tool, and called none.", code=TOOL_NOT_CALLED)
         self._run.finish(reason or reply.finish_reason)
@@ -119,7 +119,7 @@ class Autopilot:
     async def _conclude(self, reason: autopilot.StopReason) -> bool:
         """Request the last answer, without tools. With autopilot it is a summary, after a notice with the reason.
 
-        Whether it is the answer; if not, it does not fit the requested format and has to be requested again.
+        Returns whether the reply is the answer. If not, the model has to write it again in the requested format.
         """
         if not self._options.autopilot and reason == "max_steps":
             return await self._accept(await self._request_last(NO_TOOLS))

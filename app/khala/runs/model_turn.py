@@ -30,8 +30,8 @@ from khala.store.runs.run_buffer import RunBuffer
 log = structlog.get_logger()
 
 NO_RESPONSE = "No response. Please try again."
-TOLD_WAIT_SECONDS = 3.0
-"""The shortest wait for a rate limit that readers are told of."""
+MIN_NOTICED_WAIT_SECONDS = 3.0
+"""Shorter waits for a rate limit get no notice."""
 SHRUNK_SHARE = 0.5
 """Share of a prompt that the provider found too long, in which it is built again."""
 
@@ -158,18 +158,18 @@ class ModelTurn:
                     case retry_policy.Wait():
                         metrics.MODEL_RETRIES.labels(ref.provider, failure.code).inc()
                         log.info("model_retry", model=str(ref), code=failure.code, wait=decision.seconds)
-                        self._tell_wait(ref, failure, decision.seconds)
+                        self._add_wait_notice(ref, failure, decision.seconds)
                         await asyncio.sleep(decision.seconds)
                     case retry_policy.SwitchModel() | retry_policy.GiveUp():
                         raise
                     case _:
                         assert_never(decision)
 
-    def _tell_wait(self, ref: ModelRef, failure: ModelFailed, seconds: float) -> None:
-        """Tell readers that the run waits for a rate limit, unless that is soon over."""
-        if failure.code in LIMITS and seconds >= TOLD_WAIT_SECONDS:
+    def _add_wait_notice(self, ref: ModelRef, failure: ModelFailed, seconds: float) -> None:
+        """Add a notice that the run waits for a rate limit, unless that is soon over."""
+        if failure.code in LIMITS and seconds >= MIN_NOTICED_WAIT_SECONDS:
             until = datetime.now(UTC) + timedelta(seconds=seconds)
-            message = f"{ref} limits its requests. Asking again in {math.ceil(seconds)} s."
+            message = f"{ref} limits its requests. Trying again in {math.ceil(seconds)} s."
             self._buffer.append(Notice(code="rate_limited", message=message, until=until))
 
     def _open(self, ref: ModelRef) -> LanguageModel:

@@ -23,8 +23,8 @@ from khala.sdk.loop import EndReason, Reply
 from khala.store.runs.run_buffer import RunBuffer
 
 
-class WaitsForPeople(Exception):  # It is no error.
-    """Calls need approval, and nothing else of the step is to be done."""
+class WaitsForPeople(Exception):  # It is control flow, and no failure.
+    """The run has to wait: these calls need approval, and nothing else of the step is to be done."""
 
     def __init__(self, call_ids: Sequence[str]) -> None:
         super().__init__(*call_ids)

@@ -5,13 +5,14 @@ import re
 AGENT_FAILED = "agent_failed"
 CODE = re.compile("[a-z][a-z0-9_]{0,63}")
 """The form of codes of errors and notices."""
+CODE_FORM = "1 to 64 lower-case letters, digits and underscores, the first a letter"
 
 
 class StepError(Exception):
     """A step, a tool call or a model call of an agent failed. The message says why, and is stored in the answer.
 
-    If it ends the run, `code` is the code of the run's error: 1 to 64 lower-case letters, digits and underscores.
-    `retry_after` is the time in seconds after which another run may succeed, if it is known.
+    If it ends the run, `code` is the code of the run's error: 1 to 64 lower-case letters, digits and underscores,
+    the first a letter. `retry_after` is the time in seconds after which another run may succeed, if it is known.
     """
 
     code = AGENT_FAILED
@@ -20,6 +21,6 @@ class StepError(Exception):
     def __init__(self, message: str = "", *, code: str = AGENT_FAILED, retry_after: float | None = None) -> None:
         super().__init__(message)
         if CODE.fullmatch(code) is None:
-            raise ValueError(f"{code[:100]!r} is no code: it needs 1 to 64 lower-case letters, digits and underscores.")
+            raise ValueError(f"{code[:100]!r} is no code: it needs {CODE_FORM}.")
         self.code = code
         self.retry_after = retry_after

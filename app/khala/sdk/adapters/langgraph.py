@@ -19,7 +19,7 @@ except ImportError as error:  # pragma: no cover
 from khala.sdk.adapters.langgraph_callbacks import RunCallbacks
 from khala.sdk.adapters.langgraph_checkpoints import RunCheckpoints, is_checkpoint
 from khala.sdk.adapters.langgraph_interrupts import decide
-from khala.sdk.adapters.surface import ReplyWriter, RunSurface, failure_of, log_refused_call, status_of
+from khala.sdk.adapters.surface import ReplyWriter, RunSurface, failure_of, model_failure
 from khala.sdk.agent import AgentRunContext, AppAgent
 from khala.sdk.agent import agent as khala_agent
 
@@ -89,11 +89,10 @@ async def answer(
         except GraphRecursionError as error:
             raise surface.error_type(failure_of(error)) from error
         except Exception as error:
-            status = status_of(error)
-            if status is None:
+            failure = model_failure(error, surface.error_type)
+            if failure is error:
                 raise
-            log_refused_call(error)
-            raise surface.error_type(f"The model failed with the status {status}.") from error
+            raise failure from error
         if make_output is not None:
             await run.writer.write(make_output(state))
         return state

@@ -18,9 +18,8 @@ from khala.sdk.adapters.surface import (
     RunSurface,
     as_output,
     failure_of,
-    log_refused_call,
+    model_failure,
     past_replies,
-    status_of,
     store_output,
     stored_output,
 )
@@ -98,11 +97,10 @@ async def answer(
     except AgentsException as error:
         raise surface.error_type(failure_of(error)) from error
     except Exception as error:
-        status = status_of(error)
-        if status is None:
+        failure = model_failure(error, surface.error_type)
+        if failure is error:
             raise
-        log_refused_call(error)
-        raise surface.error_type(f"The model failed with the status {status}.") from error
+        raise failure from error
     finally:
         await calls.aclose()
     return output if output is None or isinstance(output, str) else await store_output(surface, writer, output)

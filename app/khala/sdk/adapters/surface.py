@@ -15,7 +15,7 @@ log = structlog.get_logger()
 MAX_NAME_CHARACTERS = 64
 MAX_ERROR_CHARACTERS = 500
 MAX_BODY_CHARACTERS = 16_384
-"""Of the body of a provider's error, that are searched for secrets."""
+"""Characters of the body of a provider's error that are searched for secrets."""
 MAX_LOGGED_CHARACTERS = 1_000
 OUTPUT = "final_result"
 """The call that stores an output that is no text."""
@@ -200,6 +200,15 @@ def log_refused_call(error: BaseException) -> None:
     text = body if isinstance(body, str) else json.dumps(to_jsonable_python(body, fallback=repr), ensure_ascii=False)
     shown = redacted(text[:MAX_BODY_CHARACTERS])[:MAX_LOGGED_CHARACTERS]
     log.warning("library_model_call_failed", error=type(error).__name__, status=status_of(error), body=shown)
+
+
+def model_failure(error: Exception, error_type: type[Exception]) -> Exception:
+    """Return the error to raise for a refused call of a model, which is logged; `error` itself if it is another one."""
+    status = status_of(error)
+    if status is None:
+        return error
+    log_refused_call(error)
+    return error_type(f"The model failed with the status {status}.")
 
 
 def failure_of(error: BaseException) -> str:
