@@ -76,19 +76,19 @@ async def request_approval(db: Database, lease: Lease, call: str = CALL) -> None
     await write(db, Batch(lease=lease, parts=batch(lease, first, "x").parts, approvals=[request]))
 
 
-async def wait(db: Database, thread_id: UUID, caller: Caller = CALLER) -> Lease:
+async def begin_waiting_run(db: Database, thread_id: UUID, caller: Caller = CALLER) -> Lease:
     """Begin a run that waits for a person."""
     lease = await begin(db, thread_id, caller)
     await request_approval(db, lease, "call_0")
     return lease
 
 
-async def waiting_rows(db: Database) -> int:
+async def pending_messages(db: Database) -> int:
     async with db.driver() as driver:
         return int(await driver.fetchval("SELECT count(*) FROM push_messages"))
 
 
-async def subscriptions(db: Database) -> int:
+async def subscription_count(db: Database) -> int:
     async with db.driver() as driver:
         return int(await driver.fetchval("SELECT count(*) FROM push_subscriptions"))
 
@@ -98,7 +98,7 @@ async def test_a_call_that_waits_is_told_to_the_guest_once_and_encrypted(
 ) -> None:
     thread_id = await new_thread(db)
     await subscribed(db, service, dispatcher, CALLER)
-    await wait(db, thread_id)
+    await begin_waiting_run(db, thread_id)
     await dispatcher.look()
     (received,) = service.received
     assert received.message == {
@@ -110,7 +110,7 @@ async def test_a_call_that_waits_is_told_to_the_guest_once_and_encrypted(
     assert len(received.headers["topic"]) == 32
     await dispatcher.look()
     assert len(service.received) == 1
-    assert await waiting_rows(db) == 0
+    assert await pending_messages(db) == 0
 
 
 async def test_calls_of_one_thread_are_told_once_and_not_before_the_grace(
@@ -118,7 +118,7 @@ async def test_calls_of_one_thread_are_told_once_and_not_before_the_grace(
 ) -> None:
     thread_id = await new_thread(db)
     await subscribed(db, service, dispatcher, CALLER)
-    lease = await wait(db, thread_id)
+    lease = await begin_waiting_run(db, thread_id)
     await request_approval(db, lease, "call_1")
     dispatcher.ahead = 0
     assert 0 < await dispatcher.look() <= 2
@@ -134,10 +134,10 @@ async def test_a_call_that_was_decided_is_not_told(
 ) -> None:
     thread_id = await new_thread(db)
     await subscribed(db, service, dispatcher, CALLER)
-    lease = await wait(db, thread_id)
+    lease = await begin_waiting_run(db, thread_id)
     await approvals.decide(db, lease.run_id, "call_0", CALLER, ApprovalDecision(approved=False))
     await dispatcher.look()
-    assert (service.received, await waiting_rows(db)) == ([], 0)
+    assert (service.received, await pending_messages(db)) == ([], 0)
 
 
 async def test_nobody_is_told_who_has_the_thread_open_or_has_lost_access(
@@ -149,16 +149,16 @@ async def test_nobody_is_told_who_has_the_thread_open_or_has_lost_access(
     await sharing.join(db, thread_id, editor.id, editor.caller)
     for each in (owner, editor):
         await subscribed(db, service, dispatcher, each.caller)
-    lease = await wait(db, thread_id, editor.caller)
+    lease = await begin_waiting_run(db, thread_id, editor.caller)
     await dispatcher.look()
     assert len(service.received) == 2, "the owner and the member who asked"
     await write(db, ending(lease, 1, ()))
-    await wait(db, thread_id, editor.caller)
+    await begin_waiting_run(db, thread_id, editor.caller)
     await sharing.remove_member(db, thread_id, editor.id, owner.caller)
     await set_present(db, thread_id, owner)
     await dispatcher.look()
     assert len(service.received) == 2
-    assert await subscriptions(db) == 2, "they may have access to other threads"
+    assert await subscription_count(db) == 2, "they may have access to other threads"
 
 
 async def set_present(db: Database, thread_id: UUID, who: Person) -> None:
@@ -176,12 +176,12 @@ async def test_a_subscription_ends_with_its_credential_and_with_the_account(
     session = Caller(user_id=owner.id, credential=owner.token_id)
     await subscribed(db, service, dispatcher, session)
     await api_tokens.revoke(db, owner.token_id, owner.caller)
-    await wait(db, thread_id, owner.caller)
+    await begin_waiting_run(db, thread_id, owner.caller)
     await dispatcher.look()
-    assert (service.received, await subscriptions(db)) == ([], 0)
+    assert (service.received, await subscription_count(db)) == ([], 0)
     await subscribed(db, service, dispatcher, owner.caller)
     await account_removal.remove(db, owner.caller, owner.id)
-    assert await subscriptions(db) == 0
+    assert await subscription_count(db) == 0
     with pytest.raises(Unauthorized):
         await push_subscriptions.subscribe(db, owner.caller, service.browser("").stored())
 
@@ -202,7 +202,7 @@ async def test_a_long_answer_is_told_to_those_who_wish_it_and_have_not_read_it(
     await subscribed(db, service, dispatcher, owner.caller)
     wishing = await subscribed(db, service, dispatcher, owner.caller, answers=True)
     await finish(db, await begin(db, thread_id, owner.caller), after_seconds=5)
-    assert await waiting_rows(db) == 0, "it was short"
+    assert await pending_messages(db) == 0, "it was short"
     await finish(db, await begin(db, thread_id, owner.caller), after_seconds=40)
     await dispatcher.look()
     (received,) = service.received
@@ -221,7 +221,7 @@ async def test_failures_are_retried_and_a_browser_that_has_left_is_forgotten(
 ) -> None:
     thread_id = await new_thread(db)
     await subscribed(db, service, dispatcher, CALLER)
-    await wait(db, thread_id)
+    await begin_waiting_run(db, thread_id)
     service.status, service.headers = 429, {"Retry-After": "900"}
     await dispatcher.look()
     dispatcher.ahead += 800
@@ -231,10 +231,10 @@ async def test_failures_are_retried_and_a_browser_that_has_left_is_forgotten(
     service.status = 201
     await dispatcher.look()
     assert len(service.received) == 1
-    await wait(db, await new_thread(db))
+    await begin_waiting_run(db, await new_thread(db))
     service.status = 410
     await dispatcher.look()
-    assert (await subscriptions(db), await waiting_rows(db)) == (0, 0)
+    assert (await subscription_count(db), await pending_messages(db)) == (0, 0)
 
 
 async def test_a_browser_whose_notifications_are_always_refused_is_forgotten(
@@ -245,12 +245,12 @@ async def test_a_browser_whose_notifications_are_always_refused_is_forgotten(
     service.status = 403
     async with db.driver() as driver:
         await driver.execute("UPDATE push_subscriptions SET failures = $1", MAX_FAILURES - 2)
-    await wait(db, thread_id)
+    await begin_waiting_run(db, thread_id)
     await dispatcher.look()
-    assert await subscriptions(db) == 1
-    await wait(db, await new_thread(db))
+    assert await subscription_count(db) == 1
+    await begin_waiting_run(db, await new_thread(db))
     await dispatcher.look()
-    assert (await subscriptions(db), service.refused) == (0, 2)
+    assert (await subscription_count(db), service.refused) == (0, 2)
 
 
 async def test_subscriptions_are_confirmed_bounded_and_ended_by_their_person(
@@ -259,10 +259,10 @@ async def test_subscriptions_are_confirmed_bounded_and_ended_by_their_person(
     await new_thread(db)
     first = await subscribed(db, service, dispatcher, CALLER)
     again = await push_subscriptions.subscribe(db, CALLER, first.stored(answers=True))
-    assert (await subscriptions(db), again.answers) == (1, True)
+    assert (await subscription_count(db), again.answers) == (1, True)
     for _ in range(MAX_SUBSCRIPTIONS):
         await subscribed(db, service, dispatcher, CALLER)
-    assert await subscriptions(db) == MAX_SUBSCRIPTIONS
+    assert await subscription_count(db) == MAX_SUBSCRIPTIONS
     with pytest.raises(NotFound):
         await push_subscriptions.unsubscribe(db, CALLER, again.id)
     confirmed = await push_subscriptions.subscribe(db, CALLER, first.stored())
@@ -272,7 +272,7 @@ async def test_subscriptions_are_confirmed_bounded_and_ended_by_their_person(
     with pytest.raises(NotFound):
         await push_subscriptions.unsubscribe(db, stranger, confirmed.id)
     await push_subscriptions.unsubscribe(db, CALLER, confirmed.id)
-    assert await subscriptions(db) == MAX_SUBSCRIPTIONS - 1
+    assert await subscription_count(db) == MAX_SUBSCRIPTIONS - 1
 
 
 async def test_a_server_subscribes_a_browser_and_notifies_it(
@@ -295,7 +295,7 @@ async def test_a_server_subscribes_a_browser_and_notifies_it(
             assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, path), refused.text
         made = await server.http.put("/api/me/push/subscriptions", json=browser.body, headers=keyed)
         assert made.status_code == 200, made.text
-        await wait(store, thread_id)
+        await begin_waiting_run(store, thread_id)
         (received,) = await service.wait_for(1)
         assert received.message["threadId"] == str(thread_id)
         ended = await server.http.delete(f"/api/me/push/subscriptions/{made.json()['id']}", headers=keyed)

@@ -202,7 +202,7 @@ LOOP_TOOLS = ("weather", "break", "picture")
 
 @agent("loop", guests=True, tools=LOOP_TOOLS, replay=False)
 async def loop(context: AgentRunContext) -> None:
-    """Do what the built-in loop does, with public names only."""
+    """Do what the built-in loop does, with public operations and its prompt for a summary."""
     run = context.loop
     most = run.options.step_limit
     await run.finish_calls()

@@ -1,4 +1,4 @@
-"""Names of people: a line that is visible and reads in one direction, so that no name looks like another one by it."""
+"""Names of people: one visible line without controls of the direction of text, so that no name imitates another."""
 
 import re
 
@@ -11,7 +11,10 @@ MAX_CLAIMED_CHARACTERS = 200
 
 
 def claimed_name(claim: object) -> str | None:
-    """The name that an identity provider gives, without what a name must not have, and cut; None if nothing is left."""
+    """The name in the claim of an identity provider, without characters that names may not have; None if it is blank.
+
+    It has at most `MAX_CLAIMED_CHARACTERS` characters.
+    """
     if not isinstance(claim, str):
         return None
     name = "".join(filter(str.isprintable, claim))[:MAX_CLAIMED_CHARACTERS].strip()

@@ -120,7 +120,7 @@ async def _find_unused(driver: Driver) -> list[str]:
 
 
 async def _reporter(driver: Driver, table: str) -> Callable[..., Any]:
-    """Logs what is done for this table. For one without rows, as all are in a new database, nobody has to know it."""
+    """The function that logs work on this table: `debug` while it has no rows, as in a new database, else `info`."""
     report: Callable[..., Any] = log.debug if await _is_empty(driver, table) else log.info
     return report
 
