@@ -184,7 +184,7 @@ async def test_guests_give_a_name_and_accounts_have_theirs(server: InProcessServ
     assert UUID(question["authorId"]).version == 5 != UUID(who.id).version
     assert (await thread.post("send", {"text": "Hello", "authorName": "x" * 81})).status_code == 400
     author = {"role": "user", "parts": [{"type": "text", "text": "Hello"}]}
-    for name in ("", "a\nb", "\u202eluteraZ", "\u2066x", "\x9bx", "\u200b\u3164"):
+    for name in ("", "a\nb", "\u202eluteraZ", "\u2066x", "\x9bx", "Ad\u200bmin", "x\u200f", "\u3164"):
         registration = {"email": "adun@example.com", "password": "a" * 20, "name": name}
         for refusal in (
             await thread.post("send", {"text": "Hello", "authorName": name}),

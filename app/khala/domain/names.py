@@ -2,8 +2,8 @@
 
 import re
 
-_CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Of terminals, of lines, and of the direction of text."""
+_CONTROLS = r"\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+"""Of terminals, lines and the direction of text, and what is invisible, but for U+200C and U+200D: emoji have them."""
 _BLANKS = r"\s\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2064\u2800\u3164\ufeff\uffa0"
 ONE_LINE = rf"^[^{_CONTROLS}]*[^{_CONTROLS}{_BLANKS}][^{_CONTROLS}]*$(?!\n)"
 """The pattern of a line that is not blank."""
