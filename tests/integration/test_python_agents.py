@@ -112,6 +112,15 @@ async def test_an_agent_waits_for_approval_without_repeating_what_it_did(
         assert text.endswith("Too late.")
 
 
+async def test_an_agent_waits_for_approval_when_the_step_beside_it_times_out(thread: Thread) -> None:
+    agent = await start(thread, "approval-and-timeout")
+    await agent.status("blocked")
+    (waiting,) = [card for card in await agent.cards() if card["state"] == "blocked"]
+    await agent.decide(waiting["toolCallId"], approved=True)
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.text() == "approved=True"
+
+
 async def test_an_agent_calls_models_and_lets_the_loop_answer(thread: Thread) -> None:
     # For the demo model, `generate` was the first step of its plan. So it begins with the second one.
     second = call("weather", place={"city": "Bonn"}, day="2026-11-23")

@@ -1,6 +1,7 @@
 """Agents and tools in Python, as an application defines them. `KHALA_APP_JOURNAL` names the file of their effects."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable
 from datetime import date
@@ -99,6 +100,16 @@ async def approval(context: AgentRunContext) -> None:
     if decision.approved:
         await context.step("sent", journal, f"sent {decision.arguments}")
     await context.text(f"approved={decision.approved} {decision.arguments['number']} {decision.reason}")
+
+
+@agent("approval-and-timeout", guests=True)
+async def approval_and_timeout(context: AgentRunContext) -> str:
+    """Ask for approval beside a step that takes too long."""
+    asking = asyncio.create_task(context.approve("go_on"))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await context.step("slow", asyncio.sleep, 60)
+    return f"approved={(await asking).approved}"
 
 
 @agent("models", guests=True, tools=["weather"])

@@ -58,6 +58,10 @@ class AgentOperations:
             self._awaited.update(waiting.call_ids)
             await self._stop_if_all_wait()
             await _never()  # The run is stopped once nothing else is carried out.
+        except BaseException:
+            # The function may handle this, and then wait for the operations that wait for a person.
+            self._block_if_all_wait()
+            raise
         await self._stop_if_all_wait()
         self.tasks.discard(task)
         return result
@@ -77,8 +81,16 @@ class AgentOperations:
             self._alone = False
 
     async def _stop_if_all_wait(self) -> None:
-        if self._awaited and not self._active:
-            await self.stop(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
+        if self._block_if_all_wait():
+            await _never()
+
+    def _block_if_all_wait(self) -> bool:
+        """End the run if all its operations wait for people. Returns whether they do."""
+        if not self._awaited or self._active:
+            return False
+        if not self.stopped.done():
+            self.stopped.set_result(RunOutcome("blocked", "blocked", awaits=sorted(self._awaited)))
+        return True
 
 
 async def _never() -> Never:

@@ -94,7 +94,8 @@ class Autopilot:
         """Return whether the reply is the answer. If not, the model has to write it again in the requested format."""
         if self._must_call and reply.finish_reason == "stop":
             raise StepError("The model had to call a tool, and called none.", code=TOOL_NOT_CALLED)
-        self._run.finish(reason or reply.finish_reason)
+        # A reply that was to call no tool may do so anyway: nobody has to execute these calls.
+        self._run.finish(reason or ("length" if reply.finish_reason == "length" else "stop"))
         requested = self._options.json_format
         if requested is None or reply.finish_reason == "length":
             return True
