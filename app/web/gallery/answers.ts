@@ -6,6 +6,7 @@ import type {
 } from "@khala/client";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
+import type { WorkspacePage } from "../src/panel/workspace-files.ts";
 import { MODELS } from "./fixtures/models.ts";
 
 /** A response that never comes. */
@@ -51,6 +52,7 @@ interface Bodies {
   "GET /api/threads/*/members": Items<Member>;
   "GET /api/threads/*/memory": ThreadMemorySettings;
   "GET /api/threads/*/tool-rules": ToolRuleList;
+  "GET /api/threads/*/workspace": WorkspacePage;
   "GET /api/plans/*": PlanDetail;
   "GET /api/plans/*/steps": Items<StepDetail>;
   "GET /api/plans/*/events": Items<PlanEventEntry>;

@@ -3,6 +3,7 @@
 import type { Block, MessageState } from "@khala/client";
 
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
+import type { WorkspacePage } from "../../src/panel/workspace-files.ts";
 import { Refusal, type Answers } from "../answers.ts";
 import { CHAT_ID } from "../fixtures/ids.ts";
 import { MARKDOWN } from "../fixtures/markdown.ts";
@@ -28,9 +29,19 @@ function item(name: string, path: string | null, messages: readonly MessageState
 
 const EDITED = [answer(2, [write(1, "src/lease.py", CODE)]), answer(3, [call(2, "edit_file", { args: { path: "src/lease.py", old: "seconds=30", new: "seconds=60" } })])];
 
+const LONG_PATH = "src/queue/a_module_with_a_very_long_name_that_has_to_be_cut_somewhere.py";
+const WRITTEN: Readonly<Record<string, string>> = { "README.md": MARKDOWN, "data/settings.csv": CSV, "src/lease.py": CODE, [LONG_PATH]: CODE };
+const MADE: readonly Block[] = [
+  ...Object.entries(WRITTEN).map(([path, content], at) => write(at + 1, path, content)),
+  write(5, "old.txt", "x"),
+  call(6, "delete_file", { args: { path: "old.txt" } }),
+  text(`\`\`\`svg\n${SVG}\n\`\`\``),
+];
+const WORKSPACE: WorkspacePage = { items: Object.entries(WRITTEN).map(([path, content]) => ({ path, size: new Blob([content]).size })) };
+
 const states: readonly GalleryState[] = [
-  item("no files", null, [answer(2, "Nothing was made.")], {}, 240),
-  item("all files", null, [answer(2, [write(1, "src/lease.py", CODE), write(2, "src/queue/a_module_with_a_very_long_name_that_has_to_be_cut_somewhere.py", CODE), write(3, "README.md", MARKDOWN), write(4, "data/settings.csv", CSV), write(5, "old.txt", "x"), call(6, "delete_file", { args: { path: "old.txt" } }), text(`\`\`\`svg\n${SVG}\n\`\`\``)])]),
+  item("no files", null, [answer(2, "Nothing was made.")], { "GET /api/threads/*/workspace": { items: [] } }, 240),
+  { ...item("all files", null, [answer(2, MADE)], { "GET /api/threads/*/workspace": WORKSPACE }, 640), act: (hand) => hand.press("[aria-expanded]") },
   item("code", "src/lease.py", [answer(2, [write(1, "src/lease.py", CODE)])]),
   { ...item("changes", "src/lease.py", EDITED), act: (hand) => hand.press(".views button:last-child") },
   item("Markdown", "README.md", [answer(2, [write(1, "README.md", MARKDOWN.slice(0, 400))])]),
