@@ -9,6 +9,7 @@ import { setAppearance, theme, THEME_STORAGE_KEY, THEMES } from "../state/appear
 import type { Theme } from "../state/appearance.ts";
 import { page } from "../state/page.svelte.ts";
 import type { PageModel } from "../state/page-model.ts";
+import { THEME_LABELS } from "../state/theme-labels.ts";
 import { act } from "./chat-actions.ts";
 import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
 import { chatActions, type ChatAction } from "./chat-menu.ts";
@@ -41,9 +42,8 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
 
 /** The themes that are not in use. */
 function themes(): PaletteItem[] {
-  const labels: Record<Theme, string> = { system: m.language_system(), light: m.theme_light(), dark: m.theme_dark() };
   const others = THEMES.filter((one) => one !== theme());
-  return others.map((one) => ({ id: `theme ${one}`, label: m.use_theme({ theme: labels[one] }), run: () => choose(one) }));
+  return others.map((one) => ({ id: `theme ${one}`, label: m.use_theme({ theme: THEME_LABELS[one] }), run: () => choose(one) }));
 }
 
 function choose(one: Theme): void {
