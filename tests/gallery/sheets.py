@@ -67,9 +67,9 @@ class Sheet:
             State(place["name"], *(int(place[key]) for key in ("x", "y", "width", "height"))) for place in places
         ]
 
-    def become(self, variant: str) -> "Sheet":
+    def show_variant(self, variant: str) -> "Sheet":
         """The same states in another variant of the same language."""
-        return Sheet(self._page, self._page.evaluate("become", variant))
+        return Sheet(self._page, self._page.evaluate("showVariant", variant))
 
     def image(self) -> Image.Image:
         """The sheet as it is now."""
@@ -127,7 +127,7 @@ def sheets_of(gallery: Gallery, group: str) -> Iterator[tuple[str, Sheet]]:
     """The sheets of a group, each with its name. Take what you need of a sheet before the next one."""
     light = gallery.open(group, "light")
     yield f"{group}-light", light
-    yield f"{group}-narrow", light.become("narrow")
+    yield f"{group}-narrow", light.show_variant("narrow")
     yield f"{group}-rtl", gallery.open(group, "rtl")
 
 

@@ -1,14 +1,14 @@
-// Shows one state: the real page, whose server and browser are those of the state's world.
+// Shows one state: the real page, whose server and browser are those of the state's scenario.
 
 import "./fonts.css";
 import "./frame.css";
 
 import { freeze, replace } from "./frozen.ts";
-import { answerRequests } from "./answers.ts";
-import { Hand, nextFrame } from "./hand.ts";
+import { respondToRequests } from "./responses.ts";
+import { PageDriver, nextFrame } from "./page-driver.ts";
 import { groupOf } from "./groups.ts";
 import { factsOf, type Variant } from "./variants.ts";
-import { storeWorld, streamOf } from "./world.ts";
+import { storeScenario, streamOf } from "./scenario.ts";
 
 const QUIET_FRAMES = 4;
 const MAX_FRAMES = 600;
@@ -46,13 +46,13 @@ async function show({ group, variant, number }: Shown, problems: string[]): Prom
   const { states } = await groupOf(group);
   const state = states[number];
   if (state === undefined) throw new Error(`There is no state ${number}.`);
-  const { world = {} } = state;
-  if (world.connection === "offline") replace(navigator, "onLine", false);
-  const unknown = answerRequests({ "GET /api/threads/*/access": { role: world.role ?? "owner" }, ...world.answers });
-  storeWorld(world);
+  const { scenario = {} } = state;
+  if (scenario.connection === "offline") replace(navigator, "onLine", false);
+  const unknown = respondToRequests({ "GET /api/threads/*/access": { role: scenario.role ?? "owner" }, ...scenario.responses });
+  storeScenario(scenario);
   await import("../src/style/base.css");
   const { page, start } = await import("../src/state/page.svelte.ts");
-  await start(streamOf(world));
+  await start(streamOf(scenario));
   for (let frame = 0; frame < 3; frame++) await nextFrame();
   await state.prepare?.(page);
   document.body.classList.toggle("part", !state.view.isWhole);
@@ -61,9 +61,9 @@ async function show({ group, variant, number }: Shown, problems: string[]): Prom
   document.title = state.name;
   state.view.show(state.view.isWhole ? document.body : document.body.appendChild(document.createElement("main")));
   await nextFrame();
-  await state.act?.(new Hand());
+  await state.act?.(new PageDriver());
   await untilQuiet();
-  problems.push(...unknown.map((name) => `no answer for ${name}`));
+  problems.push(...unknown.map((name) => `no response for ${name}`));
 }
 
 /** Wait until the document has not changed for a few frames, and its fonts and images are there. Throws if that does not come. */

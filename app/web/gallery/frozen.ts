@@ -1,4 +1,4 @@
-// Makes a frame show the same at every visit: fixed time and chance, a storage of its own, no network, no motion.
+// Makes a frame show the same at every visit: fixed time and random numbers, a storage of its own, no network, no motion.
 
 import { Random } from "./random.ts";
 
@@ -13,7 +13,7 @@ const WORKERS = ["detail", "graph"];
 /** Freeze this frame. `name` is that of the state: states that differ in it differ in their ids. */
 export function freeze(name: string): void {
   freezeTime();
-  freezeChance(new Random(name));
+  freezeRandomness(new Random(name));
   replace(globalThis, "localStorage", new MemoryStorage());
   replace(globalThis, "sessionStorage", new MemoryStorage());
   replace(globalThis, "indexedDB", undefined);
@@ -23,7 +23,7 @@ export function freeze(name: string): void {
   HTMLElement.prototype.focus = () => undefined;
   // A sheet is far higher than the window.
   globalThis.IntersectionObserver = EverythingIsVisible;
-  // Uploads use the answers of `fetch`.
+  // Uploads use the responses of `fetch`.
   replace(globalThis, "XMLHttpRequest", undefined);
   globalThis.Worker = FrozenWorker;
 }
@@ -47,7 +47,7 @@ function freezeTime(): void {
   replace(globalThis, "setInterval", () => NO_TIMER);
 }
 
-function freezeChance(random: Random): void {
+function freezeRandomness(random: Random): void {
   Math.random = () => random.next();
   crypto.getRandomValues = <T extends ArrayBufferView>(array: T): T => {
     new Uint8Array(array.buffer, array.byteOffset, array.byteLength).forEach((_, index, bytes) => (bytes[index] = Math.floor(random.next() * 256)));

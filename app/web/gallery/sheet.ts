@@ -5,14 +5,14 @@ import "./sheet.css";
 
 import type { Report } from "./frame.ts";
 import { loadMessages } from "../src/i18n/load-messages.ts";
-import { nextFrame } from "./hand.ts";
+import { nextFrame } from "./page-driver.ts";
 import { groupOf, GROUPS } from "./groups.ts";
 import { factsOf, VARIANTS, type Variant } from "./variants.ts";
 
 const MAX_WIDTH = 1360;
 const GAP = 20;
 const LABEL_HEIGHT = 24;
-const SEPARATE = 2;
+const WARM_UP_FRAMES = 2;
 
 type Frame = { element: HTMLElement; frame: HTMLIFrameElement; address: string; name: string; height: number; isFixed: boolean; problem: string };
 /** Where a state is on the sheet, in pixels. `problem` says why it is not shown; empty if it is. */
@@ -22,7 +22,7 @@ declare global {
   /** The places of all states, once they are shown. */
   var places: readonly Place[] | undefined;
   /** Show the states in another variant of the same language. */
-  var become: (variant: Variant) => Promise<readonly Place[]>;
+  var showVariant: (variant: Variant) => Promise<readonly Place[]>;
 }
 
 /** Show a sheet, or the list of all sheets without a group. Sets `places` when all its states are shown. */
@@ -51,12 +51,12 @@ export async function showSheet(group: string, variant: Variant): Promise<void> 
       for (const { frame, address } of some) frame.src = address;
       if (left === 0) resolve();
     });
-  for (let at = 0; at < SEPARATE; at++) await load(frames.slice(at, at + 1));
-  await load(frames.slice(SEPARATE));
+  for (let at = 0; at < WARM_UP_FRAMES; at++) await load(frames.slice(at, at + 1));
+  await load(frames.slice(WARM_UP_FRAMES));
   (document.activeElement as HTMLElement | null)?.blur(); // a dialog takes the focus when it opens
   globalThis.places = place(sheet, frames, width);
   // The same frames in another theme and width, as after turning a phone.
-  globalThis.become = async (other) => {
+  globalThis.showVariant = async (other) => {
     const { width: fresh = own, isDark: dark } = factsOf(other);
     for (const { documentElement } of [document, ...frames.flatMap(({ frame }) => frame.contentDocument ?? [])]) documentElement.dataset.theme = dark ? "dark" : "light";
     for (const { frame } of frames) frame.style.width = `${fresh}px`;

@@ -6,11 +6,11 @@ import { mount } from "svelte";
 
 import type { KnownChat } from "../src/state/keyring.ts";
 import type { PageModel } from "../src/state/page-model.ts";
-import type { Answers } from "./answers.ts";
-import type { Hand } from "./hand.ts";
+import type { Responses } from "./responses.ts";
+import type { PageDriver } from "./page-driver.ts";
 
 /** What the server and the browser's storage have. What is left out is that of a guest with an empty chat of their own. */
-export interface World {
+export interface Scenario {
   readonly user?: User;
   readonly thread?: Partial<Thread>;
   /** The role in a chat that is not the guest's own. */
@@ -27,8 +27,8 @@ export interface World {
   readonly connection?: "live" | "loading" | "waiting" | "offline";
   readonly refusal?: { readonly code: string; readonly message: string };
   readonly draft?: string;
-  /** Responses of the server beside those in `answers.ts`. */
-  readonly answers?: Answers;
+  /** Responses of the server beside those in `responses.ts`. */
+  readonly responses?: Responses;
 }
 
 export interface GalleryState {
@@ -39,11 +39,11 @@ export interface GalleryState {
   readonly height?: number;
   /** Whether it opens something above itself, so that it has to be at the lower end of the frame. */
   readonly opensUpwards?: true;
-  readonly world?: World;
+  readonly scenario?: Scenario;
   /** Called once the chat is there, before anything is shown. */
   readonly prepare?: (page: PageModel) => void | Promise<void>;
   /** What the person does. */
-  readonly act?: (hand: Hand) => void | Promise<void>;
+  readonly act?: (driver: PageDriver) => void | Promise<void>;
 }
 
 export interface Group {

@@ -6,21 +6,21 @@ import { chatMenu } from "../../src/chats/chat-menu-state.svelte.ts";
 import { searchState } from "../../src/chats/search-state.svelte.ts";
 import Toasts from "../../src/dialogs/Toasts.svelte";
 import type { PageModel } from "../../src/state/page-model.ts";
-import { PENDING, Refusal, type Answers } from "../answers.ts";
+import { PENDING, Refusal, type Responses } from "../responses.ts";
 import { AGENTS } from "../fixtures/agents.ts";
 import { idOf, inMinutes, minutesAgo } from "../fixtures/ids.ts";
 import { answer, question } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
 import { THREADS } from "../fixtures/threads.ts";
-import { component, type GalleryState, type Group, type World } from "../state.ts";
+import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Dialogs from "../views/Dialogs.svelte";
 import Help from "../views/Help.svelte";
 
 const view = component(Dialogs, {});
 const height = 560;
 const open = (dialog: PageModel["dialog"]) => (page: PageModel) => void (page.dialog = dialog);
-const CHAT: World = { user: ADA, threads: THREADS, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
-const LINKS: Answers = {
+const CHAT: Scenario = { user: ADA, threads: THREADS, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
+const LINKS: Responses = {
   "GET /api/threads/*/links": { items: [{ id: idOf(1), role: "viewer", createdAt: minutesAgo(60) }, { id: idOf(2), role: "editor", createdAt: minutesAgo(9), expiresAt: inMinutes(10_000) }] },
   "GET /api/threads/*/members": {
     items: [
@@ -43,20 +43,20 @@ function hit(number: number, text: string, match: SearchHit["match"], ranges: [n
 
 const states: readonly GalleryState[] = [
   { name: "sign in", view, height, prepare: open("signin") },
-  { name: "create an account", view, height, world: { thread: { title: "Leases" } }, prepare: open("signin"), act: (hand) => hand.press("#signin-switch") },
+  { name: "create an account", view, height, scenario: { thread: { title: "Leases" } }, prepare: open("signin"), act: (driver) => driver.press("#signin-switch") },
   { name: "sign-in for an app, which failed", view, height, prepare: (page) => void Object.assign(page, { signInReturn: "/oauth/authorize?x", signInProblem: "oidc_failed", dialog: "signin" }) },
-  { name: "sharing", view, height: 900, world: { ...CHAT, thread: { visibility: "link" }, answers: LINKS }, prepare: open("share") },
-  { name: "sharing with nobody yet", view, height: 760, world: { ...CHAT, answers: { "GET /api/threads/*/links": { items: [] }, "GET /api/threads/*/members": { items: [] } } }, prepare: open("share") },
-  { name: "sharing cannot be loaded", view, height: 760, world: { ...CHAT, answers: { "GET /api/threads/*/links": new Refusal(403, "forbidden", "No."), "GET /api/threads/*/members": new Refusal(403, "forbidden", "No.") } }, prepare: open("share") },
-  { name: "search", view, height, world: { ...CHAT, answers: { "GET /api/search": { items: HITS } } }, prepare: open("search"), act: (hand) => hand.type("#search-words", "lease") },
-  { name: "search without words", view, height: 320, world: CHAT, prepare: open("search") },
-  { name: "search finds nothing", view, height: 320, world: { ...CHAT, answers: { "GET /api/search": { items: [] } } }, prepare: (page) => ((searchState.inChat = true), open("search")(page)), act: (hand) => hand.type("#search-words", "zzz") },
-  { name: "search is under way", view, height: 320, world: { ...CHAT, answers: { "GET /api/search": PENDING } }, prepare: open("search"), act: (hand) => hand.type("#search-words", "lease") },
-  { name: "the palette", view, height: 640, world: { ...CHAT, answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async (page) => (await page.agents.load(), open("palette")(page)) },
-  { name: "the palette finds", view, height: 640, world: { ...CHAT, answers: { "GET /api/search": { items: HITS } } }, prepare: open("palette"), act: (hand) => hand.type("#palette input", "lease") },
-  { name: "the palette finds nothing", view, height: 320, world: { ...CHAT, answers: { "GET /api/search": { items: [] } } }, prepare: open("palette"), act: (hand) => hand.type("#palette input", "zzz") },
-  { name: "renaming", view, height: 320, world: CHAT, prepare: ({ chats }) => chatMenu.ask("rename", nonNull(chats.items[0])) },
-  { name: "choosing a folder", view, height: 420, world: CHAT, prepare: ({ chats }) => chatMenu.ask("folder", nonNull(chats.items[0])) },
+  { name: "sharing", view, height: 900, scenario: { ...CHAT, thread: { visibility: "link" }, responses: LINKS }, prepare: open("share") },
+  { name: "sharing with nobody yet", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": { items: [] }, "GET /api/threads/*/members": { items: [] } } }, prepare: open("share") },
+  { name: "sharing cannot be loaded", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": new Refusal(403, "forbidden", "No."), "GET /api/threads/*/members": new Refusal(403, "forbidden", "No.") } }, prepare: open("share") },
+  { name: "search", view, height, scenario: { ...CHAT, responses: { "GET /api/search": { items: HITS } } }, prepare: open("search"), act: (driver) => driver.type("#search-words", "lease") },
+  { name: "search without words", view, height: 320, scenario: CHAT, prepare: open("search") },
+  { name: "search finds nothing", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/search": { items: [] } } }, prepare: (page) => ((searchState.inChat = true), open("search")(page)), act: (driver) => driver.type("#search-words", "zzz") },
+  { name: "search is under way", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/search": PENDING } }, prepare: open("search"), act: (driver) => driver.type("#search-words", "lease") },
+  { name: "the palette", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async (page) => (await page.agents.load(), open("palette")(page)) },
+  { name: "the palette finds", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/search": { items: HITS } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "lease") },
+  { name: "the palette finds nothing", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/search": { items: [] } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "zzz") },
+  { name: "renaming", view, height: 320, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("rename", nonNull(chats.items[0])) },
+  { name: "choosing a folder", view, height: 420, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("folder", nonNull(chats.items[0])) },
   { name: "shortcuts", view: component(Help, {}), height: 640 },
   { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this chat?", text: "The chat and its files are deleted for everyone. This can’t be undone.", yes: "Delete" }) },
   { name: "toasts", view: component(Toasts, {}), height: 320, prepare: (page) => (page.toast("Link copied."), page.toast("The chat was deleted.", { label: "Undo", act: () => undefined }), page.toast("The file with the very long name could not be downloaded because the server is out of reach.")) },

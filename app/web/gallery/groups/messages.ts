@@ -1,7 +1,7 @@
 // Questions and answers in all their states.
 
 import { composerState } from "../../src/conversation/composer-state.svelte.ts";
-import { PENDING, Refusal } from "../answers.ts";
+import { PENDING, Refusal } from "../responses.ts";
 import { idOf, minutesAgo } from "../fixtures/ids.ts";
 import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN } from "../fixtures/markdown.ts";
 import { answer, blob, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
@@ -14,22 +14,22 @@ const ASKED = question(1, "How do leases keep two workers from doing the same jo
 const ANSWERED = answer(2, "A lease is a lock that **expires**. A worker that dies gives up its job by itself.");
 
 function unsent(name: string, post: Refusal | typeof PENDING, connection: "live" | "offline" = "live"): GalleryState {
-  return { name, view, world: { messages: [ASKED, ANSWERED], connection, answers: { "POST /api/threads/*/send": post } }, prepare: ({ chat }) => chat?.send("And if its clock is wrong?") };
+  return { name, view, scenario: { messages: [ASKED, ANSWERED], connection, responses: { "POST /api/threads/*/send": post } }, prepare: ({ chat }) => chat?.send("And if its clock is wrong?") };
 }
 
 const states: readonly GalleryState[] = [
-  { name: "a question and an answer", view, world: { messages: [ASKED, ANSWERED] } },
-  { name: "details and rating of an answer", view, world: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, memories: 3 } }], answers: { "GET /api/threads/*/feedback": { items: [{ messageId: ANSWERED.id, rating: "up" }] } } }, act: (hand) => hand.press('[aria-expanded="false"].icon.act:not([aria-haspopup])') },
-  { name: "the menu of an answer", view, height: 460, world: { messages: [ASKED, ANSWERED] }, act: (hand) => hand.press('.assistant [aria-haspopup="menu"]') },
-  { name: "Markdown", view, world: { messages: [answer(2, MARKDOWN)] } },
-  { name: "right-to-left text", view, world: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
-  { name: "a long question is folded", view, world: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },
-  { name: "an answer begins", view, world: { messages: [ASKED, writing(2, [])] } },
-  { name: "an answer is being written", view, world: { messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to renew")] } },
-  { name: "an answer waits for another one", view, world: { messages: [ASKED, writing(2, "A lease is a lock that"), question(3, "In one sentence, please."), writing(4, [], { status: "draft" })] } },
+  { name: "a question and an answer", view, scenario: { messages: [ASKED, ANSWERED] } },
+  { name: "details and rating of an answer", view, scenario: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, memories: 3 } }], responses: { "GET /api/threads/*/feedback": { items: [{ messageId: ANSWERED.id, rating: "up" }] } } }, act: (driver) => driver.press('[aria-expanded="false"].icon.act:not([aria-haspopup])') },
+  { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
+  { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },
+  { name: "right-to-left text", view, scenario: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
+  { name: "a long question is folded", view, scenario: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },
+  { name: "an answer begins", view, scenario: { messages: [ASKED, writing(2, [])] } },
+  { name: "an answer is being written", view, scenario: { messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to renew")] } },
+  { name: "an answer waits for another one", view, scenario: { messages: [ASKED, writing(2, "A lease is a lock that"), question(3, "In one sentence, please."), writing(4, [], { status: "draft" })] } },
   {
     name: "answers that ended early", view,
-    world: {
+    scenario: {
       messages: [
         ASKED, ended(2, "A lease is a lock that", "canceled"), ended(3, "A lease is a lock that", "budget"), ended(4, "A lease is a lock that", "length"), ended(5, [], "no_progress"),
         ended(6, "A lease is a lock that", "error", { failure: { code: "provider_error", message: "The provider answered 503." } }),
@@ -37,30 +37,30 @@ const states: readonly GalleryState[] = [
       ],
     },
   },
-  { name: "the server is lost in an answer", view, world: { connection: "offline", messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to")] } },
+  { name: "the server is lost in an answer", view, scenario: { connection: "offline", messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to")] } },
   unsent("a message is being sent", PENDING),
   unsent("a message waits for the network", PENDING, "offline"),
   unsent("a message was refused for now", new Refusal(409, "run_active", "A run is active.")),
   unsent("a message was refused for good", new Refusal(413, "payload_too_large", "The message is too long.")),
-  { name: "a question has two versions", view, world: { messages: [question(1, "How do locks work?", { id: idOf(900) }), ASKED, ANSWERED] } },
+  { name: "a question has two versions", view, scenario: { messages: [question(1, "How do locks work?", { id: idOf(900) }), ASKED, ANSWERED] } },
   {
-    name: "a question is being edited", view, world: { messages: [ASKED, ANSWERED] },
+    name: "a question is being edited", view, scenario: { messages: [ASKED, ANSWERED] },
     prepare: () => void (composerState.editingId = ASKED.id),
   },
   {
     name: "notices and a summary", view,
-    world: { messages: [ASKED, answer(2, [{ type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }, { type: "compaction", summary: "They want to know how leases work, and have read about locks." }, text("A lease is a lock that expires."), { type: "notice", code: "resumed", message: "The answer was continued by another executor." }])] },
-    act: (hand) => hand.press("summary"),
+    scenario: { messages: [ASKED, answer(2, [{ type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }, { type: "compaction", summary: "They want to know how leases work, and have read about locks." }, text("A lease is a lock that expires."), { type: "notice", code: "resumed", message: "The answer was continued by another executor." }])] },
+    act: (driver) => driver.press("summary"),
   },
   {
     name: "files", view,
-    world: { messages: [question(1, [blobBlock(1, "a diagram of leases with a very long file name that has to be cut.pdf", "application/pdf", 284_113), blobBlock(2, "notes.txt", "text/plain", 812), text("What do you think of these?")]), answer(2, [text("I have written a summary."), blobBlock(3, "summary.md", "text/markdown", 2_048)])] },
+    scenario: { messages: [question(1, [blobBlock(1, "a diagram of leases with a very long file name that has to be cut.pdf", "application/pdf", 284_113), blobBlock(2, "notes.txt", "text/plain", 812), text("What do you think of these?")]), answer(2, [text("I have written a summary."), blobBlock(3, "summary.md", "text/markdown", 2_048)])] },
   },
   {
     name: "others in a shared chat", view,
-    world: { user: ADA, thread: { visibility: "link" }, messages: [question(1, "How do leases work?", { authorId: idOf(102), authorName: "Grace Hopper" }), question(2, "And what is a fencing token?", { authorId: ADA.id }), question(3, "مرحبا", { authorId: idOf(103) }), answer(4, "A number that grows with each lease.", { authorName: "Build server" })] },
+    scenario: { user: ADA, thread: { visibility: "link" }, messages: [question(1, "How do leases work?", { authorId: idOf(102), authorName: "Grace Hopper" }), question(2, "And what is a fencing token?", { authorId: ADA.id }), question(3, "مرحبا", { authorId: idOf(103) }), answer(4, "A number that grows with each lease.", { authorName: "Build server" })] },
   },
-  { name: "only to read", view, world: { role: "viewer", thread: { visibility: "link" }, messages: [ASKED, ended(2, "A lease is a lock that", "canceled")] } },
+  { name: "only to read", view, scenario: { role: "viewer", thread: { visibility: "link" }, messages: [ASKED, ended(2, "A lease is a lock that", "canceled")] } },
 ];
 
 function blobBlock(number: number, name: string, mediaType: string, size: number) {

@@ -2,34 +2,34 @@
 
 import App from "../../src/App.svelte";
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
-import { PENDING } from "../answers.ts";
+import { PENDING } from "../responses.ts";
 import { CHAT_ID, idOf, minutesAgo } from "../fixtures/ids.ts";
 import { answer, call, question, writing } from "../fixtures/messages.ts";
 import { ADA, participant } from "../fixtures/people.ts";
-import { plan, planAnswers } from "../fixtures/plans.ts";
+import { plan, planResponses } from "../fixtures/plans.ts";
 import { THREADS } from "../fixtures/threads.ts";
-import { whole, type GalleryState, type Group, type World } from "../state.ts";
+import { whole, type GalleryState, type Group, type Scenario } from "../state.ts";
 
 const view = whole(App);
 const height = 620;
 const MESSAGES = [question(1, "How do leases keep two workers from doing the same job?", { authorId: ADA.id }), answer(2, "A lease is a lock that **expires**. Each worker has to renew it while it works, so a worker that dies gives up its job by itself.")];
-const CHAT: World = { user: ADA, threads: THREADS, thread: { title: "Leases and fencing tokens" }, messages: MESSAGES };
+const CHAT: Scenario = { user: ADA, threads: THREADS, thread: { title: "Leases and fencing tokens" }, messages: MESSAGES };
 
 const states: readonly GalleryState[] = [
   { name: "a new chat", view, height },
-  { name: "a chat", view, height, world: CHAT },
-  { name: "an answer with others present", view, height, world: { ...CHAT, thread: { title: "A title that is far too long for the header of the page, at least on a small phone" }, messages: [...MESSAGES, question(3, "And a fencing token?", { authorId: ADA.id }), writing(4, "A number that grows")], present: [participant(1, { name: "Grace Hopper", userId: idOf(102), anonymous: false, state: { typing: true } }), participant(2), participant(3, { name: "Alan" })] } },
-  { name: "offline", view, height, world: { ...CHAT, connection: "offline" } },
-  { name: "the connection is lost", view, height, world: { ...CHAT, connection: "waiting" } },
-  { name: "the chat is not there", view, height, world: { user: ADA, refusal: { code: "thread_not_found", message: "There is no such chat." } } },
-  { name: "no access", view, height, world: { role: "viewer", refusal: { code: "forbidden", message: "You may not read this chat." } } },
-  { name: "only to read", view, height, world: { ...CHAT, role: "viewer", thread: { title: "Minutes", visibility: "link", ownerId: idOf(102) }, threads: THREADS.slice(3) } },
-  { name: "an invitation", view, height, world: { ...CHAT, role: "viewer", threads: THREADS.slice(3), thread: { title: "Minutes", ownerId: idOf(102) }, invitations: [{ threadId: CHAT_ID, title: "Minutes", role: "editor", invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }] } },
-  { name: "chats to claim", view, height, world: CHAT, prepare: (page) => void Object.assign(page, { claimableCount: 3 }) },
-  { name: "a guest in a shared chat", view, height, world: { role: "editor", thread: { title: "Minutes", visibility: "link" }, messages: MESSAGES } },
-  { name: "a plan and a run", view, height, world: { ...CHAT, plans: [plan()], messages: [...MESSAGES, question(3, "Try it.", { authorId: ADA.id }), writing(4, [call(1, "run_command", { state: "running", args: { command: "make test" } })], { currentStep: { step: 2, maxSteps: 20, toolCount: 1 } })], answers: planAnswers(plan()) } },
-  { name: "the side panel", view, height, world: { ...CHAT, messages: [...MESSAGES, answer(3, [call(1, "write_file", { args: { path: "settings.csv", content: "name,seconds\nlease,30\ngrace,5\n" } })])] }, prepare: () => sidePanel.open(CHAT_ID, "file settings.csv") },
-  { name: "a dialog", view, height, world: { ...CHAT, answers: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: (page) => void (page.dialog = "share") },
+  { name: "a chat", view, height, scenario: CHAT },
+  { name: "an answer with others present", view, height, scenario: { ...CHAT, thread: { title: "A title that is far too long for the header of the page, at least on a small phone" }, messages: [...MESSAGES, question(3, "And a fencing token?", { authorId: ADA.id }), writing(4, "A number that grows")], present: [participant(1, { name: "Grace Hopper", userId: idOf(102), anonymous: false, state: { typing: true } }), participant(2), participant(3, { name: "Alan" })] } },
+  { name: "offline", view, height, scenario: { ...CHAT, connection: "offline" } },
+  { name: "the connection is lost", view, height, scenario: { ...CHAT, connection: "waiting" } },
+  { name: "the chat is not there", view, height, scenario: { user: ADA, refusal: { code: "thread_not_found", message: "There is no such chat." } } },
+  { name: "no access", view, height, scenario: { role: "viewer", refusal: { code: "forbidden", message: "You may not read this chat." } } },
+  { name: "only to read", view, height, scenario: { ...CHAT, role: "viewer", thread: { title: "Minutes", visibility: "link", ownerId: idOf(102) }, threads: THREADS.slice(3) } },
+  { name: "an invitation", view, height, scenario: { ...CHAT, role: "viewer", threads: THREADS.slice(3), thread: { title: "Minutes", ownerId: idOf(102) }, invitations: [{ threadId: CHAT_ID, title: "Minutes", role: "editor", invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }] } },
+  { name: "chats to claim", view, height, scenario: CHAT, prepare: (page) => void Object.assign(page, { claimableCount: 3 }) },
+  { name: "a guest in a shared chat", view, height, scenario: { role: "editor", thread: { title: "Minutes", visibility: "link" }, messages: MESSAGES } },
+  { name: "a plan and a run", view, height, scenario: { ...CHAT, plans: [plan()], messages: [...MESSAGES, question(3, "Try it.", { authorId: ADA.id }), writing(4, [call(1, "run_command", { state: "running", args: { command: "make test" } })], { currentStep: { step: 2, maxSteps: 20, toolCount: 1 } })], responses: planResponses(plan()) } },
+  { name: "the side panel", view, height, scenario: { ...CHAT, messages: [...MESSAGES, answer(3, [call(1, "write_file", { args: { path: "settings.csv", content: "name,seconds\nlease,30\ngrace,5\n" } })])] }, prepare: () => sidePanel.open(CHAT_ID, "file settings.csv") },
+  { name: "a dialog", view, height, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: (page) => void (page.dialog = "share") },
 ];
 
 export const pages: Group = { name: "pages", width: 960, states };

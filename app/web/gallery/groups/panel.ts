@@ -4,7 +4,7 @@ import type { Block, MessageState } from "@khala/client";
 
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
 import type { WorkspacePage } from "../../src/panel/workspace-files.ts";
-import { Refusal, type Answers } from "../answers.ts";
+import { Refusal, type Responses } from "../responses.ts";
 import { CHAT_ID } from "../fixtures/ids.ts";
 import { MARKDOWN } from "../fixtures/markdown.ts";
 import { answer, blob, call, text } from "../fixtures/messages.ts";
@@ -23,8 +23,8 @@ function write(number: number, path: string, content: string): Block {
   return call(number, "write_file", { args: { path, content } });
 }
 
-function item(name: string, path: string | null, messages: readonly MessageState[], answers: Answers = {}, height = 420): GalleryState {
-  return { name, view, height, world: { messages, answers }, prepare: () => sidePanel.open(CHAT_ID, path === null ? null : `file ${path}`) };
+function item(name: string, path: string | null, messages: readonly MessageState[], responses: Responses = {}, height = 420): GalleryState {
+  return { name, view, height, scenario: { messages, responses }, prepare: () => sidePanel.open(CHAT_ID, path === null ? null : `file ${path}`) };
 }
 
 const EDITED = [answer(2, [write(1, "src/lease.py", CODE)]), answer(3, [call(2, "edit_file", { args: { path: "src/lease.py", old: "seconds=30", new: "seconds=60" } })])];
@@ -41,13 +41,13 @@ const WORKSPACE: WorkspacePage = { items: Object.entries(WRITTEN).map(([path, co
 
 const states: readonly GalleryState[] = [
   item("no files", null, [answer(2, "Nothing was made.")], { "GET /api/threads/*/workspace": { items: [] } }, 240),
-  { ...item("all files", null, [answer(2, MADE)], { "GET /api/threads/*/workspace": WORKSPACE }, 640), act: (hand) => hand.press("[aria-expanded]") },
+  { ...item("all files", null, [answer(2, MADE)], { "GET /api/threads/*/workspace": WORKSPACE }, 640), act: (driver) => driver.press("[aria-expanded]") },
   item("code", "src/lease.py", [answer(2, [write(1, "src/lease.py", CODE)])]),
-  { ...item("changes", "src/lease.py", EDITED), act: (hand) => hand.press(".views button:last-child") },
+  { ...item("changes", "src/lease.py", EDITED), act: (driver) => driver.press(".views button:last-child") },
   item("Markdown", "README.md", [answer(2, [write(1, "README.md", MARKDOWN.slice(0, 400))])]),
   item("a table", "data/settings.csv", [answer(2, [write(1, "data/settings.csv", CSV)])]),
   item("SVG", "lease.svg", [answer(2, [write(1, "lease.svg", SVG)])]),
-  { ...item("HTML as code", "index.html", [answer(2, [write(1, "index.html", HTML)])]), act: (hand) => hand.press(".views button:last-child") },
+  { ...item("HTML as code", "index.html", [answer(2, [write(1, "index.html", HTML)])]), act: (driver) => driver.press(".views button:last-child") },
   item("an image", "stripes.png", [answer(2, [{ type: "file", blob: blob(1, "stripes.png", "image/png", 70) }])], { "GET /api/blobs/*": PICTURE }),
   item("another file", "archive.zip", [answer(2, [{ type: "file", blob: blob(1, "archive.zip", "application/zip", 70_000) }])]),
   item("a deleted file", "old.txt", [answer(2, [write(1, "old.txt", "It was here."), call(2, "delete_file", { args: { path: "old.txt" } })])]),

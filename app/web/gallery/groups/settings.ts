@@ -3,22 +3,22 @@
 import type { Memory } from "@khala/client";
 
 import type { PageModel } from "../../src/state/page-model.ts";
-import { PENDING, Refusal, type Answers } from "../answers.ts";
+import { PENDING, Refusal, type Responses } from "../responses.ts";
 import { AGENTS } from "../fixtures/agents.ts";
 import { CHAT_ID, idOf, inMinutes, minutesAgo, TIME } from "../fixtures/ids.ts";
 import { answer, question } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
-import { component, type GalleryState, type Group, type World } from "../state.ts";
+import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Context from "../views/Context.svelte";
 import Dialogs from "../views/Dialogs.svelte";
 import UsedMemories from "../views/UsedMemories.svelte";
 
 const view = component(Dialogs, {});
 const open = (dialog: PageModel["dialog"]) => (page: PageModel) => void (page.dialog = dialog);
-const CHAT: World = { user: ADA, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
+const CHAT: Scenario = { user: ADA, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
 const DAY = 24 * 60;
 
-const ACCOUNT: Answers = {
+const ACCOUNT: Responses = {
   "GET /api/me": { ...ADA, identities: [{ issuer: "https://id.example.com", email: "ada@example.com" }] },
   "GET /api/me/sessions": { items: [session(1, "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0 Safari/537.36", true), session(2, "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) Version/19.0 Mobile Safari/604.1", false)] },
   "GET /api/tokens": { items: [{ id: idOf(1), name: "A script with a very long name that somebody wrote last year", scopes: ["read", "write"], createdAt: TIME, usedAt: minutesAgo(60), expiresAt: inMinutes(90 * DAY) }, { id: idOf(2), name: "CI", scopes: ["read"], createdAt: TIME }] },
@@ -31,7 +31,7 @@ const MEMORIES: readonly Memory[] = [
   memory(2, "They work on a distributed queue in Python, and care about what happens when a worker dies in the middle of a job that has been running for hours.", { kind: "fact", scope: "thread", threadId: CHAT_ID, expiresAt: inMinutes(30 * DAY) }),
   memory(3, "يفضل الأجوبة بالعربية.", { kind: "instruction", scope: "agent", agent: "researcher", uses: 1 }),
 ];
-const REMEMBERED: Answers = {
+const REMEMBERED: Responses = {
   "GET /api/memories": { items: [...MEMORIES], nextCursor: "next" },
   "GET /api/memories/proposals": { items: [{ id: idOf(1), scope: "user", kind: "fact", text: "They live in Lisbon.", threadId: CHAT_ID, createdAt: minutesAgo(3), expiresAt: inMinutes(DAY) }] },
   "GET /api/me/memory": { recall: true, extraction: "ask" },
@@ -46,7 +46,7 @@ function memory(number: number, text: string, changes: Partial<Memory>): Memory 
   return { id: idOf(number), scope: "user", kind: "fact", text, createdAt: minutesAgo(number * DAY), uses: 0, ...changes };
 }
 
-const CONTEXT: Answers = {
+const CONTEXT: Responses = {
   "GET /api/runs/*/parts": { items: [{ kind: "route", data: { agent: "researcher", confidence: 0.82, alternatives: [{ agent: "reviewer", confidence: 0.1 }], why: "It reads papers." }, runId: idOf(2), messageId: idOf(1002), seq: 0, createdAt: TIME }], done: false, nextAfter: 1 },
   "GET /api/runs/*/context": {
     calls: [
@@ -64,21 +64,21 @@ const CONTEXT: Answers = {
 };
 
 const states: readonly GalleryState[] = [
-  { name: "settings", view, height: 780, world: { ...CHAT, answers: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" }, "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: open("settings") },
-  { name: "settings of a guest", view, height: 740, world: { messages: CHAT.messages ?? [] }, prepare: open("settings") },
-  { name: "the account", view, height: 1700, world: { ...CHAT, answers: ACCOUNT }, prepare: open("account") },
-  { name: "the account cannot be loaded", view, height: 1100, world: { ...CHAT, answers: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, new Refusal(403, "forbidden", "No.")])) }, prepare: open("account") },
-  { name: "memories", view, height: 980, world: { ...CHAT, thread: { ownerId: ADA.id }, answers: REMEMBERED }, prepare: open("memories") },
-  { name: "no memories of a guest", view, height: 620, world: { messages: CHAT.messages ?? [], answers: { ...REMEMBERED, "GET /api/memories": { items: [] }, "GET /api/memories/proposals": { items: [] }, "GET /api/me/memory": { recall: false, extraction: "off" } } }, prepare: open("memories") },
-  { name: "a memory is being added", view, height: 760, world: { ...CHAT, answers: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: open("memories"), act: (hand) => hand.press(".find .small") },
-  { name: "memories cannot be loaded", view, height: 460, world: { ...CHAT, answers: { ...REMEMBERED, "GET /api/memories": new Refusal(403, "forbidden", "No."), "GET /api/me/memory": new Refusal(403, "forbidden", "No.") } }, prepare: open("memories") },
-  { name: "the memories of an answer", view: component(UsedMemories, {}), height: 460, world: { ...CHAT, answers: { "GET /api/runs/*/memories": { items: [{ id: idOf(1), text: "They prefer short answers.", score: 0.8, memory: { ...MEMORIES[0], id: idOf(1) } as Memory }, { id: idOf(9), text: "They live in Porto.", score: 0.6 }] } } } },
-  { name: "what the model was told", view: component(Context, {}), height: 860, world: { ...CHAT, answers: CONTEXT }, act: (hand) => hand.press("summary") },
-  { name: "what the model was told cannot be loaded", view: component(Context, {}), height: 320, world: { ...CHAT, answers: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
-  { name: "agents", view, height: 1000, world: { ...CHAT, answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: (page) => ((page.preferences.agent = "researcher"), open("gallery")(page)) },
-  { name: "agents of a guest", view, height: 900, world: { answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
-  { name: "agents are loading", view, height: 320, world: { ...CHAT, answers: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
-  { name: "a new agent", view, height: 1000, world: { ...CHAT, answers: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (hand) => hand.press(".find .small") },
+  { name: "settings", view, height: 780, scenario: { ...CHAT, responses: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" }, "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: open("settings") },
+  { name: "settings of a guest", view, height: 740, scenario: { messages: CHAT.messages ?? [] }, prepare: open("settings") },
+  { name: "the account", view, height: 1700, scenario: { ...CHAT, responses: ACCOUNT }, prepare: open("account") },
+  { name: "the account cannot be loaded", view, height: 1100, scenario: { ...CHAT, responses: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, new Refusal(403, "forbidden", "No.")])) }, prepare: open("account") },
+  { name: "memories", view, height: 980, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: open("memories") },
+  { name: "no memories of a guest", view, height: 620, scenario: { messages: CHAT.messages ?? [], responses: { ...REMEMBERED, "GET /api/memories": { items: [] }, "GET /api/memories/proposals": { items: [] }, "GET /api/me/memory": { recall: false, extraction: "off" } } }, prepare: open("memories") },
+  { name: "a memory is being added", view, height: 760, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: open("memories"), act: (driver) => driver.press(".find .small") },
+  { name: "memories cannot be loaded", view, height: 460, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": new Refusal(403, "forbidden", "No."), "GET /api/me/memory": new Refusal(403, "forbidden", "No.") } }, prepare: open("memories") },
+  { name: "the memories of an answer", view: component(UsedMemories, {}), height: 460, scenario: { ...CHAT, responses: { "GET /api/runs/*/memories": { items: [{ id: idOf(1), text: "They prefer short answers.", score: 0.8, memory: { ...MEMORIES[0], id: idOf(1) } as Memory }, { id: idOf(9), text: "They live in Porto.", score: 0.6 }] } } } },
+  { name: "what the model was told", view: component(Context, {}), height: 860, scenario: { ...CHAT, responses: CONTEXT }, act: (driver) => driver.press("summary") },
+  { name: "what the model was told cannot be loaded", view: component(Context, {}), height: 320, scenario: { ...CHAT, responses: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
+  { name: "agents", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: (page) => ((page.preferences.agent = "researcher"), open("gallery")(page)) },
+  { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
+  { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
+  { name: "a new agent", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (driver) => driver.press(".find .small") },
 ];
 
 export const settings: Group = { name: "settings", width: 640, states };

@@ -5,24 +5,24 @@ import { idOf, minutesAgo } from "../fixtures/ids.ts";
 import { ADA } from "../fixtures/people.ts";
 import { THREADS } from "../fixtures/threads.ts";
 import { NOW } from "../frozen.ts";
-import { component, type GalleryState, type Group, type World } from "../state.ts";
+import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Sidebar from "../views/Sidebar.svelte";
 
 const view = component(Sidebar, {});
 const height = 640;
-const LIST: World = { user: ADA, threads: THREADS };
+const LIST: Scenario = { user: ADA, threads: THREADS };
 
 const states: readonly GalleryState[] = [
   { name: "a guest without chats", view, height },
-  { name: "a guest with chats", view, height, world: { known: [chat(1, "Groceries", 10), chat(2, "What to read next", 90), chat(3, "From a link", 100, { shareKey: "key" })] } },
-  { name: "an account", view, height: 860, world: LIST },
-  { name: "an account without chats", view, height, world: { user: ADA } },
-  { name: "a folder is closed", view, height: 860, world: LIST, act: (hand) => hand.press("h2 button") },
-  { name: "the archive", view, height, world: LIST, prepare: () => void (chatMenu.showsArchived = true) },
-  { name: "the menu of a chat", view, height: 860, world: LIST, act: (hand) => hand.press(".tools button") },
-  { name: "a chat is being renamed", view, height: 860, world: LIST, act: () => void (chatMenu.editingId = idOf(5002)) },
-  { name: "nothing fits the words", view, height, world: LIST, act: (hand) => hand.type("#filter", "zzz") },
-  { name: "invitations", view, height: 860, world: { user: { ...ADA, name: "Ada Augusta King, Countess of Lovelace" }, threads: THREADS.slice(0, 2), invitations: [{ threadId: idOf(5020), title: "Minutes", role: "editor", inviterId: idOf(102), invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }, { threadId: idOf(5021), role: "viewer", createdAt: minutesAgo(2) }] } },
+  { name: "a guest with chats", view, height, scenario: { known: [chat(1, "Groceries", 10), chat(2, "What to read next", 90), chat(3, "From a link", 100, { shareKey: "key" })] } },
+  { name: "an account", view, height: 860, scenario: LIST },
+  { name: "an account without chats", view, height, scenario: { user: ADA } },
+  { name: "a folder is closed", view, height: 860, scenario: LIST, act: (driver) => driver.press("h2 button") },
+  { name: "the archive", view, height, scenario: LIST, prepare: () => void (chatMenu.showsArchived = true) },
+  { name: "the menu of a chat", view, height: 860, scenario: LIST, act: (driver) => driver.press(".tools button") },
+  { name: "a chat is being renamed", view, height: 860, scenario: LIST, act: () => void (chatMenu.editingId = idOf(5002)) },
+  { name: "nothing fits the words", view, height, scenario: LIST, act: (driver) => driver.type("#filter", "zzz") },
+  { name: "invitations", view, height: 860, scenario: { user: { ...ADA, name: "Ada Augusta King, Countess of Lovelace" }, threads: THREADS.slice(0, 2), invitations: [{ threadId: idOf(5020), title: "Minutes", role: "editor", inviterId: idOf(102), invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }, { threadId: idOf(5021), role: "viewer", createdAt: minutesAgo(2) }] } },
 ];
 
 function chat(number: number, title: string, minutes: number, keys: { key?: string; shareKey?: string } = { key: "key" }) {

@@ -4,10 +4,10 @@ import type { Approval, Block, ToolBlock } from "@khala/client";
 
 import { m } from "../../src/i18n/messages.ts";
 import Bar from "../../src/autopilot/ControlBar.svelte";
-import type { Answers } from "../answers.ts";
+import type { Responses } from "../responses.ts";
 import { idOf, inMinutes, RUN_ID, TIME } from "../fixtures/ids.ts";
 import { answer, blob, call, ended, question, text, writing } from "../fixtures/messages.ts";
-import { component, type GalleryState, type Group, type World } from "../state.ts";
+import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Messages from "../views/Messages.svelte";
 
 const view = component(Messages, {});
@@ -31,11 +31,11 @@ function approval(changes: Partial<Approval> = {}): Approval {
   return { runId: RUN_ID, toolCallId: "call-1", tool: "delete_file", args: { path: "notes/old.md" }, digest: "d1", state: "pending", createdAt: TIME, expiresAt: inMinutes(9), mayEdit: true, ...changes };
 }
 
-function running(blocks: readonly Block[], changes: World = {}): World {
+function running(blocks: readonly Block[], changes: Scenario = {}): Scenario {
   return { messages: [ASKED, writing(2, blocks, { currentStep: STEP, toolStartedAt: { "call-7": Date.parse(TIME) } })], ...changes };
 }
 
-const asking = (pending: Approval): Answers => ({ "GET /api/runs/*/approvals": { items: [pending] } });
+const asking = (pending: Approval): Responses => ({ "GET /api/runs/*/approvals": { items: [pending] } });
 const question_ = approval({
   tool: "book_table", expiresAt: inMinutes(4),
   args: {
@@ -52,48 +52,48 @@ const question_ = approval({
 });
 
 const states: readonly GalleryState[] = [
-  { name: "every state", view, world: running(EVERY) },
-  { name: "a group that has ended", view, world: { messages: [ASKED, answer(2, [text("I look first."), ...EVERY.slice(0, 2), call(8, "glob", { step: 2, args: { pattern: "**/*.md" } }), text("Done: two files were changed.")])] } },
-  { name: "many calls", view, height: 420, world: running(Array.from({ length: 40 }, (_, at) => call(at, at % 3 === 0 ? "todo_add" : "read_file", { args: { path: `notes/${at}.md` }, state: at < 34 ? "completed" : "running", durationMs: at < 34 ? 200 + 37 * at : 0 }))) },
+  { name: "every state", view, scenario: running(EVERY) },
+  { name: "a group that has ended", view, scenario: { messages: [ASKED, answer(2, [text("I look first."), ...EVERY.slice(0, 2), call(8, "glob", { step: 2, args: { pattern: "**/*.md" } }), text("Done: two files were changed.")])] } },
+  { name: "many calls", view, height: 420, scenario: running(Array.from({ length: 40 }, (_, at) => call(at, at % 3 === 0 ? "todo_add" : "read_file", { args: { path: `notes/${at}.md` }, state: at < 34 ? "completed" : "running", durationMs: at < 34 ? 200 + 37 * at : 0 }))) },
   {
     name: "the details of a call", view,
-    world: running([call(1, "web_search", { args: { query: "leases", limit: 3, filters: { language: "en", safe: true } }, output: { results: [{ title: "Leases", url: "https://example.com/leases", score: 0.91 }, { title: "عقود الإيجار", url: "https://example.com/ar", score: null }], total: 2 }, summary: "Found 2 pages." }), EVERY[6] ?? BLOCKED]),
-    act: (hand) => hand.press(".card-head"),
+    scenario: running([call(1, "web_search", { args: { query: "leases", limit: 3, filters: { language: "en", safe: true } }, output: { results: [{ title: "Leases", url: "https://example.com/leases", score: 0.91 }, { title: "عقود الإيجار", url: "https://example.com/ar", score: null }], total: 2 }, summary: "Found 2 pages." }), EVERY[6] ?? BLOCKED]),
+    act: (driver) => driver.press(".card-head"),
   },
-  { name: "a call failed", view, world: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (hand) => hand.press(".card-head") },
-  { name: "a call needs approval", view, world: running([BLOCKED], { answers: asking(approval()) }) },
+  { name: "a call failed", view, scenario: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
+  { name: "a call needs approval", view, scenario: running([BLOCKED], { responses: asking(approval()) }) },
   {
-    name: "the arguments are edited", view, world: running([BLOCKED], { answers: asking(approval()) }),
-    act: async (hand) => {
-      await hand.press("button", m.edit_arguments());
-      await hand.type("textarea", '{\n  "path": "notes/older.md"\n}');
+    name: "the arguments are edited", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
+    act: async (driver) => {
+      await driver.press("button", m.edit_arguments());
+      await driver.type("textarea", '{\n  "path": "notes/older.md"\n}');
     },
   },
   {
-    name: "the edited arguments are no JSON", view, world: running([BLOCKED], { answers: asking(approval()) }),
-    act: async (hand) => {
-      await hand.press("button", m.edit_arguments());
-      await hand.type("textarea", '{\n  "path": "notes/older.md\n}');
-      await hand.press(".asked .primary");
+    name: "the edited arguments are no JSON", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
+    act: async (driver) => {
+      await driver.press("button", m.edit_arguments());
+      await driver.type("textarea", '{\n  "path": "notes/older.md\n}');
+      await driver.press(".asked .primary");
     },
   },
-  { name: "somebody else has to approve", view, world: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },
-  { name: "the approval has expired", view, world: running([{ ...BLOCKED, expiresAt: TIME }], { answers: asking(approval({ expiresAt: TIME })) }) },
+  { name: "somebody else has to approve", view, scenario: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },
+  { name: "the approval has expired", view, scenario: running([{ ...BLOCKED, expiresAt: TIME }], { responses: asking(approval({ expiresAt: TIME })) }) },
   {
     name: "a call was approved with changes", view,
-    world: { messages: [ASKED, answer(2, [call(1, "delete_file", { args: { path: "notes/older.md" }, reason: "Approved with changes by Ada", summary: "Deleted." })])], answers: asking(approval({ state: "approved", editedArgs: { path: "notes/older.md" }, decidedName: "Ada", decidedAt: TIME })) },
-    act: async (hand) => {
-      await hand.press(".group-head");
-      await hand.press(".card-head");
+    scenario: { messages: [ASKED, answer(2, [call(1, "delete_file", { args: { path: "notes/older.md" }, reason: "Approved with changes by Ada", summary: "Deleted." })])], responses: asking(approval({ state: "approved", editedArgs: { path: "notes/older.md" }, decidedName: "Ada", decidedAt: TIME })) },
+    act: async (driver) => {
+      await driver.press(".group-head");
+      await driver.press(".card-head");
     },
   },
-  { name: "a tool asks a question", view, world: running([ASKS], { answers: asking(question_) }) },
-  { name: "a tool asks to open a page", view, world: running([ASKS], { answers: asking(approval({ tool: "book_table", args: { question: "Please sign in.", url: "https://accounts.example.com/authorize?client=restaurants" } })) }) },
-  { name: "a long output is not loaded yet", view, world: running([call(1, "run_command", { args: { command: "make test" }, summary: "Exit status 0.", blob: blob(1, "output.txt", "text/plain", 48_213, "collected 812 items\n") }), EVERY[6] ?? BLOCKED]), act: (hand) => hand.press(".card-head") },
-  { name: "the bar of a run", view: bar, world: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
-  { name: "the bar waits for approval", view: bar, world: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
-  { name: "the graph of a run", view: bar, world: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (hand) => hand.press('[aria-controls="swarm"]') },
-  { name: "no progress", view, world: { messages: [ASKED, ended(2, [text("I could not find it."), ...EVERY.slice(2, 3)], "no_progress", { id: idOf(1002) })] } },
+  { name: "a tool asks a question", view, scenario: running([ASKS], { responses: asking(question_) }) },
+  { name: "a tool asks to open a page", view, scenario: running([ASKS], { responses: asking(approval({ tool: "book_table", args: { question: "Please sign in.", url: "https://accounts.example.com/authorize?client=restaurants" } })) }) },
+  { name: "a long output is not loaded yet", view, scenario: running([call(1, "run_command", { args: { command: "make test" }, summary: "Exit status 0.", blob: blob(1, "output.txt", "text/plain", 48_213, "collected 812 items\n") }), EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
+  { name: "the bar of a run", view: bar, scenario: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
+  { name: "the bar waits for approval", view: bar, scenario: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
+  { name: "the graph of a run", view: bar, scenario: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="swarm"]') },
+  { name: "no progress", view, scenario: { messages: [ASKED, ended(2, [text("I could not find it."), ...EVERY.slice(2, 3)], "no_progress", { id: idOf(1002) })] } },
 ];
 
 export const tools: Group = { name: "tools", width: 640, states };

@@ -22,7 +22,7 @@ class Session {
     try {
       this.user = await withRetry(() => request<User>("GET", "/api/me"), { maxAttempts: 3 });
       this.state = this.user.admin ? "admin" : "refused";
-      this.#tellOtherTabs();
+      this.#notifyOtherTabs();
     } catch (error) {
       if (!isRequestError(error)) throw error;
       await this.#onFailure(error);
@@ -35,13 +35,13 @@ class Session {
       [this.state, this.error] = ["failed", errorSentence(error)];
       return;
     }
-    this.#tellOtherTabs();
+    this.#notifyOtherTabs();
     this.methods ??= await request<SignInMethods>("GET", "/api/auth").catch(() => null); // the form for passwords is shown anyway
     this.state = "signed-out";
   }
 
   /** The chat page in other tabs follows the account of the session. */
-  #tellOtherTabs(): void {
+  #notifyOtherTabs(): void {
     const note = readNote(storage);
     if (note?.id !== this.user?.id && (this.user !== null || !note?.pending)) writeNote(storage, this.user);
   }

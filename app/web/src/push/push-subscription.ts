@@ -1,4 +1,4 @@
-// The browser's subscription to notifications: asks for the permission, subscribes, and tells the server.
+// The browser's subscription to notifications: asks for the permission, subscribes, and sends the subscription to the server.
 
 import { isRequestError, request, withRetry } from "@khala/client";
 import type { PreferenceOwner } from "../conversation/model-list.svelte.ts";
@@ -46,7 +46,7 @@ export async function turnPushOn(who: PushPerson, answers: boolean): Promise<Pus
     const subscription = await subscribe(publicKey);
     if (subscription === null) return "refused";
     pushNote.turnOn(who.person, answers);
-    await tellServer(who, subscription);
+    await sendSubscription(who, subscription);
     return "on";
   } catch (error) {
     if (!isRequestError(error)) throw error;
@@ -74,14 +74,14 @@ export async function confirmPush(owner: PreferenceOwner): Promise<void> {
   const subscription = await currentSubscription();
   if (subscription === null) return;
   try {
-    await tellServer(who, subscription);
+    await sendSubscription(who, subscription);
   } catch (error) {
     // The next visit tries again.
     if (!isRequestError(error)) throw error;
   }
 }
 
-async function tellServer({ owner }: PushPerson, subscription: PushSubscription): Promise<void> {
+async function sendSubscription({ owner }: PushPerson, subscription: PushSubscription): Promise<void> {
   const locale = document.documentElement.lang;
   await storeTexts({
     language: locale,

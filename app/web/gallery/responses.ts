@@ -64,9 +64,9 @@ interface Bodies {
   "GET /api/blobs/*/lines": ReadResult;
 }
 
-export type Answers = { readonly [Name in keyof Bodies]?: Bodies[Name] | Refusal | typeof PENDING };
+export type Responses = { readonly [Name in keyof Bodies]?: Bodies[Name] | Refusal | typeof PENDING };
 
-const ANSWERS: Answers = {
+const RESPONSES: Responses = {
   "GET /api/models": MODELS,
   "GET /api/auth": { registration: true, oidc: { name: "Example ID" }, publicThreads: true, undoSeconds: 10 },
   "GET /api/agents": { items: [] },
@@ -80,24 +80,24 @@ const ANSWERS: Answers = {
 
 const ID = /\/[0-9a-f]{8}-[0-9a-f-]{27}(?=\/|$)/g;
 
-/** Answer all requests of this frame. Returns the requests that have no answer, as they come. */
-export function answerRequests(given: Answers): string[] {
-  const answers: Record<string, unknown> = { ...ANSWERS, ...given };
+/** Respond to all requests of this frame. Returns the requests that have no response, as they come. */
+export function respondToRequests(given: Responses): string[] {
+  const responses: Record<string, unknown> = { ...RESPONSES, ...given };
   const unknown: string[] = [];
   globalThis.fetch = (input, { method = "GET" } = {}) => {
     const { pathname } = new URL(input instanceof Request ? input.url : input, location.origin);
     const name = `${method} ${pathname.replaceAll(ID, "/*")}`;
-    if (!(name in answers)) unknown.push(name);
-    return answers[name] === PENDING ? new Promise<Response>(() => undefined) : Promise.resolve(responseOf(answers[name]));
+    if (!(name in responses)) unknown.push(name);
+    return responses[name] === PENDING ? new Promise<Response>(() => undefined) : Promise.resolve(responseOf(responses[name]));
   };
   return unknown;
 }
 
-function responseOf(answer: unknown): Response {
-  if (answer === undefined) return problem(new Refusal(404, "not_found", "There is nothing here."));
-  if (answer instanceof Refusal) return problem(answer);
-  if (answer instanceof Blob) return new Response(answer);
-  return answer === null ? new Response(null, { status: 204 }) : Response.json(answer);
+function responseOf(body: unknown): Response {
+  if (body === undefined) return problem(new Refusal(404, "not_found", "There is nothing here."));
+  if (body instanceof Refusal) return problem(body);
+  if (body instanceof Blob) return new Response(body);
+  return body === null ? new Response(null, { status: 204 }) : Response.json(body);
 }
 
 function problem({ status, code, detail }: Refusal): Response {

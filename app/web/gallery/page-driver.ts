@@ -1,8 +1,8 @@
-// The hand of the person: presses and types in a frame.
+// Drives the page in a frame as a person does: clicks, types and chooses files.
 
 const MAX_FRAMES = 100;
 
-export class Hand {
+export class PageDriver {
   /** Wait for an element that fits the selector and, if given, has this text. Throws if it does not come. */
   async find(selector: string, text?: string): Promise<HTMLElement> {
     for (let frame = 0; frame < MAX_FRAMES; frame++) {
