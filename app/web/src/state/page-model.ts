@@ -14,7 +14,7 @@ export type Connection = { phase: "connecting" | "live" | "waiting" | "offline" 
  */
 export type MessageDisplayStatus = "sending" | "queued" | "failed" | "sent" | "writing" | "done" | "stopped" | "interrupted";
 
-/** The error of a send or of an answer. `retryAt` (ms since the epoch) is the earliest sensible retry; `final` means that no retry helps. */
+/** The error of a send or of an answer. `retryAt` (ms since the epoch; of an answer, by the clock of the server) is the earliest sensible retry; `final` means that no retry helps. */
 export type MessageError = { reason: string; retryAt?: number; final?: boolean };
 
 /** One block of a message. It changes in place, and redraws only what shows it. */
