@@ -194,8 +194,10 @@ def _open_senders(
     settings: Settings, db: Database, endpoints: Sequence[AddressAndPort]
 ) -> tuple[EventSender, PushSender]:
     """The senders of events to webhooks, and of notifications to push services."""
-    client = WebhookClient(GuardedClient(allow=settings.tools.fetch_allow, endpoints=endpoints))
-    return EventSender(db, client), PushSender(db, client, contact=settings.push_contact)
+    allow = settings.tools.fetch_allow
+    events = EventSender(db, WebhookClient(GuardedClient(allow=allow, endpoints=endpoints)))
+    push = WebhookClient(GuardedClient(allow=allow))
+    return events, PushSender(db, push, hosts=settings.push.hosts, contact=settings.push_contact)
 
 
 def _worker(components: Components, db: Database, environment: Mapping[str, str]) -> WorkerRuntime:

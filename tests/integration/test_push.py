@@ -11,7 +11,7 @@ import pytest_asyncio
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import NotFound, Unauthorized
-from khala.domain.push import MAX_FAILURES, MAX_SUBSCRIPTIONS
+from khala.domain.push import MAX_ATTEMPTS, MAX_FAILURES, MAX_SUBSCRIPTIONS
 from khala.push.dispatcher import PushDispatcher
 from khala.push.push_sender import PushSender
 from khala.store.accounts import account_removal, api_tokens
@@ -45,7 +45,7 @@ async def service() -> AsyncIterator[PushService]:
 
 @pytest.fixture
 def dispatcher(db: Database) -> PushDispatcher:
-    sender = PushSender(db, WebhookClient(GuardedClient(allow=LOOPBACK)), contact=CONTACT)
+    sender = PushSender(db, WebhookClient(GuardedClient(allow=LOOPBACK)), hosts=["127.0.0.1"], contact=CONTACT)
     dispatcher = PushDispatcher(db, sender)
     dispatcher.ahead = MINUTE
     return dispatcher
@@ -251,6 +251,47 @@ async def test_a_browser_whose_notifications_are_always_refused_is_forgotten(
     await begin_waiting_run(db, await new_thread(db))
     await dispatcher.look()
     assert (await subscription_count(db), service.refused) == (0, 2)
+
+
+async def test_an_outage_ends_no_subscription(db: Database, service: PushService, dispatcher: PushDispatcher) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    await begin_waiting_run(db, thread_id)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE push_subscriptions SET failures = $1", MAX_FAILURES - 1)
+        await driver.execute("UPDATE push_messages SET attempts = $1", MAX_ATTEMPTS - 1)
+    service.status = 503
+    await dispatcher.look()
+    assert (service.refused, await pending_messages(db), await subscription_count(db)) == (1, 0, 1)
+
+
+async def test_nothing_is_sent_to_a_push_service_that_is_not_allowed_any_more(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    await begin_waiting_run(db, thread_id)
+    turned_off = PushDispatcher(db, PushSender(db, WebhookClient(GuardedClient(allow=LOOPBACK)), hosts=[]))
+    turned_off.ahead = MINUTE
+    await turned_off.look()
+    assert (service.received, await pending_messages(db), await subscription_count(db)) == ([], 0, 1)
+
+
+async def test_a_run_that_waits_does_not_supersede_another_one(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    thread_id = await new_thread(db)
+    await subscribed(db, service, dispatcher, CALLER)
+    first = await begin_waiting_run(db, thread_id)
+    async with db.driver() as driver:
+        await driver.execute(
+            "INSERT INTO push_messages (seq, subscription_id, thread_id, run_id, kind, due_at, created_at)"
+            " SELECT nextval('push_messages_seq'), subscription_id, thread_id, $2, kind, due_at, created_at"
+            " FROM push_messages WHERE run_id = $1", first.run_id, ids.new()
+        )  # fmt: skip
+    await dispatcher.look()
+    assert len(service.received) == 1, "the other run is gone"
+    assert await pending_messages(db) == 0
 
 
 async def test_subscriptions_are_confirmed_bounded_and_ended_by_their_person(

@@ -90,7 +90,8 @@ def test_a_response_says_what_follows(status: int | None, state: str) -> None:
 
 
 def test_retries_are_bounded_and_wait_as_long_as_the_push_service_asks() -> None:
-    assert judge(503, attempts=MAX_ATTEMPTS, retry_after=None, jitter=0.5).state == "refused"
+    assert judge(503, attempts=MAX_ATTEMPTS, retry_after=None, jitter=0.5).state == "failed"
+    assert judge(403, attempts=MAX_ATTEMPTS, retry_after=None, jitter=0.5).state == "refused"
     assert judge(429, attempts=1, retry_after=120, jitter=0.5).retry_seconds == 120
     assert judge(429, attempts=1, retry_after=1e9, jitter=0.5).retry_seconds == MAX_RETRY_AFTER_SECONDS
     assert judge(503, attempts=3, retry_after=None, jitter=0.5).retry_seconds == BACKOFF.delay(3, 0.5)

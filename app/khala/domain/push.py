@@ -32,6 +32,8 @@ MAX_FAILURES = 20
 """Notifications in a row that a push service refuses before the subscription is deleted."""
 BACKOFF = Backoff(first_seconds=10, max_seconds=3600, min_factor=0.8, max_factor=1.2)
 MAX_RETRY_AFTER_SECONDS = 3600.0
+UNBOUND_LIFETIME = timedelta(days=2)
+"""The time after which an account that subscribed without a session, by the JWT of an issuer, has to confirm it."""
 GONE = frozenset({404, 410})
 """The browser has ended the subscription (RFC 8030, section 7.3)."""
 
@@ -50,9 +52,12 @@ class PushMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of an attempt. `retry_seconds` is None if the message needs no further attempt."""
+    """The outcome of an attempt. `retry_seconds` is None if the message needs no further attempt.
 
-    state: Literal["delivered", "retried", "refused", "gone"]
+    `refused`: for good. `failed`: the last attempt failed as the others did, and may say nothing about the browser.
+    """
+
+    state: Literal["delivered", "retried", "failed", "refused", "gone"]
     retry_seconds: float | None = None
 
 
@@ -63,8 +68,10 @@ def judge(status: int | None, *, attempts: int, retry_after: float | None, jitte
     if status in GONE:
         return PushOutcome(state="gone")
     is_temporary = status is None or status == 429 or status >= 500
-    if not is_temporary or attempts >= MAX_ATTEMPTS:
+    if not is_temporary:
         return PushOutcome(state="refused")
+    if attempts >= MAX_ATTEMPTS:
+        return PushOutcome(state="failed")
     asked = 0.0 if retry_after is None else min(retry_after, MAX_RETRY_AFTER_SECONDS)
     return PushOutcome(state="retried", retry_seconds=max(asked, BACKOFF.delay(attempts, jitter)))
 

@@ -73,10 +73,10 @@ class PushDispatcher:
         try:
             async with self._db.driver() as driver:
                 prepared = await push_messages.prepare(driver, claimed)
-            if prepared is None:
+            response = None if prepared is None else await self.sender.send(prepared)
+            if response is None:
                 metrics.PUSH_DELIVERIES.labels("dropped").inc()
                 return await push_messages.drop(self._db, claimed)
-            response = await self.sender.send(prepared)
             options = {"attempts": claimed.attempts, "retry_after": response.retry_after, "jitter": random.random()}
             outcome = judge(response.status, **options)  # type: ignore[arg-type]
             await push_messages.record(self._db, claimed, outcome, ahead=self.ahead)

@@ -2,12 +2,14 @@
 
 import hashlib
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
-from khala.domain.push import TIME_TO_LIVE, URGENCY, PushMessage
+from khala.domain.errors import InvalidInput
+from khala.domain.push import TIME_TO_LIVE, URGENCY, PushMessage, check_endpoint
 from khala.domain.webhooks import parse_retry_after
 from khala.push.payload_encryption import encrypt, public_bytes
 from khala.push.vapid import Vapid
@@ -33,11 +35,17 @@ class PushResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushSender:
-    """Sends notifications. `contact`: the operator's address for push services, `mailto:` or `https:`."""
+    """Sends notifications to push services at these hosts, which `check_endpoint` explains.
 
-    def __init__(self, db: Database, client: WebhookClient, *, contact: str | None = None) -> None:
+    `contact`: the operator's address for push services, `mailto:` or `https:`.
+    """
+
+    def __init__(
+        self, db: Database, client: WebhookClient, *, hosts: Sequence[str], contact: str | None = None
+    ) -> None:
         self._db = db
         self._client = client
+        self._hosts = hosts
         self._contact = contact
         self._vapid: Vapid | None = None
 
@@ -45,8 +53,15 @@ class PushSender:
         """The public key with which browsers subscribe, in base64url. Raises `Unavailable`."""
         return (await self._identity()).public_key
 
-    async def send(self, prepared: PreparedMessage) -> PushResponse:
-        """Try to deliver the notification. Raises only `Unavailable`."""
+    async def send(self, prepared: PreparedMessage) -> PushResponse | None:
+        """Try to deliver the notification. Raises only `Unavailable`.
+
+        None, and nothing is sent, if the browser's push service is not among the hosts any more.
+        """
+        try:
+            check_endpoint(prepared.endpoint, self._hosts)
+        except InvalidInput:
+            return None
         payload = msgspec.json.encode(prepared.message)
         headers = [
             (b"TTL", str(round(TIME_TO_LIVE.total_seconds())).encode()),

@@ -125,7 +125,7 @@ WEBHOOK_DELIVERIES = _counter(
 )
 PUSH_DELIVERIES = _counter(
     "push_deliveries_total",
-    "Attempts to deliver notifications to push services, by outcome; `dropped`: nobody needed it any more.",
+    "Attempts to deliver notifications to push services, by outcome; `dropped`: not needed or not allowed any more.",
     "outcome",
 )
 EVENT_STREAMS = _gauge("event_streams", "Open event streams (SSE) of threads.")

@@ -11,7 +11,14 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.access import Action, Caller
-from khala.domain.push import MAX_TITLE_CHARACTERS, TIME_TO_LIVE, PushKind, PushMessage, PushOutcome
+from khala.domain.push import (
+    MAX_TITLE_CHARACTERS,
+    TIME_TO_LIVE,
+    UNBOUND_LIFETIME,
+    PushKind,
+    PushMessage,
+    PushOutcome,
+)
 from khala.domain.tools import QUESTION_MARK
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Database, Driver
@@ -36,7 +43,7 @@ READ = f"""
     SELECT subscription.subject_id, subscription.anon_key_hash, subscription.credential, subscription.endpoint,
            subscription.public_key, subscription.auth, thread.title,
            EXISTS (SELECT FROM push_messages AS newer WHERE newer.subscription_id = $1 AND newer.thread_id = $2
-                   AND newer.seq > $4 AND newer.kind = $5) AS is_superseded,
+                   AND newer.run_id = $3 AND newer.seq > $4 AND newer.kind = $5) AS is_superseded,
            ARRAY(SELECT CASE WHEN strpos(tool_call_id, '{QUESTION_MARK}') = 0 THEN tool END FROM approvals
                  WHERE run_id = $3 AND approvals.thread_id = $2 AND state = 'pending' ORDER BY tool_call_id) AS waiting,
            EXISTS (SELECT FROM listings WHERE listings.thread_id = $2 AND listings.user_id = subscription.subject_id
@@ -46,7 +53,8 @@ READ = f"""
                    WHERE presences.thread_id = $2 AND presences.user_id = subscription.subject_id) AS is_present
     FROM push_subscriptions AS subscription JOIN threads AS thread ON thread.id = $2
     JOIN runs ON runs.id = $3 AND runs.thread_id = $2 AND {IS_RUN}
-    WHERE subscription.id = $1
+    WHERE subscription.id = $1 AND (subscription.anon_key_hash IS NOT NULL OR subscription.credential IS NOT NULL
+        OR subscription.confirmed_at > clock_timestamp() - interval '{UNBOUND_LIFETIME.days} days')
 """
 DROP = "DELETE FROM push_messages WHERE seq = $1 AND claim_id = $2 RETURNING seq"
 DROP_ALL = "DELETE FROM push_messages WHERE subscription_id = $1"
@@ -141,5 +149,6 @@ async def record(db: Database, claimed: ClaimedMessage, outcome: PushOutcome, *,
             await push_subscriptions.record_success(driver, claimed.subscription_id)
             await driver.fetchval(DROP, claimed.seq, claimed.claim_id)
         else:
-            await push_subscriptions.record_failure(driver, claimed.subscription_id)
+            if outcome.state == "refused":
+                await push_subscriptions.record_failure(driver, claimed.subscription_id)
             await driver.fetchval(DROP, claimed.seq, claimed.claim_id)
