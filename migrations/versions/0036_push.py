@@ -68,6 +68,7 @@ def upgrade() -> None:
     op.execute("CREATE SEQUENCE push_messages_seq OWNED BY push_messages.seq")
     for name, (table, columns) in INDEXES.items():
         op.create_index(name, table, columns)
+    op.create_index("push_subscriptions_endpoint_idx", "push_subscriptions", ["endpoint"], postgresql_using="hash")
 
 
 def downgrade() -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from msgspec import structs
 
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
@@ -184,6 +185,45 @@ async def test_a_subscription_ends_with_its_credential_and_with_the_account(
     assert await subscription_count(db) == 0
     with pytest.raises(Unauthorized):
         await push_subscriptions.subscribe(db, owner.caller, service.browser("").stored())
+
+
+async def test_a_subscription_without_a_session_has_to_be_confirmed(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    by_jwt = Caller(user_id=owner.id)
+    browser = await subscribed(db, service, dispatcher, by_jwt)
+    async with db.driver() as driver:
+        await driver.execute("UPDATE push_subscriptions SET confirmed_at = now() - interval '49 hours'")
+    lease = await begin_waiting_run(db, thread_id, owner.caller)
+    await dispatcher.look()
+    assert (service.received, await pending_messages(db)) == ([], 0)
+    await push_subscriptions.subscribe(db, by_jwt, browser.stored())
+    await request_approval(db, lease, "call_1")
+    await dispatcher.look()
+    assert len(service.received) == 1
+
+
+async def test_a_browser_belongs_to_the_account_that_subscribed_last(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    await new_thread(db)
+    one, other, stranger = await person(db), await person(db), await person(db)
+    browser = await subscribed(db, service, dispatcher, one.caller)
+    await push_subscriptions.subscribe(db, CALLER, browser.stored())
+    assert await subscribers(db) == [CALLER.author_id], "a guest: nobody is signed in"
+    await push_subscriptions.subscribe(db, one.caller, browser.stored())
+    await push_subscriptions.subscribe(db, other.caller, browser.stored())
+    assert set(await subscribers(db)) == {CALLER.author_id, other.id}
+    guess = structs.replace(browser.stored(), auth=bytes(16))
+    await push_subscriptions.subscribe(db, stranger.caller, guess)
+    assert set(await subscribers(db)) == {CALLER.author_id, other.id, stranger.id}
+
+
+async def subscribers(db: Database) -> list[UUID]:
+    async with db.driver() as driver:
+        return [row["subject_id"] for row in await driver.fetch("SELECT subject_id FROM push_subscriptions")]
 
 
 async def finish(db: Database, lease: Lease, *, after_seconds: float) -> None:

@@ -24,6 +24,14 @@ SET = """
         auth = excluded.auth, answers = excluded.answers, failures = 0, confirmed_at = now()
     RETURNING id, answers, created_at
 """
+DROP_OTHER_ACCOUNTS = """
+    WITH locked AS MATERIALIZED (
+        SELECT id FROM push_subscriptions
+        WHERE endpoint = $1 AND (subject_id = $2 OR anon_key_hash IS NULL) ORDER BY id FOR UPDATE)
+    DELETE FROM push_subscriptions USING locked
+    WHERE push_subscriptions.id = locked.id AND subject_id <> $2 AND auth = $3
+"""
+"""Somebody else signed in to this browser. Whoever knows only its address, and not its secret, ends nothing."""
 DROP_OLDEST = f"""
     DELETE FROM push_subscriptions WHERE id = (
         SELECT id FROM push_subscriptions WHERE subject_id = $1 ORDER BY confirmed_at DESC, id
@@ -65,6 +73,8 @@ def subscription_id(subject_id: UUID, endpoint: str) -> UUID:
 async def subscribe(db: Database, caller: Caller, browser: BrowserEndpoint) -> StoredPushSubscription:
     """Store or confirm the browser's subscription. Of more than `MAX_SUBSCRIPTIONS`, those confirmed first are deleted.
 
+    A browser has one account: the subscriptions of others with it are deleted. Those of guests' keys stay.
+
     Raises `Unauthorized` without an account and key, also if the account was deleted, and `NotFound` for a key that
     opens no thread.
     """
@@ -80,6 +90,7 @@ async def subscribe(db: Database, caller: Caller, browser: BrowserEndpoint) -> S
         await workspace_owners.lock(driver, subject_id)
         key = subscription_id(subject_id, browser.endpoint)
         values = browser.endpoint, browser.public_key, browser.auth, browser.answers
+        await driver.execute(DROP_OTHER_ACCOUNTS, browser.endpoint, subject_id, browser.auth)
         row = await driver.fetchrow(SET, key, subject_id, key_hash, caller.credential, *values)
         await driver.execute(DROP_OLDEST, subject_id)
     assert row is not None

@@ -46,6 +46,8 @@ push_subscriptions = Table(
     time_column("confirmed_at"),
     Index("push_subscriptions_subject_id_idx", "subject_id", "confirmed_at"),
     Index("push_subscriptions_confirmed_at_idx", "confirmed_at"),
+    # Endpoints are long.
+    Index("push_subscriptions_endpoint_idx", "endpoint", postgresql_using="hash"),
 )
 
 # One row for each notification and browser, until it is delivered or given up. No foreign keys: their locks would have
