@@ -1,6 +1,6 @@
 // Notifications in the service worker: shows the server's push messages, and opens the chat that one is about.
 
-import { PUSH_TEXTS_CACHE, PUSH_TEXTS_PATH } from "./push-texts.ts";
+import { readTexts } from "./push-texts.ts";
 import type { PushTexts } from "./push-texts.ts";
 
 /** What the server sends: `waiting` for a run that waits for a person, `answer` for a long answer that is complete. */
@@ -30,8 +30,9 @@ export async function showPush(scope: NotificationScope, message: PushMessage): 
   const windows = await pageWindows(scope);
   if (windows.some(({ url, visibilityState }) => visibilityState === "visible" && new URL(url).pathname === path)) return;
   const texts = await readTexts();
-  await scope.registration.showNotification(message.title ?? PAGE_NAME, {
-    body: bodyOf(message, texts),
+  const { title = PAGE_NAME, tool } = texts?.general ? {} : message;
+  await scope.registration.showNotification(title, {
+    body: bodyOf(message.kind, tool, texts),
     tag: `${message.kind} ${message.threadId}`,
     icon: ICON,
     data: { path },
@@ -59,13 +60,8 @@ function chatPath({ threadId }: PushMessage): string {
   return `/t/${encodeURIComponent(threadId)}`;
 }
 
-function bodyOf({ kind, tool }: PushMessage, texts: PushTexts | null): string {
+function bodyOf(kind: PushMessage["kind"], tool: string | undefined, texts: PushTexts | null): string {
   if (texts === null) return "";
   if (kind === "answer") return texts.answer;
   return tool === undefined ? texts.waiting : texts.waitingTool.replace("{tool}", () => tool);
-}
-
-async function readTexts(): Promise<PushTexts | null> {
-  const found = await (await caches.open(PUSH_TEXTS_CACHE)).match(PUSH_TEXTS_PATH);
-  return found ? ((await found.json()) as PushTexts) : null;
 }

@@ -1,14 +1,26 @@
 // The texts of notifications. The page stores them in its language for the service worker, which has no messages.
 
-/** `waitingTool` has the placeholder `{tool}`. */
-export type PushTexts = { language: string; direction: "ltr" | "rtl"; waiting: string; waitingTool: string; answer: string };
+/** `waitingTool` has the placeholder `{tool}`. `general`: notifications say neither the title of a chat nor a tool. */
+export type PushTexts = { language: string; direction: "ltr" | "rtl"; waiting: string; waitingTool: string; answer: string; general?: true };
 
 /** Its name has not the prefix of the page's caches, which are deleted with their version. */
-export const PUSH_TEXTS_CACHE = "push-texts";
-export const PUSH_TEXTS_PATH = "/push-texts";
+const PUSH_TEXTS_CACHE = "push-texts";
+const PUSH_TEXTS_PATH = "/push-texts";
 
 /** Store the texts for the service worker. */
 export async function storeTexts(texts: PushTexts): Promise<void> {
   const cache = await caches.open(PUSH_TEXTS_CACHE);
   await cache.put(PUSH_TEXTS_PATH, new Response(JSON.stringify(texts)));
+}
+
+/** The stored texts, null if there are none. */
+export async function readTexts(): Promise<PushTexts | null> {
+  const found = await (await caches.open(PUSH_TEXTS_CACHE)).match(PUSH_TEXTS_PATH);
+  return found ? ((await found.json()) as PushTexts) : null;
+}
+
+/** Show general texts only, until texts are stored again. */
+export async function hideDetails(): Promise<void> {
+  const texts = "caches" in globalThis ? await readTexts() : null;
+  if (texts) await storeTexts({ ...texts, general: true });
 }

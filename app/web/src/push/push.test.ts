@@ -4,7 +4,8 @@ import { BrowserStorage } from "../browser/browser-storage.ts";
 import { openChat, showPush } from "./push-events.ts";
 import type { NotificationScope, PushMessage } from "./push-events.ts";
 import { GUEST, PushNote } from "./push-note.ts";
-import { storeTexts } from "./push-texts.ts";
+import { hideDetails, storeTexts } from "./push-texts.ts";
+import { PUSH_STORAGE_KEY, expectConfirmation } from "./push-visit.ts";
 
 const ORIGIN = "https://khala.test";
 const WAITING: PushMessage = { kind: "waiting", threadId: "t1", title: "Trip to Aiur", tool: "delete_file" };
@@ -49,6 +50,21 @@ describe("a push message", () => {
       ["Trip to Aiur", "delete_file wartet.", "waiting t1", "de"],
       ["Khala", "Dieser Chat wartet.", "waiting t2", "de"],
       ["Khala", "Fertig.", "answer t2", "de"],
+    ]);
+  });
+
+  test("says nothing of the chat after its person has signed out, until texts are stored again", async () => {
+    const { scope, shown } = browser([]);
+    await hideDetails();
+    expect(stored.size).toBe(0);
+    await storeTexts(GERMAN);
+    await hideDetails();
+    await showPush(scope, WAITING);
+    await storeTexts(GERMAN);
+    await showPush(scope, WAITING);
+    expect(shown.map(({ title, options }) => [title, options.body])).toEqual([
+      ["Khala", "Dieser Chat wartet."],
+      ["Trip to Aiur", "delete_file wartet."],
     ]);
   });
 
@@ -110,6 +126,18 @@ describe("the note of a browser", () => {
     expect([note.isDue("chat 1", "de"), note.isDue("chat 1", "ar"), note.isDue("chat 2", "de")]).toEqual([false, true, true]);
     now = 25 * 3_600_000;
     expect(note.isDue("chat 1", "de")).toBe(true);
+  });
+
+  test("is confirmed at once after the account has changed, and keeps the ids", () => {
+    const kept = new BrowserStorage(refused);
+    const note = new PushNote(kept);
+    expectConfirmation(kept);
+    expect(kept.read(PUSH_STORAGE_KEY)).toBe(null);
+    note.turnOn("ann", false);
+    note.confirm("ann", "s1", "en");
+    expect(note.isDue("ann", "en")).toBe(false);
+    expectConfirmation(kept);
+    expect([note.isDue("ann", "en"), note.isOnFor("ann"), note.turnOff()]).toEqual([true, true, { ann: "s1" }]);
   });
 
   test("remembers the last hundred chats", () => {

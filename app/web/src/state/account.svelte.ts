@@ -8,6 +8,7 @@ import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "../browser/browser-storage.ts";
 import type { Account, SignInOptions } from "./page-model.ts";
 import { m } from "../i18n/messages.ts";
+import { expectConfirmation, hidePushDetails } from "../push/push-visit.ts";
 
 const MAX_CLAIMS_PER_REQUEST = 100;
 
@@ -56,6 +57,7 @@ export class BrowserAccount implements Account {
     // Until the new account is known it is the previous one, so that its data is removed if another account signs in.
     this.#user = before;
     if (!note?.pending && !hasEnded) return false;
+    expectConfirmation(this.#storage); // the same account may have another session
     if (hasFailed) {
       this.#setUser(before);
       return false;
@@ -87,6 +89,8 @@ export class BrowserAccount implements Account {
   #updateUser(user: User | null): void {
     const before = this.#user;
     this.#user = user;
+    if (before?.id !== user?.id) expectConfirmation(this.#storage);
+    if (before && before.id !== user?.id) hidePushDetails(this.#storage);
     if (before?.id !== user?.id || before?.name !== user?.name) this.#context.onUserChanged(before);
   }
 
