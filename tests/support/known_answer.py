@@ -89,7 +89,8 @@ class KnownAnswer:
                     self._call(item["call_id"], item["name"], json.loads(event["arguments"]))
                 case "response.output_item.done" if event["item"]["type"] in ("mcp_call", "function_call"):
                     item = event["item"]
-                    self._call(item["call_id"], item["name"], json.loads(item["arguments"]))
+                    if not item.get("khala", {}).get("edited"):
+                        self._call(item["call_id"], item["name"], json.loads(item["arguments"]))
                     if item["type"] == "mcp_call":
                         self._result(item["call_id"], _value(item["output"]))
 

@@ -228,7 +228,9 @@ async def test_a_harmless_isolated_run_is_answered_and_the_next_one_is_not_isola
     message = await message_of(thread, sent)
     assert (text_of(message), notices(message)) == (numbered(30), [])
     await until_gone(child)
-    assert await stage.metric('khala_isolated_runs_ended_total{outcome="done"}') == 1
+    async with asyncio.timeout(10):
+        while not await stage.metric('khala_isolated_runs_ended_total{outcome="done"}'):
+            await asyncio.sleep(0.05)
     assert await stage.metric('khala_runs_ended_total{outcome="final"}') == 1
     again = await thread.send("/words=3")
     await thread.ended(again["runId"])

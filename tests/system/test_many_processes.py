@@ -119,9 +119,9 @@ async def test_nginx_passes_the_largest_bodies_and_the_client_address(khala: Clu
         for path, size in ((f"/api/threads/{thread.id}/send", (1 << 20) + 1), (blobs, (20 << 20) + 1)):
             refused = await http.post(path, content=b"a" * size, headers=thread.headers)
             assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
-        for path, size in (("/api/chat", 8 << 20), ("/api/ag-ui", 8 << 20), ("/api/imports", 2 << 20)):
-            passed_on = await http.post(path, content=b"a" * size)
-            assert passed_on.status_code in (400, 401, 415), path
+        for path in ("/api/chat", "/api/ag-ui"):
+            passed_on = await http.post(path, json="a" * (2 << 20))
+            assert (passed_on.status_code, passed_on.json()["code"]) == (400, "invalid_input"), path
         too_large = await http.post("/v1/chat/completions", content=b"a" * ((8 << 20) + 1))
         assert (too_large.status_code, too_large.json()["error"]["code"]) == (413, "payload_too_large")
         forged = {"X-Forwarded-For": "198.51.100.7", "X-Forwarded-Proto": "https"}
@@ -223,9 +223,6 @@ async def test_a_draining_process_is_not_ready_and_its_refused_requests_go_to_th
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["content-type"] == "application/problem+json"
         assert refused.json()["code"] == "unavailable"
-        for path, size in (("/api/chat", 8 << 20), ("/api/ag-ui", 8 << 20), ("/api/imports", 2 << 20)):
-            passed_on = await http.post(path, content=b"a" * size)
-            assert passed_on.status_code in (400, 401, 415), path
         too_large = await http.post("/v1/chat/completions", json={})
         assert (too_large.status_code, too_large.headers["x-should-retry"]) == (503, "false")
         assert too_large.json()["error"]["code"] == "unavailable"

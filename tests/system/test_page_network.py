@@ -63,7 +63,10 @@ def wait_until_stored(page: Page, text: str) -> None:
     while text not in stored_data(page, "khala-threads"):
         assert time.monotonic() < deadline, f"{text!r} was not stored"
         page.wait_for_timeout(100)
-    page.wait_for_function("navigator.serviceWorker.controller !== null")
+    # Asked again and again from here: the policy of the page allows no function that is polled in it.
+    while page.evaluate("navigator.serviceWorker.controller === null"):
+        assert time.monotonic() < deadline, "no service worker controls the page"
+        page.wait_for_timeout(100)
 
 
 def drop_connections(page: Page, way: Forwarder) -> None:

@@ -202,6 +202,7 @@ def test_the_dialog_offers_what_the_server_allows_and_asks_before_it_ends_links(
     dialog = chat.page.get_by_role("dialog", name="Share chat")
     expect(dialog.get_by_label("Members only")).to_be_visible()
     expect(dialog.get_by_label("Anyone can view")).to_have_count(0)
+    expect(dialog.locator("[aria-labelledby=share-links-title] li")).to_have_count(1)
     dialog.get_by_label("Members only").click()
     question = chat.page.locator("#confirm")
     expect(question).to_contain_text("1 link ends")

@@ -9,8 +9,7 @@ def test_each_part_begins_with_long_modules_and_no_test_is_lost() -> None:
     tests = [f"tests/unit/test_{number}.py" for number in range(60)] + [module for module in LONG for _ in range(2)]
     ordered = in_parts(tests, 3, lambda test: test)
     assert sorted(ordered) == sorted(tests)
-    size = len(tests) // 3
-    assert [ordered[size * part] for part in range(3)] == list(LONG[:3])
+    assert [ordered[len(tests) * part // 3] for part in range(3)] == list(LONG[:3])
 
 
 def test_few_tests_are_all_kept() -> None:

@@ -217,7 +217,7 @@ def save(*, folder: Path) -> None:
     """Copy to FOLDER the blobs that it lacks."""
     from khala.operations.backup import save_blobs
 
-    run(save_blobs(command_settings(), folder))
+    run(save_blobs(command_settings(creates=True), folder))
 
 
 @blobs.command(epilog=EPILOG)
