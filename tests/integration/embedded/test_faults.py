@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from khala.store.embedded import EmbeddedPostgres, EmbeddedPostgresError, locks
 from khala.store.embedded.layout import NOBODY, ClusterLayout, lay_out, make_private
 from tests.support.embedded import (
     ORPHAN,
@@ -91,6 +91,7 @@ def test_a_killed_supervisor_ends_its_server_and_ensure_restarts_both(
     parent.kill()
     if postmaster_too:
         before.kill()
+    eventually(lambda: not locks.held(layout.supervisor_lock))
     server.ensure()
     assert sql(server.url, "SELECT n FROM kept") == 7
     assert not before.is_running() or before.status() == psutil.STATUS_ZOMBIE
