@@ -14,9 +14,8 @@ from tests.support.callers import owned_thread, person
 from tests.support.statements import logged
 from tests.support.store import ask, claim
 
-CLAIM_STATEMENTS = 6
-"""Of a claim, however many runs it claims: whether any waits, the claim with BEGIN and COMMIT, their reservations and
-their requesters' settings."""
+CLAIM_STATEMENTS = 5
+"""Of a claim, however many runs it claims: with BEGIN and COMMIT, their reservations and their requesters' settings."""
 START_STATEMENTS = 3
 """Of a run until it calls the model: the prompt's messages, whether there are memories, and rules for tools."""
 COMMIT_BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED;"

@@ -119,6 +119,7 @@ class Executor:
 
     async def _poll(self, group: asyncio.TaskGroup) -> None:
         """Read cancellations and decisions about approvals, and claim as many runs as there are free places."""
+        notified = self._wake.is_set()
         self._wake.clear()
         executions = list(self._executions.values())
         if time.monotonic() - self._last_sweep_at > self._options.sweep_interval_seconds:
@@ -127,7 +128,9 @@ class Executor:
         async with self._db.driver() as driver:
             cancelled = await run_queue.find_revoked(driver, _leases(executions)) if executions else ()
             await _receive_decisions(driver, executions)
-            claimed = await self._claim(driver, executions)
+            # Without a notification, there is nearly always nothing to claim.
+            may_claim = notified or await run_queue.are_waiting(driver)
+            claimed = await self._claim(driver, executions) if may_claim else []
         for execution in executions:
             if execution.claimed.lease.run_id in cancelled:
                 execution.stop(Interruption.CANCEL)

@@ -158,6 +158,12 @@ FIRST_SEQS = {"next_seq": 0, "next_receipt": 0, "last_receipt_hash": None}
 """The row of `NEXT_SEQS` for a run that was never claimed before."""
 
 
+async def are_waiting(driver: Driver) -> bool:
+    """Whether any run is queued, or has lost its executor. One round trip, for callers who expect none."""
+    waiting: bool = await driver.fetchval(ARE_WAITING)
+    return waiting
+
+
 async def claim(
     driver: Driver,
     *,
@@ -181,8 +187,6 @@ async def claim(
     `held` are runs that the caller still executes, which are not claimed again. If the lease of one has lapsed, the
     caller's next heartbeat renews it or reports that it is lost.
     """
-    if not await driver.fetchval(ARE_WAITING):
-        return []
     guests = most if max_guests is None else max_guests
     isolated = most if max_isolated is None else max_isolated
     async with driver.transaction():
