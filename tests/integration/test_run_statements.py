@@ -8,18 +8,21 @@ from khala.runs.run_execution import RunExecution
 from khala.store.memories import memory_settings
 from khala.store.memories.memory_settings import MemorySettingChanges
 from khala.store.postgres.database import Database
+from khala.store.runs.parts import APPEND_PARTS
 from tests.integration.test_budgets import limit, limited
 from tests.integration.test_database_lost import idle_executor
 from tests.support.callers import owned_thread, person
-from tests.support.statements import logged
-from tests.support.store import ask, claim
+from tests.support.statements import logged, on_one_line
+from tests.support.store import ask, batch, claim, lease_of, new_thread, write
 
 CLAIM_STATEMENTS = 5
 """Of a claim, however many runs it claims: with BEGIN and COMMIT, their reservations and their requesters' settings."""
 START_STATEMENTS = 3
 """Of a run until it calls the model: the prompt's messages, whether there are memories, and rules for tools."""
-COMMIT_BEGINS = "BEGIN ISOLATION LEVEL READ COMMITTED;"
-"""The first statement of a group commit."""
+FIRST_COMMIT = on_one_line(APPEND_PARTS)
+"""The group commit of the first text."""
+ABOUT_TYPES = ("WITH RECURSIVE typeinfo_tree", "SELECT current_setting('jit')")
+"""Statements of the driver on a new connection, about types of arguments that it does not know."""
 LIMITS = limited(limit("user", "usd", 10))
 
 
@@ -62,5 +65,19 @@ async def test_a_run_takes_three_statements_until_it_calls_the_model(
             await executor._execute(RunExecution(claimed))
             writing.cancel()
         await db.close()
-    assert COMMIT_BEGINS in statements, statements
-    assert len(statements[: statements.index(COMMIT_BEGINS)]) == START_STATEMENTS, statements
+    assert FIRST_COMMIT in statements, statements
+    start = [one for one in statements[: statements.index(FIRST_COMMIT)] if not one.startswith(ABOUT_TYPES)]
+    assert len(start) == START_STATEMENTS, statements
+
+
+async def test_an_append_of_few_parts_takes_one_statement(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with logged(monkeypatch) as statements:
+        db = Database(database_url)
+        lease = await lease_of(db, await new_thread(db))
+        await write(db, batch(lease, 0, "a"))  # A new connection asks for the types of the arguments.
+        await asyncio.sleep(0)  # The driver logs a statement in the next iteration of the event loop.
+        statements.clear()
+        assert await write(db, batch(lease, 1, "b", "c")) == {lease.run_id: 2}
+        await asyncio.sleep(0)
+        await db.close()
+    assert len(statements) == 1, statements

@@ -36,6 +36,14 @@ class PooledConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg tel
         return done
 
 
+def is_pooled(driver: "asyncpg.Connection[asyncpg.Record]") -> bool:
+    """Whether this connection goes through a transaction pooler.
+
+    `isinstance` cannot tell: asyncpg answers yes for every connection and every subclass of its `Connection`.
+    """
+    return type(driver) is PooledConnection
+
+
 def connect_options(*, pooled: bool) -> dict[str, Any]:
     """The options with which asyncpg connects."""
     if not pooled:

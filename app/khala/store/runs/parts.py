@@ -22,7 +22,7 @@ from khala.store.postgres.database import (
     Driver,
 )
 from khala.store.postgres.notifications import THREADS_CHANNEL, notify_threads
-from khala.store.postgres.session_settings import PooledConnection
+from khala.store.postgres.session_settings import is_pooled
 from khala.store.push import push_outbox
 from khala.store.runs import endings, packed_parts, receipts
 from khala.store.runs.endings import RunEnding
@@ -166,7 +166,7 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
     leases = lease_columns([batch.lease for batch in batches])
     if len(set(leases[0])) < len(batches):
         raise ValueError("two batches of one run")
-    if _is_small(batches) and not isinstance(driver, PooledConnection):
+    if _is_small(batches) and not is_pooled(driver):
         return await _with_left_out(driver, batches, await _call(driver, batches, notify=notify))
     async with driver.transaction(isolation="read_committed"):
         ready = await _without_locked(driver, batches)
