@@ -13,7 +13,7 @@ log = structlog.get_logger()
 @asynccontextmanager
 async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
     """Run these loops while the context is open. A loop that fails is logged and restarted."""
-    tasks = [asyncio.create_task(_run_for_ever(name, loop), name=name) for name, loop in loops.items()]
+    tasks = [asyncio.create_task(_run_until_it_returns(name, loop), name=name) for name, loop in loops.items()]
     try:
         yield
     finally:
@@ -22,10 +22,10 @@ async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> Asyn
         await asyncio.wait(tasks)
 
 
-async def _run_for_ever(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+async def _run_until_it_returns(name: str, loop: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await loop()
+            return await loop()
         except Exception:
             log.exception("background_loop_failed", loop=name)
         await asyncio.sleep(1)

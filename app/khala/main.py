@@ -308,5 +308,5 @@ async def _drain(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def _close(server: UnsignalledServer, serving: "asyncio.Task[None]") -> None:
-    server.should_exit = True
+    server.stop()
     await asyncio.wait({serving}, timeout=2 * CLOSE_TIMEOUT_SECONDS)

@@ -109,5 +109,5 @@ async def serve_monitoring(
         try:
             yield
         finally:
-            server.should_exit = True
+            server.stop()
             await asyncio.wait({serving}, timeout=2 * CLOSE_TIMEOUT_SECONDS + 1)

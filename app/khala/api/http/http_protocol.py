@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -109,7 +109,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 
 class UnsignalledServer(uvicorn.Server):
-    """Uvicorn without its signal handlers: the caller drains runs while sockets are still open."""
+    """Uvicorn without its signal handlers: the caller drains runs before it calls `stop`."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Close the listening sockets and the connections, and let `serve` return."""
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        """Refresh the date of responses once a second, until the server is stopped. Uvicorn's loop wakes ten times."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stopped.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

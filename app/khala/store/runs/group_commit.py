@@ -52,6 +52,8 @@ deliver parts in bursts."""
 MAX_RUNS_PER_COMMIT = 500
 MAX_PARTS_PER_COMMIT = 4000
 """Parts in one transaction, approximately. The limit bounds how long a run waits for the parts of others."""
+TIMER_RESOLUTION_SECONDS = 0.001
+"""A timer may be early by this. What is due within it is due, or timers of no length would follow until it is."""
 HELD_TEXT_TIMEOUT_SECONDS = 0.015
 """Time that a commit waits for text that the models' clients left in the kernel. It takes about 50 µs per run."""
 RETRY = Backoff(first_seconds=0.05, max_seconds=2.0)
@@ -134,7 +136,7 @@ class Writer:
             self._wake.clear()
             self._waits_until = min(map(self._due_at, self._waiting), default=math.inf)
             seconds = self._waits_until - time.monotonic()
-            if seconds <= 0:
+            if seconds < TIMER_RESOLUTION_SECONDS:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if math.isinf(seconds) else seconds):
