@@ -127,7 +127,7 @@ async def running(
         worker = _worker(components, inner, environment) if with_executor else None
         live = LiveService(components.db, inner)
         streams = open_streams(settings, inner)
-        dispatcher = WakeDispatcher(inner, streams.webhooks, max_stream_bytes=streams.limits.max_bytes)
+        dispatcher = WakeDispatcher(inner, streams.webhooks, streams.limits)
         sender, push_sender = _open_senders(settings, inner, webhook_endpoints)
         webhooks, push = WebhookDispatcher(inner, sender), PushDispatcher(inner, push_sender)
         writer = Writer(inner, settings.runs.flush, components.wake_bus)

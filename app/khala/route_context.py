@@ -32,7 +32,7 @@ from khala.store.postgres.database import (
     Database,
 )
 from khala.store.streams.append_writer import StreamWriter
-from khala.store.streams.creation import StreamLimits
+from khala.store.streams.stream_rows import StreamLimits
 from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.tools.http_client import GuardedClient
 from khala.tools.webhook_client import WebhookClient
@@ -129,10 +129,13 @@ def gateway_options(settings: Settings) -> GatewayOptions:
 def open_streams(settings: Settings, db: Database) -> StreamContext:
     """The context of the routes of durable streams."""
     streams = settings.streams
+    limits = StreamLimits(
+        per_space=streams.per_account, max_bytes=streams.max_bytes, max_space_bytes=streams.bytes_per_account
+    )
     return StreamContext(
-        writer=StreamWriter(db, max_stream_bytes=streams.max_bytes),
+        writer=StreamWriter(db, limits),
         access=streams.access,
-        limits=StreamLimits(per_space=streams.per_account, max_bytes=streams.max_bytes),
+        limits=limits,
         long_poll_seconds=streams.long_poll_seconds,
         webhooks=WebhookSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow))),
     )

@@ -25,7 +25,12 @@ TEXT = {"Content-Type": "text/plain"}
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
     async with shared(
-        postgres_url, template, with_executor=False, KHALA_STREAMS_PER_ACCOUNT="3", KHALA_STREAM_BYTES="20"
+        postgres_url,
+        template,
+        with_executor=False,
+        KHALA_STREAMS_PER_ACCOUNT="3",
+        KHALA_STREAM_BYTES="20",
+        KHALA_STREAM_BYTES_PER_ACCOUNT="30",
     ) as inside:
         yield inside
 
@@ -72,6 +77,25 @@ async def test_streams_of_an_account_are_its_own_bounded_exported_and_deleted_wi
         owners = [row["user_id"] for row in await driver.fetch("SELECT user_id FROM streams")]
     assert owners == [other.id]
     assert await count(store, "stream_chunks") == 0
+
+
+async def test_all_streams_of_an_account_share_a_limit_that_deletions_free(
+    server: InProcessServer, store: Database
+) -> None:
+    http, mine, other = server.http, await person(store), await person(store)
+    assert (await http.put("/v1/stream/a", headers=mine.headers | TEXT, content=b"x" * 18)).status_code == 201
+    refused = await http.put("/v1/stream/b", headers=mine.headers | TEXT, content=b"x" * 13)
+    assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
+    named = {name: refused.json()[name] for name in ("limit", "scope", "most")}
+    assert named == {"limit": "stream_bytes", "scope": "account", "most": "30"}
+    assert (await http.put("/v1/stream/b", headers=mine.headers | TEXT)).status_code == 201
+    for size, status in ((11, 204), (2, 413), (1, 204), (1, 413)):
+        appended = await http.post("/v1/stream/b", headers=mine.headers | TEXT, content=b"x" * size)
+        assert appended.status_code == status, size
+    assert appended.json()["limit"] == "stream_bytes"
+    assert (await http.put("/v1/stream/b", headers=other.headers | TEXT, content=b"x" * 20)).status_code == 201
+    assert (await http.delete("/v1/stream/a", headers=mine.headers)).status_code == 204
+    assert (await http.post("/v1/stream/b", headers=mine.headers | TEXT, content=b"x" * 8)).status_code == 204
 
 
 async def test_the_purge_deletes_expired_streams_but_no_source_before_its_forks(

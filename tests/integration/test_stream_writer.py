@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from khala.domain.errors import InvalidInput, NotFound
+from khala.domain.errors import InvalidInput, NotFound, StorageExhausted, Unavailable
 from khala.domain.streams import appends
 from khala.domain.streams.appends import Accepted, AlreadyStored, StreamAppend, StreamIsClosed
 from khala.domain.streams.producers import ProducerClaim, SequenceGap
 from khala.store.postgres.database import Database
 from khala.store.streams import append_transaction, creation, removal
 from khala.store.streams.append_writer import StreamWriter
-from khala.store.streams.creation import NewStream, StreamLimits
-from khala.store.streams.stream_rows import StreamSpace
+from khala.store.streams.creation import NewStream
+from khala.store.streams.stream_rows import StreamLimits, StreamSpace
 
 SPACE = StreamSpace(None)
-LIMITS = StreamLimits(per_space=1_000, max_bytes=1 << 20)
+LIMITS = StreamLimits(per_space=1_000, max_bytes=1 << 20, max_space_bytes=1 << 30)
 KIND = "text/plain"
 
 
@@ -30,9 +30,9 @@ async def db(database_url: str) -> AsyncIterator[Database]:
 
 
 @contextlib.asynccontextmanager
-async def writer(db: Database) -> AsyncIterator[StreamWriter]:
+async def writer(db: Database, limits: StreamLimits = LIMITS) -> AsyncIterator[StreamWriter]:
     """A writer, as each process has one."""
-    one = StreamWriter(db, max_stream_bytes=1 << 20)
+    one = StreamWriter(db, limits)
     task = asyncio.create_task(one.run())
     try:
         yield one
@@ -42,11 +42,13 @@ async def writer(db: Database) -> AsyncIterator[StreamWriter]:
         await asyncio.wait({task})
 
 
-async def create(db: Database, name: str, content_type: str = KIND, ttl: int | None = None) -> None:
+async def create(
+    db: Database, name: str, content_type: str = KIND, ttl: int | None = None, limits: StreamLimits = LIMITS
+) -> None:
     new = NewStream(
         name=name, content_type=content_type, body=b"", ttl_seconds=ttl, expires_at=None, closed=False, source=None
     )
-    await creation.create(db, SPACE, new, LIMITS)
+    await creation.create(db, SPACE, new, limits)
 
 
 def of(body: bytes, seq: int | None = None, **more: Any) -> StreamAppend:
@@ -162,3 +164,59 @@ async def test_an_unforeseen_error_of_one_append_fails_no_other(db: Database, mo
             kinds = [type(result) for result in results]
             assert kinds == [Accepted, RuntimeError, Accepted, InvalidInput, NotFound]
     assert await stored(db, "a") == b"11"
+
+
+async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last_bytes(db: Database) -> None:
+    """Each stream has a portion of the limit, and portions that are not used are taken back."""
+    size, names = 700, "abcdefgh"
+    limits = StreamLimits(per_space=1_000, max_bytes=1 << 20, max_space_bytes=100_000)
+    for name in names:
+        await create(db, name, limits=limits)
+    granted: list[int] = []
+
+    async def fill(each: StreamWriter, name: str) -> int:
+        """Append until the limit refuses it, and return the number of appends that were accepted."""
+        for count in range(limits.max_space_bytes // size + 1):
+            for _ in range(100):
+                try:
+                    assert isinstance(await each.append(SPACE, name, of(b"x" * size)), Accepted)
+                    break
+                except Unavailable:
+                    continue  # another writer has used what was granted for this append
+                except StorageExhausted:
+                    return count
+        raise AssertionError("the limit was exceeded")
+
+    async def watch() -> None:
+        while True:
+            async with db.driver() as driver:
+                granted.append(await driver.fetchval("SELECT sum(greatest(granted_bytes, stored_bytes)) FROM streams"))
+            await asyncio.sleep(0.02)
+
+    async with writer(db, limits) as one, writer(db, limits) as other:
+        watching = asyncio.create_task(watch())
+        # Concurrent appends of one client, too, some of which fit and some of which do not.
+        counts = await asyncio.gather(*(fill(each, name) for each in (one, other) for name in names * 2))
+        watching.cancel()
+        contents = {name: await stored(db, name) for name in names}
+        assert sum(map(len, contents.values())) == sum(counts) * size
+        assert sum(counts) == limits.max_space_bytes // size
+        await removal.delete(db, SPACE, "a")
+        for _ in range(len(contents["a"]) // size):
+            assert isinstance(await one.append(SPACE, "b", of(b"x" * size)), Accepted)
+        with pytest.raises(StorageExhausted):
+            await other.append(SPACE, "c", of(b"x" * size))
+        assert isinstance(await other.append(SPACE, "c", of(b"x" * (limits.max_space_bytes % size))), Accepted)
+    assert max(granted) <= limits.max_space_bytes
+
+
+async def test_a_stream_without_a_grant_from_before_the_limit_gets_one_with_its_next_append(db: Database) -> None:
+    await create(db, "a")
+    async with writer(db) as one:
+        assert isinstance(await one.append(SPACE, "a", of(b"before")), Accepted)
+        async with db.driver() as driver:
+            await driver.execute("UPDATE streams SET granted_bytes = 0")
+        assert isinstance(await one.append(SPACE, "a", of(b"after")), Accepted)
+        assert await stored(db, "a") == b"beforeafter"
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT granted_bytes >= stored_bytes FROM streams")

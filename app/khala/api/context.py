@@ -27,7 +27,7 @@ from khala.sdk.loading import App
 from khala.search.search_service import SearchService
 from khala.store.postgres.database import Database
 from khala.store.streams.append_writer import StreamWriter
-from khala.store.streams.creation import StreamLimits
+from khala.store.streams.stream_rows import StreamLimits
 from khala.store.threads.sends import SendLimits
 from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.tools.commands import Command

@@ -167,6 +167,12 @@ class BudgetExhausted(LimitReached):
     code = "budget_exhausted"
 
 
+class StorageExhausted(LimitReached):
+    """The stored contents leave no space for the request. Deleting some helps."""
+
+    code = "payload_too_large"
+
+
 class Unavailable(KhalaError):
     """A service that the request needs is unavailable for now."""
 

@@ -29,6 +29,14 @@ class StreamSettings(SettingGroup):
         minimum=1,
         maximum=1 << 40,
     )
+    bytes_per_account: Whole = setting(
+        "KHALA_STREAM_BYTES_PER_ACCOUNT",
+        4 << 30,
+        "Contents of all streams of one account, and of all people without one together; further ones get status 413.",
+        unit="bytes",
+        minimum=1,
+        maximum=1 << 40,
+    )
     long_poll_seconds: Number = setting(
         "KHALA_STREAMS_LONG_POLL_SECONDS",
         20.0,

@@ -15,6 +15,7 @@ from khala.domain.errors import Unavailable
 from khala.store.postgres.database import Database
 from khala.store.postgres.notifications import EVERYTHING
 from khala.store.streams import wakes
+from khala.store.streams.stream_rows import StreamLimits
 from khala.store.streams.wakes import Wake
 from khala.stream_wakes.webhook_sender import WebhookSender
 
@@ -36,10 +37,10 @@ FIRST_ID = UUID(int=0)
 class WakeDispatcher:
     """Begins wakes, and delivers those of webhooks. Every process with a listener may run one."""
 
-    def __init__(self, db: Database, sender: WebhookSender, *, max_stream_bytes: int) -> None:
+    def __init__(self, db: Database, sender: WebhookSender, limits: StreamLimits) -> None:
         self._db = db
         self._sender = sender
-        self._max_stream_bytes = max_stream_bytes
+        self._limits = limits
         self._changed_streams: set[UUID] = set()
         self._subscriptions: set[UUID] = set()
         self._everything = True
@@ -144,7 +145,7 @@ class WakeDispatcher:
         for subscription_id in subscription_ids:
             can_deliver = self._deliveries < MAX_CONCURRENT_DELIVERIES
             try:
-                wake = await wakes.advance(self._db, subscription_id, self._max_stream_bytes, can_deliver=can_deliver)
+                wake = await wakes.advance(self._db, subscription_id, self._limits, can_deliver=can_deliver)
             except Unavailable:
                 raise
             except Exception:

@@ -108,8 +108,9 @@ class FieldError(msgspec.Struct, frozen=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """An error. Programs use `code`, people read `detail`.
 
-    With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
-    most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at `expectedSeq`.
+    With status 429, and 413 for bytes of streams, `limit` names the limit that refused the request, `scope` says what
+    it counts for, `most` is the most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at
+    `expectedSeq`.
     """
 
     title: str

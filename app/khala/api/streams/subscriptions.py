@@ -128,7 +128,7 @@ class SubscriptionController(Controller):
         next_wake = await subscriptions.acknowledge(
             context.db,
             report.request(request.headers.get("authorization"), name),
-            max_stream_bytes=context.streams.limits.max_bytes,
+            context.streams.limits,
         )
         return {"ok": True, "next_wake": next_wake}
 
@@ -141,7 +141,7 @@ class SubscriptionController(Controller):
         await subscriptions.release(
             context.db,
             report.request(request.headers.get("authorization"), name),
-            max_stream_bytes=context.streams.limits.max_bytes,
+            context.streams.limits,
         )
 
 

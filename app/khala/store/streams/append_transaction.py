@@ -14,9 +14,11 @@ from khala.domain.streams.content import StreamChunk
 from khala.domain.streams.producers import ProducerState
 from khala.store.postgres.database import CONFLICT_MESSAGE, Driver, TransactionConflict
 from khala.store.postgres.notifications import EVERYTHING, MAX_IDS_PER_PAYLOAD, STREAMS_CHANNEL
+from khala.store.streams import grants
 from khala.store.streams.stream_rows import (
     StoredStream,
     StreamGone,
+    StreamLimits,
     StreamSpace,
     rolling_seconds,
     stored_stream,
@@ -99,6 +101,7 @@ class PendingAppend:
     """One append that waits for its commit."""
 
     def __init__(self, space: StreamSpace, name: str, append: StreamAppend) -> None:
+        self.space = space
         self.key: StreamKey = (space.id, name)
         self.append = append
         self.done: asyncio.Future[StreamAppendResult] = asyncio.get_running_loop().create_future()
@@ -123,23 +126,31 @@ class KnownStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def append_within(
-    driver: Driver, space: StreamSpace, name: str, append: StreamAppend, *, max_stream_bytes: int
+    driver: Driver, space: StreamSpace, name: str, append: StreamAppend, limits: StreamLimits
 ) -> "AppendOutcome":
-    """Store one append in a transaction of the caller. Returns what was decided, or the error."""
+    """Store one append in a transaction of the caller, who holds no lock of a stream.
+
+    Returns what was decided, or the error.
+    """
     pending = PendingAppend(space, name, append)
-    transaction = AppendTransaction(max_stream_bytes)
+    await grants.extend_if_short(driver, space, name, len(append.body), limits)
+    transaction = AppendTransaction(limits)
     await transaction.lock(driver, [pending])
-    outcome = await transaction.decide(driver, pending)
+    await transaction.decide(driver, pending)
     await transaction.write(driver, is_locked=True)
-    return outcome
+    return grants.exhausted_error(space, limits) if transaction.short else transaction.outcomes[0][1]
 
 
 class AppendTransaction:
     """The streams of one batch of appends, the decisions about them, and what these change."""
 
-    def __init__(self, max_stream_bytes: int) -> None:
-        self._max_stream_bytes = max_stream_bytes
+    def __init__(self, limits: StreamLimits) -> None:
+        self._max_stream_bytes = limits.max_bytes
         self.outcomes: list[tuple[PendingAppend, AppendOutcome]] = []
+        self.short: dict[StreamKey, int] = {}
+        """Streams whose grant is used up, with the bytes that the first of their appends that wait needs."""
+        self.waiting: list[PendingAppend] = []
+        """The appends to these streams that were not decided, in order."""
         self._streams: dict[StreamKey, StoredStream] = {}
         self._states: dict[StreamKey, StreamState] = {}
         self._versions: dict[StreamKey, tuple[str, int]] = {}
@@ -189,7 +200,7 @@ class AppendTransaction:
                 decided = appends.decide(state, pending.append, producer, max_bytes=self._max_stream_bytes)
             except (InvalidInput, PayloadTooLarge):
                 return False
-            if not isinstance(decided, Accepted):
+            if not isinstance(decided, Accepted) or _needed_bytes(known.stream, decided):
                 return False
             state = decided.state
             if claim is not None and decided.producer is not None:
@@ -202,13 +213,18 @@ class AppendTransaction:
             self.outcomes.append((pending, one))
         return True
 
-    async def decide(self, driver: Driver, pending: PendingAppend) -> "AppendOutcome":
-        """Decide about an append to a stream that is locked, and keep what it changes."""
-        outcome = await self._decide(driver, pending)
-        self.outcomes.append((pending, outcome))
-        return outcome
+    async def decide(self, driver: Driver, pending: PendingAppend) -> None:
+        """Decide about an append to a stream that is locked, and keep what it changes.
 
-    async def _decide(self, driver: Driver, pending: PendingAppend) -> "AppendOutcome":
+        An append that needs more than the stream's grant is not decided, nor are those after it.
+        """
+        outcome = None if pending.key in self.short else await self._decide(driver, pending)
+        if outcome is None:
+            self.waiting.append(pending)
+        else:
+            self.outcomes.append((pending, outcome))
+
+    async def _decide(self, driver: Driver, pending: PendingAppend) -> "AppendOutcome | None":
         claim = pending.append.claim
         try:
             stream = usable(self._streams.get(pending.key))
@@ -221,6 +237,9 @@ class AppendTransaction:
             return decided
         if claim is not None and known is None and await self._has_most_producers(driver, pending.key, stream.id):
             return TooManyProducers(MAX_PRODUCERS)
+        if needed := _needed_bytes(stream, decided):
+            self.short[pending.key] = needed
+            return None
         self._accept(pending, decided)
         return decided
 
@@ -272,6 +291,12 @@ class AppendTransaction:
     def _known(self, key: StreamKey, version: str) -> KnownStream:
         producers = dict(list(self._producers[key].items())[-MAX_KNOWN_PRODUCERS:])
         return KnownStream(stream=self._streams[key], state=self._states[key], version=version, producers=producers)
+
+
+def _needed_bytes(stream: StoredStream, decided: Accepted) -> int:
+    """Return the bytes of the append if the stream's grant does not suffice for it, else 0."""
+    size = 0 if decided.chunk is None else len(decided.chunk.data)
+    return size if decided.state.stored_bytes > stream.granted_bytes else 0
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[Sequence[Any]]:

@@ -17,6 +17,7 @@ from khala.domain.errors import Unavailable
 from khala.domain.streams.appends import StreamAppend
 from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
+from khala.store.streams import grants
 from khala.store.streams.append_transaction import (
     AppendTransaction,
     KnownStream,
@@ -24,7 +25,7 @@ from khala.store.streams.append_transaction import (
     StreamAppendResult,
     StreamKey,
 )
-from khala.store.streams.stream_rows import StreamSpace
+from khala.store.streams.stream_rows import StreamLimits, StreamSpace
 
 log = structlog.get_logger()
 
@@ -35,14 +36,16 @@ MAX_WAITING_APPENDS = 4_096
 MAX_WAITING_BYTES = 64 << 20
 """Bytes of the bodies that wait for a commit in one process."""
 MAX_KNOWN_STREAMS = 1_024
+MAX_GRANT_TRIES = 5
+"""Times in a row that grants are taken back before any append has used them."""
 
 
 class StreamWriter:
     """The appends of all clients of a process, and the loop that commits them."""
 
-    def __init__(self, db: Database, *, max_stream_bytes: int) -> None:
+    def __init__(self, db: Database, limits: StreamLimits) -> None:
         self._db = db
-        self._max_stream_bytes = max_stream_bytes
+        self._limits = limits
         self._waiting: deque[PendingAppend] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
@@ -53,7 +56,8 @@ class StreamWriter:
         """Store the append, and return what was decided once that is committed.
 
         Raises `NotFound`, `StreamGone`, `InvalidInput` for a body that is not valid JSON, `PayloadTooLarge` for one
-        with too many messages, and `Unavailable` if too many appends wait or the database is unavailable: then it is
+        with too many messages, `StorageExhausted` if all streams of the space together have too many bytes for it, and
+        `Unavailable` if too many appends wait or the database is unavailable: then it is
         unknown whether the append was stored.
         """
         size = len(append.body)
@@ -121,11 +125,37 @@ class StreamWriter:
             self._remember(stored)
             self._forget(others)
         if others:
-            waiting = [pending for pending in batch if pending in others] if known is not None else others
-            transaction, changed = await self._commit(waiting)
+            ordered = [pending for pending in batch if pending in others] if known is not None else others
+            await self._store_locked(ordered)
+
+    async def _store_locked(self, batch: Sequence[PendingAppend]) -> None:
+        """Store appends under the locks of their streams, those that need a further grant after it."""
+        tries = 0
+        while batch:
+            transaction, changed = await self._commit(batch)
             self._remember(changed)
             for pending, outcome in transaction.outcomes:
                 pending.settle(outcome)
+            waiting = await self._extend(transaction)
+            # A grant that was not used yet may be taken back for another stream.
+            tries = 0 if len(waiting) < len(batch) else tries + 1
+            if tries == MAX_GRANT_TRIES:
+                raise Unavailable("Too many appends compete for the last bytes of the account.", retry_after=1)
+            batch = waiting
+
+    async def _extend(self, transaction: "AppendTransaction") -> list[PendingAppend]:
+        """Extend the grants of streams that are short, and return the appends that wait for it.
+
+        If the limit of a space leaves too little, the first of the stream's appends is refused.
+        """
+        waiting = list(transaction.waiting)
+        for key, needed in transaction.short.items():
+            appended = [pending for pending in waiting if pending.key == key]
+            first, total = appended[0], sum(len(pending.append.body) for pending in appended)
+            if not await grants.grant(self._db, first.space, key[1], needed, total, self._limits):
+                first.settle(grants.exhausted_error(first.space, self._limits))
+                waiting.remove(first)
+        return waiting
 
     def _decide_known(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction | None, list[PendingAppend]]":
         """Decide about appends by what is known. Returns them, if there are any, and the others.
@@ -138,7 +168,7 @@ class StreamWriter:
         by_stream: dict[StreamKey, list[PendingAppend]] = {}
         for pending in batch:
             by_stream.setdefault(pending.key, []).append(pending)
-        decided, others = AppendTransaction(self._max_stream_bytes), []
+        decided, others = AppendTransaction(self._limits), []
         for key, appended in by_stream.items():
             known = self._known.get(key)
             if known is None or not decided.decide_known(known, key, appended):
@@ -153,7 +183,7 @@ class StreamWriter:
     @retried
     async def _commit(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction, dict[StreamKey, KnownStream]]":
         async with self._db.driver() as driver, driver.transaction():
-            transaction = AppendTransaction(self._max_stream_bytes)
+            transaction = AppendTransaction(self._limits)
             await transaction.lock(driver, batch)
             for pending in batch:
                 await transaction.decide(driver, pending)

@@ -21,18 +21,26 @@ from khala.domain.streams.forks import MAX_FORK_DEPTH, StreamSegment
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.notifications import notify_streams
 from khala.store.postgres.retries import retried
-from khala.store.streams import chunks, removal
-from khala.store.streams.stream_rows import LOCK, StoredStream, StreamSpace, rolling_seconds, stored_stream
+from khala.store.streams import chunks, grants, removal
+from khala.store.streams.grants import MIN_PORTION_BYTES
+from khala.store.streams.stream_rows import (
+    LOCK,
+    StoredStream,
+    StreamLimits,
+    StreamSpace,
+    rolling_seconds,
+    stored_stream,
+)
 
 LOCK_USER = "SELECT id FROM users WHERE id IN (SELECT $1::uuid) ORDER BY id FOR KEY SHARE"
 """The foreign key of a new stream takes this lock, too, but after the lock of a source."""
 COUNT = "SELECT count(*) FROM streams WHERE space_id = $1"
 INSERT = """
     INSERT INTO streams (id, space_id, user_id, name, content_type, ttl_seconds, expires_at, start_position, tail,
-                         stored_bytes, closed, source_id, source_name, source_offset, source_sub_offset,
-                         inherited_ids, inherited_ends)
+                         stored_bytes, granted_bytes, closed, source_id, source_name, source_offset,
+                         source_sub_offset, inherited_ids, inherited_ends)
     VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, clock_timestamp() + $8 * interval '1 second'), $9, $10, $11, $12,
-            $13, $14, $15, $16, $17, $18)
+            $13, $14, $15, $16, $17, $18, $19)
     ON CONFLICT (space_id, name) DO NOTHING RETURNING *, clock_timestamp() AS now
 """
 INSERT_CHUNK = "INSERT INTO stream_chunks (stream_id, position, length, data) VALUES ($1, $2, $3, $4)"
@@ -60,13 +68,6 @@ class NewStream(msgspec.Struct, frozen=True, kw_only=True):
     source: ForkSource | None = None
 
 
-class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of streams: their number in a space, and the bytes of one."""
-
-    per_space: int
-    max_bytes: int
-
-
 class CreatedStream(msgspec.Struct, frozen=True):
     """The stream, and whether this request has created it."""
 
@@ -78,7 +79,8 @@ async def create(db: Database, space: StreamSpace, new: NewStream, limits: Strea
     """Create the stream, or find the one that an equal request has created.
 
     Raises `Conflict` if a stream of this name has another configuration, `NotFound` if there is no such source,
-    `InvalidInput`, and `RateLimited` if the space has as many streams as it may have.
+    `InvalidInput`, `RateLimited` if the space has as many streams as it may have, and `PayloadTooLarge` and
+    `StorageExhausted` if the contents are over a limit.
     """
     for _ in range(MAX_TRIES):
         done = await _try(db, space, new, limits)
@@ -95,6 +97,7 @@ async def _try(db: Database, space: StreamSpace, new: NewStream, limits: StreamL
         if space.user_id is not None and held is None:
             raise Unauthorized("This account was deleted.")
         names = [new.name] if new.source is None else [new.name, new.source.name]
+        free = await grants.lock_free_bytes(driver, space, len(new.body), limits, names)
         rows = [stored_stream(row) for row in await driver.fetch(LOCK, space.id, names)]
         found = {row.name: row for row in rows}
         known = found.get(new.name)
@@ -103,7 +106,7 @@ async def _try(db: Database, space: StreamSpace, new: NewStream, limits: StreamL
         if await driver.fetchval(COUNT, space.id) >= limits.per_space:
             limit = ReachedLimit("streams", "deployment" if space.user_id is None else "account", limits.per_space)
             raise RateLimited(f"There may be at most {limits.per_space:,} streams. Delete some first.", limit=limit)
-        return await _insert(driver, space, new, found, limits)
+        return await _insert(driver, space, new, found, limits, free)
 
 
 async def _replaces(driver: Driver, known: StoredStream) -> bool:
@@ -145,8 +148,10 @@ class _Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _insert(
-    driver: Driver, space: StreamSpace, new: NewStream, found: dict[str, StoredStream], limits: StreamLimits
-) -> CreatedStream | None:
+    driver: Driver, space: StreamSpace, new: NewStream, found: dict[str, StoredStream], limits: StreamLimits,
+    free: int,
+) -> CreatedStream | None:  # fmt: skip
+    """Insert the stream. `free`: the bytes that may still be granted in the space, whose lock the caller holds."""
     if new.source is None:
         origin = _Origin(content_type=new.content_type or DEFAULT_TYPE)
     else:
@@ -155,11 +160,14 @@ async def _insert(
     size = 0 if first is None else len(first.data)
     if size > limits.max_bytes:
         raise PayloadTooLarge(f"A stream has at most {limits.max_bytes:,} bytes.")
+    if size > free:
+        raise grants.exhausted_error(space, limits)
     ttl, expires_at = _lifetime(new, origin.source)
     row = await driver.fetchrow(
         INSERT, ids.new(), space.id, space.user_id, new.name, origin.content_type, ttl, expires_at,
         None if ttl is None else rolling_seconds(ttl), origin.position,
-        origin.position if first is None else first.end, size, new.closed,
+        origin.position if first is None else first.end, size,
+        min(size + MIN_PORTION_BYTES, free), new.closed,
         origin.source and origin.source.id, new.source and new.source.name, new.source and new.source.offset,
         new.source and new.source.sub_offset, [segment.stream_id for segment in origin.segments],
         [segment.end for segment in origin.segments],

@@ -45,12 +45,22 @@ class StreamSpace(msgspec.Struct, frozen=True):
         return SHARED_SPACE_ID if self.user_id is None else self.user_id
 
 
+class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of streams: their number in a space, the bytes of one, and those of all streams of a space together."""
+
+    per_space: int
+    max_bytes: int
+    max_space_bytes: int
+
+
 class StoredStream(msgspec.Struct, frozen=True, kw_only=True):
     """One stream, as at the time of a read."""
 
     id: UUID
     name: str
     state: StreamState
+    granted_bytes: int
+    """The bytes that its own chunks may have before it needs a further grant."""
     start: int
     """The position of the first content that is not inherited."""
     ttl_seconds: int | None
@@ -91,6 +101,7 @@ def stored_stream(row: Mapping[Any, Any]) -> StoredStream:
             closed_by=None if closing is None else ProducerClaim(closing, row["closing_epoch"], row["closing_seq"]),
             writer_seq=row["writer_seq"],
         ),
+        granted_bytes=row["granted_bytes"],
         start=row["start_position"],
         ttl_seconds=row["ttl_seconds"],
         expires_at=row["expires_at"],

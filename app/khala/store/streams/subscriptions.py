@@ -27,7 +27,7 @@ from khala.store.postgres.notifications import notify_subscriptions
 from khala.store.postgres.retries import retried
 from khala.store.streams import subscription_rows as rows
 from khala.store.streams import wakes
-from khala.store.streams.stream_rows import StreamSpace
+from khala.store.streams.stream_rows import StreamLimits, StreamSpace
 from khala.store.streams.subscription_rows import StoredSubscription
 
 LOCK_USER = "SELECT id FROM users WHERE id IN (SELECT $1::uuid) ORDER BY id FOR KEY SHARE"
@@ -189,7 +189,7 @@ async def claim(db: Database, space: StreamSpace, name: str, worker: str) -> tup
 
 
 @retried
-async def acknowledge(db: Database, request: WakeRequest, *, max_stream_bytes: int) -> bool:
+async def acknowledge(db: Database, request: WakeRequest, limits: StreamLimits) -> bool:
     """Store what a worker has processed; then end its wake, or give it more time.
 
     Returns whether contents that are not acknowledged begin another wake. Raises `SubscriptionError`.
@@ -203,15 +203,15 @@ async def acknowledge(db: Database, request: WakeRequest, *, max_stream_bytes: i
         if not request.done:
             await rows.save(driver, subscription, state.extended(_lease_end(subscription)))
             return False
-        return await _end_wake(driver, subscription, state, max_stream_bytes)
+        return await _end_wake(driver, subscription, state, limits)
 
 
 @retried
-async def release(db: Database, request: WakeRequest, *, max_stream_bytes: int) -> None:
+async def release(db: Database, request: WakeRequest, limits: StreamLimits) -> None:
     """End the wake without an acknowledgement. Contents that are pending begin another one."""
     async with db.driver() as driver, driver.transaction():
         subscription, state = await _lock_wake(driver, request)
-        await _end_wake(driver, subscription, state, max_stream_bytes)
+        await _end_wake(driver, subscription, state, limits)
 
 
 async def _lock_wake(driver: Driver, request: WakeRequest) -> tuple[StoredSubscription, WakeState]:
@@ -225,11 +225,11 @@ async def _lock_wake(driver: Driver, request: WakeRequest) -> tuple[StoredSubscr
     return subscription, state
 
 
-async def _end_wake(driver: Driver, subscription: StoredSubscription, state: WakeState, max_stream_bytes: int) -> bool:
+async def _end_wake(driver: Driver, subscription: StoredSubscription, state: WakeState, limits: StreamLimits) -> bool:
     """End the wake, and return whether another one begins: at once, or when a process delivers it to the webhook."""
     ended = await rows.save(driver, subscription, state.ended())
     if subscription.config.kind == "pull-wake":
-        return await wakes.begin(driver, ended, max_stream_bytes) is not None
+        return await wakes.begin(driver, ended, limits) is not None
     is_pending = any(cursor.is_pending for cursor in await rows.read_cursors(driver, ended, most=1))
     if is_pending:
         await notify_subscriptions(driver, [subscription.id])

@@ -22,6 +22,7 @@ from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.streams import subscription_rows as rows
 from khala.store.streams.append_transaction import append_within
+from khala.store.streams.stream_rows import StreamLimits
 from khala.store.streams.subscription_rows import StoredSubscription
 
 MAX_FOUND = 100
@@ -71,7 +72,7 @@ def new_id() -> str:
     return f"w_{secrets.token_hex(WAKE_ID_BYTES)}"
 
 
-async def begin(driver: Driver, subscription: StoredSubscription, max_stream_bytes: int) -> Wake | None:
+async def begin(driver: Driver, subscription: StoredSubscription, limits: StreamLimits) -> Wake | None:
     """Begin a wake of the locked subscription, if it may wake and contents are pending."""
     if not subscription.state.may_wake:
         return None
@@ -82,7 +83,7 @@ async def begin(driver: Driver, subscription: StoredSubscription, max_stream_byt
     lease_until = subscription.read_at + subscription.config.lease if webhook else None
     state = subscription.state.woken(new_id(), lease_until)
     woken = msgspec.structs.replace(subscription, state=state)
-    if not webhook and not await _announce(driver, woken, cursors[0].name, max_stream_bytes):
+    if not webhook and not await _announce(driver, woken, cursors[0].name, limits):
         await rows.save(driver, subscription, state.undelivered(subscription.read_at, random.random()))
         return None
     if not webhook:
@@ -90,7 +91,7 @@ async def begin(driver: Driver, subscription: StoredSubscription, max_stream_byt
     return Wake(await rows.save(driver, subscription, state), cursors)
 
 
-async def _announce(driver: Driver, woken: StoredSubscription, stream: str, max_stream_bytes: int) -> bool:
+async def _announce(driver: Driver, woken: StoredSubscription, stream: str, limits: StreamLimits) -> bool:
     """Append the wake to the wake stream. False if that takes no append, for example because it does not exist."""
     event = {
         "type": "wake",
@@ -101,7 +102,7 @@ async def _announce(driver: Driver, woken: StoredSubscription, stream: str, max_
     }
     append = StreamAppend(body=msgspec.json.encode(event), content_type=JSON_TYPE)
     name = woken.config.wake_stream or ""
-    outcome = await append_within(driver, woken.space, name, append, max_stream_bytes=max_stream_bytes)
+    outcome = await append_within(driver, woken.space, name, append, limits)
     return not isinstance(outcome, KhalaError) and isinstance(outcome, Accepted)
 
 
@@ -146,7 +147,7 @@ async def seconds_to_next(driver: Driver, after: datetime) -> float | None:
 
 @retried
 async def advance(
-    db: Database, subscription_id: UUID, max_stream_bytes: int, *, can_deliver: bool
+    db: Database, subscription_id: UUID, limits: StreamLimits, *, can_deliver: bool
 ) -> Wake | Literal["deferred"] | None:
     """End a lease that has lapsed, and begin a wake if contents are pending. Returns a wake to deliver.
 
@@ -161,7 +162,7 @@ async def advance(
         if is_webhook and not can_deliver:
             return "deferred"
         current = await rows.save(driver, subscription, subscription.state.at(subscription.read_at))
-        wake = await begin(driver, current, max_stream_bytes)
+        wake = await begin(driver, current, limits)
         return wake if is_webhook else None
 
 

@@ -2096,8 +2096,9 @@ export interface FieldError {
 /**
  * An error. Programs use `code`, people read `detail`.
  *
- * With status 429, `limit` names the limit that refused the request, `scope` says what it counts for, `most` is the
- * most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at `expectedSeq`.
+ * With status 429, and 413 for bytes of streams, `limit` names the limit that refused the request, `scope` says what
+ * it counts for, `most` is the most that it allows, and `retryAfter` the seconds of `Retry-After`. A worker goes on at
+ * `expectedSeq`.
  */
 export interface Problem {
   title: string;

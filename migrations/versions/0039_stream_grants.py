@@ -1,0 +1,18 @@
+"""Add the bytes that are granted to each stream, of the limit over all streams of an account."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0039"
+down_revision = "0036"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    # Streams that exist get a grant with their next append: what they have stored counts in any case.
+    op.add_column("streams", sa.Column("granted_bytes", sa.BigInteger(), server_default="0", nullable=False))
+
+
+def downgrade() -> None:
+    op.drop_column("streams", "granted_bytes")
