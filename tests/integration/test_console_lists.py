@@ -15,6 +15,7 @@ from khala.domain.accounts import Identity
 from khala.domain.webhooks import DEPLOYMENT
 from khala.store.accounts import account_status, accounts, api_tokens, service_tokens
 from khala.store.console import thread_list, usage_rollup
+from khala.store.console.spend import WINDOWS, SpendFilter, read_spend
 from khala.store.webhooks import endpoints
 from khala.store.webhooks.endpoints import EndpointConfig
 from tests.support.callers import owned_thread, person
@@ -122,6 +123,57 @@ async def test_the_limits_of_the_deployment_have_their_usage(scene: ConsoleScene
     assert limits["accounts", "usd"]["used"] is not None
     assert limits["accounts", "usd"]["endsAt"]
     assert (shown["plans"], shown["defaultPlan"]) == ([], None)
+
+
+async def test_windows_of_spend_have_the_sums_of_their_days(scene: ConsoleScene) -> None:
+    """Also after the steps of an earlier version, which counts no windows, and on the next day."""
+    day = """
+        INSERT INTO spend_user_days (user_id, day, provider, model, calls, usd, input_tokens, output_tokens)
+        SELECT $1, (now() AT TIME ZONE 'UTC')::date - $2::int, 'openai', model, 1, $3::text::numeric, 10, 1
+        FROM unnest(ARRAY['a', 'b']) AS models (model)
+    """
+    receipt = """
+        INSERT INTO usage_receipts (id, user_id, purpose, data, cost_usd, created_at)
+        VALUES (gen_random_uuid(), $1, 'title', '{"provider": "openai", "model": "a"}', 1.5, $2)
+    """
+    people = [await person(scene.db, name) for name in ("Abathur", "Zagara")]
+    for number, one in enumerate(people):
+        for days_ago, usd in ((29, "0.5"), (30, "4"), (89, "7"), (90, "9"), (366, "11")):
+            await execute(scene, day, one.id, days_ago, f"{usd}{number}" if "." in usd else usd)
+
+    async def count() -> None:
+        time = datetime.now(UTC) - timedelta(minutes=3)
+        await execute(scene, receipt, people[0].id, time)
+        await execute(scene, "UPDATE usage_rollup SET counted_until = $1", time)
+        await execute(scene, "UPDATE usage_rollup SET windows_until = counted_until WHERE windows_until IS NOT NULL")
+        await usage_rollup.count_receipts(scene.db)
+
+    async def check(*, in_windows: bool) -> None:
+        today = datetime.now(UTC).date()
+        for days in usage_rollup.WINDOW_DAYS:
+            wanted = SpendFilter(by="user", first=today - timedelta(days=days - 1), last=today)
+            async with scene.db.driver() as driver, driver.transaction():
+                assert (await driver.fetchval(WINDOWS) == today) == in_windows
+                found = await read_spend(driver, wanted, 400)
+                await driver.execute("UPDATE usage_rollup SET windows_day = NULL")
+                assert await read_spend(driver, wanted, 400) == found
+            spent = {item.account.id: item.usd for item in found.items if item.account}
+            assert people[0].id in spent, days
+            await execute(scene, "UPDATE usage_rollup SET windows_day = $1", today)
+
+    await count()
+    await check(in_windows=True)
+    await count()
+    await check(in_windows=True)
+    await execute(scene, day, people[1].id, 1, "3")
+    await execute(scene, "UPDATE usage_rollup SET counted_until = counted_until + interval '1 second'")
+    await check(in_windows=False)
+    await usage_rollup.count_receipts(scene.db, settle_seconds=1)
+    await check(in_windows=True)
+    await execute(scene, "DELETE FROM spend_windows")
+    await execute(scene, "UPDATE usage_rollup SET windows_day = windows_day - 1")
+    await usage_rollup.count_receipts(scene.db, settle_seconds=0)
+    await check(in_windows=True)
 
 
 async def test_spend_and_slow_tools_are_counted_once_and_outlive_their_thread(scene: ConsoleScene) -> None:

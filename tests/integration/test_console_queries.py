@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -34,7 +34,7 @@ from tests.support.store import ask, new_thread
 GROWING = {
     "runs", "threads", "messages", "message_parts", "receipts", "usage_receipts", "approvals", "users", "identities",
     "sessions", "api_tokens", "audit", "blobs", "schedules", "webhook_deliveries", "spend_user_days", "spend_days",
-    "tool_days", "webhook_endpoints", "blob_owners", "plans", "listings",
+    "spend_windows", "tool_days", "webhook_endpoints", "blob_owners", "plans", "listings",
 }  # fmt: skip
 """Tables that grow with accounts, threads or time."""
 SOME_ID = UUID(int=1)
@@ -46,7 +46,7 @@ Read: TypeAlias = Callable[[Driver], Awaitable[object]]
 BEFORE = NOW, SOME_ID
 SORTED_BY_THEIR_INDEX = {
     "runs", "final runs", "failed runs", "runs of a thread", "failed runs of a thread", "failed runs of an account",
-    "final runs of an account",
+    "final runs of an account", "spend by user of 30 days",
 }  # fmt: skip
 """Lists that read no more rows than a page needs, because their index has the order of the page."""
 
@@ -59,8 +59,9 @@ def audit(**wanted: Any) -> Read:
     return lambda driver: record_lists.read_audit(driver, AuditFilter(**wanted), SOME_ID, 50)
 
 
-def spent(**wanted: Any) -> Read:
-    return lambda driver: spend.read_spend(driver, SpendFilter(first=TODAY, last=TODAY, **wanted), 50)
+def spent(days: int = 1, **wanted: Any) -> Read:
+    first = TODAY - timedelta(days=days - 1)
+    return lambda driver: spend.read_spend(driver, SpendFilter(first=first, last=TODAY, **wanted), 50)
 
 
 def run_lists(run_id: UUID) -> dict[str, tuple[Read, set[str]]]:
@@ -127,6 +128,7 @@ def other_lists() -> dict[str, tuple[Read, set[str]]]:
         "slow tools": (lambda driver: spend.read_slow_tools(driver, TODAY, TODAY, 50), {"tool_days_pkey"}),
         "spend by day": (spent(by="day"), {"spend_days_pkey"}),
         "spend by user": (spent(by="user"), {"spend_user_days_day_idx"}),
+        "spend by user of 30 days": (spent(30, by="user"), {"spend_windows_days_usd_idx"}),
         "spend of an account": (spent(by="model", account=SOME_ID), {"spend_user_days_pkey"}),
         "accounts": (lambda driver: account_list.read_page(driver, None, None, SOME_ID, 50), {"users_pkey"}),
         "accounts by a name": (
@@ -172,6 +174,7 @@ async def test_each_list_reads_by_an_index(db: Database) -> None:
     sent = await ask(db, thread_id)
     async with db.driver() as driver:
         await driver.execute("SET enable_seqscan = off")
+        await driver.execute(usage_rollup.MOVE, NOW, TODAY)
         for name, (read, indexes) in (run_lists(sent.run_id) | thread_lists(thread_id) | other_lists()).items():
             await driver.execute(f"SET enable_sort = {'off' if name in SORTED_BY_THEIR_INDEX else 'on'}")
             with statements_of(driver) as seen:

@@ -10,6 +10,7 @@ import msgspec
 from khala.domain.decimals import format_decimal
 from khala.domain.durations import percentile
 from khala.store.console.pages import AccountRef, ConsoleStruct, Statement, account_columns, account_ref, joined
+from khala.store.console.usage_rollup import WINDOW_DAYS
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 
@@ -28,6 +29,8 @@ GROUPS: dict[SpendGroup, tuple[str, str]] = {
 }
 """The columns of each group, and its order."""
 COUNTED_UNTIL = "SELECT counted_until FROM usage_rollup WHERE id = 1"
+WINDOWS = "SELECT windows_day FROM usage_rollup WHERE id = 1 AND windows_until = counted_until"
+"""The last day of the windows, unless they are behind the other counts."""
 TOOL_DAYS = """
     SELECT tool, source, bucket, sum(calls)::bigint AS calls, sum(failures)::bigint AS failures,
            sum(total_ms)::bigint AS total_ms, max(max_ms) AS max_ms,
@@ -96,15 +99,20 @@ class SlowToolReport(ConsoleStruct, frozen=True, kw_only=True):
 
 
 async def read_spend(driver: Driver, wanted: SpendFilter, limit: int) -> SpendReport:
-    """Return the spend of these days."""
+    """Return the spend of these days. All queries see the same state: the transaction is a snapshot."""
     columns, order = GROUPS[wanted.by]
     statement = Statement()
-    source = _source(statement, wanted)
+    grouped = f"SELECT {columns}, {SUMS} FROM {_source(statement, wanted)} GROUP BY {columns}"
+    if (days := await _window(driver, wanted)) is not None:
+        statement = Statement()
+        grouped = f"""
+            SELECT user_id, usd, calls, input_tokens, output_tokens FROM spend_windows
+            WHERE days = {statement.add(days, "smallint")}
+        """
     with_account = f", {account_columns('page.user_id', 'account')}" if wanted.by == "user" else ""
     query = f"""
         SELECT page.*{with_account} FROM (
-            SELECT {columns}, {SUMS} FROM {source} GROUP BY {columns} ORDER BY {order}
-            LIMIT {statement.add(limit, "int")}
+            {grouped} ORDER BY {order} LIMIT {statement.add(limit, "int")}
         ) AS page ORDER BY {order}
     """
     found = await driver.fetch(query, *statement.arguments)
@@ -115,6 +123,14 @@ async def read_spend(driver: Driver, wanted: SpendFilter, limit: int) -> SpendRe
         last=wanted.last,
         counted_until=await driver.fetchval(COUNTED_UNTIL),
     )
+
+
+async def _window(driver: Driver, wanted: SpendFilter) -> int | None:
+    """Return the days of the window that has counted exactly what is wanted; None if there is none."""
+    days = (wanted.last - wanted.first).days + 1
+    if wanted.by != "user" or wanted.account is not None or wanted.model is not None or days not in WINDOW_DAYS:
+        return None
+    return days if await driver.fetchval(WINDOWS) == wanted.last else None
 
 
 async def read_total(driver: Driver, wanted: SpendFilter) -> SpendSum:

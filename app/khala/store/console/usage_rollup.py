@@ -5,6 +5,9 @@ counts those of the next hour at most, and moves that time in the same transacti
 stays `SETTLE_SECONDS` behind: a transaction that commits later would not be counted, and statements may take 30 s.
 Receipts that an import brings have old times, and are not counted: that money was spent elsewhere.
 
+The spend of the last days by user is counted in windows, too, so that its list is read in order. The first step of a
+day adds up its windows anew, and so does one after a step of an earlier version, which counts no windows.
+
 The counts stay when a thread is deleted before or after: they are the operator's accounts.
 """
 
@@ -35,12 +38,28 @@ BLOB_TIMEOUT_SECONDS = 600
 
 LOCK = "SELECT *, clock_timestamp() AS now FROM usage_rollup WHERE id = 1 FOR NO KEY UPDATE SKIP LOCKED"
 FIRST_RUN = "SELECT id FROM runs ORDER BY id LIMIT 1"
-MOVE = "UPDATE usage_rollup SET counted_until = $1 WHERE id = 1"
+MOVE = "UPDATE usage_rollup SET counted_until = $1, windows_until = $1, windows_day = $2 WHERE id = 1"
 
 _NUMBER = "CASE WHEN jsonb_typeof({0}) = 'number' THEN least(greatest(({0})::numeric, 0), 1e12)::bigint ELSE 0 END"
 """SQL: a number of a receipt. An import may have brought anything."""
 _TEXT = "left(coalesce({0}, ''), 200)"
 
+WINDOW_DAYS = (30, 90, 366)
+"""Days of each window, with the last one counted. Shorter periods are added up when they are read."""
+WINDOW_TIMEOUT_SECONDS = 600
+_COUNTED = "count(*), sum(usd), sum(input_tokens), sum(output_tokens)"
+_ADDED = """
+    calls = known.calls + excluded.calls, usd = known.usd + excluded.usd,
+    input_tokens = known.input_tokens + excluded.input_tokens,
+    output_tokens = known.output_tokens + excluded.output_tokens
+"""
+CLEAR_WINDOWS = "DELETE FROM spend_windows"
+FILL_WINDOWS = """
+    INSERT INTO spend_windows (days, user_id, calls, usd, input_tokens, output_tokens)
+    SELECT span.days, spent.user_id, sum(calls), sum(usd), sum(input_tokens), sum(output_tokens)
+    FROM unnest($2::smallint[]) AS span (days) JOIN spend_user_days AS spent ON spent.day > $1::date - span.days
+    GROUP BY span.days, spent.user_id
+"""
 SPEND = f"""
     WITH calls AS MATERIALIZED (
         SELECT (receipt.created_at AT TIME ZONE 'UTC')::date AS day,
@@ -62,19 +81,20 @@ SPEND = f"""
         FROM usage_receipts AS receipt WHERE receipt.created_at >= $1 AND receipt.created_at < $2
     ), by_user AS (
         INSERT INTO spend_user_days AS known (user_id, day, provider, model, calls, usd, input_tokens, output_tokens)
-        SELECT user_id, day, provider, model, count(*), sum(usd), sum(input_tokens), sum(output_tokens)
-        FROM calls GROUP BY user_id, day, provider, model
-        ON CONFLICT (user_id, day, provider, model) DO UPDATE SET calls = known.calls + excluded.calls,
-            usd = known.usd + excluded.usd, input_tokens = known.input_tokens + excluded.input_tokens,
-            output_tokens = known.output_tokens + excluded.output_tokens
+        SELECT user_id, day, provider, model, {_COUNTED} FROM calls GROUP BY user_id, day, provider, model
+        ON CONFLICT (user_id, day, provider, model) DO UPDATE SET {_ADDED}
+    ), by_window AS (
+        INSERT INTO spend_windows AS known (days, user_id, calls, usd, input_tokens, output_tokens)
+        SELECT span.days, calls.user_id, {_COUNTED}
+        FROM calls JOIN unnest($4::smallint[]) AS span (days) ON calls.day > $3::date - span.days
+        GROUP BY span.days, calls.user_id
+        ON CONFLICT (days, user_id) DO UPDATE SET {_ADDED}
     )
     INSERT INTO spend_days AS known (day, provider, model, calls, usd, input_tokens, output_tokens)
-    SELECT day, provider, model, count(*), sum(usd), sum(input_tokens), sum(output_tokens)
-    FROM calls GROUP BY day, provider, model
-    ON CONFLICT (day, provider, model) DO UPDATE SET calls = known.calls + excluded.calls,
-        usd = known.usd + excluded.usd, input_tokens = known.input_tokens + excluded.input_tokens,
-        output_tokens = known.output_tokens + excluded.output_tokens
+    SELECT day, provider, model, {_COUNTED} FROM calls GROUP BY day, provider, model
+    ON CONFLICT (day, provider, model) DO UPDATE SET {_ADDED}
 """
+"""Counts the receipts of a step. $3 and $4: the last day of the windows, and the days of those to which it adds."""
 TOOLS = f"""
     WITH calls AS MATERIALIZED (
         SELECT (created_at AT TIME ZONE 'UTC')::date AS day, {_TEXT.format("data ->> 'tool'")} AS tool,
@@ -153,9 +173,14 @@ async def _count_next(db: Database, settle_seconds: float) -> bool:
         until = min(begin + STEP, end)
         if until <= begin:
             return False
-        await driver.execute(SPEND, begin, until)
+        today = state["now"].date()
+        continues = (state["windows_day"], state["windows_until"]) == (today, state["counted_until"])
+        await driver.execute(SPEND, begin, until, today, WINDOW_DAYS if continues else ())
+        if not continues:
+            await driver.execute(CLEAR_WINDOWS)
+            await driver.execute(FILL_WINDOWS, today, WINDOW_DAYS, timeout=WINDOW_TIMEOUT_SECONDS)
         await driver.execute(TOOLS, begin, until)
-        await driver.execute(MOVE, until)
+        await driver.execute(MOVE, until, today)
         return until < end
 
 

@@ -31,7 +31,8 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("push_subscriptions", "push_messages"), "browsers that one server notifies"),
     "executors": "executors that run now",
     **dict.fromkeys(
-        ("usage_rollup", "spend_days", "spend_user_days", "tool_days", "blob_owners"), "the operator's own accounts"
+        ("usage_rollup", "spend_days", "spend_user_days", "spend_windows", "tool_days", "blob_owners"),
+        "the operator's own accounts",
     ),
     **dict.fromkeys(("search_segments", "search_queue", "search_walk"), "follow from the messages"),
 }

@@ -94,6 +94,7 @@ GUARDS = {
     # Only the holder of the one row of `usage_rollup` counts.
     "spend_days": ("usage_rollup",),
     "spend_user_days": ("usage_rollup",),
+    "spend_windows": ("usage_rollup",),
     "tool_days": ("usage_rollup",),
     "blob_owners": ("usage_rollup",),
     # An executor writes only its own row.
@@ -140,6 +141,7 @@ UNCONTENDED = frozenset(
         "audit",
         "spend_days",
         "spend_user_days",
+        "spend_windows",
         "tool_days",
         "blob_owners",
         "executors",

@@ -3,7 +3,7 @@
 The counts outlive the threads that they count. `khala.store.console.usage_rollup` writes them.
 """
 
-from sqlalchemy import BigInteger, Column, Date, Index, Integer, Numeric, SmallInteger, Table, Text, Uuid
+from sqlalchemy import BigInteger, Column, Date, Index, Integer, Numeric, SmallInteger, Table, Text, Uuid, text
 
 from khala.store.schema.autovacuum import OFTEN_UPDATED
 from khala.store.schema.columns import metadata, required_time_column, time_column
@@ -33,6 +33,9 @@ usage_rollup = Table(
     # Receipts before this time are counted.
     time_column("counted_until", nullable=True),
     time_column("blobs_counted_at", nullable=True),
+    # The last day of `spend_windows`, and the time before which receipts are counted there.
+    Column("windows_day", Date),
+    time_column("windows_until", nullable=True),
     # Objects that are stored, and those to which no thread refers.
     Column("objects", BigInteger, nullable=False, server_default="0"),
     Column("bytes", BigInteger, nullable=False, server_default="0"),
@@ -71,6 +74,17 @@ spend_user_days = Table(
     Column("model", Text, primary_key=True),
     *_spend_columns(),
     Index("spend_user_days_day_idx", "day"),
+    postgresql_with=OFTEN_UPDATED,
+)
+
+# The spend of each user in the last days, for lists in its order: windows of `days` up to `usage_rollup.windows_day`.
+spend_windows = Table(
+    "spend_windows",
+    metadata,
+    Column("days", SmallInteger, primary_key=True),
+    Column("user_id", Uuid, primary_key=True),
+    *_spend_columns(),
+    Index("spend_windows_days_usd_idx", "days", text("usd DESC"), "user_id"),
     postgresql_with=OFTEN_UPDATED,
 )
 

@@ -26,6 +26,7 @@ from khala.store.schema.console_tables import (
     executors,
     spend_days,
     spend_user_days,
+    spend_windows,
     tool_days,
     usage_rollup,
 )
@@ -120,6 +121,7 @@ __all__ = [
     "share_links",
     "spend_days",
     "spend_user_days",
+    "spend_windows",
     "stream_chunks",
     "stream_links",
     "stream_producers",
