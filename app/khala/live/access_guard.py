@@ -19,6 +19,7 @@ import structlog
 from khala.domain.access import Authorization, Caller
 from khala.domain.errors import Unavailable
 from khala.live.observer import FORBIDDEN, GONE, Subscription, SubscriptionSource
+from khala.live.polling import wait_until_set
 from khala.store.accounts.account_feed import valid_credentials
 from khala.store.postgres.database import (
     Database,
@@ -119,11 +120,7 @@ class AccessGuard:
         if self._pending or self._poll_due:
             return
         due = None if self._next_expiry == math.inf else max(0.0, self._next_expiry - time.time())
-        try:
-            async with asyncio.timeout(due):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await wait_until_set(self._wake, due)
 
     def _schedule_expiry(self, at: float) -> None:
         if at < self._next_expiry:

@@ -7,6 +7,7 @@ import asyncpg
 import structlog
 
 from khala.domain.backoff import Backoff
+from khala.live.polling import wait_until_set
 from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
 from khala.store.postgres.database import (
     driver_url,
@@ -62,7 +63,7 @@ class Listener:
             self._connection = connection
             LISTENER_CONNECTED.set(1)
             self._refresh_all()
-            while not await _within(HEARTBEAT_INTERVAL_SECONDS, lost):
+            while not await wait_until_set(lost, HEARTBEAT_INTERVAL_SECONDS):
                 await connection.execute("SELECT", timeout=HEARTBEAT_INTERVAL_SECONDS)
             raise ConnectionResetError("Postgres closed the connection")
         finally:
@@ -74,12 +75,3 @@ class Listener:
     def _refresh_all(self) -> None:
         for handler in self._handlers.values():
             handler(EVERYTHING)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether the event is set within this time."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

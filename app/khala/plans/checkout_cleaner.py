@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from khala.domain.errors import Unavailable
+from khala.live.polling import wait_until_set
 from khala.store.blobs import objects
 from khala.store.plans import plan_rows
 from khala.store.postgres.database import Database
@@ -49,11 +50,7 @@ class CheckoutCleaner:
             self._wake.clear()
             is_all = await self.clean()
             await asyncio.sleep(MIN_SWEEP_INTERVAL_SECONDS)
-            try:
-                async with asyncio.timeout(SWEEP_INTERVAL_SECONDS if is_all else RETRY_INTERVAL_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await wait_until_set(self._wake, SWEEP_INTERVAL_SECONDS if is_all else RETRY_INTERVAL_SECONDS)
 
     async def clean(self) -> bool:
         """Clean all checkouts once. Returns whether everything was removed that could be."""

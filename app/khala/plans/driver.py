@@ -13,6 +13,7 @@ import structlog
 
 from khala.domain import ids
 from khala.domain.errors import PlanDamaged, Unavailable
+from khala.live.polling import wait_until_set
 from khala.plans.checkout_cleaner import CheckoutCleaner
 from khala.plans.pump import PlanPump, PumpOptions
 from khala.signals import metrics
@@ -98,11 +99,7 @@ class PlanDriver:
 
     async def _wait(self, seconds: float) -> None:
         await asyncio.sleep(MIN_CLAIM_INTERVAL_SECONDS)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await wait_until_set(self._wake, seconds)
 
     async def _claim(self, group: asyncio.TaskGroup) -> float:
         """Claim plans that need a driver. Returns the seconds until the next search, without a notification."""

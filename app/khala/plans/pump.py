@@ -21,6 +21,7 @@ from khala.domain.plans.attempts import (
 )
 from khala.domain.plans.events import Pausing, PlanEvent, StepStarted
 from khala.domain.plans.plan import PauseReason
+from khala.live.polling import wait_until_set
 from khala.plans import plan_metrics
 from khala.plans.step_tasks import StepTasks
 from khala.store.plans import plan_rows, plans, step_runs
@@ -97,15 +98,8 @@ class PlanPump:
             except Unavailable as error:
                 log.warning("plan_waits_for_database", plan_id=str(self.lease.plan_id), error=str(error.__cause__))
                 stored, wait = None, RETRY_SECONDS
-            await self._wait(wait)
+            await wait_until_set(self._changed, wait)
             await asyncio.sleep(SETTLE_SECONDS)
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
 
     async def _read(self) -> StoredPlan | None:
         async with self._db.driver() as driver:

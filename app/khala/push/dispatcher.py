@@ -11,6 +11,7 @@ import structlog
 
 from khala.domain.errors import Unavailable
 from khala.domain.push import judge
+from khala.live.polling import poll
 from khala.push.push_sender import ATTEMPT_TIMEOUT_SECONDS, PushSender
 from khala.signals import metrics
 from khala.store.postgres.database import Database
@@ -43,18 +44,7 @@ class PushDispatcher:
 
     async def run(self) -> None:
         """Deliver notifications, for ever."""
-        while True:
-            self._wake.clear()
-            try:
-                seconds = await self.look()
-            except Unavailable as error:
-                log.warning("push_unavailable", error=str(error.__cause__))
-                seconds = RETRY_SECONDS
-            try:
-                async with asyncio.timeout(max(0.0, seconds)):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+        await poll(self._wake, self.look, event="push_unavailable", retry_seconds=RETRY_SECONDS)
 
     async def look(self) -> float:
         """Deliver what is due, at most `MAX_CONCURRENT_ATTEMPTS`. Returns the seconds until the next look."""

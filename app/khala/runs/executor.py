@@ -10,6 +10,7 @@ import structlog
 from khala.domain import ids
 from khala.domain.errors import Unavailable
 from khala.domain.isolation_policy import Interruption, isolated_outcome, outcome_in_other_process
+from khala.live.polling import wait_until_set
 from khala.runs.executor_options import ExecutorOptions
 from khala.runs.isolation import IsolatedExecutor, time_limit
 from khala.runs.run_execution import RunExecution
@@ -111,11 +112,7 @@ class Executor:
     async def _wait(self) -> None:
         """Return after a notification, or when the next sweep for lapsed leases is due."""
         await asyncio.sleep(MIN_POLL_INTERVAL_SECONDS)
-        try:
-            async with asyncio.timeout(self._options.sweep_interval_seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await wait_until_set(self._wake, self._options.sweep_interval_seconds)
 
     async def _poll(self, group: asyncio.TaskGroup) -> None:
         """Read cancellations and decisions about approvals, and claim as many runs as there are free places."""

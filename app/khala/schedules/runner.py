@@ -22,6 +22,7 @@ from khala.domain.errors import (
     Unavailable,
 )
 from khala.domain.schedules import MAX_FAILURES, decide_due, message_id
+from khala.live.polling import poll
 from khala.schedules.firing import fire
 from khala.store.accounts.account_marks import BLOCKED
 from khala.store.postgres.database import Database
@@ -54,19 +55,13 @@ class ScheduleRunner:
 
     async def run(self) -> None:
         """Fire schedules until cancelled."""
-        while True:
-            self._wake.clear()
-            wait = SWEEP_INTERVAL_SECONDS
-            try:
-                wait = await self._look()
-            except Unavailable as error:
-                log.warning("schedules_failed", error=str(error.__cause__))
-            await asyncio.sleep(MIN_INTERVAL_SECONDS)
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+        await poll(
+            self._wake,
+            self._look,
+            event="schedules_failed",
+            retry_seconds=SWEEP_INTERVAL_SECONDS,
+            min_interval_seconds=MIN_INTERVAL_SECONDS,
+        )
 
     async def _look(self) -> float:
         """Fire what is due. Returns the seconds until the next look."""

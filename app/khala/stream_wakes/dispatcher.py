@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 
 from khala.domain.errors import Unavailable
+from khala.live.polling import wait_until_set
 from khala.store.postgres.database import Database
 from khala.store.postgres.notifications import EVERYTHING
 from khala.store.streams import wakes
@@ -84,7 +85,7 @@ class WakeDispatcher:
                     self._everything = True
                     self._next_due = began + RETRY_SECONDS
                 await asyncio.sleep(began + MIN_INTERVAL_SECONDS - time.monotonic())
-                await self._wait(min(self._next_due, next_look) - time.monotonic())
+                await wait_until_set(self._wake, min(self._next_due, next_look) - time.monotonic())
                 if time.monotonic() >= next_look:
                     self._everything = True
                     next_look = time.monotonic() + LOOK_INTERVAL_SECONDS
@@ -100,13 +101,6 @@ class WakeDispatcher:
         async with self._db.driver() as driver:
             self._subscriptions |= await wakes.find_changed(driver, streams)
         return not self._subscriptions
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0, seconds)):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _seconds_to_next(self, looked_at: datetime) -> float:
         async with self._db.driver() as driver:

@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 
 from khala.domain.errors import Unavailable
+from khala.live.polling import poll
 from khala.signals import metrics
 from khala.store.postgres.database import Database
 from khala.store.webhooks import deliveries
@@ -51,18 +52,7 @@ class WebhookDispatcher:
     async def run(self) -> None:
         """Deliver events, for ever."""
         async with asyncio.TaskGroup() as attempts:
-            while True:
-                self._wake.clear()
-                try:
-                    seconds = await self.look(attempts)
-                except Unavailable as error:
-                    log.warning("webhooks_failed", error=str(error.__cause__))
-                    seconds = RETRY_SECONDS
-                try:
-                    async with asyncio.timeout(max(0.0, seconds)):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+            await poll(self._wake, lambda: self.look(attempts), event="webhooks_failed", retry_seconds=RETRY_SECONDS)
 
     async def look(self, attempts: asyncio.TaskGroup) -> float:
         """Begin the attempts that are due. Returns the seconds until the next look; 0 if there may be more already."""

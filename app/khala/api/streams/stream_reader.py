@@ -15,6 +15,7 @@ from khala.api.http.server_sent_events import KEEP_ALIVE, MEDIA_TYPE
 from khala.api.streams import stream_headers as names
 from khala.domain.errors import InvalidInput, NotFound
 from khala.domain.streams import content, cursors, offsets
+from khala.live.polling import wait_until_set
 from khala.live.stream_follower import StreamRead
 from khala.signals.metrics import EVENT_STREAMS
 from khala.store.streams.stream_rows import StreamSpace, usable
@@ -126,7 +127,7 @@ class StreamReader:
                 read = await self._again(read, start)
                 if read.chunks or read.closed:
                     break
-                await _wait(changed, deadline - loop.time())
+                await wait_until_set(changed, deadline - loop.time())
                 changed.clear()
                 read = await self._again(read, start)
         headers = _headers(read) | {"Cache-Control": "no-store"}
@@ -165,7 +166,7 @@ class StreamReader:
                     read = await self._again(read, encoder.position)
                     if events := encoder.encode(read):
                         yield events
-                    elif not await _wait(changed, min(KEEP_ALIVE_INTERVAL_SECONDS, deadline - loop.time())):
+                    elif not await wait_until_set(changed, min(KEEP_ALIVE_INTERVAL_SECONDS, deadline - loop.time())):
                         yield KEEP_ALIVE
         except NotFound:
             return
@@ -226,12 +227,3 @@ def _body_response(read: StreamRead, headers: dict[str, str]) -> Response[bytes]
     content_type = read.stream.state.content_type
     body = content.response_body(content_type, read.chunks)
     return Response(body, headers=headers | {"Content-Type": content_type}, media_type=content_type)
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until the event is set. Returns whether it was set in time."""
-    try:
-        async with asyncio.timeout(max(0.0, seconds)):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -7,19 +7,18 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
     generate_private_key,
 )
 
+from khala.store.postgres import server_keys
 from khala.store.postgres.database import Database
 
-READ = "SELECT private_key FROM push_keys ORDER BY created_at DESC, id LIMIT 1"
-INSERT = "INSERT INTO push_keys (id, private_key) VALUES ('first', $1) ON CONFLICT DO NOTHING"
 KEY_BYTES = 32
 
 
 async def read(db: Database) -> EllipticCurvePrivateKey:
     """Return the deployment's key, on the curve P-256."""
-    async with db.driver() as driver:
-        stored = await driver.fetchval(READ)
-        if stored is None:
-            number = generate_private_key(SECP256R1()).private_numbers().private_value
-            await driver.execute(INSERT, number.to_bytes(KEY_BYTES, "big"))
-            stored = await driver.fetchval(READ)
+    stored = await server_keys.read_or_create(db, "push_keys", _new_key)
     return derive_private_key(int.from_bytes(stored, "big"), SECP256R1())
+
+
+def _new_key() -> bytes:
+    number = generate_private_key(SECP256R1()).private_numbers().private_value
+    return number.to_bytes(KEY_BYTES, "big")

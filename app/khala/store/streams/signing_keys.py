@@ -6,10 +6,9 @@ from base64 import urlsafe_b64encode
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from khala.store.postgres import server_keys
 from khala.store.postgres.database import Database
 
-READ = "SELECT private_key FROM stream_signing_keys ORDER BY created_at DESC, id LIMIT 1"
-INSERT = "INSERT INTO stream_signing_keys (id, private_key) VALUES ('first', $1) ON CONFLICT DO NOTHING"
 ID_CHARACTERS = 16
 
 
@@ -37,12 +36,12 @@ class SigningKey:
 
 async def read(db: Database) -> SigningKey:
     """Return the deployment's key."""
-    async with db.driver() as driver:
-        seed = await driver.fetchval(READ)
-        if seed is None:
-            await driver.execute(INSERT, Ed25519PrivateKey.generate().private_bytes_raw())
-            seed = await driver.fetchval(READ)
+    seed = await server_keys.read_or_create(db, "stream_signing_keys", _new_seed)
     return SigningKey(Ed25519PrivateKey.from_private_bytes(seed))
+
+
+def _new_seed() -> bytes:
+    return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
 def _base64url(data: bytes) -> str:
