@@ -22,7 +22,7 @@ from khala.store.runs import requesters
 from khala.store.streams import removal
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_MESSAGE
-from khala.store.tools import workspace_owners
+from khala.store.tools import mcp_accounts, workspace_owners
 from khala.store.webhooks import endpoints
 
 MAX_BATCH_THREADS = 100
@@ -35,7 +35,10 @@ MAX_FIRST_BATCHES = 10
 """Batches that the request itself executes: enough for an account of usual size."""
 
 MARK = "INSERT INTO deleted_accounts (user_id, deleted_at) VALUES ($1, clock_timestamp())"
-CREDENTIALS = ("sessions", "api_tokens", "oauth_grants", "oidc_logins", "passwords", "identities", "agent_links")
+CREDENTIALS = (
+    *("sessions", "api_tokens", "oauth_grants", "oidc_logins", "mcp_authorizations"),
+    *("passwords", "identities", "agent_links"),
+)
 """Tables with the credentials of users, and with links to their agents: few rows for each."""
 FORGET_USER = "UPDATE users SET name = NULL, email = NULL, tool_rules = NULL WHERE id = $1"
 
@@ -126,6 +129,7 @@ async def _mark(db: Database, caller: Caller, user_id: UUID) -> None:
         await driver.execute(FORGET_USER, user_id)
         await endpoints.remove_all(driver, user_id)
         await push_subscriptions.remove_all(driver, user_id)
+        await mcp_accounts.disconnect_all(driver, user_id)
         await audit.record(connection, "account_deleted", caller)
         await notify(connection, CREDENTIALS_CHANNEL, str(user_id))
 

@@ -117,6 +117,9 @@ SWEEPS = {
     "invitations": f"declined_at < now() - interval '{DECLINE_DURATION.days} days'",
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
+    "mcp_authorizations": "expires_at < now()",
+    # Of accounts that were disconnected, if nobody could revoke their tokens.
+    "mcp_accounts": "user_id IS NULL AND revoke_at < now() - interval '7 days'",
     "oauth_grants": "expires_at < now()",
     "oauth_clients": oauth_clients.IS_UNUSED,
     "share_links": "expires_at < now()",
@@ -151,6 +154,7 @@ SWEEPS = {
 SWEPT_BY = {
     "listings": "changed_at",
     "invitations": "declined_at",
+    "mcp_accounts": "revoke_at",
     "oauth_clients": "created_at",
     "memory_settings": "changed_at",
     "preferences": "changed_at",

@@ -86,7 +86,11 @@ GUARDS = {
     "api_tokens": ("users",),
     "oidc_logins": ("users",),
     "oauth_grants": ("users",),
+    # A refresh changes its own row and nothing else.
+    "mcp_accounts": ("users",),
+    "mcp_authorizations": ("users",),
     # Nothing else is changed with a client.
+    "mcp_clients": (),
     "oauth_clients": (),
     "user_tools": ("users",),
     "agents": ("users",),
@@ -128,6 +132,8 @@ UNCONTENDED = frozenset(
         "oidc_logins",
         "oauth_clients",
         "oauth_grants",
+        "mcp_accounts",
+        "mcp_authorizations",
         "todos",
         "memories",
         "memory_proposals",

@@ -30,6 +30,7 @@ from khala.store.schema.console_tables import (
     tool_days,
     usage_rollup,
 )
+from khala.store.schema.mcp_tables import mcp_accounts, mcp_authorizations, mcp_clients
 from khala.store.schema.memory_tables import memories, memory_extractions, memory_proposals, memory_settings
 from khala.store.schema.plan_tables import plan_events, plan_steps, plans
 from khala.store.schema.push_tables import push_keys, push_messages, push_subscriptions
@@ -88,6 +89,9 @@ __all__ = [
     "identities",
     "invitations",
     "listings",
+    "mcp_accounts",
+    "mcp_authorizations",
+    "mcp_clients",
     "memberships",
     "memories",
     "memory_extractions",
