@@ -28,6 +28,7 @@ from khala.api.runs import types as runs_types
 from khala.api.schedules import types as schedules_types
 from khala.api.sharing import types as sharing_types
 from khala.api.threads import types as threads_types
+from khala.api.tools import connections as connections_types
 from khala.api.tools import types as tools_types
 from khala.api.webhooks import types as webhooks_types
 from khala.blobs import blob_reader, line_views
@@ -55,6 +56,7 @@ from khala.domain.tools import ToolRule
 from khala.store.accounts import audit
 from khala.store.budgets import usage_receipts
 from khala.store.tools import approvals, user_tools
+from khala.tools.mcp.accounts import connection_results
 from khala.tools.repositories import LoadedRepository
 from khala.tools.repositories.archive_reader import SkippedFiles
 
@@ -103,7 +105,8 @@ BODIES: dict[str, Struct] = RENAMED_BODIES | {
         sharing_types.ClaimsRequest, sharing_types.NewRole, sharing_types.NewLink, sharing_types.NewThreadToken,
         accounts_types.Registration, accounts_types.Login, accounts_types.NewPassword, accounts_types.AccountDeletion,
         accounts_types.ProfileChanges, accounts_types.NewToken,
-        tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList, tools_types.NewRepository,
+        connections_types.NewConnection, tools_types.NewTool, tools_types.ToolDecision, tools_types.ToolRuleList,
+        tools_types.NewRepository,
         agents_types.NewAgent, agents_types.AgentChanges, agents_types.RouteRequest, memories_types.MemoryChanges,
         memories_types.MemorySettingsBody, memories_types.ThreadMemoryBody,
         config_changes.PlanConfigChanges, plans_types.NewPlan, plans_types.ImportedPlan, plans_types.NewPlanDraft,
@@ -138,6 +141,7 @@ ANSWERS: dict[str, Struct] = RENAMED_ANSWERS | {
         agents.Agent, agents_types.AgentLink, run_estimates.RunEstimate, agents_types.RoutePreview,
         memories.Memory, memories.MemorySettings, memories.ThreadMemorySettings,
         memories.MemoryProposal, usage_receipts.UsageReceipt, search_matches.Highlight, search_results.SearchHit,
+        connection_results.AccountConnection, connections_types.ConnectionStart,
         plans_types.PlanWithSteps, plans_types.PlanDraftState, plans_types.PlanEventPage,
         imports_types.ImportCounts, imports_types.ImportProgress, imports_types.ImportEnded,
         imports_types.ImportFailed,

@@ -5,7 +5,8 @@ reverse.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from khala.blobs import store_url, temporary_folder
 from khala.blobs.blob_service import BlobService
 from khala.domain.parts import TokenUsage
+from khala.domain.secret_box import SecretBox
 from khala.lifecycle import background
 from khala.memory.agent_router import AgentRouter
 from khala.memory.extractor import ExtractionOptions, MemoryExtractor
@@ -46,6 +48,7 @@ from khala.store.threads.sends import SendLimits
 from khala.titles.title_writer import TitleOptions, TitleWriter
 from khala.tools.commands import CommandRunner
 from khala.tools.mcp import McpConnections
+from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.sandbox import Sandbox
 from khala.tools.tool_registry import ToolRegistry
 from khala.watchdog import watched_loop
@@ -67,6 +70,8 @@ class Components:
     db: Database
     blob_service: BlobService
     connections: McpConnections
+    account_servers: AccountServers | None
+    """None if there are no MCP servers to which accounts connect their own."""
     tool_registry: ToolRegistry
     commands: CommandRunner
     app: App
@@ -98,6 +103,7 @@ async def open_components(
             await migrations.upgrade(db.direct_url)
         blob_service = await stack.enter_async_context(open_blobs(settings, db))
         connections = McpConnections(settings.mcp)
+        account_servers = await _open_account_servers(settings, db)
         embedder = await stack.enter_async_context(_open_embedder(settings))
         memories = MemoryService(db, embedder, settings.budgets)
         stack.push_async_callback(memories.aclose)
@@ -107,13 +113,14 @@ async def open_components(
         router = AgentRouter(db, embedder, memories)
         await router.prepare()
         sandbox, tool_registry = await stack.enter_async_context(
-            _open_tools(settings, db, blob_service, connections, memories, app)
+            _open_tools(settings, db, blob_service, connections, account_servers, memories, app)
         )
         yield Components(
             settings=settings,
             db=db,
             blob_service=blob_service,
             connections=connections,
+            account_servers=account_servers,
             tool_registry=tool_registry,
             commands=CommandRunner(settings.commands, sandbox),
             app=app,
@@ -168,10 +175,14 @@ async def _open_tools(
     db: Database,
     blob_service: BlobService,
     connections: McpConnections,
+    account_servers: AccountServers | None,
     memories: MemoryService,
     app: App,
 ) -> AsyncIterator[tuple[Sandbox | None, ToolRegistry]]:
-    async with background({"mcp": connections.run}):
+    loops: dict[str, Callable[[], Awaitable[None]]] = {"mcp": connections.run}
+    if account_servers is not None:
+        loops["mcp accounts"] = account_servers.run
+    async with background(loops):
         sandbox = await Sandbox.find()  # while the MCP servers start
         # A run that is taken over continues with its tools: a server that is still starting would count as missing.
         await connections.wait_settled(MCP_START_TIMEOUT_SECONDS)
@@ -180,11 +191,28 @@ async def _open_tools(
             blob_service,
             sandbox=sandbox,
             connections=connections,
+            account_tools=None if account_servers is None else account_servers.tools,
             memories=memories,
             app_tools=app.tools,
             options=settings.tools.options,
         )
         yield sandbox, registry
+
+
+async def _open_account_servers(settings: Settings, db: Database) -> AccountServers | None:
+    if not any(server.is_per_account for server in settings.mcp.servers.values()):
+        return None
+    # The MCP library takes a second to load.
+    await asyncio.to_thread(importlib.import_module, "khala.tools.mcp.accounts.opening")
+    from khala.tools.mcp.accounts.opening import open_account_servers
+
+    return open_account_servers(
+        settings.mcp,
+        db,
+        SecretBox(settings.accounts.secret_keys),
+        allow=settings.tools.fetch_allow,
+        public_url=settings.server.public_url,
+    )
 
 
 @asynccontextmanager

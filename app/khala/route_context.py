@@ -62,6 +62,7 @@ def open_context(
         tools=ToolContext(
             registry=components.tool_registry,
             mcp_connections=components.connections,
+            account_servers=components.account_servers,
             groups=settings.mcp.groups,
             commands=settings.commands,
             app=components.app,

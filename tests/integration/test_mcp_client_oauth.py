@@ -15,8 +15,8 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 
 from khala.tools.mcp import McpServerConfig
-from khala.tools.mcp.config import McpOAuthConfig
 from khala.tools.mcp.oauth import AuthorizationError, OAuthTransport
+from khala.tools.mcp.oauth_config import McpOAuthConfig
 from tests.support import mcp_server
 from tests.support.mcp_client import connected, eventually, state, use
 from tests.support.oidc import provider as oidc

@@ -66,6 +66,7 @@ BY_ACCOUNT = {
     "get /api/me/sessions", "delete /api/me/sessions/{session_id}",
     "post /api/tokens", "get /api/tokens", "delete /api/tokens/{token_id}",
     "get /api/grants", "delete /api/grants/{grant_id}",
+    "get /api/connections", "post /api/connections/{name}", "delete /api/connections/{name}",
     "post /api/webhooks", "get /api/webhooks", "get /api/webhooks/{webhook_id}", "patch /api/webhooks/{webhook_id}",
     "delete /api/webhooks/{webhook_id}", "post /api/webhooks/{webhook_id}/secret",
     "post /api/webhooks/{webhook_id}/test", "get /api/webhooks/{webhook_id}/deliveries",
@@ -248,7 +249,7 @@ async def test_all_responses_of_openais_protocol_are_documented(
 
 async def test_every_operation_documents_its_summary_and_responses(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(document)]
-    assert len(set(names)) == len(names) == 187
+    assert len(set(names)) == len(names) == 190
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"].endswith("."), name

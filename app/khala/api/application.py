@@ -81,6 +81,7 @@ from khala.api.threads.listings import ListingController
 from khala.api.threads.sockets import follow
 from khala.api.threads.threads import ThreadController
 from khala.api.threads.workspace import WorkspaceController
+from khala.api.tools.connections import ConnectionController
 from khala.api.tools.repositories import load_repository
 from khala.api.tools.tools import ToolController, ToolRuleController
 from khala.api.webhooks.webhooks import WebhookController
@@ -117,10 +118,10 @@ API_ROUTES: Sequence[ControllerRouterHandler] = (
     ThreadController, ListingController, WorkspaceController, export_thread, FeedbackController, append,
     SharingController, claim_threads, RunController, list_offered_models, BlobController, upload, events, follow,
     SignInController, OidcController, AccountController, ApiTokenController, GrantController, ToolController,
-    ToolRuleController, AgentController, route_task, load_repository, MemoryController, PreferencesController,
-    PushController, MemoryProposalController, MemorySettingsController, SearchController, ThreadPlanController,
-    PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController, chat_socket,
-    AgUiController, agent_socket, ScheduleController, WebhookController, import_chats, HealthController,
+    ToolRuleController, ConnectionController, AgentController, route_task, load_repository, MemoryController,
+    PreferencesController, PushController, MemoryProposalController, MemorySettingsController, SearchController,
+    ThreadPlanController, PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController,
+    chat_socket, AgUiController, agent_socket, ScheduleController, WebhookController, import_chats, HealthController,
     ExecutorController, execute, *CONSOLE_ROUTES,
 )  # fmt: skip
 OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (

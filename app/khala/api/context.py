@@ -32,6 +32,7 @@ from khala.store.threads.sends import SendLimits
 from khala.stream_wakes.webhook_sender import WebhookSender
 from khala.tools.commands import Command
 from khala.tools.mcp import McpConnections, ToolGroup
+from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.tool_registry import ToolRegistry
 from khala.webhooks.event_sender import EventSender
 from khala.workers.worker_gateway import WorkerGateway
@@ -49,6 +50,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
     registry: ToolRegistry
     mcp_connections: McpConnections
+    account_servers: AccountServers | None
+    """The MCP servers to which accounts connect their own; None if there are none."""
     groups: Mapping[str, ToolGroup]
     """By name."""
     commands: Mapping[str, Command]

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from khala.settings.fields import Number, SettingGroup, TextValue, WebUrl, Words, setting
+from khala.settings.fields import Number, SecretKeys, SettingGroup, TextValue, WebUrl, Words, setting
 
 if TYPE_CHECKING:
     from khala.identity.oidc import OidcSettings
@@ -57,6 +57,13 @@ class AccountSettings(SettingGroup):
         "The issuer of an OpenID Provider that issues the tokens of MCP clients, in place of Khala. Needs "
         "`KHALA_PUBLIC_URL`.",
         shown_default="Khala itself",
+    )
+    secret_keys: SecretKeys = setting(
+        "KHALA_SECRET_KEYS",
+        (),
+        "Keys of 32 bytes in base64 that encrypt the tokens of connected services ([MCP](mcp.md#accounts-of-people)). "
+        "The first one encrypts, all of them decrypt.",
+        secret=True,
     )
     jwt: TextValue | None = setting(
         "KHALA_JWT",

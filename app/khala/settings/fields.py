@@ -1,5 +1,6 @@
 """Building blocks of settings: fields that know their environment variable, and the kinds of values they take."""
 
+import base64
 import math
 from dataclasses import dataclass
 from decimal import Decimal
@@ -241,6 +242,20 @@ def _address(value: object) -> tuple[str, int]:
     return host, int(port)
 
 
+def _secret_keys(value: object) -> tuple[bytes, ...]:
+    # Its cipher takes time to load, and most commands need none.
+    from khala.domain.secret_box import KEY_BYTES
+
+    try:
+        keys = tuple(base64.b64decode(word, validate=True) for word in read_words(value))
+    except ValueError:
+        keys = (b"",)
+    if any(len(key) != KEY_BYTES for key in keys):
+        # The value is not repeated: it is a secret.
+        raise ValueError(f"must be keys of {KEY_BYTES} bytes in base64, as `openssl rand -base64 32` prints.")
+    return keys
+
+
 TextValue: TypeAlias = Annotated[str, BeforeValidator(_text), ValueKind("text")]
 Whole: TypeAlias = Annotated[int, BeforeValidator(_whole), ValueKind("whole number")]
 Number: TypeAlias = Annotated[float, BeforeValidator(_number), ValueKind("number")]
@@ -255,4 +270,5 @@ Networks: TypeAlias = Annotated[
 WebUrl: TypeAlias = Annotated[str, BeforeValidator(_web_url), ValueKind("URL")]
 PostgresUrl: TypeAlias = Annotated[str, BeforeValidator(_postgres_url), ValueKind("URL")]
 FilePath: TypeAlias = Annotated[Path, BeforeValidator(_path), ValueKind("path")]
+SecretKeys: TypeAlias = Annotated[tuple[bytes, ...], BeforeValidator(_secret_keys), ValueKind("list of keys")]
 NetworkAddress: TypeAlias = Annotated[tuple[str, int], BeforeValidator(_address), ValueKind("address and port")]

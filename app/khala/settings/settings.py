@@ -168,11 +168,19 @@ class Settings(BaseSettings):
 
         Raises `khala.tools.config_files.ConfigFileError`.
         """
+        from khala.tools.config_files import ConfigFileError
         from khala.tools.mcp import McpConfig
 
         usual = self.process.home / "mcp.json"
         path = self.tools.mcp_config or (usual if usual.is_file() else None)
-        return McpConfig.read(path, self._environment)
+        config = McpConfig.read(path, self._environment)
+        per_account = next((server for server in config.servers.values() if server.is_per_account), None)
+        if per_account is not None and not self.accounts.secret_keys:
+            raise ConfigFileError(
+                f"{path}: mcpServers.{per_account.name}.oauth.flow: authorization_code needs KHALA_SECRET_KEYS, which "
+                f"encrypts tokens. `openssl rand -base64 32` prints a key."
+            )
+        return config
 
     @cached_property
     def commands(self) -> "Mapping[str, Command]":

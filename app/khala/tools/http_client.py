@@ -84,6 +84,12 @@ class GuardedClient:
         raise ToolError(f"The address redirects more than {max_redirects} times.")
 
     @asynccontextmanager
+    async def get(self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]]) -> AsyncIterator[GuardedResponse]:
+        """The response to a GET request, even a redirect. Raises `ToolError`, and the errors of `httpcore`."""
+        async with self._request("GET", url, headers) as response:
+            yield response
+
+    @asynccontextmanager
     async def post(
         self, url: httpx.URL, headers: Sequence[tuple[bytes, bytes]], content: bytes
     ) -> AsyncIterator[GuardedResponse]:

@@ -1,7 +1,7 @@
 """The tool registry: all tools of the process, the actors to which each is offered, and the rules for calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -41,6 +41,9 @@ from khala.tools.ssrf_guard import IPNetwork
 from khala.tools.todo_tools import TodoAdd, TodoComplete, TodoList
 from khala.tools.user_tools import UserProgramTool
 from khala.tools.workspace_tools import DeleteFile, EditFile, ReadFile, WriteFile
+
+if TYPE_CHECKING:
+    from khala.tools.mcp.accounts.account_tools import AccountTools
 
 log = structlog.get_logger()
 
@@ -82,6 +85,7 @@ class ToolRegistry:
         *,
         sandbox: Sandbox | None,
         connections: McpConnections | None,
+        account_tools: "AccountTools | None" = None,
         memories: MemoryService | None = None,
         app_tools: Mapping[str, Tool] | None = None,
         options: ToolRegistryOptions,
@@ -89,6 +93,7 @@ class ToolRegistry:
         self._db = db
         self._sandbox = sandbox
         self._connections = connections
+        self._account_tools = account_tools
         self._memories = memories
         self._options = options
         self._left_out: set[str] = set()
@@ -150,7 +155,7 @@ class ToolRegistry:
         return self._reserved_beside(self._builtins)
 
     def _reserved_beside(self, builtins: Mapping[str, Tool]) -> frozenset[str]:
-        servers = [] if self._connections is None else [server.name for server in self._connections.servers()]
+        servers = () if self._connections is None else self._connections.names
         return frozenset({*builtins, "read_blob", "load_repo", "run_code", FIND_TOOLS, COMPLETE_STEP, *servers})
 
     async def offer(
@@ -164,7 +169,7 @@ class ToolRegistry:
         and read plans.
         """
         rules, own_tools = await self._read_own(actor)
-        tools = self._builtins | self._other_tools(own_tools)
+        tools = self._builtins | self._other_tools(own_tools, await self._tools_of_account(actor))
         if actor.run_id is not None and not rules.has_plans:
             tools = {name: tool for name, tool in tools.items() if name not in TOOLS_OF_PLANS}
         actions = {
@@ -177,7 +182,9 @@ class ToolRegistry:
 
     def offers_to_guests(self, patterns: Sequence[str]) -> bool:
         """Whether guests have all tools of this server that the patterns match."""
-        specs = [tool.spec for tool in (self._builtins | self._other_tools(())).values()]
+        connect = () if self._account_tools is None else self._account_tools.connect_tools()
+        others = self._other_tools((), {tool.spec.name: tool for tool in connect})
+        specs = [tool.spec for tool in (self._builtins | others).values()]
         matched = [spec for spec in specs if matches_any(spec.name, self._options.offered)]
         return all(spec.permissions <= GUEST_PERMISSIONS for spec in matched if _matches(spec.name, patterns))
 
@@ -193,12 +200,18 @@ class ToolRegistry:
         supported = [definition for definition in definitions if definition.language in self._sandbox.languages]
         return rules, [UserProgramTool(self._db, self._sandbox, actor.user_id, definition) for definition in supported]
 
-    def _other_tools(self, own_tools: Iterable[Tool]) -> dict[str, Tool]:
+    async def _tools_of_account(self, actor: ToolActor) -> Mapping[str, Tool]:
+        """Tools of the servers to which the actor's user connects an account. A guest has none."""
+        if self._account_tools is None or actor.user_id is None:
+            return {}
+        return await self._account_tools.of_user(actor.user_id)
+
+    def _other_tools(self, own_tools: Iterable[Tool], account_tools: Mapping[str, Tool]) -> dict[str, Tool]:
         others: dict[str, Tool] = {
             tool.spec.name: tool for tool in own_tools if tool.spec.name not in self.reserved_names
         }
         served: Mapping[str, Tool] = {} if self._connections is None else self._connections.tools()
-        for name, tool in served.items():
+        for name, tool in {**served, **account_tools}.items():
             if TOOL_NAME.fullmatch(name) is None or name in self._builtins:
                 self._log_left_out(tool.spec)
             else:

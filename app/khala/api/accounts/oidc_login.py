@@ -3,7 +3,6 @@
 import hmac
 from datetime import timedelta
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import structlog
 from litestar import Controller, Request, Response, get
@@ -16,6 +15,7 @@ from khala.api.accounts import session_cookie
 from khala.api.accounts.authentication import RETURNS_FROM_PROVIDER, require_user
 from khala.api.accounts.sign_in import start_session
 from khala.api.context import Context
+from khala.api.http.local_path import local_path
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url, is_https, refuse_cross_site
 from khala.domain.access import Caller
@@ -28,9 +28,6 @@ log = structlog.get_logger()
 CALLBACK = "/api/auth/oidc/callback"
 STATE_COOKIE = "khala_oidc"
 """The cookie that binds a login to the browser that started it."""
-
-MAX_PATH_CHARACTERS = 8192
-"""Of the path to return to. The one of an app's request for access has its whole query."""
 
 ReturnTo = Annotated[str, QueryParameter(name="returnTo", description="The path on this server to return to.")]
 Text = Annotated[str | None, QueryParameter(max_length=4096)]
@@ -70,7 +67,7 @@ class OidcController(Controller):
         pending = oidc_logins.PendingLogin(
             nonce=login.nonce,
             verifier=login.verifier,
-            return_to=_local_path(return_to),
+            return_to=local_path(return_to),
             user_id=require_user(caller) if link else None,
         )
         await oidc_logins.store(context.db, login.state, pending)
@@ -111,15 +108,6 @@ def _provider(context: Context) -> OidcProvider:
     if context.sign_in.provider is None:
         raise NotFound("No OpenID Provider is configured.")
     return context.sign_in.provider
-
-
-def _local_path(given: str) -> str:
-    """Return a path on this server. A URL elsewhere becomes `/`."""
-    split = urlsplit(given)
-    is_local = given.startswith("/") and not given.startswith(("//", "/\\")) and not split.scheme and not split.netloc
-    return (
-        given if is_local and given.isprintable() and "\\" not in given and len(given) <= MAX_PATH_CHARACTERS else "/"
-    )
 
 
 def _state_cookie(context: Context, request: Connection, state: str) -> Cookie:

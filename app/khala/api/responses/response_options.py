@@ -183,7 +183,7 @@ def _mcp_patterns(tool: McpServerTool, path: str, context: Context) -> list[str]
     if tool.require_approval not in (None, "never"):
         message = "The rules of the user and the operator decide on approvals. Send never, or nothing."
         raise InvalidInput(message, path=f"{path}.require_approval")
-    prefixes = tool_names.prefixes(server.name for server in context.tools.mcp_connections.servers())
+    prefixes = tool_names.prefixes(context.tools.mcp_connections.names)
     prefix = prefixes.get(tool.server_label)
     if prefix is None:
         raise InvalidInput("The operator has configured no MCP server of this name.", path=f"{path}.server_label")

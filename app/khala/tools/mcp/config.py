@@ -2,16 +2,16 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from khala.domain.tools import matches_any
 from khala.tools.config_files import ConfigFileError, convert, read_json, require_object
+from khala.tools.mcp.oauth_config import McpOAuthConfig, check_oauth, expand_oauth, is_address
 
 MAX_SERVERS = 50
 MAX_GROUPS = 100
@@ -25,20 +25,6 @@ BUILT_IN_GROUPS = Path(__file__).with_name("groups.json")
 
 ToolNamePattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 ToolNamePatterns: TypeAlias = Annotated[tuple[ToolNamePattern, ...], Meta(max_length=200)]
-
-
-class McpOAuthConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The client that Khala is for the authorization server of an MCP server, which has registered it.
-
-    The secret is sent to the `issuer` alone, or to a token endpoint on one of the `origins` that the issuer names.
-    """
-
-    client_id: Annotated[str, Meta(min_length=1, max_length=1000)]
-    client_secret: Annotated[str, Meta(min_length=1, max_length=4096)]
-    issuer: Annotated[str, Meta(min_length=1, max_length=4096)]
-    scope: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
-    auth_method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-    origins: Annotated[tuple[str, ...], Meta(max_length=10)] = ()
 
 
 class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -73,6 +59,11 @@ class McpServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     def transport(self) -> Literal["stdio", "http"]:
         """The transport that the settings imply."""
         return "http" if self.command is None else "stdio"
+
+    @property
+    def is_per_account(self) -> bool:
+        """Whether each account connects its own account at the server, so that calls have tokens of their own."""
+        return self.oauth is not None and self.oauth.flow == "authorization_code"
 
     def only_reads(self, tool: str) -> bool:
         """Whether the operator declares that the tool changes nothing."""
@@ -169,35 +160,17 @@ def _check(server: McpServerConfig, place: str) -> None:
 
 
 def _check_http(server: McpServerConfig, url: str, place: str) -> None:
-    if not _is_address(url):
+    if not is_address(url):
         raise ConfigFileError(f"{place}.url: must be an address such as https://tools.example.com/mcp.")
     if server.oauth is not None:
-        _check_oauth(server.oauth, server.headers, f"{place}.oauth")
+        check_oauth(server.oauth, server.headers, f"{place}.oauth")
+    if server.is_per_account and server.anonymous:
+        raise ConfigFileError(f"{place}.anonymous: people without an account can't connect theirs, so remove it.")
     if server.args or server.env or server.cwd:
         raise ConfigFileError(f"{place}: only a server with a command can have args, env and cwd.")
     for name, value in server.headers.items():
         if not HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ConfigFileError(f"{place}.headers.{name}: not a valid header.")
-
-
-def _check_oauth(oauth: McpOAuthConfig, headers: Mapping[str, str], place: str) -> None:
-    for key, address in {
-        "issuer": oauth.issuer,
-        **{f"origins[{at}]": one for at, one in enumerate(oauth.origins)},
-    }.items():
-        if not _is_address(address):
-            raise ConfigFileError(f"{place}.{key}: must be an address such as https://login.example.com.")
-    if any(name.lower() == "authorization" for name in headers):
-        raise ConfigFileError(f"{place}: remove the header Authorization, which oauth sets.")
-
-
-def _is_address(url: str) -> bool:
-    try:
-        split = urlsplit(url)
-        valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0 and not split.fragment
-    except ValueError:
-        return False
-    return valid and not any(ord(character) <= 32 for character in url)
 
 
 def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpServerConfig:
@@ -212,16 +185,7 @@ def _expand(server: McpServerConfig, place: str, env: Mapping[str, str]) -> McpS
         cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
         url=None if server.url is None else expand(server.url, "url"),
         headers={name: expand(value, f"headers.{name}") for name, value in server.headers.items()},
-        oauth=server.oauth and _expand_oauth(server.oauth, expand),
-    )
-
-
-def _expand_oauth(oauth: McpOAuthConfig, expand: Callable[[str, str], str]) -> McpOAuthConfig:
-    return msgspec.structs.replace(
-        oauth,
-        client_id=expand(oauth.client_id, "oauth.clientId"),
-        client_secret=expand(oauth.client_secret, "oauth.clientSecret"),
-        issuer=expand(oauth.issuer, "oauth.issuer"),
+        oauth=server.oauth and expand_oauth(server.oauth, expand),
     )
 
 

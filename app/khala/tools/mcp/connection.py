@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from khala.tools.supervised import ProgramNotFoundError
 if TYPE_CHECKING:
     import mcp_types as types
 
+    from khala.tools.mcp.accounts.account_tokens import AccountTokens
     from khala.tools.mcp.session import McpRequestError, McpSession
 
 log = structlog.get_logger()
@@ -68,14 +69,25 @@ class McpConnection:
     """The connection to one server. `run` maintains it; all other methods may be called at any time."""
 
     def __init__(
-        self, server: McpServerConfig, adapt: "Callable[[McpConnection, list[types.Tool]], dict[str, Tool]]"
+        self,
+        server: McpServerConfig,
+        adapt: "Callable[[McpConnection, list[types.Tool]], dict[str, Tool]]",
+        *,
+        tokens: "AccountTokens | None" = None,
+        listed: "Callable[[list[types.Tool]], Awaitable[None]] | None" = None,
     ) -> None:
-        """`adapt` turns the tools that the server lists into tools by full name."""
+        """`adapt` turns the tools that the server lists into tools by full name.
+
+        `tokens` are those of the account that uses the connection, if each account has its own. `listed` is called
+        with each list of tools.
+        """
         self.server = server
         self.tools: dict[str, Tool] = {}
         self.settled = asyncio.Event()
         """Set when the server is ready, or has failed, for the first time."""
         self._adapt = adapt
+        self._tokens = tokens
+        self._listed = listed
         self._session: McpSession | None = None
         self._signal = ConnectionSignal()
         self._responses = 0
@@ -100,6 +112,11 @@ class McpConnection:
             error=None if ready else self._error,
             connected_at=self._connected_at,
         )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is running."""
+        return self._active_calls == 0
 
     async def run(self) -> None:
         """Maintain the connection until cancelled. Reconnects with increasing delays."""
@@ -139,14 +156,20 @@ class McpConnection:
         self._signal = signal = ConnectionSignal()
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
-                session = await stack.enter_async_context(open_session(self.server, signal, self._calls))
-                self.tools = await asyncio.to_thread(self._adapt, self, await session.tools())
+                session = await stack.enter_async_context(open_session(self.server, signal, self._calls, self._tokens))
+                await self._list_tools(session)
             self._set_ready(session)
             try:
                 await self._monitor(session, signal)
             finally:
                 # Before the session ends, so that no call begins on it.
                 self._session = None
+
+    async def _list_tools(self, session: "McpSession") -> None:
+        tools = await session.tools()
+        self.tools = await asyncio.to_thread(self._adapt, self, tools)
+        if self._listed is not None:
+            await self._listed(tools)
 
     def _set_ready(self, session: "McpSession") -> None:
         self._session, self._error, self._attempts = session, None, 0
@@ -178,7 +201,7 @@ class McpConnection:
 
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
-                self.tools = await asyncio.to_thread(self._adapt, self, await session.tools())
+                await self._list_tools(session)
         except TimeoutError:
             return False
         except McpRequestError as error:

@@ -15,6 +15,9 @@ TOO_LARGE = -32093
 REFUSED = -32094
 """The request was refused with 401 or 403."""
 
+DENIED = -32095
+"""The request was refused, because its access token has too few scopes. Others may succeed."""
+
 
 class ConnectionSignal:
     """Wakes the task of a connection. All methods are called on the event loop."""

@@ -17,8 +17,12 @@ class McpConnections:
     def __init__(self, config: McpConfig) -> None:
         prefixes = tool_names.prefixes(config.servers)
         self._connections = [
-            McpConnection(server, McpToolAdapter(server, prefixes[name])) for name, server in config.servers.items()
+            McpConnection(server, McpToolAdapter(server, prefixes[name]))
+            for name, server in config.servers.items()
+            if not server.is_per_account
         ]
+        self.names = tuple(config.servers)
+        """The names of all servers, those to which each account connects its own included."""
 
     async def run(self) -> None:
         """Maintain all connections until cancelled. Cancellation ends all started servers within 5 seconds."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import msgspec
@@ -11,6 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import (
+    DENIED,
     FORGOTTEN,
     LOST,
     MAX_MESSAGE_BYTES,
@@ -19,7 +20,10 @@ from khala.tools.mcp.connection_events import (
     UNREACHABLE,
     ConnectionSignal,
 )
-from khala.tools.mcp.oauth import AuthorizationError, OAuthTransport
+from khala.tools.mcp.oauth import AuthorizationError, InsufficientScopeError, OAuthTransport
+
+if TYPE_CHECKING:
+    from khala.tools.mcp.accounts.account_tokens import AccountTokens
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 """Time to connect, to get a connection, and to send a request."""
@@ -35,11 +39,17 @@ NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
 
 
 @asynccontextmanager
-async def connect(server: McpServerConfig, signal: ConnectionSignal) -> AsyncIterator[Any]:
-    """The message streams of a session with the server."""
+async def connect(
+    server: McpServerConfig, signal: ConnectionSignal, tokens: "AccountTokens | None" = None
+) -> AsyncIterator[Any]:
+    """The message streams of a session with the server. `tokens` are those of the account that uses it."""
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS)
     inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(limits=limits)
-    if server.oauth is not None:
+    if tokens is not None:
+        from khala.tools.mcp.accounts.account_transport import AccountTransport
+
+        inner = AccountTransport(inner, server.url or "", tokens)
+    elif server.oauth is not None:
         inner = OAuthTransport(inner, server.url or "", server.oauth)
     # Without compression, so that the limit of bytes also limits memory.
     headers = {"User-Agent": "khala", **server.headers, "Accept-Encoding": "identity"}
@@ -57,6 +67,7 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, server: McpServerConfig, signal: ConnectionSignal) -> None:
         self._inner = inner
+        self._name = server.name
         self._timeout = server.timeout
         self._signal = signal
 
@@ -67,6 +78,10 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except AuthorizationError as error:
             return self._failed(REFUSED, str(error))
+        except InsufficientScopeError:
+            return self._failed(
+                DENIED, f"{self._name} requires further permissions. The account has to be connected again in Settings."
+            )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):

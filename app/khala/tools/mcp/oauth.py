@@ -14,7 +14,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import ValidationError
 
-from khala.tools.mcp.config import McpOAuthConfig
+from khala.tools.mcp.oauth_config import McpOAuthConfig
 
 TIMEOUTS: dict[str, float] = dict.fromkeys(("connect", "read", "write", "pool"), 10.0)
 """Seconds for each step of a request to an authorization server."""
@@ -26,6 +26,10 @@ MAX_FLOW_REQUESTS = 20
 
 class AuthorizationError(Exception):
     """No access token was obtained. The message contains no text of a server."""
+
+
+class InsufficientScopeError(Exception):
+    """The server accepts the token, but requires further scopes for this request."""
 
 
 class OAuthTransport(httpx2.AsyncBaseTransport):
@@ -41,13 +45,13 @@ class OAuthTransport(httpx2.AsyncBaseTransport):
         self._provider = ClientCredentialsOAuthProvider(
             url,
             _MemoryStorage(),
-            oauth.client_id,
-            oauth.client_secret,
+            oauth.client_id or "",
+            oauth.client_secret or "",
             token_endpoint_auth_method=oauth.auth_method,
             scope=oauth.scope,
             issuer=oauth.issuer,
         )
-        self._origins = {_origin(one) for one in (url, oauth.issuer, *oauth.origins)}
+        self._origins = {_origin(one) for one in (url, oauth.issuer or url, *oauth.origins)}
         self._renewal = asyncio.Lock()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

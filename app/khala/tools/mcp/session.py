@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 from mcp import ClientSession, MCPError
@@ -13,9 +13,12 @@ from pydantic import ValidationError
 from khala.tools.mcp import elicitation, http, sampling, stdio
 from khala.tools.mcp.active_calls import ActiveCalls
 from khala.tools.mcp.config import McpServerConfig
-from khala.tools.mcp.connection_events import FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
+from khala.tools.mcp.connection_events import DENIED, FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
 from khala.tools.mcp.tool_list import ToolListFilter
 from khala.version import KHALA_VERSION
+
+if TYPE_CHECKING:
+    from khala.tools.mcp.accounts.account_tokens import AccountTokens
 
 MAX_PAGES = 100
 MAX_TOOLS = 500
@@ -39,13 +42,15 @@ class McpRequestError(Exception):
 
 @asynccontextmanager
 async def open_session(
-    server: McpServerConfig, signal: ConnectionSignal, calls: ActiveCalls
+    server: McpServerConfig, signal: ConnectionSignal, calls: ActiveCalls, tokens: "AccountTokens | None" = None
 ) -> AsyncIterator["McpSession"]:
     """A session that is ready for calls. Raises `McpRequestError`, `OSError` or an error of the SDK.
 
+    `tokens` are those of the account that uses the server, if each account has its own.
+
     The server may have a model called or the person asked for one of the `calls`, if its configuration allows that.
     """
-    transport = http.connect(server, signal) if server.transport == "http" else stdio.start(server, signal)
+    transport = http.connect(server, signal, tokens) if server.transport == "http" else stdio.start(server, signal)
 
     async def handle(message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -152,6 +157,8 @@ def _request_error(error: MCPError) -> McpRequestError:
             )
         case code if code == UNREACHABLE:
             return McpRequestError(error.message, sent=False, session_ended=True)
+        case code if code == DENIED:
+            return McpRequestError(error.message, sent=False, session_ended=False, code="forbidden")
         case code if code in (FORGOTTEN, REFUSED):
             return McpRequestError(error.message, sent=False, session_ended=True)
         case code if code in (LOST, CONNECTION_CLOSED):

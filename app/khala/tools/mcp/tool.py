@@ -1,7 +1,7 @@
 """Adapts tools of an MCP server. The server's descriptions are not trusted: they are bounded and checked."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -13,8 +13,6 @@ from khala.tools.port import CallContext, CallResult, Tool
 if TYPE_CHECKING:
     import mcp_types as types
 
-    from khala.tools.mcp.connection import McpConnection
-
 log = structlog.get_logger()
 
 MAX_DESCRIPTION_CHARACTERS = 2000
@@ -24,10 +22,20 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 """Control characters, which can make a text look different from its content."""
 
 
+class McpCaller(Protocol):
+    """Calls tools of a server: over the connection of all people, or over that of one account."""
+
+    async def call(
+        self, tool: str, args: dict[str, Any], call: CallContext, *, idempotent: bool
+    ) -> "types.CallToolResult":
+        """Call a tool by its name at the server. Raises `ToolError`."""
+        ...
+
+
 class McpTool:
     """A tool of an MCP server."""
 
-    def __init__(self, connection: "McpConnection", name: str, spec: ToolSpec) -> None:
+    def __init__(self, connection: McpCaller, name: str, spec: ToolSpec) -> None:
         """`name` is the tool's name at the server."""
         self.spec = spec
         self._connection = connection
@@ -49,7 +57,7 @@ class McpToolAdapter:
         self._prefix = prefix
         self._refused: set[str] = set()
 
-    def __call__(self, connection: "McpConnection", listed: "list[types.Tool]") -> dict[str, Tool]:
+    def __call__(self, connection: McpCaller, listed: "list[types.Tool]") -> dict[str, Tool]:
         """The valid tools by full name, in the server's order."""
         valid = {tool.name: tool for tool in listed if self._is_valid(tool)}
         full_names = tool_names.full_names(self._prefix, valid)

@@ -1038,6 +1038,11 @@ export interface NewToken {
   expiresAt?: string;
 }
 
+/** `returnTo`: the path on this server to which the browser comes back. */
+export interface NewConnection {
+  returnTo?: string;
+}
+
 /** A tool to create: a program that reads its arguments as JSON from stdin and writes its result to stdout. */
 export interface NewTool {
   name: string;
@@ -1918,6 +1923,29 @@ export interface SearchHit {
   by: "words" | "meaning";
   score: number;
   createdAt: string;
+}
+
+/**
+ * A service to which accounts connect their own, and the state of the caller's.
+ *
+ * `expired`: the service accepts its token no more, so it has to be connected again. `removed`: the operator offers
+ * the service no more. `needsScope`: a call required more than the account has allowed.
+ */
+export interface AccountConnection {
+  name: string;
+  description: string;
+  state: "connected" | "expired" | "disconnected" | "removed";
+  tools: number;
+  issuer: string | null;
+  scopes: string[];
+  needsScope: boolean;
+  connectedAt: string | null;
+  usedAt: string | null;
+}
+
+/** The address at the service's authorization server at which the person allows the access. Open it in a browser. */
+export interface ConnectionStart {
+  url: string;
 }
 
 /** A plan with its goal, its rules, and its steps in order. */

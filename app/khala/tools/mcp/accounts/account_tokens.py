@@ -1,0 +1,172 @@
+"""The access token of one connected account. One process at a time refreshes it, under a lease in the database.
+
+Each request reads the token from the database, so that a disconnected account is used nowhere any more.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+from uuid import UUID
+
+import msgspec
+import structlog
+from mcp.client.auth.utils import union_scopes
+
+from khala.domain.secret_box import SecretBox, SecretError
+from khala.store.postgres.database import Database
+from khala.store.tools import mcp_accounts
+from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ConnectError
+from khala.tools.mcp.accounts.connecting import current_client
+from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
+from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, request_tokens
+from khala.tools.mcp.config import McpServerConfig
+from khala.tools.mcp.oauth import AuthorizationError
+
+log = structlog.get_logger()
+
+REFRESH_BEFORE = timedelta(seconds=60)
+"""An access token is refreshed so long before it expires."""
+WAIT_SECONDS = 20.0
+"""Time that a request waits for the refresh by another process."""
+POLL_SECONDS = 0.2
+
+AccountRow: TypeAlias = tuple[McpAccount, SealedTokens]
+
+
+class AccessToken(msgspec.Struct, frozen=True):
+    """An access token, and the version of the account's tokens."""
+
+    text: str
+    version: int
+
+
+class AccountTokens:
+    """The tokens of the account with this id.
+
+    All methods raise `AuthorizationError` if there is no valid token, and `KhalaError` without a database.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        box: SecretBox,
+        server: McpServerConfig,
+        http: AuthorizationHttp,
+        account_id: UUID,
+        refreshes: set[asyncio.Task[None]],
+    ) -> None:
+        """`refreshes` gets the refreshes that are under way, to be waited for."""
+        self._db = db
+        self._box = box
+        self._server = server
+        self._http = http
+        self._account_id = account_id
+        self._refreshes = refreshes
+
+    async def current(self) -> AccessToken:
+        """The current token, which is refreshed before it expires."""
+        account, tokens = await self._read()
+        expires_at = account.expires_at
+        if expires_at is None or tokens.refresh_token is None or expires_at - REFRESH_BEFORE > datetime.now(UTC):
+            return AccessToken(tokens.access_token, account.version)
+        return await self.renewed(account.version)
+
+    async def renewed(self, refused: int) -> AccessToken:
+        """A token of a later version than the refused one. The account expires if there is none."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while True:
+                    account, tokens = await self._read()
+                    if account.version != refused:
+                        return AccessToken(tokens.access_token, account.version)
+                    if tokens.refresh_token is None:
+                        await self.expire(refused)
+                        continue  # To raise the error of an expired account.
+                    if not await self._try_refresh(account, tokens):
+                        await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise AuthorizationError(
+                f"{self._server.name} can't be reached now: its token is not refreshed."
+            ) from error
+
+    async def expire(self, refused: int) -> None:
+        """Record that the server refuses the token of this version, although it is new."""
+        account, _ = await self._read()
+        if account.version == refused:
+            await self._expire(account)
+
+    async def want_scope(self, scope: str) -> None:
+        """Record scopes that a call needs, for the next time that the account is connected."""
+        account, _ = await self._read()
+        wanted = union_scopes(union_scopes(account.scope, account.wanted_scope), scope)
+        async with self._db.driver() as driver:
+            await mcp_accounts.want_scope(driver, self._account_id, wanted or scope)
+
+    async def _read(self) -> AccountRow:
+        async with self._db.driver() as driver:
+            account = await mcp_accounts.read(driver, self._account_id)
+        if account is None or account.expired_at is not None:
+            raise AuthorizationError(f"The account is not connected to {self._server.name}.")
+        try:
+            tokens = opened(self._box, account.tokens, SealedTokens, "mcp_accounts", account.id)
+        except SecretError as error:
+            log.error("mcp_account_unreadable", server=self._server.name, account=str(account.id))
+            raise AuthorizationError("The stored token can't be decrypted with the keys of this server.") from error
+        if (tokens.user_id, tokens.server, tokens.resource) != (account.user_id, self._server.name, self._server.url):
+            raise AuthorizationError(f"The account is not connected to {self._server.name}.")
+        return account, tokens
+
+    async def _try_refresh(self, account: McpAccount, tokens: SealedTokens) -> bool:
+        """Refresh under a lease. Returns False if another process holds it."""
+        async with self._db.driver() as driver:
+            lease = await mcp_accounts.lease_refresh(driver, account.id, account.version)
+        if lease is None:
+            return False
+        # In a task of its own: the refresh token is valid once, and the one after it must not be lost with the call.
+        task = asyncio.create_task(self._refresh(account, tokens, lease), name="mcp token refresh")
+        self._refreshes.add(task)
+        task.add_done_callback(self._forget)
+        await asyncio.shield(task)
+        return True
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        """Retrieve the exception, which nobody awaits if the call was cancelled."""
+        self._refreshes.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def _refresh(self, account: McpAccount, tokens: SealedTokens, lease: datetime) -> None:
+        client = current_client(self._server, tokens.client)
+        try:
+            if client is None or tokens.refresh_token is None:
+                raise TokenRefusedError("The configured client is another one.", of_client=True)
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": tokens.refresh_token,
+                "resource": tokens.audience,
+            }
+            issued = await request_tokens(self._http, tokens.token_endpoint, client, form, self._server.name)
+        except TokenRefusedError:
+            await self._expire(account)
+            return
+        except ConnectError as error:
+            async with self._db.driver() as driver:
+                await mcp_accounts.release_refresh(driver, account.id, lease)
+            raise AuthorizationError(str(error)) from error
+        await self._store(account, tokens, issued)
+
+    async def _store(self, account: McpAccount, tokens: SealedTokens, issued: IssuedTokens) -> None:
+        renewed = msgspec.structs.replace(
+            tokens, access_token=issued.access_token, refresh_token=issued.refresh_token or tokens.refresh_token
+        )
+        sealed = seal(self._box, renewed, "mcp_accounts", account.id)
+        scope = issued.scope or account.scope
+        async with self._db.driver() as driver:
+            if await mcp_accounts.replace_tokens(driver, account, sealed, scope, issued.expires_at):
+                log.info("mcp_token_refreshed", server=self._server.name, account=str(account.id))
+
+    async def _expire(self, account: McpAccount) -> None:
+        log.info("mcp_account_expired", server=self._server.name, account=str(account.id))
+        async with self._db.driver() as driver:
+            await mcp_accounts.expire(driver, account)

@@ -1,0 +1,97 @@
+"""Requests to the token and revocation endpoints of an authorization server (RFC 6749, RFC 7009)."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import structlog
+from mcp.shared.auth import OAuthToken
+from pydantic import ValidationError
+
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
+
+log = structlog.get_logger()
+
+MAX_TOKEN_CHARACTERS = 16 * 1024
+MAX_SCOPE_CHARACTERS = 4096
+MAX_LIFETIME_SECONDS = 10 * 365 * 86_400
+REFUSALS = range(400, 404)
+"""Statuses by which an endpoint refuses the grant or the client. Any other failure may go away."""
+MAX_LOGGED_CHARACTERS = 40
+
+
+class TokenRefusedError(ConnectError):
+    """The authorization server refuses the grant, so that the account has to be connected again.
+
+    `of_client`: it does not know Khala as a client.
+    """
+
+    def __init__(self, message: str, *, of_client: bool) -> None:
+        super().__init__(message)
+        self.of_client = of_client
+
+
+class IssuedTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of an authorization server. Without a `refresh_token`, the earlier one stays valid."""
+
+    access_token: str
+    refresh_token: str | None
+    scope: str | None
+    expires_at: datetime | None
+
+
+async def request_tokens(
+    http: AuthorizationHttp, url: str, client: ClientCredentials, form: Mapping[str, str], name: str
+) -> IssuedTokens:
+    """Exchange a code or a refresh token at this endpoint. `name` is that of the MCP server.
+
+    Raises `TokenRefusedError`, or `ConnectError` if it may succeed later.
+    """
+    response = await http.post_form(url, client, form)
+    if response.status in REFUSALS:
+        error = _error_code(response.body)
+        log.info("mcp_token_refused", server=name, grant=form["grant_type"], status=response.status, error=error)
+        refused = f"The authorization server of {name} refuses Khala's request for a token."
+        raise TokenRefusedError(refused, of_client=error in ("invalid_client", "unauthorized_client"))
+    if response.status != 200:
+        raise ConnectError(f"The authorization server of {name} gives no token now.")
+    try:
+        return _issued(OAuthToken.model_validate_json(response.body))
+    except (ValidationError, ValueError) as error:
+        raise ConnectError(f"The authorization server of {name} gives no valid token.") from error
+
+
+async def revoke(http: AuthorizationHttp, url: str, client: ClientCredentials, token: str, hint: str) -> bool:
+    """Revoke a token. Returns whether the server has, or else refuses to. Raises `ConnectError` for a failure."""
+    response = await http.post_form(url, client, {"token": token, "token_type_hint": hint})
+    if response.status != 200 and response.status not in REFUSALS:
+        raise ConnectError("The authorization server can't revoke tokens now.")
+    return response.status == 200
+
+
+def _issued(token: OAuthToken) -> IssuedTokens:
+    """The tokens, which fit into a header. Raises `ValueError`."""
+    for text in (token.access_token, token.refresh_token):
+        if text is not None and not (1 <= len(text) <= MAX_TOKEN_CHARACTERS and text.isascii() and text.isprintable()):
+            raise ValueError("the token is no text of a header")
+    seconds = token.expires_in
+    return IssuedTokens(
+        access_token=token.access_token,
+        refresh_token=token.refresh_token,
+        scope=None if token.scope is None else token.scope[:MAX_SCOPE_CHARACTERS],
+        expires_at=None if seconds is None else _expiry(seconds),
+    )
+
+
+def _expiry(seconds: int) -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=min(max(seconds, 0), MAX_LIFETIME_SECONDS))
+
+
+def _error_code(body: bytes) -> str | None:
+    """The error code of RFC 6749, section 5.2. The description is not logged: it may repeat a secret."""
+    try:
+        code = msgspec.json.decode(body, type=dict[str, object]).get("error")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return code[:MAX_LOGGED_CHARACTERS] if isinstance(code, str) and code.replace("_", "").isalnum() else None

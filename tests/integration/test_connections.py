@@ -1,0 +1,389 @@
+"""Connected services: people connect their accounts at an MCP server, and their runs call it with their tokens."""
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+
+from khala.domain import ids
+from khala.domain.secret_box import SecretBox, SecretError
+from khala.domain.tools import ToolActor
+from khala.store.postgres.database import Database
+from khala.store.tools import mcp_accounts
+from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp import McpConfig, McpServerConfig
+from khala.tools.mcp.accounts.account_servers import AccountServers
+from khala.tools.mcp.accounts.account_tokens import AccountTokens
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ConnectError
+from khala.tools.mcp.accounts.connectable import AccountServer
+from khala.tools.mcp.accounts.discovery import discover
+from khala.tools.mcp.accounts.opening import open_account_servers
+from khala.tools.mcp.oauth import AuthorizationError
+from khala.tools.mcp.oauth_config import McpOAuthConfig
+from khala.tools.port import ToolError, UserAnswer, UserQuestion
+from khala.tools.ssrf_guard import parse_networks
+from tests.support.agents import act, call
+from tests.support.client import Thread, client
+from tests.support.in_process import InProcessServer
+from tests.support.mcp_accounts import PersonalServer, personal_server, query
+from tests.support.mcp_client import call_context, eventually
+from tests.support.oauth import PASSWORD, signed_in
+from tests.support.shared_server import shared
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEYS = "a" * 43 + "="
+BACK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+"""Headers of a browser that another site has redirected."""
+TOOL, CONNECT = "notes__whoami", "notes__connect_account"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def personal() -> AsyncIterator[PersonalServer]:
+    async with personal_server() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(
+    postgres_url: str, template: str, personal: PersonalServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InProcessServer]:
+    config: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
+    notes = {"url": personal.url, "oauth": {"flow": "authorization_code"}, "description": "Notes of people."}
+    config.write_text(json.dumps({"mcpServers": {"notes": notes}}))
+    settings = {"KHALA_MCP_CONFIG": str(config), "KHALA_SECRET_KEYS": KEYS, "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
+    async with shared(postgres_url, template, with_executor=True, **settings) as inside:
+        yield inside
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(server: InProcessServer) -> AsyncIterator[Database]:
+    database = Database(server.database_url)
+    yield database
+    await database.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module", autouse=True)
+async def usual(personal: PersonalServer) -> None:
+    issuer = personal.issuer
+    issuer.error, issuer.returned_issuer, issuer.lifetime, issuer.delay = None, issuer.issuer, 3600, 0.0
+
+
+async def begin(browser: httpx.AsyncClient, **body: Any) -> str:
+    answer = await browser.post("/api/connections/notes", json=body)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["url"])
+
+
+async def come_back(browser: httpx.AsyncClient, url: str) -> dict[str, str]:
+    """The outcome that the page shows when the browser has come back."""
+    answer = await browser.get(url, headers=BACK)
+    assert answer.status_code == 302, answer.text
+    return query(answer.headers["location"])
+
+
+async def connect(browser: httpx.AsyncClient, personal: PersonalServer, person: str = "alice") -> None:
+    outcome = await come_back(browser, await personal.allow(await begin(browser), person))
+    assert outcome == {"connection": "connected", "service": "notes"}
+
+
+async def connection(browser: httpx.AsyncClient) -> dict[str, Any]:
+    [item] = (await browser.get("/api/connections")).raise_for_status().json()["items"]
+    return dict(item)
+
+
+async def new_thread(browser: httpx.AsyncClient) -> Thread:
+    thread_id = str(ids.new())
+    (await browser.post("/api/threads", json={"id": thread_id})).raise_for_status()
+    thread = Thread(browser, thread_id, "")
+    thread.headers = {}
+    return thread
+
+
+async def called(thread: Thread, tool: str) -> tuple[bool, str]:
+    """Whether a call of the tool by a run succeeded, and its summary."""
+    run = await act(thread, call(tool))
+    await run.ended()
+    [card] = await run.cards()
+    return card["state"] == "completed", card.get("summary", "")
+
+
+async def offered(browser: httpx.AsyncClient) -> set[str]:
+    items = (await browser.get("/api/tools")).raise_for_status().json()["items"]
+    return {item["name"] for item in items if item["name"].startswith("notes__")}
+
+
+async def test_each_persons_runs_call_the_service_with_their_own_account(
+    server: InProcessServer, personal: PersonalServer
+) -> None:
+    async with signed_in(server.url) as alice, signed_in(server.url) as bob:
+        assert await offered(alice) == {CONNECT}
+        assert (await connection(alice))["state"] == "disconnected"
+        ok, told = await called(await new_thread(alice), CONNECT)
+        assert not ok
+        assert "Settings" in told
+        await connect(alice, personal, "alice")
+        shown = await connection(alice)
+        assert (shown["state"], shown["scopes"]) == ("connected", ["read"])
+        assert shown["issuer"] == personal.issuer.issuer
+        assert await called(await new_thread(alice), TOOL) == (True, "whoami for alice")
+        assert await offered(bob) == {CONNECT}, "the account of another person is offered to nobody"
+        await connect(bob, personal, "bob")
+        assert await called(await new_thread(bob), TOOL) == (True, "whoami for bob")
+    asked = personal.issuer.asked[-1]
+    assert asked.resource == personal.url
+    assert len(personal.issuer.clients) == 1, "one registration serves all accounts"
+
+
+async def test_in_a_shared_thread_the_account_is_that_of_the_person_who_asks(
+    server: InProcessServer, personal: PersonalServer
+) -> None:
+    async with signed_in(server.url) as alice, signed_in(server.url) as bob, client(server.url) as guest:
+        await connect(alice, personal, "alice")
+        theirs = await new_thread(alice)
+        bob_id = (await bob.get("/api/me")).json()["id"]
+        (await alice.put(f"/api/threads/{theirs.id}/members/{bob_id}", json={"role": "editor"})).raise_for_status()
+        (await bob.post(f"/api/threads/{theirs.id}/join", json={})).raise_for_status()
+        of_bob = Thread(bob, theirs.id, "")
+        of_bob.headers = {}
+        ok, told = await called(of_bob, TOOL)
+        assert not ok
+        assert "isn't available" in told
+        await connect(bob, personal, "bob")
+        assert await called(of_bob, TOOL) == (True, "whoami for bob")
+        assert await called(theirs, TOOL) == (True, "whoami for alice")
+        unknown = await Thread.create(guest)
+        listed = await guest.get("/api/tools", params={"threadId": unknown.id}, headers=unknown.headers)
+        assert not [one for one in listed.json()["items"] if one["source"] == "notes"], "guests are offered nothing"
+        assert (await guest.get("/api/connections")).status_code == 401
+
+
+async def test_what_one_account_has_begun_no_other_completes_and_nobody_twice(
+    server: InProcessServer, personal: PersonalServer
+) -> None:
+    async with signed_in(server.url) as alice, signed_in(server.url) as mallory, client(server.url) as guest:
+        back = await personal.allow(await begin(alice, returnTo="/c/7?x=1#y"))
+        before = len(personal.issuer.access)
+        assert await come_back(mallory, back) == {"connection": "expired"}
+        assert await come_back(guest, back) == {"connection": "unauthorized"}
+        assert len(personal.issuer.access) == before, "the code was sent to nobody"
+        answer = await alice.get(back, headers=BACK)
+        assert answer.headers["location"] == "/c/7?x=1&connection=connected&service=notes#y"
+        assert await come_back(alice, back) == {"connection": "expired"}, "the state is valid once"
+        # The same code with a state of another attempt: the issuer has exchanged it already.
+        replayed = back.replace(query(back)["state"], query(await begin(alice))["state"])
+        assert await come_back(alice, replayed) == {"connection": "failed", "service": "notes"}
+        assert (await connection(alice))["state"] == "connected"
+        assert (await connection(mallory))["state"] == "disconnected"
+        for elsewhere in ("https://evil.example/", "//evil.example", "/\\evil.example"):
+            back = await personal.allow(await begin(alice, returnTo=elsewhere))
+            assert (await alice.get(back, headers=BACK)).headers["location"].startswith("/?connection=connected")
+
+
+async def test_a_mixed_up_or_denied_answer_exchanges_no_code(server: InProcessServer, personal: PersonalServer) -> None:
+    issuer = personal.issuer
+    async with signed_in(server.url) as alice:
+        before = len(issuer.access)
+        for returned in ("https://other.example", None):
+            issuer.returned_issuer = returned
+            outcome = await come_back(alice, await personal.allow(await begin(alice)))
+            assert outcome == {"connection": "failed", "service": "notes"}
+        issuer.returned_issuer, issuer.error = issuer.issuer, "access_denied"
+        outcome = await come_back(alice, await personal.allow(await begin(alice)))
+        assert outcome == {"connection": "denied", "service": "notes"}
+        assert len(issuer.access) == before
+        assert (await connection(alice))["state"] == "disconnected"
+        other_site = await alice.get("/api/connections/notes/start", headers={"Sec-Fetch-Site": "cross-site"})
+        assert other_site.status_code == 403, "a page of another site begins nothing"
+        own_site = await alice.get("/api/connections/notes/start", headers={"Sec-Fetch-Site": "same-origin"})
+        assert own_site.headers["location"].startswith(issuer.issuer)
+
+
+async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce(personal: PersonalServer) -> None:
+    config = _config(personal).servers["notes"]
+    with pytest.raises(ConnectError, match="not public"):
+        await discover(config, AuthorizationHttp(config), None)
+    http = AuthorizationHttp(config, allow=parse_networks(["127.0.0.0/8"]))
+    for address in ("http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd", "http://1.1.1.1/"):
+        with pytest.raises(ConnectError):
+            await http.get(address)
+    usual = dict(personal.issuer.metadata)
+    for change, message in (
+        ({"issuer": "https://other.example"}, "name another one"),
+        ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
+        ({"token_endpoint": "http://10.0.0.1/token"}, "not public"),
+    ):
+        personal.issuer.metadata.update(change)
+        try:
+            with pytest.raises(ConnectError, match=message):
+                await discover(config, http, None)
+        finally:
+            personal.issuer.metadata.update(usual)
+    pinned = _config(personal, issuer="https://login.example").servers["notes"]
+    with pytest.raises(ConnectError, match="its configured issuer"):
+        await discover(pinned, AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])), None)
+    with pytest.raises(ConnectError, match="belongs neither"):
+        await AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])).get(personal.issuer.issuer)
+
+
+async def test_two_processes_refresh_a_rotating_token_once(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    issuer = personal.issuer
+    issuer.lifetime = 30  # Less than the time before its end at which a token is refreshed.
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "carol")
+        account = await _stored(store, alice)
+        issuer.lifetime, issuer.delay, before = 3600, 0.3, issuer.refreshes
+        found = [_tokens(store, personal, account) for _ in range(4)]
+        tokens = await asyncio.gather(*(one.current() for one in found))
+        assert len({token.text for token in tokens}) == 1
+        assert (issuer.refreshes - before, issuer.reused) == (1, 0)
+        assert await called(await new_thread(alice), TOOL) == (True, "whoami for carol")
+        issuer.end_access_tokens()
+        assert await called(await new_thread(alice), TOOL) == (True, "whoami for carol"), "a refused token is refreshed"
+        assert (issuer.refreshes - before, issuer.reused) == (2, 0)
+
+
+async def test_a_connection_that_its_issuer_ended_asks_to_be_connected_again(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "dora")
+        thread = await new_thread(alice)
+        assert await called(thread, TOOL) == (True, "whoami for dora")
+        personal.issuer._end("dora")
+        ok, told = await called(thread, TOOL)
+        assert not ok
+        assert "Settings, under Connected services" in told
+        assert (await connection(alice))["state"] == "expired"
+        assert await offered(alice) == {CONNECT}
+        with pytest.raises(AuthorizationError, match="not connected"):
+            await _tokens(store, personal, await _stored(store, alice)).current()
+        await connect(alice, personal, "dora")
+        assert await called(thread, TOOL) == (True, "whoami for dora")
+
+
+async def test_a_call_that_requires_more_permissions_has_them_asked_for(
+    server: InProcessServer, personal: PersonalServer
+) -> None:
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "erin")
+        thread = await new_thread(alice)
+        ok, told = await called(thread, "notes__privileged")
+        assert (ok, "further permissions" in told) == (False, True)
+        assert await called(thread, TOOL) == (True, "whoami for erin"), "other calls go on"
+        assert (await connection(alice))["needsScope"]
+        await connect(alice, personal, "erin")
+        assert await called(thread, "notes__privileged") == (True, "privileged for erin")
+        assert not (await connection(alice))["needsScope"]
+
+
+async def test_a_disconnected_account_and_a_deleted_one_are_used_no_more_and_revoked(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    issuer = personal.issuer
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "faye")
+        thread = await new_thread(alice)
+        assert await called(thread, TOOL) == (True, "whoami for faye")
+        tokens = _tokens(store, personal, await _stored(store, alice))
+        assert (await alice.delete("/api/connections/notes")).status_code == 204
+        with pytest.raises(AuthorizationError):
+            await tokens.current()
+        assert not (await called(thread, TOOL))[0]
+        await eventually(lambda: not [one for one in issuer.access.values() if one.subject == "faye"], seconds=10)
+        assert (await alice.delete("/api/connections/notes")).status_code == 404
+        await connect(alice, personal, "faye")
+        revoked = len(issuer.revoked)
+        (await alice.request("DELETE", "/api/me", json={"password": PASSWORD})).raise_for_status()
+        servers = _servers(store, personal)
+        assert await servers._revoker.revoke_next()
+        assert len(issuer.revoked) == revoked + 1
+    async with store.driver() as driver:
+        assert await driver.fetchval("SELECT count(*) FROM mcp_accounts WHERE user_id IS NULL") == 0
+
+
+async def test_tokens_are_stored_sealed_and_shown_nowhere(
+    server: InProcessServer, personal: PersonalServer, store: Database, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "gwen")
+        assert await called(await new_thread(alice), TOOL) == (True, "whoami for gwen")
+        account = await _stored(store, alice)
+        secrets = {token for token, one in personal.issuer.access.items() if one.subject == "gwen"}
+        secrets |= {one.client_secret or "" for one in personal.issuer.clients.values()} - {""}
+        listed = (await alice.get("/api/connections")).text
+        async with store.driver() as driver:
+            rows = [await driver.fetch(f"SELECT t::text FROM {table} t") for table in ("mcp_accounts", "mcp_clients")]
+        logged = capfd.readouterr()
+        for secret in secrets:
+            assert secret not in listed
+            assert secret not in str(rows)
+            assert secret.encode().hex() not in str(rows)
+            assert secret not in logged.out + logged.err
+    box = SecretBox([b"k" * 32])
+    with pytest.raises(SecretError):
+        box.open(account.tokens, f"mcp_accounts\0{account.id}".encode())
+    moved = box.seal(b"secret", b"here")
+    with pytest.raises(SecretError):
+        box.open(moved, b"there")
+    assert SecretBox([b"n" * 32, b"k" * 32]).open(moved, b"here") == b"secret"
+
+
+async def test_a_run_asks_the_person_to_connect_and_goes_on(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    async with signed_in(server.url) as alice:
+        user_id = await _user_id(alice)
+        tools = await _servers(store, personal, public_url=server.url).tools.of_user(user_id)
+        asked: list[UserQuestion] = []
+
+        async def ask(question: UserQuestion) -> UserAnswer:
+            asked.append(question)
+            await connect(alice, personal, "hana")
+            return UserAnswer(action="accept")
+
+        context = msgspec.structs.replace(call_context(), actor=ToolActor(owner_id=user_id, user_id=user_id), ask=ask)
+        assert "is connected" in (await tools[CONNECT].run({}, context)).output
+        assert asked[0].url == f"{server.url}/api/connections/notes/start"
+        stranger = msgspec.structs.replace(context, actor=ToolActor(owner_id=ids.new(), user_id=ids.new()))
+        with pytest.raises(ToolError, match="another account"):
+            await tools[CONNECT].run({}, stranger)
+
+
+def _config(personal: PersonalServer, issuer: str | None = None) -> McpConfig:
+    given = McpOAuthConfig(flow="authorization_code", issuer=issuer)
+    return McpConfig(servers={"notes": McpServerConfig(name="notes", url=personal.url, oauth=given)})
+
+
+def _servers(store: Database, personal: PersonalServer, public_url: str | None = None) -> AccountServers:
+    """The services of another process."""
+    box, allow = SecretBox([b64decode(KEYS)]), parse_networks(["127.0.0.0/8"])
+    return open_account_servers(_config(personal), store, box, allow=allow, public_url=public_url)
+
+
+def _tokens(store: Database, personal: PersonalServer, account: McpAccount) -> AccountTokens:
+    """The account's tokens in another process."""
+    [server] = _servers(store, personal)._servers.values()
+    assert isinstance(server, AccountServer)
+    return AccountTokens(store, SecretBox([b64decode(KEYS)]), server.config, server.http, account.id, set())
+
+
+async def _user_id(browser: httpx.AsyncClient) -> UUID:
+    return UUID((await browser.get("/api/me")).raise_for_status().json()["id"])
+
+
+async def _stored(store: Database, browser: httpx.AsyncClient) -> McpAccount:
+    async with store.driver() as driver:
+        account = await mcp_accounts.find(driver, await _user_id(browser), "notes")
+    assert account is not None
+    return account
