@@ -200,8 +200,8 @@ class ToolSettings(SettingGroup):
     fetch_allow: Networks = setting(
         "KHALA_FETCH_ALLOW",
         (),
-        "Networks beside the open internet that `fetch_url`, `load_repo` and webhooks may reach, on any port, as "
-        "`10.0.0.0/8`.",
+        "Networks beside the open internet that `fetch_url`, `load_repo`, webhooks and the authorization of connected "
+        "services may reach, on any port, as `10.0.0.0/8`.",
     )
     repository_hosts: RepositoryHosts = setting(
         "KHALA_REPOSITORY_HOSTS",
