@@ -17,7 +17,7 @@ from khala.blobs.spool import Spool
 from khala.domain import ids
 from khala.domain.chat import Message, StepCheckout, StepRef
 from khala.domain.isolation_policy import Interruption
-from khala.domain.parts import Step, ToolCall, ToolStatus
+from khala.domain.parts import ToolCall, ToolStatus
 from khala.domain.plans import results
 from khala.domain.plans.command_results import CommandFailure, judge_exit
 from khala.domain.plans.completion import COMPLETION_MARKER
@@ -31,6 +31,7 @@ from khala.runs.model_turn import RunOutcome, failed_outcome
 from khala.runs.run_execution import RunExecution
 from khala.runs.tool_call_recorder import ToolCallRecorder
 from khala.runs.tool_results import InlineAllowance, StoredOutput
+from khala.runs.usage_tally import UsageTally
 from khala.store.blobs import objects
 from khala.store.postgres.database import Database
 from khala.store.runs.run_buffer import RunBuffer
@@ -61,6 +62,7 @@ class CommandRun:
         execution: RunExecution,
         buffer: RunBuffer,
         progress: RunProgress,
+        tally: UsageTally,
         *,
         runner: CommandRunner,
         blob_service: BlobService,
@@ -71,6 +73,7 @@ class CommandRun:
         self._db = db
         self._buffer = buffer
         self._progress = progress
+        self._tally = tally
         self._runner = runner
         self._blob_service = blob_service
         self._actor = actor
@@ -126,11 +129,12 @@ class CommandRun:
     async def _begin(self, command: Command) -> ToolCallProgress:
         """Commit that the command is about to start."""
         call_id = f"call_{ids.new().hex}"
-        self._recorder.add(Step(step=1, max_steps=1, tool_count=1))
-        self._recorder.add(ToolCall(tool_call_id=call_id, step=1, tool=RUN_COMMAND, args={"command": command.name}))
+        args = {"command": command.name}
+        part = ToolCall(tool_call_id=call_id, step=self._recorder.next_step, tool=RUN_COMMAND, args=args)
+        (call,) = self._recorder.begin_step([part], self._tally).calls
         self._recorder.add(ToolStatus(tool_call_id=call_id, state="running"))
         await self._recorder.committed()
-        return self._progress.by_id[call_id]
+        return call
 
     async def _execute(self, command: Command, prompt: str, transcript: CommandTranscript) -> CommandExit:
         output = CommandOutput(stdout=transcript.receive_stdout, stderr=transcript.receive_stderr)

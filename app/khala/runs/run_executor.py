@@ -139,7 +139,7 @@ class RunExecutor:
         if isinstance(command, RunOutcome):
             return command
         if command is not None:
-            return await self._run_command(command, execution, buffer, progress)
+            return await self._run_command(command, execution, buffer, meter, progress)
         app_agent = run_agents.app_agent_of(self._tool_dependencies.app, claimed)
         if isinstance(app_agent, RunOutcome):
             return app_agent
@@ -221,13 +221,19 @@ class RunExecutor:
         )
 
     async def _run_command(
-        self, command: Command, execution: RunExecution, buffer: RunBuffer, progress: RunProgress
+        self,
+        command: Command,
+        execution: RunExecution,
+        buffer: RunBuffer,
+        meter: BudgetMeter,
+        progress: RunProgress,
     ) -> RunOutcome:
         claimed, dependencies = execution.claimed, self._tool_dependencies
         run = CommandRun(
             execution,
             buffer,
             progress,
+            meter.tally,
             runner=dependencies.commands,
             blob_service=dependencies.blob_service,
             actor=await self._actor(claimed),

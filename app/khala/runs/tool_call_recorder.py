@@ -1,16 +1,17 @@
 """Records the tool calls of one run: as parts of its buffer, as receipts, and in metrics and traces."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from khala.domain.parts import PartData, ToolResult, ToolStatus
-from khala.domain.run_progress import RunProgress, ToolCallProgress
+from khala.domain.parts import PartData, Step, ToolCall, ToolResult, ToolStatus
+from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
 from khala.domain.tools import call_digest
 from khala.runs import tool_results
 from khala.runs.call_telemetry import record_tool_call
 from khala.runs.tool_results import StoredOutput
+from khala.runs.usage_tally import UsageTally
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.tools.approvals import Approval
 
@@ -32,6 +33,27 @@ class ToolCallRecorder:
         """Add a part, and apply it to the run's progress."""
         self._buffer.append(part)
         self._progress.apply(part)
+
+    @property
+    def next_step(self) -> int:
+        """The number of the next step."""
+        return self._progress.step_count + 1
+
+    def begin_step(self, calls: Sequence[ToolCall], tally: UsageTally, *, max_steps: int | None = None) -> RunStep:
+        """Add the next step, with these calls and the usage so far. By default, `max_steps` is its number."""
+        number = self.next_step
+        self.add(
+            Step(
+                step=number,
+                max_steps=max_steps or number,
+                tool_count=len(calls),
+                usage=tally.usage,
+                cost_usd=tally.cost_usd,
+            )
+        )
+        for call in calls:
+            self.add(call)
+        return self._progress.steps[-1]
 
     async def committed(self) -> None:
         """Return when all parts added so far are committed."""

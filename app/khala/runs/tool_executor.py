@@ -16,7 +16,7 @@ from khala.blobs.blob_service import BlobService
 from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
 from khala.domain.generation import ToolChoice
-from khala.domain.parts import HANDED_OVER, Step, ToolResult
+from khala.domain.parts import HANDED_OVER, ToolResult
 from khala.domain.plans.planner import CHANGING_TOOLS
 from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
@@ -165,22 +165,11 @@ class ToolExecutor:
 
         A single call may get a `call_id` of the caller; others get new ones.
         """
-        number = self._progress.step_count + 1
+        number = self._recorder.next_step
         uses = [storable(use) for use in uses]
         calls = [await self._arguments.create_call(number, use, self._actor, call_id) for use in uses]
         await self._recorder.committed()  # So that the following parts are one batch.
-        self._recorder.add(
-            Step(
-                step=number,
-                max_steps=max_steps or number,
-                tool_count=len(calls),
-                usage=self._tally.usage,
-                cost_usd=self._tally.cost_usd,
-            )
-        )
-        for part, _ in calls:
-            self._recorder.add(part)
-        step = self._progress.steps[-1]
+        step = self._recorder.begin_step([part for part, _ in calls], self._tally, max_steps=max_steps)
         for call, use, (_, problem) in zip(step.calls, uses, calls, strict=True):
             call.args = use.args  # The part may have only a reference to them.
             if problem is not None:
