@@ -131,7 +131,7 @@ async def running(
         sender, push_sender = _open_senders(settings, inner, webhook_endpoints)
         webhooks, push = WebhookDispatcher(inner, sender), PushDispatcher(inner, push_sender)
         writer = Writer(inner, settings.runs.flush, components.wake_bus)
-        gateway = WorkerGateway(inner, writer, gateway_options(settings))
+        gateway = WorkerGateway(inner, writer, components.blob_service, gateway_options(settings))
         handlers = {**live.handlers, **_worker_handlers(worker, gateway), **_stream_handlers(live, dispatcher)}
         handlers |= {WEBHOOKS_CHANNEL: webhooks.handle_notification, PUSH_CHANNEL: push.handle_notification}
         pools = {"inner": inner, "requests": components.db}

@@ -364,6 +364,8 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/executor/heartbeat": WORKERS,
     "POST /api/executor/runs/{run_id}/parts": WORKERS,
     "POST /api/executor/runs/{run_id}/approvals": WORKERS,
+    "POST /api/executor/runs/{run_id}/blobs": WORKERS,
+    "GET /api/executor/runs/{run_id}/blobs/{blob_id}": WORKERS,
     "POST /api/executor/runs/{run_id}/finish": WORKERS,
     "POST /api/executor/runs/{run_id}/release": WORKERS,
     "WEBSOCKET /api/executor/ws": dict.fromkeys(WHO, 403),
@@ -670,9 +672,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             params = (params or {}) | {"q": "khala"}
         elif route.endswith("/workspace/file"):
             params = {"path": "khala.md"}
+        elif "/api/executor/" in template and "/blobs" in template:
+            params = {"epoch": "1"}
         body = self.body(route)
         sending: dict[str, Any] = {} if body is None else {"json": body}
-        if route == "POST /api/threads/{thread_id}/blobs":
+        if route.startswith("POST") and route.endswith("/blobs"):
             sending = {"content": b"a file"}
         if route == "POST /api/imports":
             sending = {"content": b"[]"}

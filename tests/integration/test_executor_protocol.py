@@ -13,10 +13,12 @@ import pytest_asyncio
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
+from khala.api.executor import blobs as executor_blobs
 from khala.signals.metrics import REGISTRY
+from khala.store.blobs import blobs as stored_blobs
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
-from tests.support.account_with_data import account, own_thread
+from tests.support.account_with_data import account, own_thread, upload
 from tests.support.client import text_of
 from tests.support.in_process import InProcessServer, khala
 from tests.support.remote_workers import (
@@ -333,6 +335,75 @@ async def test_a_lying_worker_changes_no_other_run(scene: RemoteScene, server: I
     sent = await built_in.send("/words=3")
     stranger = RawRun(scene.worker, {"runId": sent["runId"], "epoch": 1, "nextSeq": 0})
     assert_problem(await stranger.append(text("x")), 404, "run_not_found")
+
+
+async def store(run: RawRun, content: bytes, name: str | None = None, **params: Any) -> httpx.Response:
+    """Store a blob of the run."""
+    query = {"epoch": run.epoch} | ({} if name is None else {"name": name}) | params
+    headers = {"Content-Type": "application/json"}
+    return await run.worker.http.post(
+        f"/api/executor/runs/{run.id}/blobs", content=content, params=query, headers=headers
+    )
+
+
+async def test_a_blob_of_a_run_is_stored_once_and_parts_refer_to_it(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    run = await scene.begin()
+    first, again = [(await store(run, b'{"to": "prod"}', "a.json")).json() for _ in range(2)]
+    assert first == again
+    assert (first["size"], first["mediaType"], first["name"]) == (14, "application/json", "a.json")
+    other = (await store(run, b'{"to": "prod"}')).json()
+    assert other["blobId"] != first["blobId"]
+    call = {"kind": "tool-call", "data": {"toolCallId": "call_1", "step": 1, "tool": "deploy", "argsBlob": other}}
+    result = {"toolCallId": "call_1", "ok": True, "summary": "done", "durationMs": 3, "blob": first}
+    for broken in (first | {"size": 15}, first | {"blobId": str(uuid.uuid4())}):
+        refused = await run.append([call, {"kind": "tool-result", "data": result | {"blob": broken}}])
+        assert_problem(refused, 400, "invalid_input")
+    for _ in range(2):
+        assert (await run.append([call], seq=0)).json()["nextSeq"] == 1
+    assert (await run.post("approvals", seq=1, toolCallId="call_1")).is_success
+    asked = await scene.thread.http.get(f"/api/runs/{run.id}/approvals")
+    assert [one["args"] for one in asked.json()["items"]] == [{"to": "prod"}]
+    await scene.thread.http.post(f"/api/runs/{run.id}/approvals/call_1", json={"approved": True})
+    for _ in range(2):
+        stored = await run.append([RUNNING, {"kind": "tool-result", "data": result}], seq=2)
+        assert stored.json()["nextSeq"] == 4, stored.text
+    await run.finish()
+    assert_problem(await store(run, b"late"), 409, "run_ended")
+    (card,) = [block for block in (await answer_of(scene))["content"] if block["type"] == "tool"]
+    assert (card["blob"], card["argsBlob"]) == (first, other)
+
+
+async def test_blobs_of_runs_are_fenced_and_bounded(
+    scene: RemoteScene, server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await scene.begin()
+    path = f"/api/executor/runs/{run.id}/blobs"
+    waiting = await upload(scene.thread, b"I wait for a message.", "text/plain", "waits.txt")
+    mine = (await store(run, b"0123456789")).json()["blobId"]
+    async with remote_scene(server) as other:
+        theirs = (await store(await other.begin(), b"theirs")).json()["blobId"]
+        read = await scene.worker.http.get(f"{path}/{mine}", params={"epoch": 1}, headers={"Range": "bytes=2-4"})
+        assert (read.status_code, read.content) == (206, b"234")
+        for blob in (waiting, theirs, str(uuid.uuid4())):
+            refused = await scene.worker.http.get(f"{path}/{blob}", params={"epoch": 1})
+            assert_problem(refused, 404, "blob_not_found")
+        stranger = RawRun(other.worker, run.data)
+        assert_problem(await store(stranger, b"x"), 404, "run_not_found")
+    assert_problem(await store(run, b""), 400, "invalid_input")
+    assert_problem(await store(run, b"x", epoch=2), 409, "stale_epoch")
+    with monkeypatch.context() as patch:
+        patch.setattr(executor_blobs, "MAX_OUTPUT_BYTES", 10)
+        assert_problem(await store(run, b"0" * 11), 413, "payload_too_large")
+        patch.setattr(stored_blobs, "MAX_RUN_BLOBS", 1)
+        assert_problem(await store(run, b"another"), 413, "payload_too_large")
+        assert (await store(run, b"0123456789")).json()["blobId"] == mine
+    await set_lease_lapsed(server, run)
+    again = await scene.worker.claimed()
+    assert_problem(await store(run, b"stale"), 409, "stale_epoch")
+    read = await scene.worker.http.get(f"{path}/{mine}", params={"epoch": again.epoch})
+    assert (read.status_code, read.content) == (200, b"0123456789")
 
 
 async def test_bodies_and_numbers_are_bounded(scene: RemoteScene) -> None:

@@ -33,6 +33,7 @@ from khala.api.blobs.uploads import upload
 from khala.api.console.routes import CONTROLLERS as CONSOLE_ROUTES
 from khala.api.context import Context
 from khala.api.cursors.routes import read_cursor
+from khala.api.executor.blobs import ExecutorBlobController
 from khala.api.executor.routes import ExecutorController
 from khala.api.executor.sockets import execute
 from khala.api.http import web_page
@@ -122,7 +123,7 @@ API_ROUTES: Sequence[ControllerRouterHandler] = (
     PreferencesController, PushController, MemoryProposalController, MemorySettingsController, SearchController,
     ThreadPlanController, PlanController, PlanDraftController, PlanCommandController, read_cursor, ChatController,
     chat_socket, AgUiController, agent_socket, ScheduleController, WebhookController, import_chats, HealthController,
-    ExecutorController, execute, *CONSOLE_ROUTES,
+    ExecutorController, ExecutorBlobController, execute, *CONSOLE_ROUTES,
 )  # fmt: skip
 OPENAI_ROUTES: Sequence[ControllerRouterHandler] = (
     complete, embed, list_models, read_model, read_document, ResponseController, ConversationController,

@@ -71,11 +71,13 @@ class BlobService:
         author_id: UUID | None = None,
         attached: bool = True,
         expires_at: datetime | None = None,
+        claim: str | None = None,
     ) -> BlobRef:
         """Store the spool durably as a blob of the thread, until `expires_at` if given.
 
-        A blob that is not `attached` is an upload that waits for a message, for a day by default. Raises
-        `ThreadNotFound`, `RunNotFound`, `PayloadTooLarge` over the thread's quota, `RateLimited` for too many waiting
+        A blob that is not `attached` is an upload that waits for a message, for a day by default. With the `claim`
+        under which a worker holds the run, the same blob of the run is stored once. Raises `ThreadNotFound`,
+        `RunNotFound`, `StaleLease`, `PayloadTooLarge` over the thread's quota, `RateLimited` for too many waiting
         uploads, and `Unavailable`.
         """
         path = await spool.file()
@@ -93,25 +95,26 @@ class BlobService:
             expires_at=expires_at,
         )
         for _ in range(MAX_TRIES):
-            if await self._put(new, path):
+            added = await self._put(new, path, claim)
+            if added is not None:
                 BLOB_BYTES.labels("kept").inc(spool.size)
-                return _ref(new)
+                return _ref(msgspec.structs.replace(new, id=added))
         raise Unavailable("The file was deleted while it was being stored. Try again.", retry_after=1)
 
-    async def _put(self, new: blobs.NewBlob, path: Path) -> bool:
+    async def _put(self, new: blobs.NewBlob, path: Path, claim: str | None) -> UUID | None:
         async with self._db.driver() as driver:
             stored = await blobs.touch(driver, new.sha256, new.size)
         began = time.monotonic()
         if not stored:
             await self.store.put(new.sha256.hex(), path)
         if time.monotonic() - began > MAX_PUT_SECONDS:
-            return False
-        return await self._add_reference(new, put=not stored)
+            return None
+        return await self._add_reference(new, put=not stored, claim=claim)
 
     @retried
-    async def _add_reference(self, new: blobs.NewBlob, *, put: bool) -> bool:
+    async def _add_reference(self, new: blobs.NewBlob, *, put: bool, claim: str | None) -> UUID | None:
         async with self._db.transaction() as connection:
-            return await blobs.add(connection, new, put=put, quota=self.quota)
+            return await blobs.add(connection, new, put=put, quota=self.quota, claim=claim)
 
     async def find(self, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
         """The blob. Raises `BlobNotFound`, also if it has expired or is not in the given thread."""

@@ -1,6 +1,7 @@
 """The rules for the parts that remote workers write: which kinds, of which size, in which order. Pure.
 
-A worker cannot write what the server alone decides: the end of a run, approvals, memories, routes and blobs.
+A worker cannot write what the server alone decides: the end of a run, approvals, memories and routes. It refers to
+blobs as the server has returned them.
 """
 
 import hashlib
@@ -98,16 +99,20 @@ def _problem(part: PartData, *, reasoning: bool) -> str | None:
             return "This text is empty."
         case ToolCall() if TOOL_NAME.fullmatch(part.tool) is None:
             return "A tool's name has 1 to 64 letters, digits, _ and -, and begins with a letter."
-        case ToolCall() if part.args_blob is not None or not 0 <= part.step <= MAX_STEP:
-            return f"A worker's call has its arguments in args, and a step from 0 to {MAX_STEP:,}."
+        case ToolCall() if part.args is not None and part.args_blob is not None:
+            return "A call has its arguments in args or argsBlob."
+        case ToolCall() if not 0 <= part.step <= MAX_STEP:
+            return f"A worker's call has a step from 0 to {MAX_STEP:,}."
         case ToolStatus() if part.state not in ("queued", "running", "cancelled"):
             return "A worker writes the states queued, running and cancelled. Ask for an approval to block a call."
         case ToolStatus() if (part.digest, part.expires_at, part.args, part.args_blob) != (None, None, None, None):
             return "A worker's status has a state and a reason only."
         case ToolStatus() if len(part.reason or "") > MAX_REASON_CHARACTERS:
             return f"A reason has at most {MAX_REASON_CHARACTERS} characters."
-        case ToolResult() if part.blob is not None or not 0 <= part.duration_ms <= MAX_MILLISECONDS:
-            return "A worker's result has its output in output, and a duration that is not negative."
+        case ToolResult() if part.output is not None and part.blob is not None:
+            return "A result has its output in output or blob."
+        case ToolResult() if not 0 <= part.duration_ms <= MAX_MILLISECONDS:
+            return "The duration of a result is not negative."
         case ToolResult() if len(part.summary) > MAX_SUMMARY_CHARACTERS or "\n" in part.summary:
             return f"A summary is one line of at most {MAX_SUMMARY_CHARACTERS} characters."
         case Step() if not (0 <= part.step <= MAX_STEP and 0 <= part.max_steps <= MAX_STEP and part.tool_count >= 0):
@@ -167,7 +172,11 @@ class CallStates:
                     raise Conflict(f"The call {part.tool_call_id!r} was made before.")
                 self.calls += 1
                 self._open[part.tool_call_id] = ToolBlock(
-                    tool_call_id=part.tool_call_id, tool=part.tool, state="queued", args=part.args or {}
+                    tool_call_id=part.tool_call_id,
+                    tool=part.tool,
+                    state="queued",
+                    args=part.args,
+                    args_blob=part.args_blob,
                 )
             case ToolStatus():
                 return self._apply_status(part, decisions)

@@ -27,6 +27,7 @@ from khala.domain.worker_parts import CallStates
 from khala.signals import metrics
 from khala.store.runs.run_buffer import LeaseLost, RunBuffer
 from khala.store.runs.run_queue import ClaimedRun
+from khala.workers.run_blobs import RunBlobs
 from khala.workers.worker_meter import WorkerMeter
 
 MAX_RUN_PARTS = 100_000
@@ -57,6 +58,7 @@ class AttachedRun:
         meter: WorkerMeter,
         decisions: Mapping[str, DecidedApproval],
         receipts_outside_calls: int,
+        blobs: RunBlobs,
         reasoning: bool,
         open_buffer: Callable[[Callable[[], None], Callable[[], None]], RunBuffer],
     ) -> None:
@@ -71,6 +73,7 @@ class AttachedRun:
         self.lost = False
         self.ended: RunStatus | None = None
         self._meter = meter
+        self._blobs = blobs
         self._reasoning = reasoning
         self._calls = CallStates(content)
         self._digests = array("Q", [worker_parts.digest(_comparable(part)) for part in stored])
@@ -137,6 +140,7 @@ class AttachedRun:
             self._check_active()
             new = self._new_parts(request.seq, parts)
             self._check_size(new)
+            await self._blobs.check(new)
             receipts = self._new_receipts(request.receipt_seq, request.receipts)
             calls = self._calls.copy()
             stored = [calls.apply(part, self.decisions) for part in new]
@@ -159,7 +163,7 @@ class AttachedRun:
             block = self._calls.open_call(request.tool_call_id)
             if request.tool_call_id in self.decisions:
                 raise Conflict("This call was decided before.")
-            args = block.args or {}
+            args = block.args or ({} if block.args_blob is None else await self._blobs.read_arguments(block.args_blob))
             status = ToolStatus(
                 tool_call_id=request.tool_call_id,
                 state="blocked",

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from khala.blobs.blob_service import BlobService
 from khala.domain.access import Caller
 from khala.domain.errors import (
     Conflict,
@@ -29,11 +30,13 @@ from khala.store.runs.remote_runs import RemoteState, claim_key
 from khala.store.runs.run_buffer import LeaseLost
 from khala.store.runs.run_queue import ClaimedRun
 from khala.workers.attached_run import AttachedRun
+from khala.workers.run_blobs import RunBlobs
 from khala.workers.worker_meter import WorkerMeter
 
 MAX_ATTACH_ATTEMPTS = 3
 """Attempts of one request, while other processes attach to the same run."""
 ENDED = ("final", "error", "canceled")
+GIVEN_BACK = "This worker has given the run back, or has lost it."
 
 T = TypeVar("T")
 
@@ -76,9 +79,10 @@ def worker_of(caller: Caller) -> Worker:
 class AttachedRuns:
     """The attached runs of one process, by their ids."""
 
-    def __init__(self, db: Database, writer: Writer, options: GatewayOptions) -> None:
+    def __init__(self, db: Database, writer: Writer, blob_service: BlobService, options: GatewayOptions) -> None:
         self._db = db
         self._writer = writer
+        self._blob_service = blob_service
         self._options = options
         self._runs: dict[UUID, AttachedRun] = {}
         self._attaching: dict[UUID, asyncio.Lock] = {}
@@ -143,6 +147,7 @@ class AttachedRuns:
             meter=WorkerMeter(self._db, run_id, account, None if budget is None else budget.tool_calls),
             decisions=decisions,
             receipts_outside_calls=outside,
+            blobs=RunBlobs(self._blob_service, thread_id, run_id, claim),
             reasoning=self._options.reasoning,
             open_buffer=lambda on_lost, on_written: self._writer.open(
                 claimed.lease,
@@ -203,16 +208,27 @@ class AttachedRuns:
             raise RunNotFound("There is no such run.")
         return state
 
+    async def blobs(self, worker: Worker, run_id: UUID, epoch: int) -> RunBlobs:
+        """The blobs of a run that the worker holds. Raises `RunNotFound`, `StaleLease` and `RunEnded`."""
+        state = await self._read_held(worker, run_id, epoch)
+        if state.status != "running":
+            raise StaleLease(GIVEN_BACK)
+        return RunBlobs(self._blob_service, state.thread_id, run_id, claim_key(worker.token_id, epoch))
+
     async def _attach_held(self, worker: Worker, run_id: UUID, epoch: int) -> AttachedRun:
+        state = await self._read_held(worker, run_id, epoch)
+        run = await self.attach(worker, run_id, state.thread_id, epoch)
+        if run is None:
+            raise StaleLease(GIVEN_BACK)
+        return run
+
+    async def _read_held(self, worker: Worker, run_id: UUID, epoch: int) -> RemoteState:
         state = await self.read_state(worker, run_id)
         if state.claim != claim_key(worker.token_id, epoch):
             raise StaleLease("This worker does not hold the run under this epoch.")
-        if state.status in ("final", "error", "canceled"):
+        if state.status in ENDED:
             raise RunEnded(f"The run has ended with the status {state.status}.")
-        run = await self.attach(worker, run_id, state.thread_id, epoch)
-        if run is None:
-            raise StaleLease("This worker has given the run back, or has lost it.")
-        return run
+        return state
 
     async def _is_current(self, run: AttachedRun) -> bool:
         """Whether no other process has attached to the run since this one."""

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import structlog
 
+from khala.blobs.blob_service import BlobService
 from khala.domain import ids
 from khala.domain.agents import AgentDefinition
 from khala.domain.chat import RunOptions, StoredRunOptions
@@ -49,6 +50,7 @@ from khala.store.runs.run_queue import ClaimedRun, RemoteClaim
 from khala.store.threads import messages
 from khala.workers.attached_run import STATUSES, AttachedRun
 from khala.workers.attached_runs import AttachedRuns, GatewayOptions, Worker
+from khala.workers.run_blobs import RunBlobs
 
 log = structlog.get_logger()
 
@@ -73,11 +75,11 @@ AGENT_NOT_FOUND = "The agent of this message does not exist any more."
 class WorkerGateway:
     """Serves the workers of remote agents in one process."""
 
-    def __init__(self, db: Database, writer: Writer, options: GatewayOptions) -> None:
+    def __init__(self, db: Database, writer: Writer, blob_service: BlobService, options: GatewayOptions) -> None:
         self.id = f"gateway-{ids.new()}"
         self.options = options
         self._db = db
-        self._runs = AttachedRuns(db, writer, options)
+        self._runs = AttachedRuns(db, writer, blob_service, options)
         self._wake = asyncio.Event()
         self._waiting: dict[asyncio.Event, tuple[UUID, frozenset[str]]] = {}
         self._last_sweep_at = float("-inf")
@@ -173,6 +175,10 @@ class WorkerGateway:
         await self._runs.act(worker, run_id, request.epoch, lambda run: self._release(run, request.awaits))
         state = await self._runs.read_state(worker, run_id)
         return RunEnd(status="blocked" if state.status == "blocked" else "queued")
+
+    async def blobs(self, worker: Worker, run_id: UUID, epoch: int) -> RunBlobs:
+        """The blobs of a run that the worker holds. Raises `RunNotFound`, `StaleLease` and `RunEnded`."""
+        return await self._runs.blobs(worker, run_id, epoch)
 
     async def heartbeat(self, worker: Worker, request: HeartbeatRequest) -> HeartbeatAnswer:
         """Renew the leases of these runs, and return what has changed for each."""

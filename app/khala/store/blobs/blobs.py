@@ -18,6 +18,7 @@ from khala.domain.errors import (
     RateLimited,
     ReachedLimit,
     RunNotFound,
+    StaleLease,
     ThreadNotFound,
 )
 from khala.domain.parts import BlobRef
@@ -28,6 +29,8 @@ from khala.store.threads.reset_marks import IS_BLOB, IS_RUN
 MAX_UNATTACHED = 50
 """Unattached uploads of one author, and in one thread."""
 UNATTACHED_LIFETIME = "1 day"
+MAX_RUN_BLOBS = 1_000
+"""Blobs that workers may store in one run."""
 MAX_LISTED_THREADS = 1_000
 """The threads of a user's list whose blobs are listed: those that changed last."""
 LAST_ID = UUID(int=2**128 - 1)
@@ -53,6 +56,12 @@ ATTACH = f"""
     UPDATE blobs SET attached = true, expires_at = NULL
     WHERE id = ANY ($2) AND thread_id = $1 AND NOT attached AND {NOT_EXPIRED} AND {IS_BLOB}
     RETURNING {COLUMNS}
+"""
+STORED_IN_RUN = f"""
+    SELECT id FROM blobs
+    WHERE sha256 = $1 AND run_id = $2 AND thread_id = $3 AND media_type = $4 AND name IS NOT DISTINCT FROM $5
+      AND {NOT_EXPIRED} AND {IS_BLOB}
+    ORDER BY id LIMIT 1
 """
 OF_LISTED_THREADS = f"""
     SELECT newest.* FROM (
@@ -161,23 +170,42 @@ class StorageQuota(msgspec.Struct, frozen=True):
         return self.plans.get(name or "", self.plans.get(self.default_plan or "", self.thread))
 
 
-async def add(connection: AsyncConnection, new: NewBlob, *, put: bool, quota: StorageQuota) -> bool:
-    """Add a reference to the object, which is stored or was just `put`. False if it was garbage-collected meanwhile.
+async def add(
+    connection: AsyncConnection, new: NewBlob, *, put: bool, quota: StorageQuota, claim: str | None = None
+) -> UUID | None:
+    """Add a reference to the object, which is stored or was just `put`. Returns its id.
 
-    Raises `ThreadNotFound` or `RunNotFound`, `PayloadTooLarge` over the thread's quota, and `RateLimited` for too many
-    unattached uploads.
+    None if the object was garbage-collected meanwhile. With `claim`, a worker must hold the run under this claim, and
+    what it stores again, under the same type and name, is the same blob.
+
+    Raises `ThreadNotFound` or `RunNotFound`, `StaleLease`, `PayloadTooLarge` over the thread's quota or the number of
+    a run's blobs, and `RateLimited` for too many unattached uploads.
     """
     # Locked, because concurrent checks in a thread would each see the same free quota.
     lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:thread))")
     await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
-    await _lock_parents(driver, new)
-    await check_quota(driver, new.thread_id, new.size, quota, uploader=None if new.attached else new.author_id)
+    await _lock_parents(driver, new, claim)
+    stored: UUID | None = None if claim is None else await _find_in_run(driver, new)
+    if stored is None:
+        await check_quota(driver, new.thread_id, new.size, quota, uploader=None if new.attached else new.author_id)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
-        return False
-    await _count_guest_bytes(driver, new, quota)
-    await driver.execute(INSERT, *msgspec.structs.astuple(new))
-    return True
+        return None
+    if stored is None:
+        await _count_guest_bytes(driver, new, quota)
+        await driver.execute(INSERT, *msgspec.structs.astuple(new))
+    return stored or new.id
+
+
+async def _find_in_run(driver: Driver, new: NewBlob) -> UUID | None:
+    """The id of the same blob of the run, None if a new one may be stored. Raises `PayloadTooLarge`."""
+    stored = await driver.fetchval(STORED_IN_RUN, new.sha256, new.run_id, new.thread_id, new.media_type, new.name)
+    if stored is None:
+        query = f"SELECT count(*) FROM blobs WHERE thread_id = $1 AND run_id = $2 AND {IS_BLOB}"
+        if await driver.fetchval(query, new.thread_id, new.run_id) >= MAX_RUN_BLOBS:
+            raise PayloadTooLarge(f"A run has at most {MAX_RUN_BLOBS:,} blobs.")
+        return None
+    return UUID(str(stored))
 
 
 async def _count_guest_bytes(driver: Driver, new: NewBlob, quota: StorageQuota) -> None:
@@ -192,15 +220,22 @@ async def _count_guest_bytes(driver: Driver, new: NewBlob, quota: StorageQuota) 
             raise RateLimited(message, limit=limit, retry_after=left)
 
 
-async def _lock_parents(driver: Driver, new: NewBlob) -> None:
-    """Lock the blob's thread and run against deletion while the blob is added."""
+async def _lock_parents(driver: Driver, new: NewBlob, claim: str | None) -> None:
+    """Lock the blob's thread and run against deletion while the blob is added, and a claimed run against a take-over.
+
+    Raises `ThreadNotFound`, `RunNotFound`, and `StaleLease` if no worker holds the run under the claim.
+    """
     query = "SELECT FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
     if await driver.fetchrow(query, new.thread_id) is None:
         raise ThreadNotFound("There is no such thread.")
     if new.run_id is not None:
-        query = f"SELECT FROM runs WHERE id = $1 AND thread_id = $2 AND {IS_RUN} FOR KEY SHARE"
-        if await driver.fetchrow(query, new.run_id, new.thread_id) is None:
+        strength = "KEY SHARE" if claim is None else "SHARE"
+        query = f"SELECT remote_claim, status FROM runs WHERE id = $1 AND thread_id = $2 AND {IS_RUN} FOR {strength}"
+        run = await driver.fetchrow(query, new.run_id, new.thread_id)
+        if run is None:
             raise RunNotFound("There is no such run.")
+        if claim is not None and (run["remote_claim"], run["status"]) != (claim, "running"):
+            raise StaleLease("This worker does not hold the run any more.")
 
 
 async def check_quota(

@@ -1,0 +1,93 @@
+"""Blobs of the runs that workers hold: large outputs that they store, and files that their runs may read."""
+
+from typing import Annotated, Any
+
+from litestar import Controller, Request, Response, get, post
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import QueryParameter
+
+from khala.api.blobs import blob_responses
+from khala.api.blobs.uploads import FileBody
+from khala.api.context import Context
+from khala.api.executor.routes import BODY, BY_WORKER, DENIED, REQUEST_COST
+from khala.api.http.path_parameters import BlobId, RunId
+from khala.api.http.problem_details import documented_errors
+from khala.api.http.rate_limits import COST
+from khala.blobs.spool import MAX_OUTPUT_BYTES, size_limit_error
+from khala.domain.access import Caller
+from khala.domain.parts import BlobRef
+from khala.workers.attached_runs import worker_of
+
+OF_RUN = (*DENIED, "run_not_found", "stale_epoch", "run_ended")
+EPOCH = QueryParameter(ge=1, le=2_000_000_000, description="The epoch under which the worker holds the run.")
+RESPONSES = {
+    200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
+    206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
+    304: ResponseSpec(None, description="The worker has the content already.", generate_examples=False),
+}
+
+
+class ExecutorBlobController(Controller):
+    """Blobs of remote workers."""
+
+    path = "/executor/runs/{run_id:uuid}/blobs"
+    tags = ("Executor",)
+    security = BY_WORKER
+    opt: dict[str, Any] = {"scope": "execute", COST: REQUEST_COST}  # noqa: RUF012  # Litestar's declaration
+
+    @post(
+        "/",
+        operation_id="storeRunBlob",
+        operation_class=FileBody,
+        summary="Store a blob",
+        status_code=200,
+        response_description="The blob, to which parts of the run can refer.",
+        responses=documented_errors(*OF_RUN, *BODY, "request_timeout"),
+        # No limit here: the spool enforces it.
+        request_max_body_size=None,
+        raw_body=True,
+    )
+    async def store(
+        self,
+        request: Request[Any, Any, Any],
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        epoch: Annotated[int, EPOCH],
+        name: Annotated[str | None, QueryParameter(max_length=1000, description="The name of the file.")] = None,
+    ) -> BlobRef:
+        """Store the body as a blob of the run. The same body again, with its type and name, is the same blob."""
+        content_length = request.headers.get("content-length", "0")
+        if content_length.isdigit() and int(content_length) > MAX_OUTPUT_BYTES:
+            raise size_limit_error(MAX_OUTPUT_BYTES)
+        blobs = await context.workers.blobs(worker_of(caller), run_id, epoch)
+        return await blobs.store(request.stream(), request.headers.get("content-type", ""), name)
+
+    @get(
+        "/{blob_id:uuid}",
+        operation_id="readRunBlob",
+        summary="Read a blob",
+        responses=documented_errors(*OF_RUN, "blob_not_found", "range_not_satisfiable") | RESPONSES,
+    )
+    async def read(
+        self,
+        request: Request[Any, Any, Any],
+        context: NamedDependency[Context],
+        caller: NamedDependency[Caller],
+        run_id: RunId,
+        blob_id: BlobId,
+        epoch: Annotated[int, EPOCH],
+    ) -> Response[Any]:
+        """Read a blob of the run's thread, or a `Range` of it: a file of a message, or an output of a run."""
+        blobs = await context.workers.blobs(worker_of(caller), run_id, epoch)
+        blob = await blobs.find(blob_id)
+        not_modified = blob_responses.not_modified(request, blob)
+        if not_modified is not None:
+            return not_modified
+        try:
+            return await blob_responses.stream_blob(
+                context.blobs.service, blob, blob_responses.requested_range(request, blob)
+            )
+        except blob_responses.RangeNotSatisfiableError:
+            return blob_responses.range_error(blob)
