@@ -1,4 +1,4 @@
-"""Agents of Pydantic AI, of LangGraph and of the OpenAI Agents SDK, which answer as agents of Khala."""
+"""Agents of Pydantic AI, of LangGraph and of the OpenAI Agents SDK, which answer as agents of Khala or in a worker."""
 
 import asyncio
 import json
@@ -11,10 +11,13 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from khala_client.worker import Worker
+from tests.support.account_with_data import Account, account, own_thread
 from tests.support.agents import Agent
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
 from tests.support.providers import Call, Reply, Server, serving
+from tests.support.remote_workers import create_agent, create_token
 from tests.support.server import ROOT
 from tests.support.shared_server import shared
 from tests.support.wires import UseTool
@@ -325,3 +328,78 @@ async def test_the_examples_of_the_page_ask_before_they_pay_back(thread: Thread,
     assert await agent.text() == "Wait. Done."
     [paid] = [card["output"] for card in await tools(agent) if card["tool"] == "refund"]
     assert paid == "Paid 5 back for A-17."
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def owner(server: InProcessServer) -> AsyncIterator[Account]:
+    """An account whose worker answers with the graph, and with the agent of the OpenAI Agents SDK."""
+    library = sys.modules[MODULE]
+    agents = {"graph-clerk": library.graph_clerk, "openai-clerk": library.agents_clerk}
+    async with account(server) as made:
+        for name in agents:
+            await create_agent(made, name)
+        token = await create_token(made, *agents)
+        worker = Worker(server.url, token["token"], grace_seconds=0, hold_seconds=0.3)
+        for name, agent in agents.items():
+            worker.agent(name, replay=False)(agent.function)
+        working = asyncio.create_task(worker.run())
+        yield made
+        worker.stop()
+        await working
+
+
+async def waiting_card(agent: Agent, *, given_back: bool) -> dict[str, Any]:
+    """The call that waits for a person: as soon as it waits, or when the worker has given the run back."""
+    async with asyncio.timeout(20):
+        while not (waiting := [card for card in await tools(agent) if card["state"] == "blocked"]):
+            await asyncio.sleep(0.02)
+    if given_back:
+        await agent.status("blocked")
+    return waiting[0]
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+async def test_an_interrupt_of_a_graph_in_a_worker_becomes_an_approval(
+    owner: Account, provider: Provider, journal: Path, *, given_back: bool
+) -> None:
+    order = f"W-{given_back:d}"
+    use = UseTool(name="refund", args={"order": order, "amount": 39})
+    provider.script(Reply(tokens=("Sure.",), calls=(use,)), Reply(tokens=("Done",)))
+    thread = await own_thread(owner)
+    agent = Agent(thread, await thread.send("Pay me back. " * 500, options={"agent": "graph-clerk"}))
+    waiting = await waiting_card(agent, given_back=given_back)
+    assert (waiting["tool"], waiting["args"]["amount"]) == ("refund_approval", 39)
+    edited = {"order": order, "amount": 4}
+    await agent.decide(waiting["toolCallId"], approved=True, editedArgs=edited)
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.text() == "Sure.Done"
+    assert journal.read_text().count(f"refund {order} 4") == 1
+    assert len(provider.server.calls) == 2, "the node that asked the model is not executed again"
+    cards = {card["tool"]: card for card in await agent.cards()}
+    assert (cards["refund"]["state"], cards["refund"]["output"]) == ("completed", "Paid 4 back.")
+    assert cards["node-model"]["blob"]["size"] > 5_000, "a state that is too large for a part is in a blob"
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+async def test_an_agent_of_the_openai_agents_sdk_answers_in_a_worker(
+    owner: Account, provider: Provider, journal: Path, *, given_back: bool
+) -> None:
+    order = f"X-{given_back:d}"
+    ask = Reply(
+        tokens=("Sure.",),
+        calls=(
+            UseTool(name="refund", args={"order": order, "amount": 39}, id="use-1"),
+            UseTool(name="order_status", args={"order": order}, id="use-2"),
+        ),
+    )
+    provider.script(ask, Reply(tokens=("Done",)))
+    thread = await own_thread(owner)
+    agent = Agent(thread, await thread.send("Pay me back", options={"agent": "openai-clerk"}))
+    waiting = await waiting_card(agent, given_back=given_back)
+    await agent.decide(waiting["toolCallId"], approved=True, editedArgs={"order": order, "amount": 5})
+    assert (await agent.ended())["status"] == "final"
+    assert await agent.text() == "Sure.Done"
+    effects = [line for line in journal.read_text().splitlines() if order in line]
+    assert sorted(effects) == [f"order_status {order}", f"refund {order} 5"]
+    assert len(provider.server.calls) == 2, "the reply that asked for the call is not generated again"
+    assert (await agent.message())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}

@@ -22,12 +22,14 @@ from khala.sdk.adapters import pydantic_ai
 from khala.store.postgres.database import Database
 from khala_client.conformance import Conformance
 from khala_client.worker import AgentError, ApprovalDenied, RunContext, Worker
+from tests.support.account_with_data import upload
 from tests.support.agents import Agent
 from tests.support.client import text_of
 from tests.support.in_process import InProcessServer
 from tests.support.ports import free_port
 from tests.support.providers import Reply, in_steps, serving
 from tests.support.remote_workers import RawRun, RemoteScene, remote_scene
+from tests.support.server import ROOT
 from tests.support.shared_server import shared
 from tests.support.wires import UseTool
 
@@ -361,6 +363,70 @@ async def test_a_killed_worker_is_replaced_and_no_text_is_lost_or_doubled(
     assert [part["seq"] for part in await scene.thread.parts(sent["runId"])] == list(
         range(len(await scene.thread.parts(sent["runId"])))
     )
+
+
+async def test_a_graph_in_a_killed_worker_goes_on_at_the_next_node(
+    scene: RemoteScene, server: InProcessServer, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    journal.touch()
+    environment = {
+        **os.environ, "KHALA_SERVER": server.url, "KHALA_TOKEN": scene.token["token"], "KHALA_AGENT": scene.agent,
+        "KHALA_APP_JOURNAL": str(journal),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.support.library_worker"]
+    workers = [subprocess.Popen(command, env=environment, cwd=ROOT)]
+    try:
+        sent = await scene.send("Go")
+        async with asyncio.timeout(60):
+            while "second node" not in journal.read_text():
+                await asyncio.sleep(0.02)
+        workers[0].send_signal(signal.SIGKILL)
+        (tmp_path / "journal.go").touch()
+        workers.append(subprocess.Popen(command, env=environment, cwd=ROOT))
+        assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert await answer_text(scene) == "One two"
+    assert journal.read_text().splitlines() == ["first node", "second node", "second node"]
+
+
+async def test_large_results_and_files_are_stored_once_and_read_again(
+    scene: RemoteScene, server: InProcessServer, tmp_path: Path
+) -> None:
+    made: list[str] = []
+    report = tmp_path / "report.csv"
+    report.write_text("name,score\n" * 30_000)
+
+    async def make(context: RunContext, name: str) -> Any:
+        made.append(name)
+        results = {"json": {"rows": ["a" * 100] * 100}, "text": "b" * 5_000, "bytes": b"\x00\x01"}
+        return results.get(name) or await context.store_blob("report.csv", report, media_type="text/csv")
+
+    async def answer(context: RunContext) -> None:
+        (file,) = context.files
+        question = b"".join([piece async for piece in context.read_blob(file)])
+        names = ("json", "text", "bytes", "file")
+        results: list[Any] = [await context.step(name, make, context, name) for name in names]
+        rows, text, data, blob = results
+        args = await context.approve("send", {"rows": rows["rows"]})
+        size = len(b"".join([piece async for piece in context.read_blob(blob)]))
+        await context.text(f"{question.decode()} {len(args['rows'])} {len(text)} {data!r} {blob.name} {size}")
+
+    async with working(scene, server, answer, hold_seconds=0.05):
+        file = await upload(scene.thread, b"How large?", "text/plain", "question.txt")
+        run = Agent(scene.thread, await scene.thread.send("See", attachments=[file], options={"agent": scene.agent}))
+        await run.status("blocked")
+        await run.decide("send-1", approved=True)
+        assert (await run.ended())["status"] == "final"
+    assert await run.text() == f"How large? 100 5000 {bytes([0, 1])!r} report.csv 330000"
+    assert made == ["json", "text", "bytes", "file"]
+    cards = await run.cards()
+    types = ["application/json", "text/plain; charset=utf-8", "application/octet-stream", "text/csv"]
+    assert [card["blob"]["mediaType"] for card in cards[:4]] == types
+    assert cards[4]["argsBlob"]["size"] > 10_000
 
 
 async def test_a_worker_logs_its_connection_and_why_it_has_none(

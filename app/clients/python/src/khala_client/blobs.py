@@ -14,7 +14,7 @@ import httpx
 from khala_client.content import BlobRef
 from khala_client.credentials import Keys
 from khala_client.errors import KhalaError, ServerError
-from khala_client.http_core import FILE_TIMEOUT, MAX_ERROR_BYTES, HttpCore, pieces, read_bounded
+from khala_client.http_core import FILE_TIMEOUT, MAX_ERROR_BYTES, HttpCore, Params, pieces, read_bounded
 from khala_client.wire import decode
 
 
@@ -40,7 +40,7 @@ async def upload(
         "POST",
         f"/api/threads/{thread_id}/blobs",
         params={"name": name},
-        content=source if isinstance(source, bytes) else _pieces_of(source),
+        content=source if isinstance(source, bytes) else pieces_of(source),
         keys=keys,
         headers={"Content-Type": media_type, "Accept": "application/json"},
         timeout=FILE_TIMEOUT,
@@ -49,7 +49,7 @@ async def upload(
         return decode(await read_bounded(response, MAX_ERROR_BYTES), BlobRef)
 
 
-async def _pieces_of(source: UploadSource) -> AsyncIterator[bytes]:
+async def pieces_of(source: UploadSource) -> AsyncIterator[bytes]:
     """The content in pieces. What may block is read in a thread."""
     if isinstance(source, bytes):
         yield source
@@ -78,16 +78,19 @@ async def _read(file: Readable) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def download(core: HttpCore, blob: BlobRef | UUID, keys: Keys) -> AsyncGenerator[bytes, None]:
+async def download(
+    core: HttpCore, blob: BlobRef | UUID, keys: Keys, *, path: str | None = None, params: Params | None = None
+) -> AsyncGenerator[bytes, None]:
     """The bytes of a blob. After a lost connection the download continues where it was.
 
-    If a `BlobRef` is given, raises `ServerError` at the end if size or SHA-256 differ from it.
+    `path` and `params` are where the server has it for this caller, by default `/api/blobs/{id}`. If a `BlobRef` is
+    given, raises `ServerError` at the end if size or SHA-256 differ from it.
     """
     blob_id, expected = (blob.blob_id, blob) if isinstance(blob, BlobRef) else (blob, None)
     digest, position, attempt = sha256(), 0, 0
     while expected is None or position < expected.size or position == 0:
         try:
-            async with _open(core, blob_id, keys, position) as response:
+            async with _open(core, path or f"/api/blobs/{blob_id}", params, keys, position) as response:
                 if position and response.status_code != 206:
                     raise ServerError("The server cannot continue this download.")
                 async for piece in pieces(response):
@@ -105,10 +108,11 @@ async def download(core: HttpCore, blob: BlobRef | UUID, keys: Keys) -> AsyncGen
 
 
 @contextlib.asynccontextmanager
-async def _open(core: HttpCore, blob_id: UUID, keys: Keys, position: int) -> AsyncIterator[httpx.Response]:
+async def _open(
+    core: HttpCore, path: str, params: Params | None, keys: Keys, position: int
+) -> AsyncIterator[httpx.Response]:
     headers: Mapping[str, str] = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={position}-"} if position else {})
-    path = f"/api/blobs/{blob_id}"
-    async with core.stream("GET", path, keys=keys, headers=headers, timeout=FILE_TIMEOUT) as response:
+    async with core.stream("GET", path, params=params, keys=keys, headers=headers, timeout=FILE_TIMEOUT) as response:
         if response.status_code != 302:
             yield response
             return

@@ -3,16 +3,22 @@
 import asyncio
 import contextlib
 import inspect
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 from uuid import UUID, uuid5
 
-from khala_client.content import TextBlock, ToolBlock
+import msgspec
+
+from khala_client.content import BlobRef, FileBlock, TextBlock, ToolBlock
 from khala_client.errors import KhalaError
 from khala_client.http_core import HttpCore
 from khala_client.models import Message
+from khala_client.run_blobs import RunBlobs
+from khala_client.run_sender import RunSender
+from khala_client.streams import AsyncStream
 from khala_client.wire import encode
 from khala_client.worker_parts import (
     ENDED,
@@ -24,28 +30,18 @@ from khala_client.worker_parts import (
     RecordedCall,
     Released,
     ReplayDiverged,
-    call_data,
-    pieces_of,
     result_part,
     storable,
 )
-from khala_client.worker_wire import ClaimedAgent, ClaimedRun, DecidedApproval, NextSeqs
+from khala_client.worker_wire import ClaimedAgent, ClaimedRun, DecidedApproval
 
-MAX_PARTS_PER_APPEND = 200
-MAX_RECEIPTS = 64
-MAX_PENDING_CHARACTERS = 1 << 20
-"""Characters that wait to be sent. While there are more, `text` waits."""
-RETRY_SECONDS = 0.5
-"""The wait after a request that failed for now, at first."""
-MAX_RETRY_SECONDS = 5.0
-
-LOST = ("stale_epoch", "run_ended", "run_not_found", "budget_exhausted")
-"""The codes of errors after which nothing can be written to the run."""
+MAX_MESSAGE_CHARACTERS = 400
+"""Characters of the message of a call that failed, which is returned when the function is run again."""
 
 T = TypeVar("T")
 
-_call_id: ContextVar[str | None] = ContextVar("khala_call_id", default=None)
-"""The call whose function this task runs."""
+_call_ids: ContextVar[tuple[str, ...]] = ContextVar("khala_call_ids", default=())
+"""The calls whose functions this task runs, the innermost first."""
 
 
 class RunContext:
@@ -68,34 +64,34 @@ class RunContext:
         """The text that former workers have written."""
         self.cancelled = claimed.cancelled
         """Whether somebody cancels the run. The function's task is cancelled, too."""
-        self._core = core
-        self.epoch = claimed.epoch
-        self.lost = False
         self.released = False
         """Whether the run was given back."""
-        self.ending = False
-        """Whether the end is being sent. The server may have stored it, and its answer may be lost."""
-        self._flush_seconds = flush_seconds
+        self.hold_seconds = 60.0
+        self.sender = RunSender(core, claimed, flush_seconds=flush_seconds)
+        self._blobs = RunBlobs(core, self.sender)
         self._replayed = 0 if replay else len(self.written)
         self._content = claimed.content
         self._calls = {block.tool_call_id: block for block in claimed.content if isinstance(block, ToolBlock)}
         self._call_counts: dict[str, int] = {}
-        self._seq = claimed.next_seq
-        self._receipt_seq = claimed.next_receipt
         outside = claimed.next_receipt if claimed.receipts_outside_calls is None else claimed.receipts_outside_calls
         self._skipped_receipts = outside if replay else 0
-        self._texts: list[str] = []
-        self._characters = 0
-        self._since: float | None = None
-        self._urgent = True
-        self._parts: list[dict[str, Any]] = []
-        self._batch: dict[str, Any] | None = None
-        self._receipts: list[dict[str, Any]] = []
-        self._changed = asyncio.Event()
-        self._sending = asyncio.Lock()
+        self._running: set[str] = set()
+        """The calls whose functions run."""
+        self._awaited: set[str] = set()
+        """The calls that wait for a person."""
+        self._giving_back = asyncio.Lock()
         self._decisions: dict[str, DecidedApproval] = {one.tool_call_id: one for one in claimed.approvals}
-        self._decided = asyncio.Event()
-        self.hold_seconds = 60.0
+        self._changed = asyncio.Event()
+        """Set when a call was decided, or its function has ended."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be written to the run any more."""
+        return self.sender.lost
+
+    @lost.setter
+    def lost(self, lost: bool) -> None:
+        self.sender.lost = lost
 
     @property
     def prompt(self) -> str:
@@ -105,13 +101,8 @@ class RunContext:
     async def text(self, text: str) -> None:
         """Add text to the answer. It is sent within the flush interval, the first text at once."""
         text = self._not_replayed(storable(text))
-        if not text:
-            return
-        self._texts.append(text)
-        self._characters += len(text)
-        self._mark()
-        while self._characters > MAX_PENDING_CHARACTERS:
-            await self.flush()
+        if text:
+            await self.sender.add_text(text)
 
     def usage(
         self,
@@ -128,7 +119,7 @@ class RunContext:
         Without a cost, the server uses its price list. A call that a step reports belongs to the step: it is reported
         again only if the step is run again.
         """
-        call_id = _call_id.get()
+        call_id = next(iter(_call_ids.get()), None)
         if call_id is None and self._skipped_receipts:
             self._skipped_receipts -= 1
             return
@@ -141,13 +132,11 @@ class RunContext:
             "costUsd": cost_usd,
             "toolCallId": call_id,
         }
-        self._receipts.append({name: value for name, value in receipt.items() if value is not None})
-        if self._texts or self._parts:
-            self._mark()
+        self.sender.add_receipt({name: value for name, value in receipt.items() if value is not None})
 
     async def notice(self, code: str, message: str) -> None:
         """Add a notice for readers."""
-        await self._append({"kind": "notice", "data": {"code": code, "message": message}})
+        self.sender.add_part({"kind": "notice", "data": {"code": code, "message": message}})
 
     @property
     def error_type(self) -> type[Exception]:
@@ -164,16 +153,47 @@ class RunContext:
         blocks: list[str | RecordedCall] = []
         for block in self._content:
             if isinstance(block, TextBlock):
-                blocks.append(block.text)
+                before = blocks.pop() if blocks and isinstance(blocks[-1], str) else ""
+                blocks.append(f"{before}{block.text}")
             elif isinstance(block, ToolBlock):
-                ended = block.state in ENDED
-                blocks.append(RecordedCall(block.tool_call_id, block.tool, block.args or {}, ended=ended))
+                args = block.args or {}
+                if block.args_blob is not None:
+                    args = await self._blobs.load_arguments(block.args_blob)
+                blocks.append(RecordedCall(block.tool_call_id, block.tool, args, ended=block.state in ENDED))
         return blocks
 
-    async def step(self, name: str, function: Callable[..., Awaitable[T] | T], *args: Any) -> T:
-        """Run the function once and return its result, which is stored. It must be JSON of at most 3,900 bytes.
+    @property
+    def files(self) -> Sequence[BlobRef]:
+        """The files of the message to answer: see `read_blob`."""
+        content = self.messages[-1].content if self.messages else None
+        return [block.blob for block in content or () if isinstance(block, FileBlock)]
 
-        If the worker is lost before the result is stored, the function is run again.
+    async def store_blob(
+        self, name: str, source: bytes | os.PathLike[str], *, media_type: str = "application/octet-stream"
+    ) -> BlobRef:
+        """Store a file of the run, at most 128 MiB: bytes, or the path of a file, which is read piece by piece.
+
+        Readers see it when a function of `step`, `tool` or `tool_call` returns it: it is the result of the call then.
+        The same content under the same name and type is stored once. Raises `AgentError` if the server does not take
+        it.
+        """
+        blob = await self._blobs.store(source, name=name, media_type=media_type)
+        if blob.name is None:
+            raise AgentError(f"{name!r} is no name of a file.")
+        return blob
+
+    def read_blob(self, blob: BlobRef | UUID) -> AsyncStream[bytes]:
+        """The bytes of a blob of the thread, in pieces: a file of a message, or an output of a run.
+
+        After a lost connection it continues where it was. Raises `ServerError` at the end if size or SHA-256 differ.
+        """
+        return AsyncStream(self._blobs.read(blob))
+
+    async def step(self, name: str, function: Callable[..., Awaitable[T] | T], *args: Any) -> T:
+        """Run the function once and return its result, which is stored: JSON or bytes, at most 16 MiB, or a `BlobRef`.
+
+        A result over 3,000 bytes, and one of bytes, is stored as a blob. If the worker is lost before the result is
+        stored, the function is run again.
         """
         return await self.tool(name, {}, lambda: function(*args))
 
@@ -219,22 +239,39 @@ class RunContext:
         approve: bool,
     ) -> T:
         before = self._calls.get(call_id)
-        if before is not None and before.state == "completed":
-            return before.output  # type: ignore[no-any-return]  # what the function returned before, as JSON
-        if before is not None and before.state in ("failed", "cancelled"):
-            decision = self._decisions.get(call_id)
-            if decision is not None and decision.state != "approved":
-                raise ApprovalDenied(before.summary or f"{name} was denied.", code=decision.state)
-            raise AgentError(before.summary or f"{name} failed.")
+        if before is not None and before.state in ENDED:
+            return await self._stored_result(before)  # type: ignore[no-any-return]  # what the function returned before
         if before is None:
-            await self._append({"kind": "tool-call", "data": call_data(call_id, name, args)})
-        if approve and (before is None or before.state != "running"):
-            await self._approval(call_id, asked=before is not None and before.state == "blocked")
-        await self._append({"kind": "tool-status", "data": {"toolCallId": call_id, "state": "running"}})
+            await self._begin_call(call_id, name, args)
+        if approve:
+            await self._approval(call_id)
+        self.sender.add_part({"kind": "tool-status", "data": {"toolCallId": call_id, "state": "running"}})
+        self._update_call(call_id, state="running")
         await self.flush()
         decision = self._decisions.get(call_id) if approve else None
         approved = args if decision is None or decision.edited_args is None else decision.edited_args
         return await self._run_call(call_id, name, lambda: function(approved))
+
+    async def _stored_result(self, block: ToolBlock) -> Any:
+        """The result of a call that has ended. Raises the error of one that has failed."""
+        if block.state == "completed":
+            return block.output if block.blob is None else await self._blobs.load(block.blob)
+        decision = self._decisions.get(block.tool_call_id)
+        message = block.output if isinstance(block.output, str) else block.summary
+        if decision is not None and decision.state != "approved":
+            raise ApprovalDenied(message or f"{block.tool} was denied.", code=decision.state)
+        raise AgentError(message or f"{block.tool} failed.")
+
+    async def _begin_call(self, call_id: str, name: str, args: dict[str, Any]) -> None:
+        data = {"toolCallId": call_id, "step": 1, "tool": name, "args": args}
+        if len(encode(data)) > MAX_PART_BYTES:
+            del data["args"]
+            data["argsBlob"] = await self._blobs.store_arguments(args)
+        self._calls[call_id] = ToolBlock(tool_call_id=call_id, tool=name, state="queued", args=args)
+        self.sender.add_part({"kind": "tool-call", "data": data})
+
+    def _update_call(self, call_id: str, **changes: Any) -> None:
+        self._calls[call_id] = msgspec.structs.replace(self._calls[call_id], **changes)
 
     async def approve(self, name: str, args: dict[str, Any]) -> dict[str, Any]:
         """Have a person decide about a call. Returns the arguments, perhaps changed. Raises `ApprovalDenied`."""
@@ -242,44 +279,12 @@ class RunContext:
 
     async def flush(self) -> None:
         """Send everything that was added, and return when it is stored. Raises `KhalaError` if the run is lost."""
-        while self._texts or self._parts or self._batch or self._sending.locked():
-            await self._send()
-
-    async def flush_loop(self) -> None:
-        """Send what was added when it is due, for ever."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if self._since is not None and not self._urgent:
-                await asyncio.sleep(max(0.0, self._since + self._flush_seconds - time.monotonic()))
-            await self.flush()
-
-    async def finish(self, status: str, *, reason: str = "stop", error: AgentError | None = None) -> None:
-        """End the run. A worker calls it when the function has returned."""
-        await self.flush()
-        body: dict[str, Any] = {"epoch": self.epoch, "seq": self._seq, "status": status, "reason": reason}
-        if error is not None:
-            body["error"] = {"code": error.code, "message": str(error)[:1000] or "The agent failed."}
-        body |= {"receiptSeq": self._receipt_seq, "receipts": self._receipts}
-        self.ending = True
-        await self._post("finish", body, dict)
-
-    def drop_pending(self) -> None:
-        """Forget what the server has refused, so that the run can be ended."""
-        self._texts.clear()
-        self._parts.clear()
-        self._receipts.clear()
-        self._batch = None
-
-    async def release(self, *, awaits: Sequence[str] = ()) -> None:
-        """Give the run back."""
-        await self.flush()
-        await self._post("release", {"epoch": self.epoch, "awaits": list(awaits)}, dict)
+        await self.sender.flush()
 
     def receive(self, approvals: Sequence[DecidedApproval]) -> None:
         """Receive the decisions about calls of this run."""
         self._decisions |= {one.tool_call_id: one for one in approvals}
-        self._decided.set()
+        self._changed.set()
 
     def _not_replayed(self, text: str) -> str:
         """The end of the text that is not stored yet."""
@@ -296,105 +301,63 @@ class RunContext:
         self._call_counts[name] = number = self._call_counts.get(name, 0) + 1
         return f"{name}-{number}"
 
-    async def _approval(self, call_id: str, *, asked: bool) -> None:
-        await self.flush()
-        if not asked:
-            async with self._sending:  # Another call may be sending parts: both requests count the parts.
-                body = {"epoch": self.epoch, "seq": self._seq, "toolCallId": call_id}
-                self._seq = (await self._post("approvals", body, NextSeqs)).next_seq
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.hold_seconds):
-                while call_id not in self._decisions:
-                    self._decided.clear()
-                    await self._decided.wait()
-        decision = self._decisions.get(call_id)
-        if decision is None:
-            await self.release(awaits=[call_id])
-            self.released = True
-            raise Released
+    async def _approval(self, call_id: str) -> None:
+        self._awaited.add(call_id)
+        if call_id not in self._decisions and self._calls[call_id].state != "blocked":
+            await self.flush()
+            self._update_call(call_id, state="blocked")
+            await self.sender.ask(call_id)
+        decision = await self._decision(call_id)
         if decision.state != "approved":
             message = f"{decision.state.capitalize()}{f': {decision.reason}' if decision.reason else '.'}"
-            await self._append(result_part(call_id, ok=False, summary=message, began=time.monotonic()))
+            self._end_call(call_id, ok=False, summary=message, began=time.monotonic(), output=message)
             raise ApprovalDenied(message, code=decision.state)
+
+    async def _decision(self, call_id: str) -> DecidedApproval:
+        """The decision about a call. After the hold time, the run is given back once no other function runs."""
+        until = time.monotonic() + self.hold_seconds
+        while call_id not in self._decisions:
+            is_alone = self._running <= set(_call_ids.get())
+            if time.monotonic() >= until and is_alone:
+                await self._give_back()
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, until - time.monotonic()) if is_alone else None):
+                    await self._changed.wait()
+        self._awaited.discard(call_id)
+        return self._decisions[call_id]
+
+    async def _give_back(self) -> Never:
+        async with self._giving_back:
+            if not self.released:
+                await self.sender.release(awaits=sorted(self._awaited))
+                self.released = True
+        raise Released
 
     async def _run_call(self, call_id: str, name: str, function: Callable[[], Awaitable[T] | T]) -> T:
         began = time.monotonic()
-        token = _call_id.set(call_id)
+        token = _call_ids.set((call_id, *_call_ids.get()))
+        self._running.add(call_id)
         try:
             result = function()
             value: T = await result if inspect.isawaitable(result) else result
+            stored = await self._blobs.store_result(value)
         except Exception as error:
-            await self._append(result_part(call_id, ok=False, summary=f"{name} failed: {error}", began=began))
+            message = str(error) or type(error).__name__
+            self._end_call(call_id, ok=False, summary=f"{name} failed: {message}", began=began, output=message)
             raise
         finally:
-            _call_id.reset(token)
-        part = result_part(call_id, ok=True, summary="done", began=began, output=value)
-        if len(encode(part["data"])) > MAX_PART_BYTES:
-            raise AgentError(f"The result of {name} has more than 3,900 bytes of JSON.")
-        await self._append(part)
+            _call_ids.reset(token)
+            self._running.discard(call_id)
+            self._changed.set()
+        self._end_call(call_id, ok=True, summary="done", began=began, **stored)
         await self.flush()
         return value
 
-    async def _append(self, part: dict[str, Any]) -> None:
-        self._take_text()
-        self._parts.append(part)
-        self._urgent = True
-        self._mark()
-
-    def _mark(self) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-        self._changed.set()
-
-    def _take_text(self) -> None:
-        """Make parts of the pending text."""
-        text = "".join(self._texts)
-        self._texts.clear()
-        self._characters = 0
-        self._parts += [{"kind": "text-delta", "data": {"text": piece}} for piece in pieces_of(text)]
-
-    async def _send(self) -> None:
-        """Send the pending parts in one request, until it has succeeded."""
-        async with self._sending:
-            body = self._batch = self._batch or self._next_batch()
-            if body is None:
-                return
-            # If this is cancelled, the batch stays, and is sent again.
-            await self._post("parts", body, NextSeqs)
-            self._batch = None
-            self._seq += len(body["parts"])
-            self._receipt_seq += len(body["receipts"])
-
-    def _next_batch(self) -> dict[str, Any] | None:
-        """The body of the next request, None if nothing is pending."""
-        self._take_text()
-        parts, self._parts = self._parts[:MAX_PARTS_PER_APPEND], self._parts[MAX_PARTS_PER_APPEND:]
-        if not parts:
-            return None
-        receipts, self._receipts = self._receipts[:MAX_RECEIPTS], self._receipts[MAX_RECEIPTS:]
-        self._since = time.monotonic() if self._parts else None
-        self._urgent = False
-        return {
-            "epoch": self.epoch,
-            "seq": self._seq,
-            "parts": parts,
-            "receiptSeq": self._receipt_seq,
-            "receipts": receipts,
-        }
-
-    async def _post(self, path: str, body: dict[str, Any], kind: type[T]) -> T:
-        """Send a request until there is an answer. It can be repeated, because a repetition changes nothing."""
-        delay = RETRY_SECONDS
-        while True:
-            if self.lost:
-                raise KhalaError("Another worker has this run.", code="stale_epoch")
-            try:
-                url = f"/api/executor/runs/{self.run_id}/{path}"
-                return await self._core.request("POST", url, kind, body=body, idempotent=True)
-            except KhalaError as error:
-                if not error.is_transient and error.code != "rate_limited":
-                    if error.code in LOST:
-                        self.lost = True
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, MAX_RETRY_SECONDS)
+    def _end_call(self, call_id: str, *, ok: bool, summary: str, began: float, **result: Any) -> None:
+        """Add the part that ends the call. An `output` of a call that failed is its whole message."""
+        if not ok:
+            result = {"output": storable(result["output"])[:MAX_MESSAGE_CHARACTERS]}
+        part = result_part(call_id, ok=ok, summary=summary, began=began, **result)
+        self.sender.add_part(part)
+        self._update_call(call_id, state="completed" if ok else "failed", summary=part["data"]["summary"], **result)

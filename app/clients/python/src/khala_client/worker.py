@@ -202,7 +202,7 @@ class Worker:
         self._active[context] = asyncio.create_task(self._execute(agent, context))
 
     async def _execute(self, agent: _Agent, context: RunContext) -> None:
-        flushing = asyncio.create_task(context.flush_loop())
+        flushing = asyncio.create_task(context.sender.flush_loop())
         try:
             if context.cancelled:  # Before it was claimed, so that no heartbeat says so.
                 await self._leave(context)
@@ -236,14 +236,16 @@ class Worker:
             if not context.released:
                 raise
         except AgentError as error:
-            await context.finish("failed", error=error)
+            await context.sender.finish("failed", error=error)
         except (KhalaError, asyncio.CancelledError):
             raise
         except Exception:
             log.exception("the agent %s failed", context.agent.name)
-            await context.finish("failed", error=AgentError("The agent failed. Please try again.", code="agent_failed"))
+            await context.sender.finish(
+                "failed", error=AgentError("The agent failed. Please try again.", code="agent_failed")
+            )
         else:
-            await context.finish("completed")
+            await context.sender.finish("completed")
         finally:
             if not function.done():
                 function.cancel()
@@ -251,16 +253,18 @@ class Worker:
 
     async def _give_up(self, context: RunContext) -> None:
         """End a run whose parts the server refuses."""
-        context.drop_pending()
+        context.sender.drop_pending()
         with contextlib.suppress(KhalaError):
-            await context.finish("failed", error=AgentError("The agent failed. Please try again.", code="agent_failed"))
+            await context.sender.finish(
+                "failed", error=AgentError("The agent failed. Please try again.", code="agent_failed")
+            )
 
     async def _leave(self, context: RunContext) -> None:
         """End a run that was cancelled, or give it back, because the worker stops."""
         if context.cancelled:
-            await context.finish("cancelled", reason="cancelled")
+            await context.sender.finish("cancelled", reason="cancelled")
         else:
-            await context.release()
+            await context.sender.release()
 
     async def _send_heartbeats(self, core: HttpCore) -> None:
         while True:
@@ -268,7 +272,7 @@ class Worker:
             active = list(self._active)
             if not active:
                 continue
-            body = {"runs": [{"runId": str(run.run_id), "epoch": run.epoch} for run in active]}
+            body = {"runs": [{"runId": str(run.run_id), "epoch": run.sender.epoch} for run in active]}
             try:
                 beat = await core.request("POST", "/api/executor/heartbeat", Heartbeat, body=body)
             except KhalaError as error:
@@ -277,9 +281,9 @@ class Worker:
             self._lease_seconds = beat.lease_seconds
             states = {(state.run_id, state.epoch): state for state in beat.runs}
             for run in active:
-                state = states.get((run.run_id, run.epoch))
+                state = states.get((run.run_id, run.sender.epoch))
                 task = self._active.get(run)
-                if state is None or task is None or run.ending:
+                if state is None or task is None or run.sender.ending:
                     continue
                 if not state.held:
                     run.lost = True

@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from khala_client.wire import encode
-
 MAX_PART_BYTES = 4000
 """Bytes of JSON in one part. The server takes 4,096."""
 MAX_SUMMARY_CHARACTERS = 120
@@ -60,20 +58,12 @@ class Released(BaseException):
     """The run was given back: another worker, or this one, runs the function again. Functions must not catch it."""
 
 
-def call_data(call_id: str, name: str, args: dict[str, Any]) -> dict[str, Any]:
-    """The data of the part that begins a call. Raises `AgentError`."""
-    data = {"toolCallId": call_id, "step": 1, "tool": name, "args": args}
-    if len(encode(data)) > MAX_PART_BYTES:
-        raise AgentError(f"The arguments of {name} have more than 3,900 bytes of JSON.")
-    return data
-
-
-def result_part(call_id: str, *, ok: bool, summary: str, began: float, output: Any = None) -> dict[str, Any]:
-    """The part that ends a call, which began at this time."""
+def result_part(call_id: str, *, ok: bool, summary: str, began: float, **result: Any) -> dict[str, Any]:
+    """The part that ends a call, which began at this time. `result` has its `output`, its `blob` or neither."""
     line = " ".join(summary.split())[:MAX_SUMMARY_CHARACTERS]
     milliseconds = int((time.monotonic() - began) * 1000)
     data = {"toolCallId": call_id, "ok": ok, "summary": line, "durationMs": milliseconds}
-    return {"kind": "tool-result", "data": data if output is None else data | {"output": output}}
+    return {"kind": "tool-result", "data": data | result}
 
 
 def storable(text: str) -> str:
