@@ -3,38 +3,50 @@
 import { WorkerRequestError } from "./worker-types.ts";
 
 const REQUEST_TIMEOUT_MS = 35_000;
+/** For the content of a blob, up to 128 MiB. */
+const BLOB_TIMEOUT_MS = 600_000;
+const NO_BODY = new Set([204, 205, 304]);
 const RETRY_MS = 500;
 const MAX_RETRY_MS = 5000;
 
-/** Sends a request below `/api/executor`, and returns the answer. Throws `WorkerRequestError`. */
-export type Post = (path: string, body: unknown, signal?: AbortSignal) => Promise<unknown>;
+/** Requests to the executor protocol. `path` follows `/api/executor/`. They throw `WorkerRequestError`. */
+export interface ExecutorRequests {
+  /** Sends JSON, and returns the answer. */
+  post(path: string, body: unknown, signal?: AbortSignal): Promise<unknown>;
+  /** Sends any content, and returns a response whose status is one of success. */
+  fetch(method: string, path: string, init: RequestInit): Promise<Response>;
+}
 
-/** The function that sends a worker's requests to a server. */
-export function postTo(server: string, token: string, fetch: typeof globalThis.fetch): Post {
-  return async (path, body, stop) => {
-    const timeout = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
-    let response: Response;
-    let text: string;
+/** The requests of a worker with this token. */
+export function requestsTo(server: string, token: string, fetch: typeof globalThis.fetch): ExecutorRequests {
+  async function send(method: string, path: string, init: RequestInit, timeoutMs: number): Promise<Response> {
+    const timeout = AbortSignal.timeout(timeoutMs);
+    const headers = { authorization: `Bearer ${token}`, ...(init.headers as Record<string, string> | undefined) };
+    const signal = init.signal ? AbortSignal.any([init.signal, timeout]) : timeout;
     try {
-      response = await fetch(`${server}/api/executor/${path}`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-        body: JSON.stringify(body),
-        signal: stop ? AbortSignal.any([stop, timeout]) : timeout,
-      });
-      text = await response.text();
+      const response = await fetch(`${server}/api/executor/${path}`, { ...init, method, headers, signal });
+      // Read as a whole, so that an answer that breaks off is no answer.
+      const whole = new Response(NO_BODY.has(response.status) ? null : await response.arrayBuffer(), response);
+      if (response.ok) return whole;
+      const problem = (parse(await whole.text()) ?? {}) as { code?: string; detail?: string };
+      throw new WorkerRequestError(problem.detail ?? `Status ${response.status}`, problem.code ?? "", response.status);
     } catch (error) {
+      if (error instanceof WorkerRequestError) throw error;
       throw new WorkerRequestError(`There was no answer: ${reasonOf(error)}`, "unavailable", 0);
     }
-    const answer = parse(text);
-    if (response.ok) return answer;
-    const problem = (answer ?? {}) as { code?: string; detail?: string };
-    throw new WorkerRequestError(problem.detail ?? `Status ${response.status}`, problem.code ?? "", response.status);
+  }
+  return {
+    async post(path, body, signal) {
+      const headers = { "content-type": "application/json" };
+      const init = { headers, body: JSON.stringify(body), ...(signal && { signal }) };
+      return parse(await (await send("POST", path, init, REQUEST_TIMEOUT_MS)).text());
+    },
+    fetch: (method, path, init) => send(method, path, init, BLOB_TIMEOUT_MS),
   };
 }
 
 /** Sends a request until there is an answer. It can be repeated, because a repetition changes nothing. */
-export async function untilAnswered(send: () => Promise<unknown>, isLost: () => boolean): Promise<unknown> {
+export async function untilAnswered<T>(send: () => Promise<T>, isLost: () => boolean): Promise<T> {
   for (let delay = RETRY_MS; ; delay = Math.min(2 * delay, MAX_RETRY_MS)) {
     if (isLost()) throw new WorkerRequestError("Another worker has this run.", "stale_epoch", 409);
     try {

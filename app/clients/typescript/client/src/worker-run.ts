@@ -1,7 +1,9 @@
 // One run of a worker: its question, and what its function writes.
 
-import { type Post, untilAnswered } from "./worker-requests.ts";
-import { bytesOf, line, MAX_PART_BYTES, pieces, receiptOf, storable, textOf, unwritten } from "./worker-text.ts";
+import { RunBlobs, StoredBlob, type StepResult } from "./worker-blobs.ts";
+import type { ExecutorRequests } from "./worker-requests.ts";
+import { RunSender } from "./worker-sender.ts";
+import { bytesOf, line, MAX_PART_BYTES, receiptOf, storable, textOf, unwritten } from "./worker-text.ts";
 import {
   AgentError,
   ApprovalDenied,
@@ -9,20 +11,16 @@ import {
   type ClaimedRun,
   type ClaimedRunState,
   type DecidedApproval,
-  type Json,
   type ModelUsage,
   Released,
+  type RunBlob,
   type StepFunction,
   type WorkerBlock,
   type WorkerMessage,
-  type WorkerPart,
-  WorkerRequestError,
 } from "./worker-types.ts";
 
-const MAX_PARTS_PER_APPEND = 200;
-const MAX_PENDING_CHARACTERS = 1 << 20;
-/** The codes of errors after which nothing can be written to the run. */
-const LOST = ["stale_epoch", "run_ended", "run_not_found", "budget_exhausted"];
+const MAX_MESSAGE_CHARACTERS = 400;
+const ENDED = ["completed", "failed", "cancelled"];
 
 /**
  * One run. Everything that it writes is stored in order, once, whatever worker, server or connection fails.
@@ -41,39 +39,31 @@ export class AgentContext {
   readonly written: string;
   /** Aborted when somebody cancels the run, or when it is lost or given back. */
   readonly signal: AbortSignal;
-  readonly epoch: number;
   cancelled: boolean;
-  lost = false;
-  ending = false;
+  /** What the run has to send. For the worker. */
+  readonly sender: RunSender;
 
-  readonly #post: Post;
-  readonly #flushMs: number;
+  readonly #blobs: RunBlobs;
   readonly #holdMs: number;
   readonly #stop = new AbortController();
   readonly #calls = new Map<string, WorkerBlock>();
   readonly #counts = new Map<string, number>();
   readonly #decisions = new Map<string, DecidedApproval>();
-  #decided: () => void = () => undefined;
+  /** The calls whose functions run, and those that wait for a person. */
+  readonly #running = new Set<string>();
+  readonly #awaited = new Set<string>();
+  #released: Promise<void> | undefined;
+  #changed = new EventTarget();
   #replayed: number;
-  #seq: number;
-  #receiptSeq: number;
   #skippedReceipts: number;
-  #text = "";
-  #parts: WorkerPart[] = [];
-  #receipts: unknown[] = [];
-  #batch: { parts: WorkerPart[]; receipts: unknown[] } | undefined;
-  #flushing: Promise<void> | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #first = true;
-  #failure: Error | undefined;
 
   constructor(
-    post: Post,
+    requests: ExecutorRequests,
     run: ClaimedRun,
     options: { replay: boolean; flushMs: number; holdMs: number },
   ) {
-    this.#post = post;
-    this.#flushMs = options.flushMs;
+    this.sender = new RunSender(requests, run, options.flushMs, () => this.abort());
+    this.#blobs = new RunBlobs(this.sender);
     this.#holdMs = options.holdMs;
     this.runId = run.runId;
     this.threadId = run.threadId;
@@ -82,15 +72,12 @@ export class AgentContext {
     this.messages = run.messages;
     this.takenOver = run.takenOver;
     this.cancelled = run.cancelled;
-    this.epoch = run.epoch;
     this.signal = this.#stop.signal;
     this.written = textOf(run.content);
     for (const block of run.content) if (block.toolCallId) this.#calls.set(block.toolCallId, block);
     for (const one of run.approvals) this.#decisions.set(one.toolCallId, one);
     this.#replayed = options.replay ? 0 : this.written.length;
-    this.#seq = run.nextSeq;
-    this.#receiptSeq = run.nextReceipt ?? 0;
-    this.#skippedReceipts = options.replay ? (run.receiptsOutsideCalls ?? this.#receiptSeq) : 0;
+    this.#skippedReceipts = options.replay ? (run.receiptsOutsideCalls ?? run.nextReceipt ?? 0) : 0;
   }
 
   /** The text of the message to answer. */
@@ -103,25 +90,49 @@ export class AgentContext {
     this.#check();
     const fresh = this.#notReplayed(storable(text));
     if (!fresh) return;
-    this.#text += fresh;
-    this.#schedule(this.#first ? 0 : this.#flushMs);
-    this.#first = false;
-    if (this.#text.length > MAX_PENDING_CHARACTERS) await this.flush();
+    await this.sender.addText(fresh);
   }
 
   /** Reports one model call, which counts against the budgets. A step reports its own calls by its argument. */
   usage(usage: ModelUsage): void {
     if (this.#skippedReceipts > 0) this.#skippedReceipts--;
-    else this.#receipts.push(receiptOf(usage));
+    else this.sender.addReceipt(receiptOf(usage));
   }
 
-  /** Runs the function once and returns its result, which is stored: JSON of at most 3,900 bytes. */
-  step<T extends Json>(name: string, run: StepFunction<T>): Promise<T> {
+  /** The files of the message to answer: see `readBlob`. */
+  get files(): readonly RunBlob[] {
+    const content = this.messages.at(-1)?.content ?? [];
+    return content.flatMap(({ type, blob }) => (type === "file" && blob ? [blob] : []));
+  }
+
+  /**
+   * Stores a file of the run, at most 128 MiB. Readers see it when a step returns it: it is the step's result then.
+   * The same content under the same name and type is stored once. Throws `AgentError` if the server does not take it.
+   */
+  async storeBlob(name: string, content: Blob | Uint8Array | string, mediaType?: string): Promise<StoredBlob> {
+    this.#check();
+    const type = mediaType ?? (content instanceof Blob && content.type !== "" ? content.type : "application/octet-stream");
+    const blob = await this.#blobs.store(content as BodyInit, type, name);
+    if (blob.name === undefined) throw new AgentError(`${JSON.stringify(name)} is no name of a file.`);
+    return blob;
+  }
+
+  /** The content of a blob of the thread: a file of a message, or an output of a run. */
+  readBlob({ blobId }: Pick<RunBlob, "blobId">): Promise<Blob> {
+    this.#check();
+    return this.#blobs.read(blobId);
+  }
+
+  /**
+   * Runs the function once and returns its result, which is stored: JSON or bytes, at most 16 MiB, or a blob that the
+   * run has stored. A result over 3,000 bytes, and one of bytes, is stored as a blob.
+   */
+  step<T extends StepResult>(name: string, run: StepFunction<T>): Promise<T> {
     return this.tool(name, {}, run);
   }
 
   /** As `step`, for a call that readers see with its arguments. With `approve`, a person decides first. */
-  async tool<T extends Json>(
+  async tool<T extends StepResult>(
     name: string,
     args: Args,
     run: StepFunction<T>,
@@ -130,15 +141,10 @@ export class AgentContext {
     this.#check();
     const id = this.#callId(name);
     const before = this.#calls.get(id);
-    if (before?.state === "completed") return before.output as T;
-    if (before?.state === "failed" || before?.state === "cancelled") {
-      const decision = this.#decisions.get(id);
-      if (decision && decision.state !== "approved") throw new ApprovalDenied(before.summary ?? `${name} was denied.`, decision.state);
-      throw new AgentError(before.summary ?? `${name} failed.`);
-    }
-    if (!before) this.#append("tool-call", { toolCallId: id, step: 1, tool: name, args });
-    if (options.approve && before?.state !== "running") await this.#approval(id, before?.state === "blocked");
-    this.#append("tool-status", { toolCallId: id, state: "running" });
+    if (before && ENDED.includes(before.state ?? "")) return (await this.#storedResult(id, name, before)) as T;
+    if (!before) await this.#beginCall(id, name, args);
+    if (options.approve) await this.#approval(id, before?.state === "blocked" || this.#decisions.has(id));
+    this.sender.addPart("tool-status", { toolCallId: id, state: "running" });
     await this.flush();
     return this.#runCall(id, name, run);
   }
@@ -150,59 +156,33 @@ export class AgentContext {
   }
 
   /** Sends everything that was added, and returns when it is stored. */
-  async flush(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    while (this.#flushing ?? this.#hasPending()) {
-      this.#flushing ??= this.#send().finally(() => {
-        this.#flushing = undefined;
-      });
-      await this.#flushing;
-    }
-  }
-
-  /** Ends the run. A worker calls it when the function has returned. */
-  async finish(status: "completed" | "failed" | "cancelled", error?: AgentError): Promise<void> {
-    await this.flush();
-    this.ending = true;
-    const receipts = { receiptSeq: this.#receiptSeq, receipts: this.#receipts };
-    const failure = error ? { error: { code: error.code, message: error.message.slice(0, 1000) || "Failed." } } : {};
-    await this.#request("finish", { seq: this.#seq, status, ...failure, ...receipts });
-  }
-
-  /** Gives the run back. */
-  async release(awaits: string[] = []): Promise<void> {
-    await this.flush();
-    await this.#request("release", { awaits });
+  flush(): Promise<void> {
+    return this.sender.flush();
   }
 
   /** Receives what a heartbeat says about the run. */
   receive(state: ClaimedRunState): void {
     for (const one of state.approvals) this.#decisions.set(one.toolCallId, one);
-    this.#decided();
-    if (!state.held) this.lost = true;
+    this.#notify();
+    if (!state.held) this.sender.lost = true;
     if (state.cancelled) this.cancelled = true;
-    if (this.lost || this.cancelled) this.abort();
+    if (this.sender.lost || this.cancelled) this.abort();
   }
 
   /** Ends the function: what it awaits of the context throws. */
   abort(): void {
     this.#stop.abort();
-    this.#decided();
-  }
-
-  /** Forgets what the server has refused, so that the run can be ended. */
-  dropPending(): void {
-    this.#text = "";
-    this.#parts = [];
-    this.#receipts = [];
-    this.#batch = undefined;
-    this.#failure = undefined;
+    this.#notify();
   }
 
   #check(): void {
-    if (this.#failure) throw this.#failure;
+    if (this.sender.failure) throw this.sender.failure;
     this.signal.throwIfAborted();
+  }
+
+  /** Wakes what waits for a decision, or for the end of another call. */
+  #notify(): void {
+    this.#changed.dispatchEvent(new Event("change"));
   }
 
   #notReplayed(text: string): string {
@@ -217,109 +197,87 @@ export class AgentContext {
     return `${name}-${number}`;
   }
 
-  async #approval(id: string, asked: boolean): Promise<void> {
-    await this.flush();
-    if (!asked) await this.#ask(id);
-    const until = Date.now() + this.#holdMs;
-    while (!this.#decisions.has(id) && Date.now() < until && !this.signal.aborted) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, until - Date.now());
-        this.#decided = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    }
-    this.#check();
+  async #beginCall(id: string, name: string, args: Args): Promise<void> {
+    const data = { toolCallId: id, step: 1, tool: name };
+    const isShort = bytesOf({ ...data, args }) <= MAX_PART_BYTES;
+    this.sender.addPart("tool-call", { ...data, ...(isShort ? { args } : { argsBlob: await this.#blobs.storeArguments(args) }) });
+  }
+
+  /** The result of a call that has ended. Throws the error of one that has failed. */
+  async #storedResult(id: string, name: string, block: WorkerBlock): Promise<StepResult> {
+    if (block.state === "completed") return block.blob ? this.#blobs.load(block.blob) : block.output;
     const decision = this.#decisions.get(id);
-    if (!decision) {
-      await this.release([id]);
-      throw new Released();
-    }
+    const message = typeof block.output === "string" ? block.output : block.summary;
+    if (decision && decision.state !== "approved") throw new ApprovalDenied(message ?? `${name} was denied.`, decision.state);
+    throw new AgentError(message ?? `${name} failed.`);
+  }
+
+  async #approval(id: string, asked: boolean): Promise<void> {
+    this.#awaited.add(id);
+    if (asked) await this.flush();
+    else await this.sender.ask(id);
+    const decision = await this.#decision(id);
+    this.#awaited.delete(id);
     if (decision.state !== "approved") {
       const message = `${decision.state}${decision.reason ? `: ${decision.reason}` : "."}`;
-      this.#append("tool-result", { toolCallId: id, ok: false, summary: line(message), durationMs: 0 });
+      this.sender.addPart("tool-result", this.#failed(id, message, message, 0));
       throw new ApprovalDenied(message, decision.state);
     }
   }
 
-  /** Requests the approval. It waits for parts that are being sent, because both requests count the parts. */
-  async #ask(id: string): Promise<void> {
-    while (this.#flushing) await this.#flushing;
-    const answered = this.#request("approvals", { seq: this.#seq, toolCallId: id }).then((answer) => {
-      this.#seq = (answer as { nextSeq: number }).nextSeq;
-    });
-    await (this.#flushing = answered.finally(() => (this.#flushing = undefined)));
+  /** The decision about a call. After the hold time, the run is given back once no other function runs. */
+  async #decision(id: string): Promise<DecidedApproval> {
+    const until = Date.now() + this.#holdMs;
+    for (;;) {
+      this.#check();
+      const decision = this.#decisions.get(id);
+      if (decision) return decision;
+      const isAlone = this.#running.size === 0;
+      if (isAlone && Date.now() >= until) {
+        await (this.#released ??= this.sender.release([...this.#awaited].sort()));
+        throw new Released();
+      }
+      await this.#change(isAlone ? until - Date.now() : undefined);
+    }
   }
 
-  async #runCall<T extends Json>(id: string, name: string, run: StepFunction<T>): Promise<T> {
-    const began = Date.now();
-    const result = (ok: boolean, summary: string, output?: Json) => ({
-      toolCallId: id,
-      ok,
-      summary: line(summary),
-      durationMs: Date.now() - began,
-      ...(output === undefined || output === null ? {} : { output }),
+  /** Waits for a change, for this time at most. */
+  #change(ms?: number): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        clearTimeout(timer);
+        this.#changed.removeEventListener("change", wake);
+        resolve();
+      };
+      const timer = ms === undefined ? undefined : setTimeout(wake, ms);
+      this.#changed.addEventListener("change", wake);
     });
+  }
+
+  async #runCall<T extends StepResult>(id: string, name: string, run: StepFunction<T>): Promise<T> {
+    const began = Date.now();
     let value: T;
+    this.#running.add(id);
     try {
-      value = await run({ usage: (usage) => this.#receipts.push(receiptOf(usage, id)) });
+      value = await run({ usage: (usage) => this.sender.addReceipt(receiptOf(usage, id)) });
+      const stored = await this.#blobs.storeResult(value);
+      const result = { toolCallId: id, ok: true, summary: "done", durationMs: Date.now() - began, ...stored };
+      this.sender.addPart("tool-result", result);
     } catch (error) {
-      this.#append("tool-result", result(false, `${name} failed: ${String(error)}`));
+      const message = error instanceof Error ? error.message : String(error);
+      this.sender.addPart("tool-result", this.#failed(id, `${name} failed: ${String(error)}`, message, Date.now() - began));
       throw error;
+    } finally {
+      this.#running.delete(id);
+      this.#notify();
     }
-    const data = result(true, "done", value);
-    if (bytesOf(data) > MAX_PART_BYTES) throw new AgentError(`The result of ${name} is too long.`);
-    this.#append("tool-result", data);
     await this.flush();
     return value;
   }
 
-  #append(kind: string, data: Record<string, unknown>): void {
-    this.#takeText();
-    this.#parts.push({ kind, data });
-    this.#schedule(0);
-  }
-
-  #takeText(): void {
-    for (const text of pieces(this.#text)) this.#parts.push({ kind: "text-delta", data: { text } });
-    this.#text = "";
-  }
-
-  #hasPending(): boolean {
-    return this.#text !== "" || this.#parts.length > 0 || this.#batch !== undefined;
-  }
-
-  #schedule(ms: number): void {
-    if (this.#timer !== undefined && ms > 0) return;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.flush().catch((error: unknown) => {
-        this.#failure = error instanceof Error ? error : new Error(String(error));
-        this.abort();
-      });
-    }, ms);
-  }
-
-  async #send(): Promise<void> {
-    if (!this.#batch) {
-      this.#takeText();
-      this.#batch = { parts: this.#parts.splice(0, MAX_PARTS_PER_APPEND), receipts: this.#receipts.splice(0, 64) };
-    }
-    const batch = this.#batch;
-    await this.#request("parts", { seq: this.#seq, receiptSeq: this.#receiptSeq, ...batch });
-    this.#batch = undefined;
-    this.#seq += batch.parts.length;
-    this.#receiptSeq += batch.receipts.length;
-  }
-
-  async #request(action: string, body: Record<string, unknown>): Promise<unknown> {
-    const send = (): Promise<unknown> => this.#post(`runs/${this.runId}/${action}`, { epoch: this.epoch, ...body });
-    try {
-      return await untilAnswered(send, () => this.lost);
-    } catch (error) {
-      if (error instanceof WorkerRequestError && LOST.includes(error.code)) this.lost = true;
-      throw error;
-    }
+  /** The result of a call that failed. Its output is the whole message. */
+  #failed(toolCallId: string, summary: string, message: string, durationMs: number): Record<string, unknown> {
+    const output = storable(message).slice(0, MAX_MESSAGE_CHARACTERS);
+    return { toolCallId, ok: false, summary: line(summary), durationMs, output };
   }
 }

@@ -20,6 +20,17 @@ export interface WorkerBlock {
   state?: string;
   summary?: string;
   output?: Json;
+  blob?: RunBlob;
+}
+
+/** A reference to a blob: a file of a message, or a large output of a run. `size` is bytes, `sha256` hex digits. */
+export interface RunBlob {
+  readonly blobId: string;
+  readonly size: number;
+  readonly sha256: string;
+  readonly mediaType: string;
+  readonly preview?: string;
+  readonly name?: string;
 }
 
 /** The decision of a person about a call. */

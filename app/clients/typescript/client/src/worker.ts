@@ -1,12 +1,13 @@
 // A worker: executes the runs of remote agents that it names, with functions of the program. It needs `fetch` only.
 
-import { type Post, postTo, sleep } from "./worker-requests.ts";
+import { type ExecutorRequests, requestsTo, sleep } from "./worker-requests.ts";
 import { AgentContext } from "./worker-run.ts";
 import { ConnectionLog } from "./worker-log.ts";
 import { AgentError, type ClaimedRun, type ClaimedRunState, Released, WorkerRequestError } from "./worker-types.ts";
 
 export { AgentContext } from "./worker-run.ts";
-export { AgentError, ApprovalDenied, type DecidedApproval, type ModelUsage, type RunningStep, type WorkerMessage, WorkerRequestError } from "./worker-types.ts";
+export { StoredBlob, type StepResult } from "./worker-blobs.ts";
+export { AgentError, ApprovalDenied, type DecidedApproval, type ModelUsage, type RunBlob, type RunningStep, type WorkerMessage, WorkerRequestError } from "./worker-types.ts";
 
 const WAIT_SECONDS = 20;
 /** The same before the worker knows that it is connected, so that it can say so soon. */
@@ -36,7 +37,7 @@ export interface WorkerOptions {
 /** Claims runs of its agents from a server, and executes up to `concurrency` at once. */
 export class Worker {
   readonly #options: Required<WorkerOptions>;
-  readonly #post: Post;
+  readonly #requests: ExecutorRequests;
   readonly #agents = new Map<string, { run: AgentFunction; replay: boolean }>();
   readonly #active = new Map<AgentContext, Promise<void>>();
   readonly #stopping = new AbortController();
@@ -54,7 +55,7 @@ export class Worker {
       ...options,
       server: options.server.replace(/\/+$/, ""),
     };
-    this.#post = postTo(this.#options.server, this.#options.token, this.#options.fetch);
+    this.#requests = requestsTo(this.#options.server, this.#options.token, this.#options.fetch);
   }
 
   /** Registers a function for the runs of this agent. Without `replay`, nothing that is stored is skipped. */
@@ -102,7 +103,7 @@ export class Worker {
       const waitSeconds = connection.isOpen ? WAIT_SECONDS : FIRST_WAIT_SECONDS;
       const body = { claimId, agents, maxRuns: Math.min(free, 50), waitSeconds };
       try {
-        const claimed = (await this.#post("claim", body, this.#stopping.signal)) as { runs?: ClaimedRun[] };
+        const claimed = (await this.#requests.post("claim", body, this.#stopping.signal)) as { runs?: ClaimedRun[] };
         connection.recordSuccess(agents);
         for (const run of claimed.runs ?? []) this.#begin(run);
         claimId = crypto.randomUUID();
@@ -127,7 +128,7 @@ export class Worker {
     if (!agent) return;
     this.#leaseMs = claimed.leaseSeconds * 1000;
     const { flushMs, holdMs } = this.#options;
-    const context = new AgentContext(this.#post, claimed, { replay: agent.replay, flushMs, holdMs });
+    const context = new AgentContext(this.#requests, claimed, { replay: agent.replay, flushMs, holdMs });
     const done = this.#execute(agent.run, context).finally(() => {
       this.#active.delete(context);
       this.#wake();
@@ -140,11 +141,11 @@ export class Worker {
       context.signal.addEventListener("abort", () => reject(new DOMException("The run stops.", "AbortError")));
     });
     try {
-      if (context.cancelled) return await context.finish("cancelled"); // No heartbeat has to say so.
+      if (context.cancelled) return await context.sender.finish("cancelled"); // No heartbeat has to say so.
       await Promise.race([run(context), aborted]);
-      await context.finish("completed");
+      await context.sender.finish("completed");
     } catch (error) {
-      if (error instanceof Released || context.lost) return;
+      if (error instanceof Released || context.sender.lost) return;
       await this.#leave(context, error).catch((failed: unknown) => {
         console.warn(`The run ${context.runId} cannot go on:`, failed);
       });
@@ -153,13 +154,13 @@ export class Worker {
 
   /** Ends a run whose function has failed or was cancelled, or gives it back, because the worker stops. */
   async #leave(context: AgentContext, error: unknown): Promise<void> {
-    if (context.cancelled) return context.finish("cancelled");
-    if (error instanceof AgentError) return context.finish("failed", error);
+    if (context.cancelled) return context.sender.finish("cancelled");
+    if (error instanceof AgentError) return context.sender.finish("failed", error);
     const isStopped = this.#isStopping() && context.signal.aborted;
-    if (isStopped && !(error instanceof WorkerRequestError)) return context.release();
+    if (isStopped && !(error instanceof WorkerRequestError)) return context.sender.release();
     console.error(`The agent ${context.agent.name} failed:`, error);
-    context.dropPending();
-    return context.finish("failed", new AgentError("The agent failed. Please try again.", "agent_failed"));
+    context.sender.dropPending();
+    return context.sender.finish("failed", new AgentError("The agent failed. Please try again.", "agent_failed"));
   }
 
   #beats(): { stop: () => void } {
@@ -167,13 +168,13 @@ export class Worker {
     const beat = async (): Promise<void> => {
       const active = [...this.#active.keys()];
       if (active.length) {
-        const runs = active.map(({ runId, epoch }) => ({ runId, epoch }));
+        const runs = active.map(({ runId, sender: { epoch } }) => ({ runId, epoch }));
         try {
-          const answer = (await this.#post("heartbeat", { runs })) as { leaseSeconds: number; runs: ClaimedRunState[] };
+          const answer = (await this.#requests.post("heartbeat", { runs })) as { leaseSeconds: number; runs: ClaimedRunState[] };
           this.#leaseMs = answer.leaseSeconds * 1000;
           for (const state of answer.runs) {
-            const run = active.find((one) => one.runId === state.runId && one.epoch === state.epoch);
-            if (run && !run.ending) run.receive(state);
+            const run = active.find((one) => one.runId === state.runId && one.sender.epoch === state.epoch);
+            if (run && !run.sender.ending) run.receive(state);
           }
         } catch (error) {
           console.warn("A heartbeat failed:", error);
