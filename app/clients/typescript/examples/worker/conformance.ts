@@ -1,4 +1,4 @@
-// The worker that `khala_client.conformance` checks. Its agent counts, or waits until it is cancelled.
+// The worker that `khala_client.conformance` checks. Its agent counts, stores, reads, or waits until it is cancelled.
 
 import { Worker } from "../../client/src/worker.ts";
 
@@ -15,6 +15,14 @@ worker.agent(KHALA_AGENT, async (run) => {
   if (command === "wait") {
     await run.text("waiting ");
     await new Promise(() => undefined);
+  }
+  if (command === "store") {
+    await run.step("count", () => Array.from({ length: Number(number) }, (_, index) => `${index + 1} `).join(""));
+    return run.text("stored");
+  }
+  if (command === "read") {
+    for (const file of run.files) await run.text(await (await run.readBlob(file)).text());
+    return;
   }
   for (let one = 1; one <= Number(number); one++) {
     await run.text(`${one} `);
