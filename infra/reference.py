@@ -6,15 +6,14 @@ the site inserts them.
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import click
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from khala import cli
-from khala.api.application import application
+from khala.api.application import create_routes
 from khala.api.openapi import constraints
 from khala.api.responses.document import document as openai_document
 from khala.signals import metrics
@@ -27,10 +26,7 @@ METRICS_HEAD = "| name | type | labels | meaning |\n|---|---|---|---|\n"
 
 def rest_api() -> str:
     """All operations of `/api` and `/v1`, with their parameters, bodies and answers, and all schemas."""
-    origins = SimpleNamespace(allowed=(), public_url=None, frame_ancestors=())
-    # The document needs only the routes. No route is called, so all other components can be missing.
-    context = cast("Any", SimpleNamespace(origins=origins))
-    api = application(context, web=Path(), version="").openapi_schema.to_schema()
+    api = create_routes(web=Path(), version="").openapi_schema.to_schema()
     documents = (("API of threads", constraints.complete(api)), ("OpenAI-compatible API", openai_document()))
     return "\n".join(line for title, one in documents for line in _document(title, one))
 

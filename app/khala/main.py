@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 import uvicorn
-from litestar import Litestar
+from litestar.types import ASGIApp
 
 from khala.api.application import application
 from khala.api.context import (
@@ -280,7 +280,7 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     )
 
 
-def _server_config(app: Litestar, settings: Settings) -> uvicorn.Config:
+def _server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     timed = BodyDeadline(app, TransferRatePolicy(max_pause=settings.server.body_pause_seconds))
     return uvicorn.Config(
         RequestTelemetry(HostGuard(timed, settings.server.allowed_hosts)),

@@ -20,10 +20,8 @@ from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import connect
 
 from khala.api.accounts.push import BROWSER
-from khala.api.application import application
-from khala.api.context import Context
+from khala.api.application import create_routes
 from khala.api.http.problem_details import STATUS
-from khala.api.http.request_origin import OriginPolicy
 from khala.domain import frames
 from khala.domain.access import Caller, key_hash
 from khala.domain.memories import MemorySpace, NewMemory
@@ -474,9 +472,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def known_routes() -> set[str]:
-    nothing = dict.fromkeys(Context.__struct_fields__)
-    context = Context(**(nothing | {"origins": OriginPolicy()}))  # type: ignore[arg-type]
-    app = application(context, web=Path(__file__).parent, version="0")
+    app = create_routes(web=Path(), version="")
     return {f"{kind} {_plain(route.path_format)}" for route in app.routes for kind in _kinds(route)}
 
 

@@ -2,10 +2,10 @@
 
 import gc
 
-from tests.support import parsed_handlers
+from tests.support import shared_routes
 
-parsed_handlers.install()
-parsed_handlers.parse_all()
+shared_routes.install()
+shared_routes.create_all()
 # No forked process examines, and thereby copies, what all of them share.
 gc.collect()
 gc.freeze()

@@ -29,7 +29,7 @@ CONTEXT.set_forkserver_preload(
 class Forked:
     """A running `khala` command, with the methods of `subprocess.Popen` that tests need.
 
-    The fork server has parsed the handlers of Khala's routes, and has no threads. The process has its own environment,
+    The fork server has created Khala's routes, and has no threads. The process has its own environment,
     folder, streams and arguments before Khala reads them. What only a real start of a process sets does not apply: its
     resource limits, preloaded libraries, and variables that Python itself reads.
     """

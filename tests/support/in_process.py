@@ -10,11 +10,11 @@ import httpx
 
 from khala import components, main, settings
 from khala.tools.sandbox import Sandbox
-from tests.support import parsed_handlers
+from tests.support import shared_routes
 from tests.support.client import Observer, Thread, client
 from tests.support.homes import home
 
-parsed_handlers.install()
+shared_routes.install()
 
 
 class InProcessServer:

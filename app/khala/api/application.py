@@ -1,7 +1,7 @@
 """The ASGI application: all routes, the page, the OpenAPI document, and the headers of every response."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ from litestar.config.cors import CORSConfig
 from litestar.datastructures import MutableScopeHeaders
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, SerializationException
-from litestar.types import ControllerRouterHandler, Message, Scope
+from litestar.types import ASGIApp, ControllerRouterHandler, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from khala.api.accounts import session_cookie
@@ -31,7 +31,7 @@ from khala.api.ai_sdk.socket import chat_socket
 from khala.api.blobs.blobs import BlobController
 from khala.api.blobs.uploads import upload
 from khala.api.console.routes import CONTROLLERS as CONSOLE_ROUTES
-from khala.api.context import Context
+from khala.api.context import Context, bind_context, context_of
 from khala.api.cursors.routes import read_cursor
 from khala.api.executor.blobs import ExecutorBlobController
 from khala.api.executor.routes import ExecutorController
@@ -111,7 +111,7 @@ CORS_HEADERS = (
     *stream_headers.REQUEST_HEADERS,
 )  # fmt: skip
 """Headers that pages of allowed other origins may send."""
-TLS_HEADERS = {"Strict-Transport-Security": "max-age=31536000"}
+TLS_HEADERS = HEADERS | {"Strict-Transport-Security": "max-age=31536000"}
 """Headers of every response if the public URL of the server is HTTPS."""
 
 
@@ -138,57 +138,75 @@ class _OwnRouter(Router):
         return self
 
 
-def application(context: Context, *, web: Path, version: str) -> Litestar:
-    """Create the ASGI application. `web` is the folder of the page's files."""
+def application(context: Context, *, web: Path, version: str) -> ASGIApp:
+    """Create the ASGI application of one server. `web` is the folder of the page's files."""
+    routes = create_routes(web=web, version=version, allowed_origins=context.origins.allowed)
 
-    def provide_context() -> Context:
-        return context
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        bind_context(scope, context)
+        await routes(scope, receive, send)
 
-    async def check_request(request: Request[Any, Any, Any]) -> None:
-        request.scope["state"].setdefault("began", time.monotonic())
-        bind_contextvars(
-            **{name: str(value) for name, value in request.path_params.items() if name in LOGGED_PARAMETERS}
-        )
-        if not request.scope["path"].startswith(PROBES):
-            context.limits.requests.check(request, context.origins, cost=request.route_handler.opt.get(COST, 1.0))
-        if request.method not in SAFE_METHODS:
-            has_cookie = session_cookie.session_secret(request, context.origins) is not None
-            refuse_cross_site(request, context.origins, cookie=has_cookie)
-        if not request.scope["path"].startswith(PROBES):
-            check_query(request)
-        if not request.route_handler.opt.get("raw_body"):
-            await _check_json_body(request)
+    return serve
 
-    async def check_file_request(request: Request[Any, Any, Any]) -> None:
-        context.limits.requests.check(request, context.origins, cost=PAGE_FILE_COST)
 
-    async def check_limit(request: Request[Any, Any, Any]) -> None:
-        request.scope["state"].setdefault("began", time.monotonic())
-        context.limits.requests.check(request, context.origins)
+def create_routes(*, web: Path, version: str, allowed_origins: tuple[str, ...] = ()) -> Litestar:
+    """Create the routes. They take the context from the scope of each request, so that several servers can share them.
 
+    `allowed_origins`: the origins whose pages may call.
+    """
     handlers = openai_errors.wrap_handlers(HANDLERS)
     return Litestar(
         [
-            _OwnRouter("/api", route_handlers=API_ROUTES, before_request=check_request),
-            _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=check_request),
-            _OwnRouter(openai_errors.PREFIX, route_handlers=OPENAI_ROUTES, before_request=check_request),
+            _OwnRouter("/api", route_handlers=API_ROUTES, before_request=_check_request),
+            _OwnRouter("/", route_handlers=[McpController, health, detail], before_request=_check_request),
+            _OwnRouter(openai_errors.PREFIX, route_handlers=OPENAI_ROUTES, before_request=_check_request),
             _OwnRouter(
                 "/v1/stream",
                 route_handlers=[SubscriptionController, ThreadStreamController, StreamController],
-                before_request=check_request,
+                before_request=_check_request,
             ),
-            mcp_endpoint(context),
-            _OwnRouter("/", route_handlers=oauth_router.HANDLERS, before_request=check_limit),
-            _OwnRouter("/", route_handlers=web_page.routes(web, context.origins), before_request=check_file_request),
+            mcp_endpoint,
+            _OwnRouter("/", route_handlers=oauth_router.HANDLERS, before_request=_check_limit),
+            _OwnRouter("/", route_handlers=web_page.routes(web), before_request=_check_file_request),
         ],
-        dependencies={"context": Provide(provide_context, sync_to_thread=False), "caller": Provide(caller)},
+        dependencies={"context": Provide(_provide_context, sync_to_thread=False), "caller": Provide(caller)},
         exception_handlers=handlers,
-        openapi_config=document.config(version, before_request=check_limit),
+        openapi_config=document.config(version, before_request=_check_limit),
         request_max_body_size=MAX_BODY_BYTES,
-        cors_config=_cors(context.origins.allowed),
-        before_send=[_add_headers(context.origins.public_url), allow_header_hook(), _log_response],
+        cors_config=_cors(allowed_origins),
+        before_send=[_add_headers, allow_header_hook(), _log_response],
         logging_config=None,
     )
+
+
+def _provide_context(scope: Scope) -> Context:
+    return context_of(scope)
+
+
+async def _check_request(request: Request[Any, Any, Any]) -> None:
+    context = context_of(request.scope)
+    request.scope["state"].setdefault("began", time.monotonic())
+    bind_contextvars(**{name: str(value) for name, value in request.path_params.items() if name in LOGGED_PARAMETERS})
+    if not request.scope["path"].startswith(PROBES):
+        context.limits.requests.check(request, context.origins, cost=request.route_handler.opt.get(COST, 1.0))
+    if request.method not in SAFE_METHODS:
+        has_cookie = session_cookie.session_secret(request, context.origins) is not None
+        refuse_cross_site(request, context.origins, cookie=has_cookie)
+    if not request.scope["path"].startswith(PROBES):
+        check_query(request)
+    if not request.route_handler.opt.get("raw_body"):
+        await _check_json_body(request)
+
+
+async def _check_file_request(request: Request[Any, Any, Any]) -> None:
+    context = context_of(request.scope)
+    context.limits.requests.check(request, context.origins, cost=PAGE_FILE_COST)
+
+
+async def _check_limit(request: Request[Any, Any, Any]) -> None:
+    context = context_of(request.scope)
+    request.scope["state"].setdefault("began", time.monotonic())
+    context.limits.requests.check(request, context.origins)
 
 
 async def _check_json_body(request: Request[Any, Any, Any]) -> None:
@@ -208,19 +226,15 @@ async def _check_json_body(request: Request[Any, Any, Any]) -> None:
     check_body(request, body)
 
 
-def _add_headers(public_url: str | None) -> Callable[[Message, Scope], Awaitable[None]]:
-    always = HEADERS | (TLS_HEADERS if public_url and public_url.startswith("https:") else {})
-
-    async def add(message: Message, scope: Scope) -> None:
-        if message["type"] != "http.response.start":
-            return
-        headers = MutableScopeHeaders.from_message(message)
-        for name, value in always.items():
-            headers.setdefault(name, value)
-        if scope["path"].startswith(UNCACHED_PREFIXES):
-            headers.setdefault("Cache-Control", "no-store")
-
-    return add
+async def _add_headers(message: Message, scope: Scope) -> None:
+    if message["type"] != "http.response.start":
+        return
+    headers = MutableScopeHeaders.from_message(message)
+    public_url = context_of(scope).origins.public_url or ""
+    for name, value in (TLS_HEADERS if public_url.startswith("https:") else HEADERS).items():
+        headers.setdefault(name, value)
+    if scope["path"].startswith(UNCACHED_PREFIXES):
+        headers.setdefault("Cache-Control", "no-store")
 
 
 async def _log_response(message: Message, scope: Scope) -> None:

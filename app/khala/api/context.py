@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Literal
 
 import msgspec
+from litestar.types import Scope
 
 from khala.api.accounts.exports import ExportLimiter
 from khala.api.accounts.service_tokens import ImpersonationAudit
@@ -36,6 +37,9 @@ from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.tool_registry import ToolRegistry
 from khala.webhooks.event_sender import EventSender
 from khala.workers.worker_gateway import WorkerGateway
+
+STATE_KEY = "context"
+"""The key of the context in the state of a request or socket."""
 
 
 class BlobContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,3 +188,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     oauth: OAuthContext
     process: ProcessContext
     workers: WorkerGateway
+
+
+def bind_context(scope: Scope, context: Context) -> None:
+    """Have the routes use this context for the request or socket."""
+    scope.setdefault("state", {})[STATE_KEY] = context
+
+
+def context_of(scope: Scope) -> Context:
+    """The context that is bound to the request or socket."""
+    context: Context = scope["state"][STATE_KEY]
+    return context

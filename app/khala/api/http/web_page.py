@@ -8,8 +8,8 @@ from litestar.exceptions import NotFoundException
 from litestar.params import PathParameter
 from litestar.types import ControllerRouterHandler
 
+from khala.api.context import context_of
 from khala.api.http import static_files
-from khala.api.http.request_origin import OriginPolicy
 
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; style-src 'self'; "
@@ -32,19 +32,20 @@ NOT_BUILT = "The page has not been built. Run `make web`.\n"
 FilePath = Annotated[str, PathParameter(description="A file's name within the folder.")]
 
 
-def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
+def routes(web: Path) -> list[ControllerRouterHandler]:
     """Return the routes of the page (`/`, `/t/{thread_id}`), the console (`/console`), their files, and `/preview`.
 
-    Pages of `origins.frame_ancestors` may show the page in a frame, but not the console.
+    Pages of the frame ancestors of the context's origins may show the page in a frame, but not the console.
     """
-    ancestors = " ".join(origins.frame_ancestors)
-    policy = POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {ancestors}") if ancestors else POLICY
 
     @get(["/", "/t/{thread_id:uuid}"], media_type=MediaType.HTML, include_in_schema=False)
     async def page(request: Request[Any, Any, Any]) -> Response[Any]:
         response = await _serve_document(request, web, "index.html")
         # Browsers that know `frame-ancestors` ignore `X-Frame-Options`.
-        response.headers["Content-Security-Policy"] = policy
+        ancestors = _frame_ancestors(request)
+        response.headers["Content-Security-Policy"] = (
+            POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {ancestors}") if ancestors else POLICY
+        )
         return response
 
     @get(["/console", "/console/{view:path}"], media_type=MediaType.HTML, include_in_schema=False)
@@ -65,10 +66,10 @@ def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
         )
 
     @get("/preview", media_type=MediaType.HTML, include_in_schema=False)
-    async def preview() -> Response[bytes]:
+    async def preview(request: Request[Any, Any, Any]) -> Response[bytes]:
         """Serve an empty page that shows the document which its parent page posts to it."""
         headers = {
-            "Content-Security-Policy": f"{PREVIEW_POLICY} {ancestors}".rstrip(),
+            "Content-Security-Policy": f"{PREVIEW_POLICY} {_frame_ancestors(request)}".rstrip(),
             "X-Frame-Options": "SAMEORIGIN",
             "X-DNS-Prefetch-Control": "off",
             "Cache-Control": REVALIDATE,
@@ -76,6 +77,10 @@ def routes(web: Path, origins: OriginPolicy) -> list[ControllerRouterHandler]:
         return Response(PREVIEW, media_type=MediaType.HTML, headers=headers)
 
     return [page, console, service_worker, file, preview]
+
+
+def _frame_ancestors(request: Request[Any, Any, Any]) -> str:
+    return " ".join(context_of(request.scope).origins.frame_ancestors)
 
 
 async def _serve_document(request: Request[Any, Any, Any], web: Path, name: str) -> Response[Any]:

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 from litestar import Controller, Request, asgi, get
 from litestar.di import NamedDependency
 from litestar.exceptions import MethodNotAllowedException
-from litestar.handlers import ASGIRouteHandler
 from litestar.types import Receive, Scope, Send
 from msgspec import Meta
 
 from khala.api.accounts import session_cookie
 from khala.api.accounts.authentication import BY_ACCOUNT, require_user, with_keys
-from khala.api.context import Context
+from khala.api.context import Context, context_of
 from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import refuse_cross_site
@@ -40,42 +39,39 @@ class OfferedToolGroup(ApiStruct, frozen=True, kw_only=True, omit_defaults=False
     tools: list[str]
 
 
-def endpoint(context: Context) -> ASGIRouteHandler:
-    """Return the route of the MCP server. It is stateless, so any process can serve any request."""
+# Mounted, because Litestar does not support path parameters of ASGI handlers.
+@asgi("/mcp", is_mount=True, copy_scope=True)
+async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve a request to the MCP server. It is stateless, so any process can serve any request."""
+    context = context_of(scope)
+    request: Request[Any, Any, Any] = Request(scope, receive, send)
+    request.scope["state"]["began"] = time.monotonic()
+    context.limits.requests.check(request, context.origins)
+    if request.method != "POST":
+        # The server sends no messages of its own, and has no sessions to end.
+        raise MethodNotAllowedException(headers={"Allow": "POST"})
+    refuse_cross_site(
+        request, context.origins, cookie=session_cookie.session_secret(request, context.origins) is not None
+    )
+    group_name = scope["path"].strip("/")
+    group = _group(context, group_name)
+    caller, is_oauth = await access_tokens.authenticate(request, context, group_name)
+    if is_oauth and "read" not in caller.scopes:
+        raise access_tokens.insufficient_scope(request, context, group_name)
+    if caller.only_thread is not None:
+        raise Forbidden("A thread token opens one thread and nothing else.")
+    require_scope(caller, "read")
+    caller = with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
+    # The SDK takes a second to load, so it is loaded only if the endpoint is used.
+    await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
+    from khala.api.mcp.server import McpOffer, serve
 
-    # Mounted, because Litestar does not support path parameters of ASGI handlers.
-    @asgi("/mcp", is_mount=True, copy_scope=True)
-    async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
-        request: Request[Any, Any, Any] = Request(scope, receive, send)
-        request.scope["state"]["began"] = time.monotonic()
-        context.limits.requests.check(request, context.origins)
-        if request.method != "POST":
-            # The server sends no messages of its own, and has no sessions to end.
-            raise MethodNotAllowedException(headers={"Allow": "POST"})
-        refuse_cross_site(
-            request, context.origins, cookie=session_cookie.session_secret(request, context.origins) is not None
-        )
-        group_name = scope["path"].strip("/")
-        group = _group(context, group_name)
-        caller, is_oauth = await access_tokens.authenticate(request, context, group_name)
-        if is_oauth and "read" not in caller.scopes:
+    body = await read_ahead(receive, MAX_BODY_BYTES)
+    if is_oauth:
+        called = tool_calls.called_tool(body.content)
+        if called is not None and await tool_calls.needs_write(called.params.name, context, caller, group):
             raise access_tokens.insufficient_scope(request, context, group_name)
-        if caller.only_thread is not None:
-            raise Forbidden("A thread token opens one thread and nothing else.")
-        require_scope(caller, "read")
-        caller = with_keys(caller, request.headers.get("x-anon-key"), request.headers.get("x-share-key"))
-        # The SDK takes a second to load, so it is loaded only if the endpoint is used.
-        await asyncio.to_thread(importlib.import_module, "khala.api.mcp.server")
-        from khala.api.mcp.server import McpOffer, serve
-
-        body = await read_ahead(receive, MAX_BODY_BYTES)
-        if is_oauth:
-            called = tool_calls.called_tool(body.content)
-            if called is not None and await tool_calls.needs_write(called.params.name, context, caller, group):
-                raise access_tokens.insufficient_scope(request, context, group_name)
-        await serve(McpOffer.of(context, caller, group), scope, body.receive, send)
-
-    return mcp
+    await serve(McpOffer.of(context, caller, group), scope, body.receive, send)
 
 
 def _group(context: Context, name: str) -> ToolGroup | None:
