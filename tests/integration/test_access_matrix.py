@@ -522,6 +522,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     def _thread_id(self) -> str:
         return str(self.callers.thread_of(self.who))
 
+    @staticmethod
+    def other_member(who: str) -> str:
+        """The member whom this caller tries to change."""
+        return "viewer" if who != "viewer" else "editor"
+
     def path(self, template: str) -> str:
         person = self.callers.people.get(self.who)
         return template.format(
@@ -536,7 +541,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
             response_id=f"resp_{self.run_id.hex}",
             conversation_id=f"conv_{self.callers.thread_of(self.who).hex}",
             item_id=f"msg_{self.message_id.hex}_1",
-            user_id=self.callers.people["viewer" if self.who != "viewer" else "editor"].id,
+            user_id=self.callers.people[self.other_member(self.who)].id,
             link_id=self.callers.link_id,
             session_id=uuid.uuid4(),
             grant_id=uuid.uuid4(),
@@ -776,7 +781,7 @@ async def test_each_route_answers_each_caller_as_the_matrix_says(
     tries = [
         common[who]
         if route.startswith(READS) or status is not None
-        else await scene(store, who, await create_callers(store))
+        else await scene(store, who, await create_callers(store, {who, "viewer", Scene.other_member(who)}))
         for who, status in expected.items()
     ]
     answers = dict(zip(WHO, await asyncio.gather(*(_tried(server, tried, route) for tried in tries)), strict=True))

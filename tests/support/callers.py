@@ -1,13 +1,14 @@
 """Every kind of caller of a thread: its owner, members, holders of links and keys, and callers without access."""
 
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from khala.domain import ids
-from khala.domain.access import SCOPES, Caller, Role, Scope, key_hash
+from khala.domain.access import SCOPES, Caller, Scope, key_hash
 from khala.domain.accounts import Identity
 from khala.store.accounts import accounts, api_tokens
 from khala.store.postgres.database import Database
@@ -16,6 +17,9 @@ from khala.store.threads import threads
 from tests.support.people import make_member
 
 ANONYMOUS = Caller()
+PEOPLE = ("owner", "editor", "viewer", "invited", "other user", "revoked token")
+HOLDERS = ("editor link", "expired link", "viewer token", "editor token")
+CALLERS = ("no one", "wrong key", "right key", "viewer link", *PEOPLE, *HOLDERS)
 TOKEN_LIFETIME = timedelta(hours=1)
 """The life of thread tokens."""
 
@@ -58,7 +62,7 @@ async def expire_link(db: Database, link_id: UUID) -> None:
 
 
 class CallerSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread with an owner, a thread with a key, and the headers of every caller by name."""
+    """A thread with an owner, a thread with a key, and the headers of the callers by name."""
 
     thread_id: UUID
     keyed_id: UUID
@@ -73,25 +77,13 @@ class CallerSet(msgspec.Struct, frozen=True, kw_only=True):
         return self.keyed_id if caller == "right key" else self.thread_id
 
 
-async def create_callers(db: Database) -> CallerSet:
-    """Create all callers and both threads."""
-    names = ("owner", "editor", "viewer", "invited", "other user", "revoked token")
-    people = {name: await person(db, name) for name in names}
+async def create_callers(db: Database, names: Collection[str] = CALLERS) -> CallerSet:
+    """Create these callers, the owner, a link for viewers, and both threads."""
+    people = {name: await person(db, name) for name in PEOPLE if name in names or name == "owner"}
     owner = people["owner"]
     thread_id = await owned_thread(db, owner, welcome="Hello.")
-    for role in get_args(Role):
-        if role != "owner":
-            await make_member(db, thread_id, people[role].id, role, owner.caller)
-    await sharing.set_role(db, thread_id, people["invited"].id, "owner", owner.caller)
-    await make_member(db, thread_id, people["revoked token"].id, "owner", owner.caller)
-    await api_tokens.revoke(db, people["revoked token"].token_id, people["revoked token"].caller)
+    await _make_members(db, thread_id, people)
     link, viewer_key = await sharing.create_link(db, thread_id, "viewer", None, owner.caller)
-    _, editor_key = await sharing.create_link(db, thread_id, "editor", None, owner.caller)
-    expiry = datetime.now(UTC) + timedelta(hours=1)
-    _, viewer_token = await thread_tokens.create(db, thread_id, "viewer", TOKEN_LIFETIME, owner.caller)
-    _, editor_token = await thread_tokens.create(db, thread_id, "editor", TOKEN_LIFETIME, owner.caller)
-    expired, expired_key = await sharing.create_link(db, thread_id, "editor", expiry, owner.caller)
-    await expire_link(db, expired.id)
     key = ids.new_secret()
     keyed, _ = await threads.create(db, ids.new(), Caller(anon_key_hash=key_hash(key)), title=None, welcome="Hello.")
     headers: dict[str, dict[str, str]] = {name: user.headers for name, user in people.items()} | {
@@ -99,11 +91,8 @@ async def create_callers(db: Database) -> CallerSet:
         "wrong key": {"X-Anon-Key": ids.new_secret()},
         "right key": {"X-Anon-Key": key},
         "viewer link": {"X-Share-Key": viewer_key},
-        "editor link": {"X-Share-Key": editor_key},
-        "expired link": {"X-Share-Key": expired_key},
-        "viewer token": {"Authorization": f"Bearer {viewer_token}"},
-        "editor token": {"Authorization": f"Bearer {editor_token}"},
     }
+    headers |= {name: await _create_holder(db, name, thread_id, owner) for name in HOLDERS if name in names}
     return CallerSet(
         thread_id=thread_id,
         keyed_id=keyed.id,
@@ -113,6 +102,32 @@ async def create_callers(db: Database) -> CallerSet:
         link_id=link.id,
         share_key=viewer_key,
     )
+
+
+async def _make_members(db: Database, thread_id: UUID, people: Mapping[str, Person]) -> None:
+    owner = people["owner"].caller
+    for name, user in people.items():
+        match name:
+            case "editor" | "viewer":
+                await make_member(db, thread_id, user.id, name, owner)
+            case "invited":
+                await sharing.set_role(db, thread_id, user.id, "owner", owner)
+            case "revoked token":
+                await make_member(db, thread_id, user.id, "owner", owner)
+                await api_tokens.revoke(db, user.token_id, user.caller)
+
+
+async def _create_holder(db: Database, name: str, thread_id: UUID, owner: Person) -> dict[str, str]:
+    """Create what opens the thread for one of `HOLDERS`; returns the headers."""
+    role: Literal["viewer", "editor"] = "viewer" if name == "viewer token" else "editor"
+    if name in ("viewer token", "editor token"):
+        _, token = await thread_tokens.create(db, thread_id, role, TOKEN_LIFETIME, owner.caller)
+        return {"Authorization": f"Bearer {token}"}
+    expiry = datetime.now(UTC) + timedelta(hours=1) if name == "expired link" else None
+    link, key = await sharing.create_link(db, thread_id, role, expiry, owner.caller)
+    if name == "expired link":
+        await expire_link(db, link.id)
+    return {"X-Share-Key": key}
 
 
 def secrets_of(headers: dict[str, str]) -> dict[str, Any]:
