@@ -34,6 +34,9 @@ QUESTION = (
     + f" /say {' '.join(f'end{number}' for number in range(100))}"
 )
 
+EDITED = {"path": "b.txt"}
+"""The arguments with which the approver lets the last call run."""
+
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
@@ -114,7 +117,7 @@ async def decide(answer: FollowedAnswer) -> None:
     path = f"/api/runs/{answer.run_id}/approvals"
     (approval,) = (await answer.inside.http.get(path, headers=answer.headers)).raise_for_status().json()["items"]
     decision = await answer.inside.http.post(
-        f"{path}/{approval['toolCallId']}", json={"approved": True}, headers=answer.headers
+        f"{path}/{approval['toolCallId']}", json={"approved": True, "editedArgs": EDITED}, headers=answer.headers
     )
     decision.raise_for_status()
 
@@ -151,6 +154,7 @@ async def test_each_protocol_continues_where_each_other_one_was_left(server: InP
     PROTOCOLS["WebSocket"].apply(live["WebSocket"].frames, whole)
     assert whole.text.endswith(" end99")
     assert [tool for tool, _ in whole.calls.values()] == ["write_file", "read_file", "delete_file"]
+    assert [*whole.edits.values()] == [EDITED]
     assert len(whole.results) == 3
     kinds = [part["kind"] for _, frame in live["WebSocket"].frames for part in frame["parts"]]
     assert kinds.count("notice") == 2, "two executors have taken the run over"

@@ -90,7 +90,8 @@ def update(call: dict[str, Any], chunk: dict[str, Any]) -> None:
 TEXTS = st.lists(st.sampled_from(["En taro ", "Adun", " – ", ""]).map(lambda text: TextDelta(text=text)), max_size=3)
 REASONING = st.lists(st.just(ReasoningDelta(text="Hm.")), max_size=2)
 TAKE_OVER = st.lists(st.just(Notice(code="resumed", message="The answer goes on.")), max_size=1)
-CALLS = st.lists(st.sampled_from(["ok", "failed", "approved", "denied", "canceled", "client"]), min_size=1, max_size=3)
+OUTCOMES = ["ok", "failed", "approved", "edited", "denied", "canceled", "client"]
+CALLS = st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3)
 
 
 @st.composite
@@ -111,13 +112,14 @@ def steps(draw: st.DrawFn, number: int) -> list[PartData]:
             data.append(ToolResult(tool_call_id=call, ok=True, summary=HANDED_OVER, duration_ms=0))
         elif outcome == "canceled":
             data.append(ToolStatus(tool_call_id=call, state="cancelled"))
-    asked = [(call, outcome) for call, outcome in calls if outcome in ("approved", "denied")]
+    asked = [(call, outcome) for call, outcome in calls if outcome in ("approved", "edited", "denied")]
     data += [ToolStatus(tool_call_id=call, state="blocked", digest="d" * 64) for call, _ in asked]
     for call, outcome in asked:
         data += draw(TAKE_OVER)
-        if outcome == "approved":
-            data.append(ToolStatus(tool_call_id=call, state="running", reason="Approved.", args={"edited": call}))
-        ok = outcome == "approved"
+        ok = outcome != "denied"
+        if ok:
+            args = {"edited": call} if outcome == "edited" else None
+            data.append(ToolStatus(tool_call_id=call, state="running", reason="Approved.", args=args))
         data.append(ToolResult(tool_call_id=call, ok=ok, summary=outcome, duration_ms=0, output="o"))
     return data
 

@@ -24,6 +24,9 @@ from khala.domain.parts import (
     ReasoningDelta,
     TextDelta,
     TokenUsage,
+    ToolCall,
+    ToolResult,
+    ToolStatus,
     without_failure_text,
 )
 from khala.domain.streams import offsets
@@ -198,3 +201,12 @@ def test_text_that_waits_for_its_check_is_at_no_position_before_it_is_sent() -> 
     assert [events.sequence_number(position) for position in (1, 2, 3)] == [events.sequence_number(1)] * 3
     assert events.position(events.sequence_number(3)) == 1, "the client has no text yet"
     assert events.position(events.sequence_number(4)) == 4
+
+
+def test_edited_arguments_are_at_no_position_of_a_response_before_the_end_of_their_call() -> None:
+    calls = [ToolCall(tool_call_id=name, step=1, tool="tool", args={}) for name in "ab"]
+    edited = ToolStatus(tool_call_id="a", state="running", args={"n": 1})
+    ends = [ToolResult(tool_call_id=name, ok=True, summary="s", duration_ms=1) for name in "ba"]
+    events = ResponseEventPositions(header_of(), as_parts([*calls, edited, *ends]))
+    assert [events.position(events.sequence_number(position)) for position in (2, 3, 4)] == [2, 2, 2]
+    assert events.position(events.sequence_number(5)) == 5

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class KnownAnswer:
-    """The text, the reasoning, the calls and the results of an answer.
+    """The text, the reasoning, the calls, the arguments that approvers edited, and the results of an answer.
 
     Raises `AssertionError` if a call or a result comes again and is another one.
     """
@@ -15,13 +15,14 @@ class KnownAnswer:
         self.text = ""
         self.reasoning = ""
         self.calls: dict[str, Any] = {}
+        self.edits: dict[str, Any] = {}
         self.results: dict[str, Any] = {}
         self._own_tools = frozenset(own_tools)
 
     @property
     def all(self) -> tuple[Any, ...]:
         """All that is known."""
-        return self.text, self.reasoning, self.calls, self.results
+        return self.text, self.reasoning, self.calls, self.edits, self.results
 
     def apply_parts(self, parts: Iterable[dict[str, Any]]) -> None:
         """Parts of the feed."""
@@ -34,6 +35,8 @@ class KnownAnswer:
                     self.reasoning += data["text"]
                 case "tool-call":
                     self._call(data["toolCallId"], data["tool"], data["args"])
+                case "tool-status" if data.get("args") is not None:
+                    self._edit(data["toolCallId"], data["args"])
                 case "tool-status" if data["state"] == "cancelled":
                     self._result(data["toolCallId"], None)
                 case "tool-result":
@@ -49,8 +52,10 @@ class KnownAnswer:
                     self.text += chunk["delta"]
                 case "reasoning-delta":
                     self.reasoning += chunk["delta"]
-                case "tool-input-available" if call_id not in self.calls:  # Later, an approver may have edited it.
+                case "tool-input-available" if call_id not in self.calls:
                     self._call(call_id, chunk["toolName"], chunk["input"])
+                case "tool-input-available":
+                    self._edit(call_id, chunk["input"])
                 case "tool-output-available":
                     self._result(call_id, _value(chunk["output"]))
                 case "tool-output-error" | "tool-output-denied":
@@ -70,6 +75,8 @@ class KnownAnswer:
                     names[call_id] = event["toolCallName"]
                 case "TOOL_CALL_ARGS":
                     self._call(call_id, names[call_id], json.loads(event["delta"]))
+                case "CUSTOM" if event["name"] == "tool-call-args":
+                    self._edit(event["value"]["toolCallId"], event["value"]["args"])
                 case "TOOL_CALL_RESULT":
                     self._result(call_id, None if "metadata" in event else _value(event["content"]))
 
@@ -89,13 +96,19 @@ class KnownAnswer:
                     self._call(item["call_id"], item["name"], json.loads(event["arguments"]))
                 case "response.output_item.done" if event["item"]["type"] in ("mcp_call", "function_call"):
                     item = event["item"]
-                    if not item.get("khala", {}).get("edited"):
-                        self._call(item["call_id"], item["name"], json.loads(item["arguments"]))
+                    args = json.loads(item["arguments"])
+                    if item.get("khala", {}).get("edited"):
+                        self._edit(item["call_id"], args)
+                    else:
+                        self._call(item["call_id"], item["name"], args)
                     if item["type"] == "mcp_call":
                         self._result(item["call_id"], _value(item["output"]))
 
     def _call(self, call_id: str, tool: str, args: Any) -> None:
         assert self.calls.setdefault(call_id, (tool, args)) == (tool, args)
+
+    def _edit(self, call_id: str, args: Any) -> None:
+        assert self.edits.setdefault(call_id, args) == args
 
     def _result(self, call_id: str, output: Any) -> None:
         """The result of a call of the server's tools; None for one that failed, was denied or canceled."""

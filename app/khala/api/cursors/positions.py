@@ -37,7 +37,8 @@ class AgentEventPositions:
 class ResponseEventPositions:
     """The events of OpenAI's Responses API of a run, whose parts these are.
 
-    Text that is sent when it has been checked counts from when it is sent.
+    Text that is sent when it has been checked counts from when it is sent, and arguments that an approver edited from
+    the end of their call.
     """
 
     def __init__(self, header: ResponseHeader, parts: Sequence[Part]) -> None:
@@ -48,7 +49,7 @@ class ResponseEventPositions:
         """For each number of parts: the position of a client that has their events, and the number of the next one."""
         for part in _without_failure_text(parts):
             encoder.add([part], {})
-            whole = whole if encoder.holds_text else part.seq + 1
+            whole = whole if encoder.holds_text or encoder.holds_edit else part.seq + 1
             self._ends.append((part.seq + 1, whole, encoder.sequence_number))
 
     def position(self, sequence_number: int) -> int:

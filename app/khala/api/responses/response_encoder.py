@@ -129,6 +129,11 @@ class ResponseEncoder:
         return bool(self._held)
 
     @property
+    def holds_edit(self) -> bool:
+        """Whether an approver edited the arguments of a call that has not ended: the events of its end have them."""
+        return any("edited" in self._items[index].get("khala", {}) for index in self._calls.values())
+
+    @property
     def status(self) -> str | None:
         """The final status; None if the run has not ended."""
         if self.finish is None:
