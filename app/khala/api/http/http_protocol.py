@@ -1,4 +1,4 @@
-"""HTTP/1.1 connections with bounded headers and bodies: uvicorn's own parser waits for both without a deadline."""
+"""HTTP/1.1 connections with bounded headers, bodies and trailers: uvicorn's own parser has no limits for them."""
 
 import asyncio
 import errno
@@ -13,6 +13,8 @@ from khala.domain.transfer_rate import MAX_BODY_SECONDS
 
 MAX_HEAD_BYTES = 64 * 1024
 """Bounds a request line and its headers. One socket read may exceed it."""
+MAX_FRAMING_BYTES = 64 * 1024
+"""Bounds what is not content in a chunked body: extensions of one chunk, or the trailers. One read may exceed it."""
 HEAD_TIMEOUT_SECONDS = 20.0
 """From the first byte of a request to the end of its headers."""
 BODY_TIMEOUT_SECONDS = MAX_BODY_SECONDS + 60
@@ -23,9 +25,11 @@ UNREAD_BODY_TIMEOUT_SECONDS = 30.0
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose headers are too long or too slow, or whose body never ends."""
+    """Closes a connection whose headers or trailers are too long, whose headers are slow, or whose body never ends."""
 
     _head_bytes = 0
+    _framing_bytes = 0
+    """Bytes of the body since its last content."""
     _deadline: asyncio.TimerHandle | None = None
     """The deadline for the end of the headers, or of a WebSocket handshake."""
     _body_deadline: asyncio.TimerHandle | None = None
@@ -48,6 +52,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._in_body = True
         super().on_headers_complete()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Trailers are dropped: they would become headers of a request that is being handled."""
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Count from here what is not content."""
+        self._framing_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Stop the deadline of the body."""
         self._in_body = False
@@ -61,8 +75,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._start_body_deadline(UNREAD_BODY_TIMEOUT_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of the headers."""
+        """Count the bytes of the headers, and those between contents of a body."""
+        self._framing_bytes = self._framing_bytes + len(data) if self._in_body else 0
         super().data_received(data)
+        if self._in_body and self._framing_bytes > MAX_FRAMING_BYTES:
+            self._abort()
+            return
         if self._in_body and self._body_deadline is None:
             self._start_body_deadline(BODY_TIMEOUT_SECONDS)
         if self._deadline is not None:
