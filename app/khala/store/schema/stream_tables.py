@@ -37,7 +37,7 @@ streams = Table(
     Column("start_position", BigInteger, nullable=False),
     Column("tail", BigInteger, nullable=False),
     Column("stored_bytes", BigInteger, nullable=False),
-    # Bytes of the space's limit that the stream may use. Appends of versions before 0039 do not raise them.
+    # Bytes of the space's limit that the stream may use. Appends of versions before 0038 do not raise them.
     Column("granted_bytes", BigInteger, nullable=False, server_default="0"),
     Column("closed", Boolean, nullable=False),
     Column("closing_producer", Text),
