@@ -99,7 +99,7 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], str]] = {
         {"endpoint": "https://fcm.googleapis.com/x", "keys": {"p256dh": "x", "auth": "x", "key": "x"}},
         "keys.key",
     ),
-    ("POST", "/api/connections/notes"): ({"returnTo": "/", "return": "/"}, "return"),
+    ("POST", "/api/connections/x"): ({"returnTo": "/", "return": "/"}, "return"),
     ("PATCH", "/api/me/memory"): ({"recall": True, "extract": "on"}, "extract"),
     ("PATCH", "/api/threads/{id}/memory"): ({"personal": True, "private": True}, "private"),
     ("POST", "/api/claims"): ({"items": [{"threadId": ID, "anonkey": ""}]}, "items[0].anonkey"),
