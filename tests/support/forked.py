@@ -20,10 +20,11 @@ CONTEXT.set_forkserver_preload(
         "litestar.plugins.pydantic",
         "tiktoken",
         "tests.support.lock_order",
+        "tests.support.mcp_server",
         "tests.support.fork_server",
     ]
 )
-"""Modules that are imported before the forks: Khala, and modules that it imports later."""
+"""Modules that are imported before the forks: Khala, modules that it imports later, and another server of tests."""
 
 
 class Forked:

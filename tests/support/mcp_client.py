@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,8 @@ from khala.domain import ids
 from khala.domain.tools import ToolActor
 from khala.tools.mcp import McpConfig, McpConnections, McpServerConfig, ServerState
 from khala.tools.port import CallContext, CallResult
+from tests.support import mcp_server
+from tests.support.forked import CONTEXT
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -55,14 +57,17 @@ class HttpMcpServer:
     def __init__(self, journal: Path) -> None:
         self.port = free_port()
         self._journal = journal
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkServerProcess | None = None
 
     def server(self, name: str = "peculiar", **settings: Any) -> McpServerConfig:
         return McpServerConfig(name=name, url=f"http://127.0.0.1:{self.port}/mcp", **settings)
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.support.mcp_server", "http", str(self._journal), str(self.port)]
-        self._process = subprocess.Popen(command, cwd=ROOT)
+        # Forked, because the imports take a second of a core.
+        self._process = CONTEXT.Process(
+            target=mcp_server.main, args=("http", str(self._journal), str(self.port)), daemon=True
+        )
+        self._process.start()
 
     async def wait_ready(self) -> None:
         """Wait until the server responds."""
@@ -76,7 +81,7 @@ class HttpMcpServer:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.join()
 
 
 @contextlib.asynccontextmanager
