@@ -16,7 +16,7 @@ REFUSED = -32094
 """The request was refused with 401 or 403."""
 
 DENIED = -32095
-"""The request was refused, because its access token has too few scopes. Others may succeed."""
+"""The request is not possible with the account of the session. It was not executed."""
 
 
 class ConnectionSignal:

@@ -20,7 +20,7 @@ from khala.tools.mcp.connection_events import (
     UNREACHABLE,
     ConnectionSignal,
 )
-from khala.tools.mcp.oauth import AuthorizationError, InsufficientScopeError, OAuthTransport
+from khala.tools.mcp.oauth import AuthorizationError, DeniedRequestError, OAuthTransport
 
 if TYPE_CHECKING:
     from khala.tools.mcp.accounts.account_tokens import AccountTokens
@@ -48,7 +48,7 @@ async def connect(
     if tokens is not None:
         from khala.tools.mcp.accounts.account_transport import AccountTransport
 
-        inner = AccountTransport(inner, server.url or "", tokens)
+        inner = AccountTransport(inner, server, tokens)
     elif server.oauth is not None:
         inner = OAuthTransport(inner, server.url or "", server.oauth)
     # Without compression, so that the limit of bytes also limits memory.
@@ -67,7 +67,6 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, server: McpServerConfig, signal: ConnectionSignal) -> None:
         self._inner = inner
-        self._name = server.name
         self._timeout = server.timeout
         self._signal = signal
 
@@ -77,11 +76,7 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except AuthorizationError as error:
-            return self._failed(REFUSED, str(error))
-        except InsufficientScopeError:
-            return self._failed(
-                DENIED, f"{self._name} requires further permissions. The account has to be connected again in Settings."
-            )
+            return self._failed(DENIED if isinstance(error, DeniedRequestError) else REFUSED, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
             return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):

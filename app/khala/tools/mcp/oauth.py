@@ -28,8 +28,11 @@ class AuthorizationError(Exception):
     """No access token was obtained. The message contains no text of a server."""
 
 
-class InsufficientScopeError(Exception):
-    """The server accepts the token, but requires further scopes for this request."""
+class DeniedRequestError(AuthorizationError):
+    """A request is not possible with the account: it is not connected any more, or has too few scopes.
+
+    The session may go on. The message contains no text of a server.
+    """
 
 
 class OAuthTransport(httpx2.AsyncBaseTransport):

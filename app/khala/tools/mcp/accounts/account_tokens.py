@@ -21,7 +21,7 @@ from khala.tools.mcp.accounts.connecting import current_client
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
 from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, request_tokens
 from khala.tools.mcp.config import McpServerConfig
-from khala.tools.mcp.oauth import AuthorizationError
+from khala.tools.mcp.oauth import AuthorizationError, DeniedRequestError
 
 log = structlog.get_logger()
 
@@ -107,14 +107,14 @@ class AccountTokens:
         async with self._db.driver() as driver:
             account = await mcp_accounts.read(driver, self._account_id)
         if account is None or account.expired_at is not None:
-            raise AuthorizationError(f"The account is not connected to {self._server.name}.")
+            raise DeniedRequestError(f"The account is not connected to {self._server.name}.")
         try:
             tokens = opened(self._box, account.tokens, SealedTokens, "mcp_accounts", account.id)
         except SecretError as error:
             log.error("mcp_account_unreadable", server=self._server.name, account=str(account.id))
             raise AuthorizationError("The stored token can't be decrypted with the keys of this server.") from error
         if (tokens.user_id, tokens.server, tokens.resource) != (account.user_id, self._server.name, self._server.url):
-            raise AuthorizationError(f"The account is not connected to {self._server.name}.")
+            raise DeniedRequestError(f"The account is not connected to {self._server.name}.")
         return account, tokens
 
     async def _try_refresh(self, account: McpAccount, tokens: SealedTokens) -> bool:

@@ -135,7 +135,7 @@ class AccountCaller:
         try:
             return await connection.call(tool, args, call, idempotent=idempotent)
         except ToolError as error:
-            if error.code == "unavailable" and await self._account() is None:
+            if error.code in ("unavailable", "forbidden") and await self._account() is None:
                 self._sessions.close(account.id)
                 raise _not_connected(self._server) from error
             raise
