@@ -1,11 +1,14 @@
 """An MCP server that requires tokens of people, and its authorization server: both of the published MCP library.
 
+Run as `python -m tests.support.mcp_accounts PORT PORT` for a process of its own. It prints a line when it is ready.
+
 The authorization server signs in `person` without asking, and its metadata can be changed. The tools say for whom they
 were called. The refresh tokens rotate: one that is used twice ends the grant, as at careful issuers.
 """
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -231,9 +234,9 @@ class PersonalServer:
 
 
 @asynccontextmanager
-async def personal_server() -> AsyncIterator[PersonalServer]:
-    """A running MCP server with its authorization server."""
-    ports = free_port(), free_port()
+async def personal_server(ports: tuple[int, int] | None = None) -> AsyncIterator[PersonalServer]:
+    """A running authorization server with its MCP server, at these ports or at free ones."""
+    ports = ports or (free_port(), free_port())
     issuer = Issuer(f"http://127.0.0.1:{ports[0]}")
     server = PersonalServer(f"http://127.0.0.1:{ports[1]}/mcp", issuer)
     async with _served(Starlette(routes=issuer.routes()), ports[0]), _served(server.app(), ports[1]):
@@ -255,3 +258,14 @@ async def _served(app: ASGIApp, port: int) -> AsyncIterator[None]:
 def query(url: str) -> dict[str, str]:
     """The parameters of an address."""
     return {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+
+
+async def main(issuer_port: str, port: str) -> None:
+    """Serve until the process is ended."""
+    async with personal_server((int(issuer_port), int(port))):
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

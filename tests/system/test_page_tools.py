@@ -2,8 +2,10 @@
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expe
 
 from tests.support import postgres
 from tests.support.delayed_server import delayed_server
+from tests.support.ports import free_port
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
 from tests.system.browser import Chat, another_browser, open_card
@@ -32,14 +35,30 @@ def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.Tem
         "args": ["-m", "tests.support.mcp_server", "stdio", str(folder / "journal")],
     }
     asking |= {"cwd": str(ROOT), "anonymous": True, "elicitation": True, "readOnly": ["question"]}
-    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"peculiar": asking}}))
-    with postgres.sync_database(postgres_url, template) as url:
+    notes_ports = free_port(), free_port()
+    notes = {"url": f"http://127.0.0.1:{notes_ports[1]}/mcp", "oauth": {"flow": "authorization_code"}}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"peculiar": asking, "notes": notes}}))
+    with postgres.sync_database(postgres_url, template) as url, _notes(notes_ports):
         env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
-        env["KHALA_MCP_CONFIG"] = str(folder / "mcp.json")
+        env |= {"KHALA_MCP_CONFIG": str(folder / "mcp.json"), "KHALA_SECRET_KEYS": "a" * 43 + "="}
         process = Process(folder / "server.log", env)
         with ended(process):
             process.start()
             yield process
+
+
+@contextmanager
+def _notes(ports: tuple[int, int]) -> Iterator[None]:
+    """An MCP server of people's accounts, in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.mcp_accounts", *map(str, ports)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def blocked_card(chat: Chat) -> Locator:
@@ -275,6 +294,31 @@ def test_a_person_answers_the_question_of_a_tool_in_a_form(chat: Chat) -> None:
     result = open_card(chat.page.locator(".card").first).get_by_role("group", name="Result")
     for field in ('"name": "Nexus"', '"side": "right"', '"warp": true', '"count": 3'):
         expect(result).to_contain_text(field)
+    assert chat.complaints == []
+
+
+def test_a_person_connects_a_service_in_the_settings_and_disconnects_it(chat: Chat) -> None:
+    chat.register(ADA, "Ada")
+    page = chat.page
+    chat.with_autopilot()
+    page.locator("#settings-open").click()
+    services = page.locator("#connected-services")
+    expect(services).to_contain_text("Not connected")
+    services.get_by_role("button", name="Connect notes").click()
+    expect(page.locator("#connection-outcome")).to_have_text("notes is connected.")
+    expect(services).to_contain_text("Connected since")
+    assert "connection=" not in page.url
+    page.keyboard.press("Escape")
+    chat.send("/call notes__whoami {} /say Done.")
+    chat.wait_for_end()
+    head = page.locator(".group-head")
+    expect(head).to_have_attribute("aria-expanded", "false")
+    head.click()
+    result = open_card(page.locator(".card")).get_by_role("group", name="Result")
+    expect(result).to_contain_text("whoami for alice")
+    page.locator("#settings-open").click()
+    services.get_by_role("button", name="Disconnect notes").click()
+    expect(services).to_contain_text("Not connected")
     assert chat.complaints == []
 
 

@@ -1,7 +1,7 @@
 // The responses of the server in the gallery. A request that has none is an error of the state.
 
 import type {
-  Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
+  AccountConnection, Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
   RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
@@ -40,6 +40,7 @@ interface Bodies {
   "GET /api/tokens": Items<Token>;
   "POST /api/tokens": CreatedToken;
   "GET /api/grants": Items<ClientGrant>;
+  "GET /api/connections": Items<AccountConnection>;
   "GET /api/tools": Items<Tool>;
   "GET /api/invitations": Items<Invitation>;
   "POST /api/auth/login": User;
@@ -72,6 +73,7 @@ const RESPONSES: Responses = {
   "GET /api/agents": { items: [] },
   "GET /api/tools": { items: [] },
   "GET /api/me/preferences": { titles: true },
+  "GET /api/connections": { items: [] },
   "PUT /api/threads/*/read": null,
   "GET /api/threads/*/feedback": { items: [] },
   "GET /api/threads/*/tool-rules": { items: [] },

@@ -1,6 +1,6 @@
 // Settings, the account, memories, agents, and what a model was told.
 
-import type { Memory } from "@khala/client";
+import type { AccountConnection, Memory } from "@khala/client";
 
 import type { PageModel } from "../../src/state/page-model.ts";
 import { PENDING, Refusal, type Responses } from "../responses.ts";
@@ -26,6 +26,17 @@ const ACCOUNT: Responses = {
   "GET /api/me/usage": { items: [{ scope: "user", measure: "usd", used: "3.21", reserved: "0.4", most: "5", endsAt: inMinutes(300) }, { scope: "user", measure: "runs", used: "120", reserved: "0", most: "200", endsAt: inMinutes(300) }, { scope: "accounts", measure: "tokens", used: "1200000", reserved: "0", most: "9000000" }] },
   "GET /api/me/usage/receipts": { items: [{ id: idOf(1), purpose: "title", data: { model: "gpt-6-mini", inputTokens: 320, outputTokens: 8 }, costUsd: "0.0001", createdAt: TIME }, { id: idOf(2), purpose: "embedding", data: { model: "embed-4", inputTokens: 9000 }, costUsd: "0.0009", createdAt: TIME }], nextCursor: "next" },
 };
+const SERVICES: Responses = {
+  "GET /api/connections": {
+    items: [
+      service("Notes", { state: "connected", tools: 24, connectedAt: minutesAgo(3 * DAY) }),
+      service("Issues of a company with a very long name", { state: "connected", tools: 8, needsScope: true, connectedAt: minutesAgo(DAY) }),
+      service("Calendar", { description: "Appointments of your team." }),
+      service("Files", { state: "expired" }),
+      service("Wiki", { state: "removed" }),
+    ],
+  },
+};
 const MEMORIES: readonly Memory[] = [
   memory(1, "They prefer short answers with an example.", { kind: "preference", uses: 12 }),
   memory(2, "They work on a distributed queue in Python, and care about what happens when a worker dies in the middle of a job that has been running for hours.", { kind: "fact", scope: "thread", threadId: CHAT_ID, expiresAt: inMinutes(30 * DAY) }),
@@ -37,6 +48,10 @@ const REMEMBERED: Responses = {
   "GET /api/me/memory": { recall: true, extraction: "ask" },
   "GET /api/threads/*/memory": { personal: false },
 };
+
+function service(name: string, changes: Partial<AccountConnection>): AccountConnection {
+  return { name, description: "", state: "disconnected", tools: 0, issuer: null, scopes: [], needsScope: false, connectedAt: null, usedAt: null, ...changes };
+}
 
 function session(number: number, userAgent: string, current: boolean) {
   return { id: idOf(number), current, userAgent, network: "203.0.113.0/24", createdAt: TIME, seenAt: minutesAgo(number), expiresAt: inMinutes(DAY) };
@@ -79,6 +94,7 @@ const states: readonly GalleryState[] = [
   { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
   { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
   { name: "a new agent", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (driver) => driver.press(".find .small") },
+  { name: "connected services", view, height: 1100, scenario: { ...CHAT, responses: SERVICES }, prepare: open("settings") },
 ];
 
 export const settings: Group = { name: "settings", width: 640, states };
