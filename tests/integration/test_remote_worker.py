@@ -305,6 +305,36 @@ async def test_a_call_runs_after_its_approval_with_the_changed_arguments(
     assert await answer_text(scene) == "Not erased: Denied: never"
 
 
+async def test_a_run_is_given_back_once_nothing_runs_and_goes_on_after_any_decision(
+    scene: RemoteScene, server: InProcessServer
+) -> None:
+    calls: list[str] = []
+
+    async def slow() -> str:
+        calls.append("slow")
+        await asyncio.sleep(0.3)
+        return "slow"
+
+    async def answer(context: RunContext) -> None:
+        asked = [context.tool_call(key, key, {}, lambda args: args, approve=True) for key in ("left", "right")]
+        _, left, right = await asyncio.gather(context.step("slow", slow), *asked)
+        await context.text(f"{left.denied} {right.denied}")
+
+    async with working(scene, server, answer, hold_seconds=0.05):
+        run = Agent(scene.thread, await scene.send())
+        await run.status("blocked")
+        cards = {card["tool"]: card for card in await run.cards()}
+        assert [cards[name]["state"] for name in ("slow", "left", "right")] == ["completed", "blocked", "blocked"]
+        await run.decide(cards["right"]["toolCallId"], approved=True)
+        async with asyncio.timeout(20):
+            while {card["tool"]: card["state"] for card in await run.cards()}["right"] != "completed":
+                await asyncio.sleep(0.02)
+        await run.status("blocked")
+        await run.decide(cards["left"]["toolCallId"], approved=False)
+        assert (await run.ended())["status"] == "final"
+    assert (await run.text(), calls) == ("True False", ["slow"])
+
+
 async def test_a_cancelled_run_ends_and_its_worker_goes_on(scene: RemoteScene, server: InProcessServer) -> None:
     async def answer(context: RunContext) -> None:
         await context.text("So far")

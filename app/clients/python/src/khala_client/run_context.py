@@ -245,12 +245,16 @@ class RunContext:
             await self._begin_call(call_id, name, args)
         if approve:
             await self._approval(call_id)
-        self.sender.add_part({"kind": "tool-status", "data": {"toolCallId": call_id, "state": "running"}})
-        self._update_call(call_id, state="running")
-        await self.flush()
         decision = self._decisions.get(call_id) if approve else None
         approved = args if decision is None or decision.edited_args is None else decision.edited_args
-        return await self._run_call(call_id, name, lambda: function(approved))
+        if self.released or self._giving_back.locked():
+            raise Released
+        self._running.add(call_id)
+        try:
+            return await self._run_call(call_id, name, lambda: function(approved))
+        finally:
+            self._running.discard(call_id)
+            self._changed.set()
 
     async def _stored_result(self, block: ToolBlock) -> Any:
         """The result of a call that has ended. Raises the error of one that has failed."""
@@ -335,9 +339,11 @@ class RunContext:
         raise Released
 
     async def _run_call(self, call_id: str, name: str, function: Callable[[], Awaitable[T] | T]) -> T:
+        self.sender.add_part({"kind": "tool-status", "data": {"toolCallId": call_id, "state": "running"}})
+        self._update_call(call_id, state="running")
+        await self.flush()
         began = time.monotonic()
         token = _call_ids.set((call_id, *_call_ids.get()))
-        self._running.add(call_id)
         try:
             result = function()
             value: T = await result if inspect.isawaitable(result) else result
@@ -348,8 +354,6 @@ class RunContext:
             raise
         finally:
             _call_ids.reset(token)
-            self._running.discard(call_id)
-            self._changed.set()
         self._end_call(call_id, ok=True, summary="done", began=began, **stored)
         await self.flush()
         return value

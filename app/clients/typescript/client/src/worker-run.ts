@@ -144,9 +144,14 @@ export class AgentContext {
     if (before && ENDED.includes(before.state ?? "")) return (await this.#storedResult(id, name, before)) as T;
     if (!before) await this.#beginCall(id, name, args);
     if (options.approve) await this.#approval(id, before?.state === "blocked" || this.#decisions.has(id));
-    this.sender.addPart("tool-status", { toolCallId: id, state: "running" });
-    await this.flush();
-    return this.#runCall(id, name, run);
+    if (this.#released) throw new Released();
+    this.#running.add(id);
+    try {
+      return await this.#runCall(id, name, run);
+    } finally {
+      this.#running.delete(id);
+      this.#notify();
+    }
   }
 
   /** Has a person decide about a call. Returns the arguments, perhaps changed. Throws `ApprovalDenied`. */
@@ -255,9 +260,10 @@ export class AgentContext {
   }
 
   async #runCall<T extends StepResult>(id: string, name: string, run: StepFunction<T>): Promise<T> {
+    this.sender.addPart("tool-status", { toolCallId: id, state: "running" });
+    await this.flush();
     const began = Date.now();
     let value: T;
-    this.#running.add(id);
     try {
       value = await run({ usage: (usage) => this.sender.addReceipt(receiptOf(usage, id)) });
       const stored = await this.#blobs.storeResult(value);
@@ -267,9 +273,6 @@ export class AgentContext {
       const message = error instanceof Error ? error.message : String(error);
       this.sender.addPart("tool-result", this.#failed(id, `${name} failed: ${String(error)}`, message, Date.now() - began));
       throw error;
-    } finally {
-      this.#running.delete(id);
-      this.#notify();
     }
     await this.flush();
     return value;

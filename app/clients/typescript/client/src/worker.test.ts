@@ -35,6 +35,7 @@ class FakeServer {
     if (path === "claim") return this.#claim(init?.signal ?? undefined);
     if (path === "heartbeat") return Response.json({ leaseSeconds: 10, runs: [] });
     if (path.endsWith("/finish")) this.finish = request.body;
+    if (path.endsWith("/approvals")) this.parts.push({ kind: "tool-status", data: request.body });
     if (path.endsWith("/parts")) {
       const { seq, parts } = request.body as { seq: number; parts: FakeServer["parts"] };
       expect(seq).toBeLessThanOrEqual(this.parts.length);
@@ -121,6 +122,27 @@ test("people see the message of an AgentError, and of no other error", async () 
     throw new Error("password");
   });
   expect(JSON.stringify(hidden.finish)).not.toContain("password");
+});
+
+test("a run is given back once no other step runs, until any of its calls is decided", async () => {
+  const server = new FakeServer();
+  const worker = new Worker({ server: "http://khala", token: "secret", fetch: server.fetch, flushMs: 1, holdMs: 1 });
+  let end: (result: string) => void = () => undefined;
+  const slow = new Promise<string>((resolve) => (end = resolve));
+  worker.agent("poet", async (run) => {
+    await Promise.all([run.step("slow", () => slow), run.approve("left", {}), run.approve("right", {})]);
+  });
+  const running = worker.run();
+  const sent = (action: string): Request[] => server.requests.filter(({ path }) => path.endsWith(action));
+  await vi.waitFor(() => expect(sent("/approvals")).toHaveLength(2));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(sent("/release")).toHaveLength(0);
+  end("done");
+  await vi.waitFor(() => expect(sent("/release")).toHaveLength(1));
+  expect(sent("/release")[0]?.body.awaits).toEqual(["left-1", "right-1"]);
+  expect(server.parts.filter(({ kind }) => kind === "tool-result")).toHaveLength(1);
+  worker.stop();
+  await running;
 });
 
 test("a worker that has lost a run sends nothing more about it", async () => {
