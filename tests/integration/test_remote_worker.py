@@ -405,20 +405,26 @@ async def test_a_graph_in_a_killed_worker_goes_on_at_the_next_node(
         "KHALA_APP_JOURNAL": str(journal),
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.support.library_worker"]
-    workers = [subprocess.Popen(command, env=environment, cwd=ROOT)]
+
+    def worker_id() -> int:
+        return int((tmp_path / "journal.pid").read_text())
+
+    supervisor = subprocess.Popen(command, env=environment, cwd=ROOT)
     try:
         sent = await scene.send("Go")
         async with asyncio.timeout(60):
             while "second node" not in journal.read_text():
                 await asyncio.sleep(0.02)
-        workers[0].send_signal(signal.SIGKILL)
+        killed = worker_id()
+        os.kill(killed, signal.SIGKILL)
         (tmp_path / "journal.go").touch()
-        workers.append(subprocess.Popen(command, env=environment, cwd=ROOT))
         assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
+        assert worker_id() != killed
     finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
+        if (tmp_path / "journal.pid").exists():
+            os.kill(worker_id(), signal.SIGKILL)
+        supervisor.kill()
+        supervisor.wait()
     assert await answer_text(scene) == "One two"
     assert journal.read_text().splitlines() == ["first node", "second node", "second node"]
 
