@@ -310,14 +310,13 @@ async def test_a_run_is_given_back_once_nothing_runs_and_goes_on_after_any_decis
 ) -> None:
     calls: list[str] = []
 
-    async def slow() -> str:
+    async def slow(_: dict[str, Any]) -> None:
         calls.append("slow")
         await asyncio.sleep(0.3)
-        return "slow"
 
     async def answer(context: RunContext) -> None:
         asked = [context.tool_call(key, key, {}, lambda args: args, approve=True) for key in ("left", "right")]
-        _, left, right = await asyncio.gather(context.step("slow", slow), *asked)
+        _, left, right = await asyncio.gather(context.tool_call("slow", "slow", {}, slow), *asked)
         await context.text(f"{left.denied} {right.denied}")
 
     async with working(scene, server, answer, hold_seconds=0.05):
