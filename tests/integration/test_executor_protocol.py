@@ -17,6 +17,7 @@ from khala.api.executor import blobs as executor_blobs
 from khala.signals.metrics import REGISTRY
 from khala.store.blobs import blobs as stored_blobs
 from khala.store.postgres.database import Database
+from khala.workers.attached_runs import AttachedRuns
 from tests.integration.test_api_threads import assert_problem
 from tests.support.account_with_data import account, own_thread, upload
 from tests.support.client import text_of
@@ -220,6 +221,23 @@ async def test_a_call_waits_for_an_approval(scene: RemoteScene) -> None:
     await run.finish()
     (card,) = [block for block in (await answer_of(scene))["content"] if block["type"] == "tool"]
     assert (card["state"], card["args"], card["reason"]) == ("completed", {"to": "test"}, "Approved by Tassadar.")
+
+
+async def test_an_approved_call_runs_although_its_process_has_not_heard_of_the_decision(
+    scene: RemoteScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refresh(*_: Any) -> None:
+        """As if the notification were late."""
+
+    monkeypatch.setattr(AttachedRuns, "refresh", refresh)
+    run = await scene.begin()
+    await run.append([CALL])
+    await run.post("approvals", seq=1, toolCallId="call_1")
+    assert_problem(await run.append([RUNNING], seq=2), 409, "conflict")
+    await scene.thread.http.post(f"/api/runs/{run.id}/approvals/call_1", json={"approved": True})
+    assert [one["state"] for one in (await run.heartbeat())["approvals"]] == ["approved"]
+    assert (await run.append([RUNNING, RESULT], seq=2)).is_success
+    await run.finish()
 
 
 async def test_a_run_that_was_given_back_waits_for_a_decision(scene: RemoteScene) -> None:

@@ -111,9 +111,10 @@ class AttachedRuns:
                 self.detach(run)
             except (WrongSeq, Conflict):
                 # Another process may have written since: then this one knows neither the next seq nor the last parts.
-                if await self._is_current(run):
+                if not await self._is_current(run):
+                    self.detach(run)
+                elif not await self._find_decisions(run):
                     raise
-                self.detach(run)
             finally:
                 if run.ended is not None:
                     self.detach(run)
@@ -229,6 +230,17 @@ class AttachedRuns:
         if state.status in ENDED:
             raise RunEnded(f"The run has ended with the status {state.status}.")
         return state
+
+    async def _find_decisions(self, run: AttachedRun) -> bool:
+        """Read decisions that the worker may have heard of before this process. Returns whether there are new ones."""
+        if not run.awaits_decision:
+            return False
+        async with self._db.driver() as driver:
+            found = await remote_runs.read_decisions(driver, {run.run_id: run.claimed.lease.thread_id})
+        decisions = found[run.run_id]
+        is_new = decisions.keys() != run.decisions.keys()
+        run.receive(cancelled=run.cancelled, decisions=decisions)
+        return is_new
 
     async def _is_current(self, run: AttachedRun) -> bool:
         """Whether no other process has attached to the run since this one."""
