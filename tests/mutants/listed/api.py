@@ -273,4 +273,14 @@ MUTANTS = (
         ),
         why="A page that rebinds its name could send the header that lets it in.",
     ),
+    Mutant(
+        name="cursors-skip-edited-arguments",
+        file="app/khala/api/cursors/positions.py",
+        old="encoder.holds_text or encoder.holds_edit else",
+        new="encoder.holds_text else",
+        tests=(
+            "tests/laws/test_cursors.py::test_edited_arguments_are_at_no_position_of_a_response_before_the_end_of_their_call",
+        ),
+        why="A client that leaves a response would never learn what the approver changed.",
+    ),
 )

@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         name="plan-waits-out-a-stop",
         file="app/khala/plans/pump.py",
-        old="                await self._changed.wait()\n        except TimeoutError",
-        new="                await asyncio.sleep(seconds + 1)\n        except TimeoutError",
+        old="            await wait_until_set(self._changed, wait)",
+        new="            await asyncio.sleep(wait + 1)",
         tests=(f"{STORE}::test_a_stop_and_a_pause_end_the_wait_after_a_rate_limit_at_once",),
         why="A stop or a pause would wait for the end of a back-off.",
     ),

@@ -238,4 +238,14 @@ MUTANTS = (
         ),
         why="Commits would wait for each other's NOTIFY though a bus tells of them.",
     ),
+    Mutant(
+        name="unused-grants-stay",
+        file="app/khala/store/streams/grants.py",
+        old="        await driver.execute(TAKE_BACK, space.id, names)\n",
+        new="",
+        tests=(
+            "tests/integration/test_stream_writer.py::test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last_bytes",
+        ),
+        why="Appends would be refused while other streams keep what they have no use for.",
+    ),
 )
