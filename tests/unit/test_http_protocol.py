@@ -1,4 +1,4 @@
-"""The HTTP protocol: what is not content of a chunked body is bounded, and changes no request."""
+"""The HTTP protocol: what is not content of a chunked body is bounded, and so is the time of a client that stalls."""
 
 import asyncio
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from khala.api.http import http_protocol
 from khala.api.http.http_protocol import MAX_FRAMING_BYTES, BoundedHttpProtocol
 
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -69,5 +70,31 @@ async def test_a_large_body_of_many_chunks_is_received() -> None:
         protocol.data_received(b"1\r\nx\r\n")
     protocol.data_received(b"40000\r\n" + b"x" * 0x40000 + b"\r\n0\r\n\r\n")
     assert await asyncio.wait_for(application.headers, 5)
+    assert not transport.abort.called
+    protocol.connection_lost(None)
+
+
+async def test_a_client_that_reads_nothing_of_its_response_is_disconnected_and_a_slow_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_protocol, "STALL_TIMEOUT_SECONDS", 0.02)
+    protocol, transport = connected(Received())
+    waiting = iter(range(1000, 995, -1))
+    transport.get_write_buffer_size.side_effect = lambda: next(waiting, 995)
+    stalled = asyncio.Event()
+    transport.abort.side_effect = stalled.set
+    protocol.pause_writing()
+    await asyncio.wait_for(stalled.wait(), 5)
+    assert next(waiting, None) is None, "the client is left alone while the buffer shrinks"
+    protocol.connection_lost(None)
+
+
+async def test_a_client_that_has_read_its_response_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "STALL_TIMEOUT_SECONDS", 0.0)
+    protocol, transport = connected(Received())
+    transport.get_write_buffer_size.return_value = 1000
+    protocol.pause_writing()
+    protocol.resume_writing()
+    await asyncio.sleep(0.01)
     assert not transport.abort.called
     protocol.connection_lost(None)

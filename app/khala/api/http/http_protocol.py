@@ -23,9 +23,15 @@ PORT_PROBLEMS = {errno.EADDRINUSE: "is in use by another process", errno.EACCES:
 UNREAD_BODY_TIMEOUT_SECONDS = 30.0
 """For the rest of a body after its request was answered, so that the client can read the response."""
 
+STALL_TIMEOUT_SECONDS = 120.0
+"""For a client that takes nothing of a response that waits for it."""
+
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose headers or trailers are too long, whose headers are slow, or whose body never ends."""
+    """Closes a connection whose headers or trailers are too long, whose headers are slow, or whose body never ends.
+
+    It also closes one whose client does not read: what waits for it would otherwise stay in memory, and its files open.
+    """
 
     _head_bytes = 0
     _framing_bytes = 0
@@ -34,6 +40,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     """The deadline for the end of the headers, or of a WebSocket handshake."""
     _body_deadline: asyncio.TimerHandle | None = None
     _in_body = False
+    _stall_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline. It also applies to a client that sends nothing."""
@@ -88,9 +95,20 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._abort()
 
+    def pause_writing(self) -> None:
+        """Watch whether the client reads, now that the buffer is full."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """Stop watching: the client has read."""
+        super().resume_writing()
+        self._stop_stall_deadline()
+
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection to the WebSocket protocol, and drop references to this one."""
         self._stop_head_deadline()
+        self._stop_stall_deadline()
         super().handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # as uvicorn does at the end of a connection
 
@@ -100,6 +118,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_body_deadline()
         self._in_body = False
         super().connection_lost(exc)
+        self._stop_stall_deadline()
 
     def _start_head_deadline(self) -> None:
         self._stop_head_deadline()
@@ -119,6 +138,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._body_deadline is not None:
             self._body_deadline.cancel()
             self._body_deadline = None
+
+    def _watch_reader(self) -> None:
+        self._stop_stall_deadline()
+        waiting = self.transport.get_write_buffer_size()
+        self._stall_deadline = self.loop.call_later(STALL_TIMEOUT_SECONDS, self._check_reader, waiting)
+
+    def _check_reader(self, waiting: int) -> None:
+        """Close the connection if the client has read nothing since `waiting` bytes waited for it."""
+        if self.transport.get_write_buffer_size() >= waiting:
+            self._abort()
+        else:
+            self._watch_reader()
+
+    def _stop_stall_deadline(self) -> None:
+        if self._stall_deadline is not None:
+            self._stall_deadline.cancel()
+            self._stall_deadline = None
 
     def _abort(self) -> None:
         self._stop_head_deadline()
