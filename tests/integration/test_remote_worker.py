@@ -310,14 +310,17 @@ async def test_a_run_is_given_back_once_nothing_runs_and_goes_on_after_any_decis
 ) -> None:
     calls: list[str] = []
 
-    async def slow(_: dict[str, Any]) -> None:
+    async def slow() -> str:
         calls.append("slow")
         await asyncio.sleep(0.3)
+        return "slow"
 
     async def answer(context: RunContext) -> None:
         asked = [context.tool_call(key, key, {}, lambda args: args, approve=True) for key in ("left", "right")]
-        _, left, right = await asyncio.gather(context.tool_call("slow", "slow", {}, slow), *asked)
-        await context.text(f"{left.denied} {right.denied}")
+        step = asyncio.create_task(context.step("slow", slow))
+        left, right = await asyncio.gather(*asked)
+        found: str = await step
+        await context.text(f"{left.denied} {right.denied} {found}")
 
     async with working(scene, server, answer, hold_seconds=0.05):
         run = Agent(scene.thread, await scene.send())
@@ -331,7 +334,7 @@ async def test_a_run_is_given_back_once_nothing_runs_and_goes_on_after_any_decis
         await run.status("blocked")
         await run.decide(cards["left"]["toolCallId"], approved=False)
         assert (await run.ended())["status"] == "final"
-    assert (await run.text(), calls) == ("True False", ["slow"])
+    assert (await run.text(), calls) == ("True False slow", ["slow"])
 
 
 async def test_a_cancelled_run_ends_and_its_worker_goes_on(scene: RemoteScene, server: InProcessServer) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Never, TypeVar
+from typing import Any, Never, TypeVar, overload
 from uuid import UUID, uuid5
 
 import msgspec
@@ -189,7 +189,11 @@ class RunContext:
         """
         return AsyncStream(self._blobs.read(blob))
 
-    async def step(self, name: str, function: Callable[..., Awaitable[T] | T], *args: Any) -> T:
+    @overload
+    async def step(self, name: str, function: Callable[..., Awaitable[T]], *args: Any) -> T: ...
+    @overload
+    async def step(self, name: str, function: Callable[..., T], *args: Any) -> T: ...
+    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run the function once and return its result, which is stored: JSON or bytes, at most 16 MiB, or a `BlobRef`.
 
         A result over 3,000 bytes, and one of bytes, is stored as a blob. If the worker is lost before the result is
@@ -197,9 +201,13 @@ class RunContext:
         """
         return await self.tool(name, {}, lambda: function(*args))
 
+    @overload
     async def tool(
-        self, name: str, args: dict[str, Any], function: Callable[[], Awaitable[T] | T], *, approve: bool = False
-    ) -> T:
+        self, name: str, args: dict[str, Any], function: Callable[[], Awaitable[T]], *, approve: bool = False
+    ) -> T: ...
+    @overload
+    async def tool(self, name: str, args: dict[str, Any], function: Callable[[], T], *, approve: bool = False) -> T: ...
+    async def tool(self, name: str, args: dict[str, Any], function: Callable[[], Any], *, approve: bool = False) -> Any:
         """As `step`, for a call that readers see with its arguments. With `approve`, a person decides first.
 
         Raises `ApprovalDenied`. An error of the function is stored as the call's failure, and raised.
