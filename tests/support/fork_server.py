@@ -2,10 +2,12 @@
 
 import gc
 
-from tests.support import shared_routes
+from tests.support import shared_routes, statement_locks
 
 shared_routes.install()
 shared_routes.create_all()
+# Loads the SQL dialect.
+statement_locks.touches("SELECT 1 FOR UPDATE")
 # No forked process examines, and thereby copies, what all of them share.
 gc.collect()
 gc.freeze()

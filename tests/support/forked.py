@@ -15,6 +15,7 @@ CONTEXT.set_forkserver_preload(
         "khala.cli",
         "khala.main",
         "khala.isolated_run",
+        "uvicorn.lifespan.off",
         "uvloop",
         "genai_prices.data",
         "litestar.plugins.pydantic",
