@@ -37,6 +37,8 @@ DOCUMENT = "/api/openapi.json"
 ROOT = Path(__file__).parents[2]
 COVERAGE = "--phases=examples,coverage,fuzzing"
 """The phases with values at the bounds of each parameter. They take a minute of a core."""
+COVERED_LENGTH = 100_000
+"""The lowest bound of a string that the coverage phase does not join with its pattern."""
 THREADS, PLANS = "^/api/threads", "^/api/(plans|runs|schedules|memories)"
 PARTS = {
     "threads": [f"--include-path-regex={THREADS}"],
@@ -149,10 +151,11 @@ async def run_schemathesis(
              "--generation-database=:memory:"]  # fmt: skip
     given += [f"--header={name}: {value}" for name, value in requester.headers.items()]
     pipe = asyncio.subprocess.PIPE
-    hooks = "tests.support.schema_checks" if COVERAGE in words else "tests.support.schema_patterns"
     # Beside its tables of Unicode, which take Hypothesis more than a second of a core, it stores nothing there.
     stored = {"HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")}
-    env = os.environ | {"SCHEMATHESIS_HOOKS": hooks, "PYTHONPATH": str(ROOT)} | stored
+    hooks = {"SCHEMATHESIS_HOOKS": "tests.support.schema_patterns", "PYTHONPATH": str(ROOT)}
+    separated = {"KHALA_TEST_SEPARATED_LENGTH": str(COVERED_LENGTH if COVERAGE in words else 0)}
+    env = os.environ | hooks | separated | stored
     process = await asyncio.create_subprocess_exec(
         program, *given, *words, cwd=folder, env=env, stdout=pipe, stderr=pipe
     )
