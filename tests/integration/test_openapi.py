@@ -350,7 +350,7 @@ async def test_bodies_without_a_required_field_may_be_left_out(document: dict[st
     optional = {
         "post /api/threads", "post /api/runs/{run_id}/cancel", "delete /api/me", "post /api/plans/{plan_id}/pause",
         "post /api/schedules/{schedule_id}/run",
-        "post /api/webhooks/{webhook_id}/secret",
+        "post /api/webhooks/{webhook_id}/secret", "post /api/connections/{name}",
         *(f"post /api/console/runs/{{shown_run_id}}/{name}" for name in ("cancel", "end", "requeue", "retry")),
         *(f"post /api/console/accounts/{{account_id}}/{name}" for name in ("block", "unblock")),
         "post /api/console/threads/{shown_thread_id}/open",

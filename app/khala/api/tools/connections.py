@@ -15,7 +15,7 @@ from khala.api.context import Context
 from khala.api.http.local_path import MAX_PATH_CHARACTERS, local_path
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import base_url, refuse_cross_site
-from khala.api.openapi.document import example
+from khala.api.openapi.document import OptionalBody, example
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, KhalaError, NotFound
@@ -76,6 +76,7 @@ class ConnectionController(Controller):
     @post(
         "/{name:str}",
         operation_id="connectService",
+        operation_class=OptionalBody,
         summary="Start to connect a service",
         opt={"scope": "account"},
         security=BY_ACCOUNT,
@@ -89,13 +90,13 @@ class ConnectionController(Controller):
         caller: NamedDependency[Caller],
         request: Connection,
         name: ServiceName,
-        data: Annotated[NewConnection, BodyKwarg(examples=example("Back to a chat", returnTo="/c/1"))],
+        data: Annotated[NewConnection | None, BodyKwarg(examples=example("Back to a chat", returnTo="/c/1"))] = None,
     ) -> ConnectionStart:
         """Start to connect the caller's account.
 
         Within ten minutes, a browser in which the same account is signed in has to allow the access at the address.
         """
-        return ConnectionStart(url=await _begin(context, caller, request, name, data.return_to))
+        return ConnectionStart(url=await _begin(context, caller, request, name, (data or NewConnection()).return_to))
 
     # For links in questions of runs.
     @get("/{name:str}/start", include_in_schema=False, opt={"scope": "account"}, status_code=302)
