@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
+from mcp.shared.auth import OAuthMetadata
 
 from khala.domain import ids
 from khala.domain.secret_box import SecretBox, SecretError
@@ -22,10 +23,12 @@ from khala.store.tools.mcp_accounts import McpAccount
 from khala.tools.mcp import McpConfig, McpServerConfig
 from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.mcp.accounts.account_tokens import AccountTokens
-from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ConnectError
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
+from khala.tools.mcp.accounts.client_metadata import client_document
 from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.accounts.discovery import discover
 from khala.tools.mcp.accounts.opening import open_account_servers
+from khala.tools.mcp.accounts.registrations import ClientRegistrations
 from khala.tools.mcp.oauth import AuthorizationError
 from khala.tools.mcp.oauth_config import McpOAuthConfig
 from khala.tools.port import ToolError, UserAnswer, UserQuestion
@@ -140,7 +143,8 @@ async def test_each_persons_runs_call_the_service_with_their_own_account(
         assert await called(await new_thread(bob), TOOL) == (True, "whoami for bob")
     asked = personal.issuer.asked[-1]
     assert asked.resource == personal.url
-    assert len(personal.issuer.clients) == 1, "one registration serves all accounts"
+    back = [str(uri) for one in personal.issuer.clients.values() for uri in one.redirect_uris or ()]
+    assert back.count(f"{server.url}/api/connections/callback") == 1, "one registration serves all accounts"
 
 
 async def test_in_a_shared_thread_the_account_is_that_of_the_person_who_asks(
@@ -232,6 +236,32 @@ async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce
         await discover(pinned, AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])), None)
     with pytest.raises(ConnectError, match="belongs neither"):
         await AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])).get(personal.issuer.issuer)
+
+
+async def test_a_configured_client_goes_before_the_metadata_document_and_that_before_a_registration(
+    personal: PersonalServer, store: Database
+) -> None:
+    home, registrations = "https://chat.example", ClientRegistrations(store, SecretBox([b64decode(KEYS)]))
+    described = personal.issuer.metadata | {"client_id_metadata_document_supported": True}
+    metadata = OAuthMetadata.model_validate(described)
+
+    async def used(config: McpServerConfig, base_url: str, known: OAuthMetadata = metadata) -> ClientCredentials:
+        http = AuthorizationHttp(config, allow=parse_networks(["127.0.0.0/8"]))
+        return await registrations.client(config, http, known, base_url)
+
+    notes = _config(personal).servers["notes"]
+    own = McpOAuthConfig(flow="authorization_code", client_id="ours", client_secret="hush", issuer="https://x.example")
+    configured = await used(msgspec.structs.replace(notes, oauth=own), home)
+    assert (configured.id, configured.secret, configured.auth_method) == ("ours", "hush", "client_secret_basic")
+    document = client_document(home)
+    assert (await used(notes, home)).id == document["client_id"] == f"{home}/api/connections/client-metadata"
+    assert document["redirect_uris"] == [f"{home}/api/connections/callback"]
+    registered = await used(notes, "http://127.0.0.1:1")
+    assert registered.id in personal.issuer.clients, "an address without TLS is no client id"
+    assert await used(notes, "http://127.0.0.1:1") == registered, "the registration is used again"
+    closed = OAuthMetadata.model_validate({**personal.issuer.metadata, "registration_endpoint": None})
+    with pytest.raises(ConnectError, match="clientId"):
+        await used(notes, "http://127.0.0.1:2", closed)
 
 
 async def test_two_processes_refresh_a_rotating_token_once(

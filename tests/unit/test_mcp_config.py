@@ -161,3 +161,29 @@ def test_names_are_valid_and_distinct_for_any_names_of_servers_and_tools(tools: 
 @given(st.from_regex(r"[a-z]([a-z0-9-]|_[a-z0-9]){0,30}", fullmatch=True))
 def test_a_valid_name_is_kept_whatever_other_names_there_are(tool: str) -> None:
     assert tool_names.full_names("server", [f"{tool}.", tool, f"_{tool}"])[tool] == f"server__{tool}"
+
+
+def test_a_server_of_peoples_accounts_needs_no_client_and_keys_for_their_tokens(path: Path) -> None:
+    def server(oauth: dict[str, Any], **more: Any) -> dict[str, Any]:
+        given = {"url": "https://x.example/mcp", "oauth": {"flow": "authorization_code", **oauth}, **more}
+        return {"mcpServers": {"a": given}}
+
+    config = read(path, server({}))
+    assert config.servers["a"].is_per_account
+    for oauth, more, message in (
+        ({"clientId": "khala"}, {}, "mcpServers.a.oauth.issuer: required with the flow authorization_code"),
+        ({"clientSecret": "hush"}, {}, "mcpServers.a.oauth.clientId: a clientSecret belongs"),
+        ({"origins": ["https://y.example"]}, {}, "mcpServers.a.oauth.issuer: origins are those of an issuer"),
+        ({}, {"anonymous": True}, "mcpServers.a.anonymous: people without an account"),
+    ):
+        with pytest.raises(ConfigFileError) as refused:
+            read(path, server(oauth, **more))
+        assert message in str(refused.value)
+    path.write_text(json.dumps(server({})))
+    env = {"KHALA_MCP_CONFIG": str(path), "DATABASE_URL": "postgresql://localhost/khala"}
+    with pytest.raises(SettingError, match="authorization_code needs KHALA_SECRET_KEYS"):
+        from_environment(env)
+    with pytest.raises(SettingError, match="KHALA_SECRET_KEYS must be keys of 32 bytes"):
+        from_environment(env | {"KHALA_SECRET_KEYS": "c2hvcnQ="})
+    key = "a" * 43 + "="
+    assert len(from_environment(env | {"KHALA_SECRET_KEYS": f"{key},{key}"}).accounts.secret_keys) == 2
