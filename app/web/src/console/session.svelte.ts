@@ -4,6 +4,7 @@ import { ApiError, isRequestError, request, withRetry } from "@khala/client";
 import type { SignedOut, SignInMethods, User } from "@khala/client";
 import { readNote, writeNote } from "../browser/account-note.ts";
 import { BrowserStorage } from "../browser/browser-storage.ts";
+import { expectConfirmation, hidePushDetails } from "../browser/push-account.ts";
 import { errorSentence } from "./error-sentences.ts";
 
 type SessionState = "unknown" | "signed-out" | "refused" | "admin" | "failed";
@@ -22,7 +23,7 @@ class Session {
     try {
       this.user = await withRetry(() => request<User>("GET", "/api/me"), { maxAttempts: 3 });
       this.state = this.user.admin ? "admin" : "refused";
-      this.#notifyOtherTabs();
+      this.#noteAccount();
     } catch (error) {
       if (!isRequestError(error)) throw error;
       await this.#onFailure(error);
@@ -35,15 +36,18 @@ class Session {
       [this.state, this.error] = ["failed", errorSentence(error)];
       return;
     }
-    this.#notifyOtherTabs();
+    this.#noteAccount();
     this.methods ??= await request<SignInMethods>("GET", "/api/auth").catch(() => null); // the form for passwords is shown anyway
     this.state = "signed-out";
   }
 
-  /** The chat page in other tabs follows the account of the session. */
-  #notifyOtherTabs(): void {
+  /** The chat page follows the account of the session: in other tabs at once, else at its next visit. */
+  #noteAccount(): void {
     const note = readNote(storage);
-    if (note?.id !== this.user?.id && (this.user !== null || !note?.pending)) writeNote(storage, this.user);
+    if (note?.id === this.user?.id || (this.user === null && note?.pending)) return;
+    writeNote(storage, this.user);
+    expectConfirmation(storage);
+    if (note?.id !== undefined) hidePushDetails(storage);
   }
 
   /** Sign in with a password. Throws as `request` does. */

@@ -1,7 +1,7 @@
 // Notifications in the service worker: shows the server's push messages, and opens the chat that one is about.
 
-import { readTexts } from "./push-texts.ts";
-import type { PushTexts } from "./push-texts.ts";
+import { readTexts } from "../browser/push-texts.ts";
+import type { PushTexts } from "../browser/push-texts.ts";
 
 /** What the server sends: `waiting` for a run that waits for a person, `answer` for a long answer that is complete. */
 export type PushMessage = { kind: "waiting" | "answer"; threadId: string; title?: string; tool?: string };

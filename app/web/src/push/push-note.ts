@@ -1,7 +1,7 @@
 // What this browser has stored of its subscription to notifications: for whom it is on, and when it was confirmed.
 
 import type { BrowserStorage } from "../browser/browser-storage.ts";
-import { PUSH_STORAGE_KEY } from "./push-visit.ts";
+import { PUSH_STORAGE_KEY } from "../browser/push-account.ts";
 
 /** A subscription is confirmed at the next visit after this time. The server deletes one that is not confirmed for 90 days. */
 const CONFIRM_AFTER_MS = 24 * 3_600_000;
@@ -10,8 +10,6 @@ const MAX_CONFIRMED = 100;
 
 /** Field names are a storage format. `people`: the accounts for which it is on; "" for all chats as a guest. */
 type StoredNote = { people: string[]; answers: boolean; dismissed: boolean; confirmed: Record<string, { id: string; at: number; language: string }> };
-
-export const GUEST = "";
 
 export class PushNote {
   readonly #storage: BrowserStorage;

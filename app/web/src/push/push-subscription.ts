@@ -5,8 +5,9 @@ import type { PreferenceOwner } from "../conversation/model-list.svelte.ts";
 import { isRightToLeft } from "../i18n/locale.ts";
 import { m } from "../i18n/messages.ts";
 import { BrowserStorage } from "../browser/browser-storage.ts";
-import { GUEST, PushNote } from "./push-note.ts";
-import { storeTexts } from "./push-texts.ts";
+import { GUEST } from "../browser/push-account.ts";
+import { storeTexts } from "../browser/push-texts.ts";
+import { PushNote } from "./push-note.ts";
 
 /** Whose notifications: `person` is the account's id, or `GUEST`, who has an owner for each chat. */
 export type PushPerson = { person: string; owner: PreferenceOwner };

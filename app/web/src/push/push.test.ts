@@ -3,9 +3,9 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { BrowserStorage } from "../browser/browser-storage.ts";
 import { openChat, showPush } from "./push-events.ts";
 import type { NotificationScope, PushMessage } from "./push-events.ts";
-import { GUEST, PushNote } from "./push-note.ts";
-import { hideDetails, storeTexts } from "./push-texts.ts";
-import { PUSH_STORAGE_KEY, expectConfirmation } from "./push-visit.ts";
+import { GUEST, PUSH_STORAGE_KEY, claimPush, expectConfirmation } from "../browser/push-account.ts";
+import { hideDetails, storeTexts } from "../browser/push-texts.ts";
+import { PushNote } from "./push-note.ts";
 
 const ORIGIN = "https://khala.test";
 const WAITING: PushMessage = { kind: "waiting", threadId: "t1", title: "Trip to Aiur", tool: "delete_file" };
@@ -138,6 +138,21 @@ describe("the note of a browser", () => {
     expect(note.isDue("ann", "en")).toBe(false);
     expectConfirmation(kept);
     expect([note.isDue("ann", "en"), note.isOnFor("ann"), note.turnOff()]).toEqual([true, true, { ann: "s1" }]);
+  });
+
+  test("is for the account that claims a chat of a guest with notifications, and of no other", () => {
+    const kept = new BrowserStorage(refused);
+    const note = new PushNote(kept);
+    claimPush(kept, ["key 1"], "ann");
+    expect(kept.read(PUSH_STORAGE_KEY)).toBe(null);
+    note.turnOn(GUEST, true);
+    note.confirm("key 1", "s1", "en");
+    note.confirm("key 2", "s2", "en");
+    claimPush(kept, ["key 3"], "ann");
+    expect(note.isOnFor("ann")).toBe(false);
+    claimPush(kept, ["key 1", "key 3"], "ann");
+    expect([note.isOnFor("ann"), note.isOnFor(GUEST), note.answers, note.isDue("ann", "en")]).toEqual([true, true, true, true]);
+    expect(note.turnOff()).toEqual({ "key 2": "s2" });
   });
 
   test("remembers the last hundred chats", () => {

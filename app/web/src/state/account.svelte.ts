@@ -4,11 +4,11 @@ import { isRequestError, request, withRetry } from "@khala/client";
 import type { ClaimResult, SignedInUser, SignedOut, SignInMethods, ThreadClaim, User } from "@khala/client";
 import { ACCOUNT_STORAGE_KEY, readNote, writeNote } from "../browser/account-note.ts";
 import type { AccountNote } from "../browser/account-note.ts";
+import { claimPush, expectConfirmation, hidePushDetails } from "../browser/push-account.ts";
 import type { Keyring, KnownChat } from "./keyring.ts";
 import type { BrowserStorage } from "../browser/browser-storage.ts";
 import type { Account, SignInOptions } from "./page-model.ts";
 import { m } from "../i18n/messages.ts";
-import { expectConfirmation, hidePushDetails } from "../push/push-visit.ts";
 
 const MAX_CLAIMS_PER_REQUEST = 100;
 
@@ -111,7 +111,7 @@ export class BrowserAccount implements Account {
       const mine = this.#keyring.claimable().sort((one, other) => Number(other.id === openId) - Number(one.id === openId));
       const first = mine.slice(0, MAX_CLAIMS_PER_REQUEST);
       const { claimed, ...user } = await request<SignedInUser>("POST", `/api/auth/${way}`, { body: { ...fields, claim: first.map(toKeyedThread) } });
-      this.#dropClaimed(first, claimed);
+      this.#dropClaimed(user.id, first, claimed);
       this.#setUser(user);
       await this.#claim(mine.slice(MAX_CLAIMS_PER_REQUEST));
     });
@@ -138,14 +138,15 @@ export class BrowserAccount implements Account {
       const batch = mine.slice(at, at + MAX_CLAIMS_PER_REQUEST);
       const body = { items: batch.map(toKeyedThread) };
       const { items } = await withRetry(() => request<{ items: ClaimResult[] }>("POST", "/api/claims", { body }), { maxAttempts: 5 });
-      this.#dropClaimed(batch, items);
+      this.#dropClaimed(this.#user?.id ?? null, batch, items);
     }
   }
 
   /** Remove the keys of claimed and of deleted chats. Chats that could not be claimed keep their keys. */
-  #dropClaimed(mine: AnonymousChat[], claimed: readonly ClaimResult[]): void {
+  #dropClaimed(accountId: string | null, mine: AnonymousChat[], claimed: readonly ClaimResult[]): void {
     const ours = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === undefined));
     const lost = mine.filter(({ id }) => claimed.some(({ threadId, code }) => threadId === id && code === "thread_not_found"));
+    if (accountId !== null) claimPush(this.#storage, ours.map(({ key }) => key), accountId);
     for (const { id } of [...ours, ...lost]) this.#keyring.removeKeys(id);
     void this.#saveTitles(ours.filter(({ title, named }) => title !== null && !named).reverse());
   }
