@@ -4,6 +4,7 @@
 import purifyUrl from "dompurify/dist/purify.min.js?url";
 import mermaidUrl from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
+import { isDark as isPageDark } from "../state/appearance.ts";
 
 /** The diagram can't be drawn because of its text. The message is for the person. */
 export class DiagramError extends Error {
@@ -130,7 +131,7 @@ export function drawDiagram(text: string): Promise<{ svg: string; isDark: boolea
 
 async function draw(text: string): Promise<{ svg: string; isDark: boolean }> {
   if (text.length > MAX_DIAGRAM_CHARACTERS) throw new DiagramError("it is too long.");
-  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const isDark = isPageDark();
   if (frame?.isDark !== isDark) await endFrame();
   frame ??= { isDark, made: makeFrame(isDark) };
   try {
