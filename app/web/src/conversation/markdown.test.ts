@@ -15,6 +15,7 @@ it("gives each block the direction of its own text", () => {
   box.append(sanitizeHtml(renderTokens(tokenize("نص\n\n- بند\n- item\n\n> اقتباس\n\n| أ |\n|---|\n| b |\n\n## عنوان"))));
   const blocks = ["p", "ul", "li", "blockquote", "table", "th", "td", "h3"].map((name) => [name, box.querySelector(name)?.getAttribute("dir")]);
   expect(blocks).toEqual(blocks.map(([name]) => [name, "auto"]));
+  expect(box.querySelector("blockquote > p")?.hasAttribute("dir")).toBe(false); // the quote has that of its first block
 });
 
 function shown(text: string): string {

@@ -35,8 +35,14 @@ purifier.addHook("afterSanitizeAttributes", (node) => {
   const classes = [...node.classList].filter((name) => CLASSES.test(name));
   if (node.hasAttribute("class")) node.setAttribute("class", classes.join(" "));
   if (node.nodeName === "A") secureLink(node);
-  if (BLOCKS.has(node.nodeName)) node.setAttribute("dir", "auto");
+  if (isLeadOfQuote(node)) node.removeAttribute("dir");
+  else if (BLOCKS.has(node.nodeName)) node.setAttribute("dir", "auto");
 });
+
+/** A quote has the direction of its first block, so that its line is where that begins: a direction of a block's own would hide its text from the quote. */
+function isLeadOfQuote(node: Element): boolean {
+  return node.parentElement?.nodeName === "BLOCKQUOTE" && node.previousElementSibling === null;
+}
 
 /** Links open in another tab, without referrer or opener. */
 function secureLink(link: Element): void {
