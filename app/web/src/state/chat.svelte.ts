@@ -107,7 +107,7 @@ export class OpenChat implements ChatView {
   }
 
   get title(): string {
-    return this.knownTitle || NEW_CHAT;
+    return this.knownTitle || (this.refusal ? m.chat_unavailable() : NEW_CHAT);
   }
 
   get role(): Role | null {
