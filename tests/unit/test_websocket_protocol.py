@@ -169,3 +169,14 @@ async def test_a_message_in_fragments_between_pings_arrives_whole(protocol: WebS
         protocol.data_received(received(Opcode.PING, b"x"))
     protocol.data_received(received(Opcode.CONT))
     assert await protocol.receive() == {"type": "websocket.receive", "text": text}
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_text_that_is_not_utf_8_closes_the_connection_and_logs_no_error(
+    protocol: WebSocketProtocol, caplog: pytest.LogCaptureFixture, *, closes: bool
+) -> None:
+    following = received(Opcode.CLOSE, b"\x03\xe8") if closes else b""
+    protocol.data_received(received(Opcode.TEXT, b"\xff") + following)
+    assert transport_of(protocol).closing
+    assert protocol.queue.get_nowait()["type"] == "websocket.disconnect"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -58,6 +58,16 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         elif not self.close_sent:
             self._refuse(f"A message has at most {MAX_FRAGMENTS:,} fragments.")
 
+    def send_receive_event_to_app(self) -> None:
+        """Pass on a message. Refuse text that is not UTF-8: uvicorn would log a stranger's mistake as an error."""
+        try:
+            if self.curr_msg_data_type == "text":
+                b"".join(self.frames).decode()
+        except UnicodeDecodeError:
+            self._refuse("Text must be UTF-8.", CloseCode.INVALID_DATA)
+        else:
+            super().send_receive_event_to_app()
+
     def pause_writing(self) -> None:
         """Read nothing while the client does not read: each ping is answered, so the answers would accumulate."""
         super().pause_writing()
@@ -115,8 +125,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 return
             super().data_received(data[start : start + SLICE_BYTES])
 
-    def _refuse(self, reason: str) -> None:
-        self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
+    def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
+        self.conn.fail(code, reason)
         self.handle_parser_exception()
         if not self.writable.is_set():
             self.transport.abort()
