@@ -112,7 +112,7 @@ async def measure(url: str) -> RoutingCosts:
             query = await memories.query(task)
             assert query.vector is not None
             async with db.driver() as driver:
-                await agent_vectors.nearest(driver, own, query.vector, generation)
+                await agent_vectors.similarities(driver, own, query.vector, generation)
 
         source = random.Random(1)
         tasks = [random_text(source) for _ in range(TASKS)]

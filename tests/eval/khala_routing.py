@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from khala.domain import routing
+from khala.domain import agent_seeds, routing
 from khala.domain.parts import LikelyAgent
 from khala.domain.routing import AgentProfile, Background, Meaning
 from khala.domain.tool_relevance import relevant_tools
@@ -30,7 +30,9 @@ class KhalaRouter:
         self._profiles = [routing.profile(name, found) for name, found in texts.items()]
         if self._embedder is not None:
             self._vectors = {name: (await self._embedder.documents(found)).vectors for name, found in texts.items()}
-            self._background = routing.background(list(self._vectors.values()))
+            # As on a server, whose background is that of the built-in agents.
+            built_in = [self._vectors[agent.name] for agent in agent_seeds.BUILT_IN if agent.name in self._vectors]
+            self._background = routing.background(built_in or list(self._vectors.values()))
 
     async def route(self, text: str) -> Routed:
         """The decision. If it abstains, the most likely agent is that of the first alternative."""
@@ -48,10 +50,11 @@ class KhalaRouter:
         vector = None if self._embedder is None else await self._embedder.query(text)
         if vector is None or self._background is None:
             return None
-        similarities = {
-            name: max(routing.similarity(vector, other) for other in vectors) for name, vectors in self._vectors.items()
+        closenesses = {
+            name: routing.closeness(routing.similarity(vector, other) for other in vectors)
+            for name, vectors in self._vectors.items()
         }
-        return Meaning(similarities=similarities, background=self._background)
+        return Meaning(closenesses=closenesses, background=self._background)
 
 
 class KhalaTools:

@@ -27,7 +27,7 @@ background = Background(mean=0.1, deviation=0.1)
 def meaning(profiles: list[AgentProfile], similarities: list[float]) -> Meaning:
     """These similarities, in the order of the agents."""
     by_name = {profile.name: similarities[index % len(similarities)] for index, profile in enumerate(profiles)}
-    return Meaning(similarities=by_name, background=background)
+    return Meaning(closenesses=by_name, background=background)
 
 
 meanings = st.one_of(st.none(), st.lists(st.floats(-1, 1), min_size=1, max_size=6))
@@ -67,7 +67,7 @@ def test_a_more_similar_agent_is_not_less_likely(
 
     def confidence(similarity: float) -> float:
         similarities = {profile.name: 0.3 for profile in profiles} | {name: similarity}
-        decision = decide(task, profiles, Meaning(similarities=similarities, background=background))
+        decision = decide(task, profiles, Meaning(closenesses=similarities, background=background))
         named = {decision.agent: decision.confidence} | {one.agent: one.confidence for one in decision.alternatives}
         return named.get(name, 0.0)
 
@@ -105,6 +105,11 @@ def test_only_public_agents_are_alternatives_in_a_part() -> None:
     decision = decide("Review and test the parser and its code", profiles)
     assert {other.agent for other in decision.alternatives} == {"private", "tester"}
     assert [other.agent for other in decision.part({"reviewer", "tester"}).alternatives] == ["tester"]
+
+
+def test_the_two_nearest_texts_count_however_many_others_are_far() -> None:
+    assert routing.closeness([0.25, -1.0, 0.75, 0.0]) == 0.5
+    assert routing.closeness([0.25]) == 0.25, "an agent without examples has one text"
 
 
 def test_the_background_is_that_of_texts_of_different_agents() -> None:

@@ -45,9 +45,9 @@ class BuiltInVectors(msgspec.Struct, frozen=True, kw_only=True):
     vectors: Mapping[str, Sequence[Vector]]
     background: Background
 
-    def nearest(self, name: str, vector: Vector) -> float:
-        """The similarity of the agent's nearest text."""
-        return max(routing.similarity(vector, other) for other in self.vectors[name])
+    def closeness(self, name: str, vector: Vector) -> float:
+        """How close the agent is to the task with this vector."""
+        return routing.closeness(routing.similarity(vector, other) for other in self.vectors[name])
 
 
 class AgentRouter:
@@ -91,7 +91,7 @@ class AgentRouter:
         return found
 
     async def _meaning(self, task: str, agents: Sequence[RoutableAgent]) -> Meaning | None:
-        """The similarities of all agents, or None if one is not known."""
+        """How close the task is to all agents, or None if one has no vectors."""
         if not self._memories.by_meaning or not agents:
             return None
         query = await self._memories.query(task[: routing.MAX_TASK_CHARACTERS])
@@ -99,18 +99,20 @@ class AgentRouter:
             return None
         own = {agent.id: agent for agent in agents if agent.id is not None}
         async with self._db.driver() as driver:
-            nearest = await agent_vectors.nearest(driver, list(own), query.vector, query.generation) if own else {}
+            found = await agent_vectors.similarities(driver, list(own), query.vector, query.generation) if own else {}
         built_in = self._built_in
         if built_in is None or built_in.generation != query.generation:
             self._built_in = built_in = None
-        if built_in is None or len(nearest) < len(own):
-            self._request([agent for agent_id, agent in own.items() if agent_id not in nearest])
+        if built_in is None or len(found) < len(own):
+            self._request([agent for agent_id, agent in own.items() if agent_id not in found])
             return None
-        similarities = {
-            agent.name: built_in.nearest(agent.name, query.vector) if agent.id is None else nearest[agent.id]
+        closenesses = {
+            agent.name: (
+                built_in.closeness(agent.name, query.vector) if agent.id is None else routing.closeness(found[agent.id])
+            )
             for agent in agents
         }
-        return Meaning(similarities=similarities, background=built_in.background)
+        return Meaning(closenesses=closenesses, background=built_in.background)
 
     def _request(self, agents: Sequence[RoutableAgent]) -> None:
         """Let the background loop embed these agents, and the built-in ones."""

@@ -24,8 +24,8 @@ CREATE = """
     -- A vector stays in its row, up to the size of a page.
     ALTER TABLE agent_vectors ALTER COLUMN vector SET STORAGE MAIN;
 """
-NEAREST = """
-    SELECT agent_id, max(inner_product(vector, (SELECT $2::text::halfvec))) AS similarity FROM agent_vectors
+SIMILARITIES = """
+    SELECT agent_id, array_agg(inner_product(vector, (SELECT $2::text::halfvec))) AS similarities FROM agent_vectors
     WHERE agent_id = ANY ($1::uuid[]) AND generation = $3 GROUP BY agent_id
 """
 """The vector of the task is a scalar subquery: a parameter that is cast for each row is also parsed for each row."""
@@ -52,10 +52,12 @@ async def create_table(db: Database) -> None:
             await driver.execute(CREATE)
 
 
-async def nearest(driver: Driver, agent_ids: Sequence[UUID], vector: Vector, generation: int) -> Mapping[UUID, float]:
-    """The similarity of the nearest text of each agent, by its version's id. Agents without vectors are missing."""
-    rows = await driver.fetch(NEAREST, agent_ids, as_text(vector), generation)
-    return {row["agent_id"]: row["similarity"] for row in rows}
+async def similarities(
+    driver: Driver, agent_ids: Sequence[UUID], vector: Vector, generation: int
+) -> Mapping[UUID, Sequence[float]]:
+    """The similarities of each agent's texts, by its version's id. Agents without vectors are missing."""
+    rows = await driver.fetch(SIMILARITIES, agent_ids, as_text(vector), generation)
+    return {row["agent_id"]: row["similarities"] for row in rows}
 
 
 @retried
