@@ -12,7 +12,8 @@ from khala.domain.access import Caller, author_id_of_key, key_hash
 from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans.attempts import AttemptCompleted
-from khala.domain.plans.commands import Resume, Start
+from khala.domain.plans.commands import ChangeConfig, ChangeMode, Edit, PlanCommand, Resume, Start
+from khala.domain.plans.config_changes import PlanConfigChanges
 from khala.signals import metrics
 from khala.store.accounts import account_removal, claims
 from khala.store.operations import retention
@@ -166,6 +167,29 @@ async def test_a_plan_pauses_when_the_person_who_started_it_may_no_longer_write(
     resumed = await plan.wait(lambda stored: bool(stored.plan.running_steps))
     assert resumed.user_id == owner.id
     await threads.remove(db, thread_id, owner.caller)
+
+
+async def test_a_change_by_another_person_pauses_a_plan_until_it_is_resumed(db: Database) -> None:
+    """Otherwise the steps that they write would run with the accounts of the person who has started the plan."""
+    owner, member = await person(db), await person(db)
+    thread_id = await owned_thread(db, owner)
+    await make_member(db, thread_id, member.id, "editor", owner.caller)
+    plan_id = await started_plan(db, thread_id, owner.caller)
+    edit, rules = Edit(title="Another"), ChangeConfig(changes=PlanConfigChanges(max_retries=9))
+    cases: list[tuple[Caller, PlanCommand, str]] = [
+        (owner.caller, Edit(goal="Mine"), "running"),
+        (member.caller, ChangeMode(mode="autopilot"), "running"),
+        (member.caller, edit, "pausing"),
+        (owner.caller, Resume(), "running"),
+        (member.caller, edit, "running"),  # It changes nothing.
+        (member.caller, rules, "pausing"),
+        (member.caller, Resume(), "running"),
+        (member.caller, Edit(goal="Theirs"), "running"),
+        (owner.caller, Edit(goal="Mine"), "pausing"),
+    ]
+    for caller, command, status in cases:
+        assert (await plans.command(db, plan_id, caller, command)).status == status, command
+    assert (await stored_plan(db, plan_id)).user_id == member.id
 
 
 async def test_the_drivers_of_a_reset_thread_forget_its_plans(db: Database, server: InProcessServer) -> None:

@@ -165,6 +165,16 @@ def decide(plan: Plan, command: PlanCommand, now: datetime) -> list[PlanEvent]:
             assert_never(command)
 
 
+def pause_for_review(plan: Plan, events: Iterable[PlanEvent], now: datetime) -> list[PlanEvent]:
+    """The events that follow if somebody else than the plan's person has caused these.
+
+    A change of the steps or rules pauses a running plan: its steps act for that person, who has not seen the change.
+    """
+    if plan.status != "running" or not any(isinstance(event, Edited | ConfigChanged) for event in events):
+        return []
+    return [Pausing(at=now, reason="requested")]
+
+
 def _change_status(plan: Plan, command: Start | Pause | Resume | Stop, now: datetime) -> list[PlanEvent]:
     match command:
         case Start() if plan.status == "idle":

@@ -121,7 +121,8 @@ async def command_all(
 ) -> PlanDetail:
     """Give the plan these commands, all or none. Its driver hears of them at the commit. Returns the plan after them.
 
-    A command whose wish the plan already meets changes nothing. Raises the errors of `commands.decide`, and `Conflict`
+    A command whose wish the plan already meets changes nothing. An edit by another person than the one for whom its
+    steps act pauses the plan, until somebody resumes it. Raises the errors of `commands.decide`, and `Conflict`
     if somebody has edited the plan after the event `edited_after`.
     """
     async with db.driver() as driver:
@@ -146,6 +147,8 @@ async def command_all(
             is_start = any(isinstance(event, Started) for event in stored.unsaved)
             action = "plan_started" if is_start else "plan_resumed"
             await audit.record(connection, action, caller, thread_id=thread_id, plan=str(plan_id))
+        elif stored.user_id is not None and stored.user_id != caller.user_id:
+            stored.apply(commands.pause_for_review(stored.plan, stored.unsaved, now))
         if stored.unsaved:
             await save(connection, stored)
             await notify(connection, PLANS_CHANNEL, str(stored.id))
