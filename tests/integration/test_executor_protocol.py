@@ -14,6 +14,8 @@ from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
 from khala.api.executor import blobs as executor_blobs
+from khala.blobs.blob_service import BlobService
+from khala.blobs.filesystem import FilesystemBlobStore
 from khala.signals.metrics import REGISTRY
 from khala.store.blobs import blobs as stored_blobs
 from khala.store.postgres.database import Database
@@ -393,6 +395,27 @@ async def test_a_blob_of_a_run_is_stored_once_and_parts_refer_to_it(
     assert (card["blob"], card["argsBlob"]) == (first, other)
 
 
+async def test_arguments_in_a_blob_have_the_rules_of_those_in_a_part(scene: RemoteScene) -> None:
+    run = await scene.begin()
+    deep = [b'{"a":' * depth + b'"\\u0000"' + b"}" * depth for depth in (31, 32)]
+    blobs = [(await store(run, content)).json() for content in deep]
+    calls = [
+        {"kind": "tool-call", "data": {"toolCallId": f"call_{number}", "step": 1, "tool": "deploy", "argsBlob": blob}}
+        for number, blob in enumerate(blobs)
+    ]
+    assert (await run.append(calls)).is_success
+    assert_problem(await run.post("approvals", seq=2, toolCallId="call_1"), 409, "conflict")
+    assert (await run.post("approvals", seq=2, toolCallId="call_0")).is_success
+    asked = await scene.thread.http.get(f"/api/runs/{run.id}/approvals")
+    assert json.dumps(asked.json()["items"][0]["args"], separators=(",", ":")) == deep[0].decode().replace(
+        "\\u0000", "\\ufffd"
+    )
+
+
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("The body was read or stored.")
+
+
 async def test_blobs_of_runs_are_fenced_and_bounded(
     scene: RemoteScene, server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,7 +438,13 @@ async def test_blobs_of_runs_are_fenced_and_bounded(
         patch.setattr(executor_blobs, "MAX_OUTPUT_BYTES", 10)
         assert_problem(await store(run, b"0" * 11), 413, "payload_too_large")
         patch.setattr(stored_blobs, "MAX_RUN_BLOBS", 1)
+        patch.setattr(FilesystemBlobStore, "put", never)
+        # It may repeat the stored one, so only its bytes tell.
+        assert_problem(await store(run, b"9876543210"), 413, "payload_too_large")
+        patch.setattr(BlobService, "spool", never)
         assert_problem(await store(run, b"another"), 413, "payload_too_large")
+        patch.undo()
+        patch.setattr(stored_blobs, "MAX_RUN_BLOBS", 1)
         assert (await store(run, b"0123456789")).json()["blobId"] == mine
     await set_lease_lapsed(server, run)
     again = await scene.worker.claimed()

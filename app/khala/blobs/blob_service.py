@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -106,15 +106,38 @@ class BlobService:
             stored = await blobs.touch(driver, new.sha256, new.size)
         began = time.monotonic()
         if not stored:
+            if claim is not None:
+                await self._check_room(new, claim)
             await self.store.put(new.sha256.hex(), path)
         if time.monotonic() - began > MAX_PUT_SECONDS:
             return None
         return await self._add_reference(new, put=not stored, claim=claim)
 
+    async def _check_room(self, new: blobs.NewBlob, claim: str) -> None:
+        """Refuse bytes that exceed the quota before they are stored, as far as it is known without a lock."""
+        async with self._db.driver() as driver:
+            await blobs.find_or_check(driver, new, self.quota, claim)
+
     @retried
     async def _add_reference(self, new: blobs.NewBlob, *, put: bool, claim: str | None) -> UUID | None:
         async with self._db.transaction() as connection:
             return await blobs.add(connection, new, put=put, quota=self.quota, claim=claim)
+
+    async def check_run_room(
+        self, thread_id: UUID, run_id: UUID, size: int | None, media_type: str, name: str | None
+    ) -> None:
+        """Raise `PayloadTooLarge` if the run cannot store a blob of `size` bytes, None if unknown.
+
+        One that may repeat a stored blob of the run, because type, name and size are the same, is not refused.
+        """
+        wanted = content_type.valid_media_type(media_type), plain_name(name)
+        async with self._db.driver() as driver:
+            await blobs.check_run_room(driver, thread_id, run_id, size, *wanted, quota=self.quota)
+
+    async def find_in_run(self, blob_ids: Collection[UUID], thread_id: UUID, run_id: UUID) -> dict[UUID, BlobRef]:
+        """Those of these blobs that the run has stored, by their ids, without expired ones."""
+        async with self._db.driver() as driver:
+            return await blobs.find_in_run(driver, blob_ids, thread_id, run_id)
 
     async def find(self, blob_id: UUID, thread_id: UUID | None = None) -> Blob:
         """The blob. Raises `BlobNotFound`, also if it has expired or is not in the given thread."""

@@ -8,7 +8,9 @@ import msgspec
 
 from khala.blobs.blob_service import BlobService
 from khala.domain.errors import BlobNotFound, Conflict, InvalidInput
-from khala.domain.parts import BlobRef, PartData, ToolCall, ToolResult
+from khala.domain.json_bodies import is_deeper
+from khala.domain.parts import BlobRef, PartData, ToolCall, ToolResult, json_text
+from khala.domain.worker_parts import MAX_DEPTH
 from khala.store.blobs.blobs import Blob
 from khala.tools.validation.arguments import MAX_ARGS_BYTES
 
@@ -21,6 +23,13 @@ class RunBlobs:
         self._thread_id = thread_id
         self._run_id = run_id
         self._claim = claim
+
+    async def check_room(self, size: int | None, media_type: str, name: str | None) -> None:
+        """Raise `PayloadTooLarge` if a blob of `size` bytes, None if unknown, cannot be stored, whatever its bytes are.
+
+        An upload that may repeat a stored blob of the run is not refused.
+        """
+        await self._blob_service.check_run_room(self._thread_id, self._run_id, size, media_type, name)
 
     async def store(self, chunks: AsyncIterator[bytes], media_type: str, name: str | None) -> BlobRef:
         """Store these bytes as a blob of the run. The same bytes under the same type and name are the same blob.
@@ -50,15 +59,19 @@ class RunBlobs:
 
     async def check(self, parts: Sequence[PartData]) -> None:
         """Raise `InvalidInput` if one of the parts refers to a blob that the run has not stored like this."""
-        for part in parts:
-            refs = (part.blob,) if isinstance(part, ToolResult) else ()
-            refs = (part.args_blob,) if isinstance(part, ToolCall) else refs
-            for ref in refs:
-                if ref is not None and not await self._is_own(ref):
-                    raise InvalidInput(f"Refer to a blob as its upload returned it. This is none: {ref.blob_id}.")
+        refs = [ref for part in parts if (ref := _ref_of(part)) is not None]
+        if not refs:
+            return
+        found = await self._blob_service.find_in_run({ref.blob_id for ref in refs}, self._thread_id, self._run_id)
+        for ref in refs:
+            if found.get(ref.blob_id) != ref:
+                raise InvalidInput(f"Refer to a blob as its upload returned it. This is none: {ref.blob_id}.")
 
     async def read_arguments(self, ref: BlobRef) -> dict[str, Any]:
-        """The arguments of a call that are in this blob. Raises `Conflict` if it has none."""
+        """The arguments of a call that are in this blob, under the rules of those in a part.
+
+        Raises `Conflict` if it has none, or if they break the rules.
+        """
         try:
             blob = await self.find(ref.blob_id)
         except BlobNotFound as error:
@@ -67,14 +80,25 @@ class RunBlobs:
             raise Conflict(f"The arguments of a call have at most {MAX_ARGS_BYTES:,} bytes.")
         async with self._blob_service.read(blob) as chunks:
             data = b"".join([chunk async for chunk in chunks])
-        try:
-            return msgspec.json.decode(data, type=dict[str, Any])
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Conflict(f"The blob of the call has no JSON object: {error}.") from error
+        return _decode_arguments(data)
 
-    async def _is_own(self, ref: BlobRef) -> bool:
-        try:
-            blob = await self._blob_service.find(ref.blob_id, self._thread_id)
-        except BlobNotFound:
-            return False
-        return blob.run_id == self._run_id and blob.ref == ref
+
+def _ref_of(part: PartData) -> BlobRef | None:
+    match part:
+        case ToolResult():
+            return part.blob
+        case ToolCall():
+            return part.args_blob
+        case _:
+            return None
+
+
+def _decode_arguments(data: bytes) -> dict[str, Any]:
+    try:
+        args = msgspec.json.decode(data, type=dict[str, Any])
+        if is_deeper({"args": args}, MAX_DEPTH):  # As in a part.
+            raise Conflict(f"The arguments of a call have at most {MAX_DEPTH - 1} levels.")
+        # As a part is stored, so that people approve what can be stored.
+        return msgspec.json.decode(json_text(args), type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Conflict(f"The blob of the call has no JSON object: {error}.") from error

@@ -10,10 +10,9 @@ from litestar.params import QueryParameter
 from khala.api.blobs import blob_responses
 from khala.api.blobs.uploads import FileBody
 from khala.api.context import Context
-from khala.api.executor.routes import BODY, BY_WORKER, DENIED, REQUEST_COST
+from khala.api.executor.routes import BODY, BY_WORKER, DENIED
 from khala.api.http.path_parameters import BlobId, RunId
 from khala.api.http.problem_details import documented_errors
-from khala.api.http.rate_limits import COST
 from khala.blobs.spool import MAX_OUTPUT_BYTES, size_limit_error
 from khala.domain.access import Caller
 from khala.domain.parts import BlobRef
@@ -34,7 +33,7 @@ class ExecutorBlobController(Controller):
     path = "/executor/runs/{run_id:uuid}/blobs"
     tags = ("Executor",)
     security = BY_WORKER
-    opt: dict[str, Any] = {"scope": "execute", COST: REQUEST_COST}  # noqa: RUF012  # Litestar's declaration
+    opt: dict[str, Any] = {"scope": "execute"}  # noqa: RUF012  # Litestar's declaration
 
     @post(
         "/",
@@ -58,11 +57,15 @@ class ExecutorBlobController(Controller):
         name: Annotated[str | None, QueryParameter(max_length=1000, description="The name of the file.")] = None,
     ) -> BlobRef:
         """Store the body as a blob of the run. The same body again, with its type and name, is the same blob."""
-        content_length = request.headers.get("content-length", "0")
-        if content_length.isdigit() and int(content_length) > MAX_OUTPUT_BYTES:
+        content_length = request.headers.get("content-length", "")
+        size = int(content_length) if content_length.isdigit() else None
+        if size is not None and size > MAX_OUTPUT_BYTES:
             raise size_limit_error(MAX_OUTPUT_BYTES)
+        media_type = request.headers.get("content-type", "")
         blobs = await context.workers.blobs(worker_of(caller), run_id, epoch)
-        return await blobs.store(request.stream(), request.headers.get("content-type", ""), name)
+        # Before the body is read, as it may be large.
+        await blobs.check_room(size, media_type, name)
+        return await blobs.store(request.stream(), media_type, name)
 
     @get(
         "/{blob_id:uuid}",

@@ -1,6 +1,6 @@
 """Blobs in the database: references of threads to objects, which are identified by their hash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -62,6 +62,17 @@ STORED_IN_RUN = f"""
     WHERE sha256 = $1 AND run_id = $2 AND thread_id = $3 AND media_type = $4 AND name IS NOT DISTINCT FROM $5
       AND {NOT_EXPIRED} AND {IS_BLOB}
     ORDER BY id LIMIT 1
+"""
+MAY_REPEAT = f"""
+    SELECT EXISTS (
+        SELECT FROM blobs
+        WHERE run_id = $1 AND thread_id = $2 AND media_type = $3 AND name IS NOT DISTINCT FROM $4
+          AND size = coalesce($5, size) AND {NOT_EXPIRED} AND {IS_BLOB}
+    )
+"""
+FIND_IN_RUN = f"""
+    SELECT {COLUMNS} FROM blobs
+    WHERE id = ANY ($1) AND thread_id = $2 AND run_id = $3 AND {NOT_EXPIRED} AND {IS_BLOB}
 """
 OF_LISTED_THREADS = f"""
     SELECT newest.* FROM (
@@ -186,9 +197,7 @@ async def add(
     await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
     driver = await driver_of(connection)
     await _lock_parents(driver, new, claim)
-    stored: UUID | None = None if claim is None else await _find_in_run(driver, new)
-    if stored is None:
-        await check_quota(driver, new.thread_id, new.size, quota, uploader=None if new.attached else new.author_id)
+    stored = await find_or_check(driver, new, quota, claim)
     if not await driver.fetchval(CONFIRM, new.sha256, put):
         return None
     if stored is None:
@@ -197,15 +206,49 @@ async def add(
     return stored or new.id
 
 
-async def _find_in_run(driver: Driver, new: NewBlob) -> UUID | None:
-    """The id of the same blob of the run, None if a new one may be stored. Raises `PayloadTooLarge`."""
-    stored = await driver.fetchval(STORED_IN_RUN, new.sha256, new.run_id, new.thread_id, new.media_type, new.name)
-    if stored is None:
-        query = f"SELECT count(*) FROM blobs WHERE thread_id = $1 AND run_id = $2 AND {IS_BLOB}"
-        if await driver.fetchval(query, new.thread_id, new.run_id) >= MAX_RUN_BLOBS:
-            raise PayloadTooLarge(f"A run has at most {MAX_RUN_BLOBS:,} blobs.")
-        return None
-    return UUID(str(stored))
+async def find_or_check(driver: Driver, new: NewBlob, quota: StorageQuota, claim: str | None) -> UUID | None:
+    """The id of the same blob of a worker's run, None if a new one may be stored.
+
+    Raises `PayloadTooLarge` and `RateLimited` as `add`.
+    """
+    if claim is not None:
+        stored = await driver.fetchval(STORED_IN_RUN, new.sha256, new.run_id, new.thread_id, new.media_type, new.name)
+        if stored is not None:
+            return UUID(str(stored))
+        await _check_run_blobs(driver, new.thread_id, new.run_id)
+    await check_quota(driver, new.thread_id, new.size, quota, uploader=None if new.attached else new.author_id)
+    return None
+
+
+async def check_run_room(
+    driver: Driver,
+    thread_id: UUID,
+    run_id: UUID,
+    size: int | None,
+    media_type: str,
+    name: str | None,
+    *,
+    quota: StorageQuota,
+) -> None:
+    """Raise `PayloadTooLarge` if a worker's run cannot store a blob of `size` bytes, None if unknown.
+
+    One that may repeat a stored blob of the run, because type, name and size are the same, is not refused.
+    """
+    if not await driver.fetchval(MAY_REPEAT, run_id, thread_id, media_type, name, size):
+        await _check_run_blobs(driver, thread_id, run_id)
+        await check_quota(driver, thread_id, size or 0, quota)
+
+
+async def find_in_run(driver: Driver, blob_ids: Collection[UUID], thread_id: UUID, run_id: UUID) -> dict[UUID, BlobRef]:
+    """The references to those of these blobs that the run has stored, by their ids, without expired ones."""
+    rows = await driver.fetch(FIND_IN_RUN, list(blob_ids), thread_id, run_id)
+    return {row["id"]: _blob(row).ref for row in rows}
+
+
+async def _check_run_blobs(driver: Driver, thread_id: UUID, run_id: UUID | None) -> None:
+    query = f"SELECT count(*) FROM blobs WHERE thread_id = $1 AND run_id = $2 AND {IS_BLOB}"
+    if await driver.fetchval(query, thread_id, run_id) >= MAX_RUN_BLOBS:
+        raise PayloadTooLarge(f"A run has at most {MAX_RUN_BLOBS:,} blobs.")
 
 
 async def _count_guest_bytes(driver: Driver, new: NewBlob, quota: StorageQuota) -> None:
