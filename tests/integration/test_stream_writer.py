@@ -210,6 +210,25 @@ async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last
     assert max(granted) <= limits.max_space_bytes
 
 
+async def test_a_full_space_refuses_all_appends_that_wait_in_few_transactions(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = StreamLimits(per_space=1_000, max_bytes=1 << 20, max_space_bytes=1_000)
+    for name in "ab":
+        await create(db, name, limits=limits)
+    bodies = [b"x" * 900, *[b"x" * 500] * 50, b"y" * 60, *[b"x" * 500] * 50, b"y" * 40, b"y"]
+    async with writer(db, limits) as one:
+        with locks(monkeypatch) as counts:
+            appends_to_a = [one.append(SPACE, "a", of(body)) for body in bodies]
+            appends_to_b = [one.append(SPACE, "b", of(b"x" * 500)) for _ in range(20)]
+            results = await asyncio.gather(*appends_to_a, *appends_to_b, return_exceptions=True)
+    accepted = [body for body, result in zip(bodies, results, strict=False) if isinstance(result, Accepted)]
+    assert accepted == [b"x" * 900, b"y" * 60, b"y" * 40]
+    assert sum(isinstance(result, StorageExhausted) for result in results) == len(results) - len(accepted)
+    assert await stored(db, "a") == b"".join(accepted)
+    assert len(counts) <= 6
+
+
 async def test_a_stream_without_a_grant_from_before_the_limit_gets_one_with_its_next_append(db: Database) -> None:
     await create(db, "a")
     async with writer(db) as one:

@@ -142,10 +142,15 @@ async def append_within(
 
 
 class AppendTransaction:
-    """The streams of one batch of appends, the decisions about them, and what these change."""
+    """The streams of one batch of appends, the decisions about them, and what these change.
 
-    def __init__(self, limits: StreamLimits) -> None:
-        self._max_stream_bytes = limits.max_bytes
+    `free` has streams of which a grant was refused, with the bytes that the limit left: appends that need more are
+    refused.
+    """
+
+    def __init__(self, limits: StreamLimits, free: Mapping[StreamKey, int] | None = None) -> None:
+        self._limits = limits
+        self._free = free or {}
         self.outcomes: list[tuple[PendingAppend, AppendOutcome]] = []
         self.short: dict[StreamKey, int] = {}
         """Streams whose grant is used up, with the bytes that the first of their appends that wait needs."""
@@ -197,7 +202,7 @@ class AppendTransaction:
                 return False
             producer = None if claim is None else producers[claim.producer_id]
             try:
-                decided = appends.decide(state, pending.append, producer, max_bytes=self._max_stream_bytes)
+                decided = appends.decide(state, pending.append, producer, max_bytes=self._limits.max_bytes)
             except (InvalidInput, PayloadTooLarge):
                 return False
             if not isinstance(decided, Accepted) or _needed_bytes(known.stream, decided):
@@ -229,7 +234,7 @@ class AppendTransaction:
         try:
             stream = usable(self._streams.get(pending.key))
             known = None if claim is None else self._producers[pending.key].get(claim.producer_id)
-            decided = appends.decide(self._states[pending.key], pending.append, known, max_bytes=self._max_stream_bytes)
+            decided = appends.decide(self._states[pending.key], pending.append, known, max_bytes=self._limits.max_bytes)
         except (NotFound, StreamGone, InvalidInput, PayloadTooLarge) as error:
             return error
         self._touched.add(pending.key)
@@ -238,6 +243,8 @@ class AppendTransaction:
         if claim is not None and known is None and await self._has_most_producers(driver, pending.key, stream.id):
             return TooManyProducers(MAX_PRODUCERS)
         if needed := _needed_bytes(stream, decided):
+            if needed > self._free.get(pending.key, needed):
+                return grants.exhausted_error(pending.space, self._limits)
             self.short[pending.key] = needed
             return None
         self._accept(pending, decided)

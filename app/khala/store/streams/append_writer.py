@@ -10,6 +10,7 @@ statement, which stores nothing in a stream that has changed since. Those and al
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 import structlog
 
@@ -130,32 +131,37 @@ class StreamWriter:
 
     async def _store_locked(self, batch: Sequence[PendingAppend]) -> None:
         """Store appends under the locks of their streams, those that need a further grant after it."""
-        tries = 0
+        tries, free = 0, dict[StreamKey, int]()
         while batch:
-            transaction, changed = await self._commit(batch)
+            transaction, changed = await self._commit(batch, free)
             self._remember(changed)
             for pending, outcome in transaction.outcomes:
                 pending.settle(outcome)
-            waiting = await self._extend(transaction)
+            await self._extend(transaction, free)
+            waiting = transaction.waiting
             # A grant that was not used yet may be taken back for another stream.
             tries = 0 if len(waiting) < len(batch) else tries + 1
             if tries == MAX_GRANT_TRIES:
                 raise Unavailable("Too many appends compete for the last bytes of the account.", retry_after=1)
             batch = waiting
 
-    async def _extend(self, transaction: "AppendTransaction") -> list[PendingAppend]:
-        """Extend the grants of streams that are short, and return the appends that wait for it.
+    async def _extend(self, transaction: "AppendTransaction", free: dict[StreamKey, int]) -> None:
+        """Extend the grants of streams that are short.
 
-        If the limit of a space leaves too little, the first of the stream's appends is refused.
+        If the limit of a space leaves too little for one, `free` then has the bytes that it leaves. The next
+        transaction refuses all appends to the stream that need more, so that they do not delay those of others.
         """
-        waiting = list(transaction.waiting)
+        full: dict[UUID, int] = {}
         for key, needed in transaction.short.items():
-            appended = [pending for pending in waiting if pending.key == key]
-            first, total = appended[0], sum(len(pending.append.body) for pending in appended)
-            if not await grants.grant(self._db, first.space, key[1], needed, total, self._limits):
-                first.settle(grants.exhausted_error(first.space, self._limits))
-                waiting.remove(first)
-        return waiting
+            appended = [pending for pending in transaction.waiting if pending.key == key]
+            space, total = appended[0].space, sum(len(pending.append.body) for pending in appended)
+            left = full.get(space.id)
+            if left is None or needed <= left:
+                left = await grants.grant(self._db, space, key[1], needed, total, self._limits)
+            if left is None:
+                free.pop(key, None)
+            else:
+                free[key] = full[space.id] = left
 
     def _decide_known(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction | None, list[PendingAppend]]":
         """Decide about appends by what is known. Returns them, if there are any, and the others.
@@ -181,9 +187,11 @@ class StreamWriter:
             return await decided.write(driver, is_locked=False)
 
     @retried
-    async def _commit(self, batch: Sequence[PendingAppend]) -> "tuple[AppendTransaction, dict[StreamKey, KnownStream]]":
+    async def _commit(
+        self, batch: Sequence[PendingAppend], free: Mapping[StreamKey, int]
+    ) -> "tuple[AppendTransaction, dict[StreamKey, KnownStream]]":
         async with self._db.driver() as driver, driver.transaction():
-            transaction = AppendTransaction(self._limits)
+            transaction = AppendTransaction(self._limits, free)
             await transaction.lock(driver, batch)
             for pending in batch:
                 await transaction.decide(driver, pending)

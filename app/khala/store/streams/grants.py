@@ -62,17 +62,17 @@ async def lock_free_bytes(
 
 async def extend(
     driver: Driver, space: StreamSpace, name: str, needed: int, limits: StreamLimits, *, waiting: int = 0
-) -> bool:
+) -> int | None:
     """Grant the bytes that are needed to the stream, and a portion more as far as the limit leaves it.
 
-    `waiting`: the bytes of all appends to the stream that wait, of which the first one needs `needed`. False if the
-    limit leaves less than needed. The caller holds no lock of a stream.
+    `waiting`: the bytes of all appends to the stream that wait, of which the first one needs `needed`. Returns None
+    if they are granted, and otherwise the bytes that the limit leaves. The caller holds no lock of a stream.
     """
     free = await lock_free_bytes(driver, space, needed, limits, [name])
     if free < needed:
-        return False
+        return free
     await driver.execute(GRANT, space.id, name, max(needed, waiting), free)
-    return True
+    return None
 
 
 async def extend_if_short(driver: Driver, space: StreamSpace, name: str, needed: int, limits: StreamLimits) -> None:
@@ -82,7 +82,9 @@ async def extend_if_short(driver: Driver, space: StreamSpace, name: str, needed:
 
 
 @retried
-async def grant(db: Database, space: StreamSpace, name: str, needed: int, waiting: int, limits: StreamLimits) -> bool:
+async def grant(
+    db: Database, space: StreamSpace, name: str, needed: int, waiting: int, limits: StreamLimits
+) -> int | None:
     """As `extend`, in a transaction of its own."""
     async with db.driver() as driver, driver.transaction():
         return await extend(driver, space, name, needed, limits, waiting=waiting)
