@@ -19,8 +19,8 @@ from khala.store.postgres.database import Database, Driver, affected, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.schema.tables import users
 
-REFRESH_LEASE_SECONDS = 30
-"""Time that one process has to refresh the tokens of a row."""
+REFRESH_LEASE_SECONDS = 15
+"""Time that one process has to refresh the tokens of a row. Less than the time that others wait for it."""
 REVOCATION_LEASE_SECONDS = 60
 MAX_REVOCATIONS = 5
 """Attempts to revoke the tokens of a row, before it is deleted without."""

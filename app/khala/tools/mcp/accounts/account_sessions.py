@@ -9,7 +9,9 @@ from uuid import UUID
 
 import mcp_types as types
 import msgspec
+import structlog
 
+from khala.domain.errors import Unavailable
 from khala.domain.secret_box import SecretBox
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
@@ -19,6 +21,8 @@ from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.connection import McpConnection
 from khala.tools.port import ToolError
 
+log = structlog.get_logger()
+
 MAX_SESSIONS = 500
 """Sessions of one process."""
 IDLE_SECONDS = 300.0
@@ -26,8 +30,8 @@ IDLE_SECONDS = 300.0
 CHECK_INTERVAL_SECONDS = 15.0
 OPEN_TIMEOUT_SECONDS = 15.0
 """Time that a call waits for its session."""
-CLOSE_TIMEOUT_SECONDS = 10.0
-"""Time for refreshes that are under way when the process stops."""
+CLOSE_TIMEOUT_SECONDS = 15.0
+"""Time for refreshes that are under way when the process stops: the request, and storing its tokens."""
 MAX_LISTED_BYTES = 2 << 20
 """Size of the stored tools of one account; further tools are left out."""
 
@@ -115,8 +119,12 @@ class AccountSessions:
     async def _store(self, account_id: UUID, tools: Sequence[types.Tool]) -> None:
         """Store what the server lists for this account."""
         listed, count = await asyncio.to_thread(_dumped, tools)
-        async with self._db.driver() as driver:
-            await mcp_accounts.set_tools(driver, account_id, listed, sha256(listed.encode()).hexdigest(), count)
+        try:
+            async with self._db.driver() as driver:
+                await mcp_accounts.set_tools(driver, account_id, listed, sha256(listed.encode()).hexdigest(), count)
+        except Unavailable as error:
+            # The session and its calls go on, and the next list is stored.
+            log.warning("mcp_tools_not_stored", account=str(account_id), error=str(error.__cause__))
 
 
 def _dumped(tools: Sequence[types.Tool]) -> tuple[str, int]:

@@ -4,6 +4,8 @@ Each request reads the token from the database, so that a disconnected account i
 """
 
 import asyncio
+import random
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 from uuid import UUID
@@ -12,14 +14,17 @@ import msgspec
 import structlog
 from mcp.client.auth.utils import union_scopes
 
+from khala.domain.backoff import Backoff
+from khala.domain.errors import Unavailable
 from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
-from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ConnectError
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
 from khala.tools.mcp.accounts.connecting import current_client
+from khala.tools.mcp.accounts.registrations import is_registered
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
-from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, request_tokens
+from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, bounded_scope, request_tokens
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.oauth import AuthorizationError, DeniedRequestError
 
@@ -30,6 +35,8 @@ REFRESH_BEFORE = timedelta(seconds=60)
 WAIT_SECONDS = 20.0
 """Time that a request waits for the refresh by another process."""
 POLL_SECONDS = 0.2
+STORE_BACKOFF = Backoff(first_seconds=0.2, max_seconds=2.0, min_factor=0.5)
+"""Between attempts to store refreshed tokens."""
 
 AccountRow: TypeAlias = tuple[McpAccount, SealedTokens]
 
@@ -70,7 +77,15 @@ class AccountTokens:
         expires_at = account.expires_at
         if expires_at is None or tokens.refresh_token is None or expires_at - REFRESH_BEFORE > datetime.now(UTC):
             return AccessToken(tokens.access_token, account.version)
-        return await self.renewed(account.version)
+        try:
+            return await self.renewed(account.version)
+        except DeniedRequestError:
+            raise
+        except AuthorizationError as error:
+            if expires_at <= datetime.now(UTC):
+                raise
+            log.info("mcp_token_not_refreshed", server=self._server.name, error=str(error))
+            return AccessToken(tokens.access_token, account.version)
 
     async def renewed(self, refused: int) -> AccessToken:
         """A token of a later version than the refused one. The account expires if there is none."""
@@ -101,7 +116,7 @@ class AccountTokens:
         account, _ = await self._read()
         wanted = union_scopes(union_scopes(account.scope, account.wanted_scope), scope)
         async with self._db.driver() as driver:
-            await mcp_accounts.want_scope(driver, self._account_id, wanted or scope)
+            await mcp_accounts.want_scope(driver, self._account_id, bounded_scope(wanted or scope))
 
     async def _read(self) -> AccountRow:
         async with self._db.driver() as driver:
@@ -131,30 +146,47 @@ class AccountTokens:
         return True
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        """Retrieve the exception, which nobody awaits if the call was cancelled."""
+        """Log the exception, which nobody awaits if the call was cancelled."""
         self._refreshes.discard(task)
-        if not task.cancelled():
-            task.exception()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.warning("mcp_token_not_refreshed", server=self._server.name, error=str(error))
 
     async def _refresh(self, account: McpAccount, tokens: SealedTokens, lease: datetime) -> None:
+        lease_end = time.monotonic() + mcp_accounts.REFRESH_LEASE_SECONDS
         client = current_client(self._server, tokens.client)
-        try:
-            if client is None or tokens.refresh_token is None:
-                raise TokenRefusedError("The configured client is another one.", of_client=True)
-            form = {
-                "grant_type": "refresh_token",
-                "refresh_token": tokens.refresh_token,
-                "resource": tokens.audience,
-            }
-            issued = await request_tokens(self._http, tokens.token_endpoint, client, form, self._server.name)
-        except TokenRefusedError:
+        if client is None or tokens.refresh_token is None:
             await self._expire(account)
             return
+        form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token, "resource": tokens.audience}
+        try:
+            issued = await request_tokens(self._http, tokens.token_endpoint, client, form, self._server.name)
         except ConnectError as error:
+            if isinstance(error, TokenRefusedError) and self._ends_account(error, client):
+                await self._expire(account)
+                return
             async with self._db.driver() as driver:
                 await mcp_accounts.release_refresh(driver, account.id, lease)
             raise AuthorizationError(str(error)) from error
-        await self._store(account, tokens, issued)
+        await self._store_until(lease_end, account, tokens, issued)
+
+    def _ends_account(self, error: TokenRefusedError, client: ClientCredentials) -> bool:
+        """Whether only connecting again helps. The operator can mend a wrong secret, and other refusals may go away."""
+        return error.of_grant or (error.of_client and is_registered(self._server, client))
+
+    async def _store_until(self, end: float, account: McpAccount, tokens: SealedTokens, issued: IssuedTokens) -> None:
+        """Store new tokens, with retries until this time: the issuer may accept the earlier refresh token no more."""
+        failures = 0
+        while True:
+            try:
+                return await self._store(account, tokens, issued)
+            except Unavailable:
+                failures += 1
+                seconds = STORE_BACKOFF.delay(failures, random.random())
+                if time.monotonic() + seconds >= end:
+                    log.error("mcp_token_lost", server=self._server.name, account=str(account.id))
+                    raise
+                await asyncio.sleep(seconds)
 
     async def _store(self, account: McpAccount, tokens: SealedTokens, issued: IssuedTokens) -> None:
         renewed = msgspec.structs.replace(

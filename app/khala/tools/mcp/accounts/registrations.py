@@ -32,6 +32,12 @@ def configured_client(oauth: McpOAuthConfig) -> ClientCredentials | None:
     return ClientCredentials(id=oauth.client_id, secret=oauth.client_secret, auth_method=method)
 
 
+def is_registered(server: McpServerConfig, client: ClientCredentials) -> bool:
+    """Whether Khala has registered this client itself. Otherwise its id is configured, or names its document."""
+    is_configured = server.oauth is not None and server.oauth.client_id is not None
+    return not is_configured and not client.id.endswith(CLIENT_METADATA)
+
+
 class ClientRegistrations:
     """Finds or makes registrations. Those of accounts at the same issuer are shared."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import structlog
 
+from khala.domain.errors import Unavailable
 from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
@@ -38,13 +39,20 @@ class TokenRevoker:
         """Revoke tokens until cancelled."""
         while True:
             self._woken.clear()
-            while await self.revoke_next():
-                pass
+            await self._look()
             try:
                 async with asyncio.timeout(INTERVAL_SECONDS):
                     await self._woken.wait()
             except TimeoutError:
                 continue
+
+    async def _look(self) -> None:
+        """Try to revoke all tokens that are due. Without a database, the next look does."""
+        try:
+            while await self.revoke_next():
+                pass
+        except Unavailable as error:
+            log.warning("mcp_revocations_failed", error=str(error.__cause__))
 
     async def revoke_next(self) -> bool:
         """Try to revoke the tokens of one account. Returns whether there was one.
@@ -66,21 +74,29 @@ class TokenRevoker:
         try:
             tokens = opened(self._box, account.tokens, SealedTokens, "mcp_accounts", account.id)
         except SecretError:
+            # Another process may have the key.
             log.warning("mcp_account_unreadable", server=account.server, account=str(account.id))
-            return True
+            return False
         server = self._servers.get(account.server)
-        client = None if server is None else current_client(server.config, tokens.client)
-        if server is None or client is None or tokens.revocation_endpoint is None:
-            log.info("mcp_token_not_revoked", server=account.server, reason="The issuer offers no revocation.")
-            return True
+        if server is None:
+            return _left(account, "The operator no longer offers the service.")
+        client = current_client(server.config, tokens.client)
+        if client is None:
+            return _left(account, "The configured client is another one.")
+        if tokens.revocation_endpoint is None:
+            return _left(account, "The issuer offers no revocation.")
         hint = "access_token" if tokens.refresh_token is None else "refresh_token"
         token = tokens.refresh_token or tokens.access_token
         try:
             if await revoke(server.http, tokens.revocation_endpoint, client, token, hint):
                 log.info("mcp_token_revoked", server=account.server)
             else:
-                log.info("mcp_token_not_revoked", server=account.server, reason="The issuer refuses to revoke it.")
+                _left(account, "The issuer refuses to revoke it.")
         except ConnectError as error:
-            log.info("mcp_token_not_revoked", server=account.server, reason=str(error))
-            return False
+            return not _left(account, str(error))
         return True
+
+
+def _left(account: McpAccount, reason: str) -> bool:
+    log.info("mcp_token_not_revoked", server=account.server, reason=reason)
+    return True

@@ -1,6 +1,5 @@
 """Requests to the token and revocation endpoints of an authorization server (RFC 6749, RFC 7009)."""
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -17,19 +16,26 @@ MAX_TOKEN_CHARACTERS = 16 * 1024
 MAX_SCOPE_CHARACTERS = 4096
 MAX_LIFETIME_SECONDS = 10 * 365 * 86_400
 REFUSALS = range(400, 404)
-"""Statuses by which an endpoint refuses the grant or the client. Any other failure may go away."""
+"""Statuses by which an endpoint refuses a request. Any other failure may go away."""
 MAX_LOGGED_CHARACTERS = 40
 
 
 class TokenRefusedError(ConnectError):
-    """The authorization server refuses the grant, so that the account has to be connected again.
+    """The authorization server refuses the request. `code` is its error code (RFC 6749, section 5.2), if it has one."""
 
-    `of_client`: it does not know Khala as a client.
-    """
-
-    def __init__(self, message: str, *, of_client: bool) -> None:
+    def __init__(self, message: str, code: str | None) -> None:
         super().__init__(message)
-        self.of_client = of_client
+        self.code = code
+
+    @property
+    def of_grant(self) -> bool:
+        """Whether the code or the refresh token is not valid any more."""
+        return self.code == "invalid_grant"
+
+    @property
+    def of_client(self) -> bool:
+        """Whether the authorization server does not know Khala as a client, or not by this secret."""
+        return self.code in ("invalid_client", "unauthorized_client")
 
 
 class IssuedTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +59,7 @@ async def request_tokens(
         error = _error_code(response.body)
         log.info("mcp_token_refused", server=name, grant=form["grant_type"], status=response.status, error=error)
         refused = f"The authorization server of {name} refuses Khala's request for a token."
-        raise TokenRefusedError(refused, of_client=error in ("invalid_client", "unauthorized_client"))
+        raise TokenRefusedError(refused, error)
     if response.status != 200:
         raise ConnectError(f"The authorization server of {name} gives no token now.")
     try:
@@ -70,6 +76,14 @@ async def revoke(http: AuthorizationHttp, url: str, client: ClientCredentials, t
     return response.status == 200
 
 
+def bounded_scope(scope: str) -> str:
+    """As many of these scopes as may be stored."""
+    if len(scope) <= MAX_SCOPE_CHARACTERS:
+        return scope
+    # The last one may be cut, unless the bound is between two.
+    return scope[: MAX_SCOPE_CHARACTERS + 1].rpartition(" ")[0]
+
+
 def _issued(token: OAuthToken) -> IssuedTokens:
     """The tokens, which fit into a header. Raises `ValueError`."""
     for text in (token.access_token, token.refresh_token):
@@ -79,13 +93,13 @@ def _issued(token: OAuthToken) -> IssuedTokens:
     return IssuedTokens(
         access_token=token.access_token,
         refresh_token=token.refresh_token,
-        scope=None if token.scope is None else token.scope[:MAX_SCOPE_CHARACTERS],
+        scope=None if token.scope is None else bounded_scope(token.scope),
         expires_at=None if seconds is None else _expiry(seconds),
     )
 
 
 def _expiry(seconds: int) -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=min(max(seconds, 0), MAX_LIFETIME_SECONDS))
+    return datetime.now(UTC) + timedelta(seconds=min(max(seconds, 0), MAX_LIFETIME_SECONDS))
 
 
 def _error_code(body: bytes) -> str | None:
