@@ -36,7 +36,7 @@ from khala.tools.port import ToolError, UserAnswer, UserQuestion
 from khala.tools.ssrf_guard import parse_networks
 from tests.support.agents import act, call
 from tests.support.client import Thread, client
-from tests.support.in_process import InProcessServer
+from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_accounts import PersonalServer, personal_server, query
 from tests.support.mcp_client import call_context, eventually
 from tests.support.oauth import PASSWORD, signed_in
@@ -242,22 +242,26 @@ async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce
 async def test_a_configured_client_goes_before_the_metadata_document_and_that_before_a_registration(
     personal: PersonalServer, store: Database
 ) -> None:
-    home, registrations = "https://chat.example", ClientRegistrations(store, SecretBox([b64decode(KEYS)]))
+    home, box = "https://chat.example", SecretBox([b64decode(KEYS)])
     described = personal.issuer.metadata | {"client_id_metadata_document_supported": True}
     metadata = OAuthMetadata.model_validate(described)
 
-    async def used(config: McpServerConfig, base_url: str, known: OAuthMetadata = metadata) -> ClientCredentials:
+    async def used(
+        config: McpServerConfig, base_url: str, known: OAuthMetadata = metadata, public_url: str | None = None
+    ) -> ClientCredentials:
         http = AuthorizationHttp(config, allow=parse_networks(["127.0.0.0/8"]))
-        return await registrations.client(config, http, known, base_url)
+        return await ClientRegistrations(store, box, public_url).client(config, http, known, base_url)
 
     notes = _config(personal).servers["notes"]
     own = McpOAuthConfig(flow="authorization_code", client_id="ours", client_secret="hush", issuer="https://x.example")
     configured = await used(msgspec.structs.replace(notes, oauth=own), home)
     assert (configured.id, configured.secret, configured.auth_method) == ("ours", "hush", "client_secret_basic")
     document = client_document(home)
-    assert (await used(notes, home)).id == document["client_id"] == f"{home}/api/connections/client-metadata"
+    own_id = (await used(notes, home, public_url=home)).id
+    assert own_id == document["client_id"] == f"{home}/api/connections/client-metadata"
     assert document["redirect_uris"] == [f"{home}/api/connections/callback"]
-    registered = await used(notes, "http://127.0.0.1:1")
+    assert (await used(notes, home)).id in personal.issuer.clients, "there is no document without a public URL"
+    registered = await used(notes, "http://127.0.0.1:1", public_url="http://127.0.0.1:1")
     assert registered.id in personal.issuer.clients, "an address without TLS is no client id"
     assert await used(notes, "http://127.0.0.1:1") == registered, "the registration is used again"
     closed = OAuthMetadata.model_validate({**personal.issuer.metadata, "registration_endpoint": None})
@@ -419,6 +423,20 @@ async def test_a_disconnected_account_and_a_deleted_one_are_used_no_more_and_rev
                 return
             await asyncio.sleep(0.1)
     pytest.fail("a revoked row is left")
+
+
+async def test_an_account_at_a_removed_service_can_be_disconnected(
+    server: InProcessServer, personal: PersonalServer
+) -> None:
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "liam")
+        async with khala(server.database_url, with_executor=False) as without:
+            there = f"{without.url}/api/connections"
+            [item] = (await alice.get(there)).raise_for_status().json()["items"]
+            assert (item["name"], item["state"], item["tools"]) == ("notes", "removed", 0)
+            assert (await alice.delete(f"{there}/notes")).status_code == 204
+            assert (await alice.get(there)).json()["items"] == []
+        assert (await connection(alice))["state"] == "disconnected"
 
 
 async def test_tokens_are_stored_sealed_and_shown_nowhere(

@@ -293,6 +293,28 @@ async def test_clients_without_access_are_deleted_after_a_day_or_long_after_thei
     assert left == {"new", "allowed", "used"}
 
 
+async def test_registrations_at_issuers_without_accounts_are_deleted_after_a_day(db: Database) -> None:
+    who = await person(db)
+    clients = {"new": (0, None), "unused": (2, None), "in-use": (200, None), "expired": (200, 1)}
+    async with db.driver() as driver:
+        for issuer, (created, expired) in clients.items():
+            await driver.execute(
+                "INSERT INTO mcp_clients (issuer, redirect_uri, client, created_at, expires_at)"
+                " VALUES ($1, 'r', '', now() - $2 * interval '1 day', now() - $3 * interval '1 day')",
+                issuer, created, expired,
+            )  # fmt: skip
+        for issuer in ("in-use", "expired"):
+            await driver.execute(
+                "INSERT INTO mcp_accounts (id, user_id, server, resource, issuer, client_id, tokens)"
+                " VALUES (gen_random_uuid(), $1, $2, 'r', $2, 'c', '')",
+                who.id, issuer,
+            )  # fmt: skip
+    assert (await purge(db, WEEK))["mcp_clients"] == 2
+    async with db.driver() as driver:
+        left = {row["issuer"] for row in await driver.fetch("SELECT issuer FROM mcp_clients")}
+    assert left == {"new", "in-use"}
+
+
 async def test_a_dry_run_deletes_nothing_and_counts_what_a_real_run_deletes(db: Database, database_url: str) -> None:
     idle, gone = await idle_thread(db), await new_thread(db)
     await fill(db, gone, 1200)

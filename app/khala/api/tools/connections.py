@@ -14,13 +14,16 @@ from khala.api.accounts.authentication import BY_ACCOUNT, RETURNS_FROM_PROVIDER,
 from khala.api.context import Context
 from khala.api.http.local_path import MAX_PATH_CHARACTERS, local_path
 from khala.api.http.problem_details import documented_errors
+from khala.api.http.rate_limits import COST
 from khala.api.http.request_origin import base_url, refuse_cross_site
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, KhalaError, NotFound
+from khala.store.tools import mcp_accounts
+from khala.tools.mcp.accounts.account_servers import connections
 from khala.tools.mcp.accounts.authorization_http import ConnectError
-from khala.tools.mcp.accounts.client_metadata import client_document
+from khala.tools.mcp.accounts.client_metadata import client_document, document_url
 from khala.tools.mcp.accounts.connection_results import (
     AccountConnection,
     AuthorizationResult,
@@ -33,6 +36,9 @@ log = structlog.get_logger()
 DENIED = ("invalid_input", "unauthorized", "forbidden", "rate_limited", "unavailable")
 BODY = ("payload_too_large", "unsupported_media_type")
 EXAMPLE = "https://github.com/login/oauth/authorize?response_type=code&client_id=…"
+
+BEGIN_COST = 5.0
+"""The cost of a request that makes up to ten others, which find the service's authorization server."""
 
 ServiceName = Annotated[str, PathParameter(description="The service's name, as in the list.", max_length=64)]
 Text = Annotated[str | None, QueryParameter(max_length=8192)]
@@ -71,14 +77,17 @@ class ConnectionController(Controller):
     ) -> Items[AccountConnection]:
         """List the services to which accounts connect their own. Tokens are not included."""
         user_id, servers = require_user(caller), context.tools.account_servers
-        return Items(items=[] if servers is None else await servers.connections(user_id))
+        if servers is None:
+            # There may be accounts at servers that the operator has removed.
+            return Items(items=await connections(context.db, {}, user_id))
+        return Items(items=await servers.connections(user_id))
 
     @post(
         "/{name:str}",
         operation_id="connectService",
         operation_class=OptionalBody,
         summary="Start to connect a service",
-        opt={"scope": "account"},
+        opt={"scope": "account", COST: BEGIN_COST},
         security=BY_ACCOUNT,
         status_code=200,
         response_description="The address to open.",
@@ -90,7 +99,10 @@ class ConnectionController(Controller):
         caller: NamedDependency[Caller],
         request: Connection,
         name: ServiceName,
-        data: Annotated[NewConnection | None, BodyKwarg(examples=example("Back to a chat", returnTo="/c/1"))] = None,
+        data: Annotated[
+            NewConnection | None,
+            BodyKwarg(examples=example("Back to a chat", returnTo="/t/01990000-0000-7000-8000-000000000000")),
+        ] = None,
     ) -> ConnectionStart:
         """Start to connect the caller's account.
 
@@ -99,7 +111,7 @@ class ConnectionController(Controller):
         return ConnectionStart(url=await _begin(context, caller, request, name, (data or NewConnection()).return_to))
 
     # For links in questions of runs.
-    @get("/{name:str}/start", include_in_schema=False, opt={"scope": "account"}, status_code=302)
+    @get("/{name:str}/start", include_in_schema=False, opt={"scope": "account", COST: BEGIN_COST}, status_code=302)
     async def start(
         self,
         context: NamedDependency[Context],
@@ -121,7 +133,7 @@ class ConnectionController(Controller):
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
-        oidc_state: Annotated[str | None, QueryParameter(name="state", max_length=4096)] = None,
+        returned_state: Annotated[str | None, QueryParameter(name="state", max_length=4096)] = None,
         code: Text = None,
         iss: Text = None,
         error: Text = None,
@@ -130,11 +142,11 @@ class ConnectionController(Controller):
         servers, return_to, name = context.tools.account_servers, "/", None
         try:
             user_id = require_user(caller)
-            if servers is None or oidc_state is None:
+            if servers is None or returned_state is None:
                 raise InvalidInput("There is nothing to complete.")
-            pending = await servers.take(user_id, oidc_state)
+            pending = await servers.take(user_id, returned_state)
             return_to, name = pending.return_to, pending.server
-            result = AuthorizationResult(state=oidc_state, code=code, issuer=iss, error=error)
+            result = AuthorizationResult(state=returned_state, code=code, issuer=iss, error=error)
             await servers.finish(caller, pending, result)
         except (KhalaError, ConnectError) as problem:
             outcome = _outcome(problem)
@@ -154,17 +166,18 @@ class ConnectionController(Controller):
     async def disconnect(
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: ServiceName
     ) -> None:
-        """Disconnect the caller's account. Its tokens are used no more from then on, and revoked at the service."""
+        """Disconnect the caller's account. Its tokens are no longer used, and are revoked at the service."""
         require_user(caller)
         if context.tools.account_servers is None:
-            raise NotFound("This service is not connected.")
-        await context.tools.account_servers.disconnect(caller, name)
+            await mcp_accounts.disconnect(context.db, caller, name)
+        else:
+            await context.tools.account_servers.disconnect(caller, name)
 
     @get("/client-metadata", include_in_schema=False)
     async def client_metadata(self, context: NamedDependency[Context]) -> dict[str, Any]:
         """Khala's client id metadata document. Without a public https address there is none."""
         public_url = context.origins.public_url
-        if context.tools.account_servers is None or public_url is None or not public_url.startswith("https://"):
+        if context.tools.account_servers is None or public_url is None or document_url(public_url) is None:
             raise NotFound("This server has no client metadata.")
         return client_document(public_url)
 

@@ -24,6 +24,7 @@ from khala.store.runs import packed_parts
 from khala.store.search import index_lock, passage_vectors
 from khala.store.streams import removal
 from khala.store.threads import thread_lists, threads
+from khala.store.tools import mcp_authorizations
 
 log = structlog.get_logger()
 
@@ -118,6 +119,7 @@ SWEEPS = {
     "sessions": "expires_at < now()",
     "oidc_logins": "expires_at < now()",
     "mcp_authorizations": "expires_at < now()",
+    "mcp_clients": mcp_authorizations.IS_UNUSED_CLIENT,
     # Of accounts that were disconnected, if nobody could revoke their tokens.
     "mcp_accounts": "user_id IS NULL AND revoke_at < now() - interval '7 days'",
     "oauth_grants": "expires_at < now()",
@@ -155,6 +157,7 @@ SWEPT_BY = {
     "listings": "changed_at",
     "invitations": "declined_at",
     "mcp_accounts": "revoke_at",
+    "mcp_clients": "created_at",
     "oauth_clients": "created_at",
     "memory_settings": "changed_at",
     "preferences": "changed_at",

@@ -13,13 +13,18 @@ from khala.store.tools.mcp_accounts import lock_user
 
 LIFETIME = timedelta(minutes=10)
 """The time that a person has to allow the access."""
+IS_UNUSED_CLIENT = """created_at < now() - interval '1 day' AND (expires_at < now() OR NOT EXISTS (
+    SELECT FROM mcp_accounts
+    WHERE mcp_accounts.issuer = mcp_clients.issuer AND mcp_accounts.user_id IS NOT NULL))"""
+"""Registrations that have expired, or at whose issuer no account is connected. Accounts have a copy of their client."""
 FIND_CLIENT = """
     SELECT client FROM mcp_clients
     WHERE issuer = $1 AND redirect_uri = $2 AND coalesce(expires_at > clock_timestamp() + interval '1 day', true)
 """
 STORE_CLIENT = """
     INSERT INTO mcp_clients (issuer, redirect_uri, client, expires_at) VALUES ($1, $2, $3, $4)
-    ON CONFLICT (issuer, redirect_uri) DO UPDATE SET client = excluded.client, expires_at = excluded.expires_at
+    ON CONFLICT (issuer, redirect_uri)
+    DO UPDATE SET client = excluded.client, created_at = now(), expires_at = excluded.expires_at
 """
 
 

@@ -1926,10 +1926,10 @@ export interface SearchHit {
 }
 
 /**
- * A service to which accounts connect their own, and the state of the caller's.
+ * A connected service and the state of the caller's account there.
  *
- * `expired`: the service accepts its token no more, so it has to be connected again. `removed`: the operator offers
- * the service no more. `needsScope`: a call required more than the account has allowed.
+ * `expired`: the service refuses its token. `removed`: the operator no longer offers the service. `needsScope`: a
+ * call needed more permissions.
  */
 export interface AccountConnection {
   name: string;

@@ -82,7 +82,7 @@ class AccountServers:
         """Complete a connection, and begin to list its tools. Raises `ConnectError`."""
         server = self._servers.get(pending.server)
         if server is None:
-            raise ExpiredError("The operator offers this service no more.")
+            raise ExpiredError("This server no longer offers the service.")
         completed = await self._connector.finish(caller, server, pending, result)
         async with self._db.driver() as driver:
             account = await mcp_accounts.read(driver, completed.account_id)
@@ -94,31 +94,36 @@ class AccountServers:
         return completed
 
     async def connections(self, user_id: UUID) -> list[AccountConnection]:
-        """All servers with the state of the user's account, and accounts at servers that are offered no more."""
-        async with self._db.driver() as driver:
-            accounts = {account.server: account for account in await mcp_accounts.of_user(driver, user_id)}
-        offered = [self._describe(name, accounts.pop(name, None)) for name in self._servers]
-        return offered + [self._describe(name, account) for name, account in accounts.items()]
+        """All servers with the state of the user's account, and its accounts at servers that are no longer offered."""
+        return await connections(self._db, self._servers, user_id)
 
     async def disconnect(self, caller: Caller, name: str) -> None:
         """End the use of the caller's account at once, and revoke its tokens soon. Raises `NotFound`."""
         self._sessions.close(await mcp_accounts.disconnect(self._db, caller, name))
         self._revoker.wake()
 
-    def _describe(self, name: str, account: McpAccount | None) -> AccountConnection:
-        server = self._servers.get(name)
-        description = "" if server is None else server.config.description
-        if account is None:
-            return AccountConnection(name=name, description=description, state="disconnected")
-        is_connected = server is not None and server.accepts(account)
-        return AccountConnection(
-            name=name,
-            description=description,
-            state="removed" if server is None else "connected" if is_connected else "expired",
-            tools=account.tool_count if is_connected else 0,
-            issuer=account.issuer,
-            scopes=tuple((account.scope or "").split()),
-            needs_scope=is_connected and account.wanted_scope is not None,
-            connected_at=account.created_at,
-            used_at=account.used_at,
-        )
+
+async def connections(db: Database, servers: Mapping[str, AccountServer], user_id: UUID) -> list[AccountConnection]:
+    """These servers with the state of the user's account, and its accounts at servers that are no longer offered."""
+    async with db.driver() as driver:
+        accounts = {account.server: account for account in await mcp_accounts.of_user(driver, user_id)}
+    offered = [_describe(name, server, accounts.pop(name, None)) for name, server in servers.items()]
+    return offered + [_describe(name, None, account) for name, account in accounts.items()]
+
+
+def _describe(name: str, server: AccountServer | None, account: McpAccount | None) -> AccountConnection:
+    description = "" if server is None else server.config.description
+    if account is None:
+        return AccountConnection(name=name, description=description, state="disconnected")
+    is_connected = server is not None and server.accepts(account)
+    return AccountConnection(
+        name=name,
+        description=description,
+        state="removed" if server is None else "connected" if is_connected else "expired",
+        tools=account.tool_count if is_connected else 0,
+        issuer=account.issuer,
+        scopes=tuple((account.scope or "").split()),
+        needs_scope=is_connected and account.wanted_scope is not None,
+        connected_at=account.created_at,
+        used_at=account.used_at,
+    )

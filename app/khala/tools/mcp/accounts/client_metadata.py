@@ -18,6 +18,11 @@ def client_metadata(base_url: str) -> dict[str, Any]:
     }
 
 
+def document_url(public_url: str | None) -> str | None:
+    """The address of Khala's client id metadata document; None without a public https address."""
+    return public_url + CLIENT_METADATA if public_url is not None and public_url.startswith("https://") else None
+
+
 def client_document(base_url: str) -> dict[str, Any]:
     """The document whose address is Khala's client id (OAuth Client ID Metadata Documents)."""
     return {

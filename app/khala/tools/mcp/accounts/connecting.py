@@ -4,6 +4,7 @@ What has begun is stored by its `state`, sealed, for ten minutes, so that the br
 the same user can complete it, and only once.
 """
 
+import asyncio
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from uuid import UUID
@@ -38,16 +39,19 @@ from khala.tools.mcp.config import McpServerConfig
 log = structlog.get_logger()
 
 OFFLINE = "offline_access"
+BEGIN_TIMEOUT_SECONDS = 30.0
+"""Time for all requests that find the authorization server, and register at it."""
 MAX_URL_CHARACTERS = 8192
 
 
 class AccountConnector:
     """Begins and completes connections to MCP servers."""
 
-    def __init__(self, db: Database, box: SecretBox) -> None:
+    def __init__(self, db: Database, box: SecretBox, public_url: str | None) -> None:
+        """`public_url`: the address of this server, if the operator has set it."""
         self._db = db
         self._box = box
-        self._registrations = ClientRegistrations(db, box)
+        self._registrations = ClientRegistrations(db, box, public_url)
 
     async def begin(self, caller: Caller, server: AccountServer, base_url: str, return_to: str) -> str:
         """Begin a connection of the caller, and return the address at which the person allows it.
@@ -59,8 +63,12 @@ class AccountConnector:
         assert config.url is not None
         async with self._db.driver() as driver:
             earlier = await mcp_accounts.find(driver, caller.user_id, config.name)
-        found = await discover(config, server.http, None if earlier is None else earlier.wanted_scope)
-        client = await self._registrations.client(config, server.http, found.metadata, base_url)
+        try:
+            async with asyncio.timeout(BEGIN_TIMEOUT_SECONDS):
+                found = await discover(config, server.http, None if earlier is None else earlier.wanted_scope)
+                client = await self._registrations.client(config, server.http, found.metadata, base_url)
+        except TimeoutError as error:
+            raise ConnectError(f"The authorization server of {config.name} is too slow now.") from error
         configured = configured_client(config.oauth) if config.oauth else None
         state, verifier = ids.new_secret(), ids.new_secret()
         pending = PendingConnection(

@@ -35,10 +35,10 @@ class CompletedConnection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountConnection(WireStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """A service to which accounts connect their own, and the state of the caller's.
+    """A connected service and the state of the caller's account there.
 
-    `expired`: the service accepts its token no more, so it has to be connected again. `removed`: the operator offers
-    the service no more. `needs_scope`: a call required more than the account has allowed.
+    `expired`: the service refuses its token. `removed`: the operator no longer offers the service. `needs_scope`: a
+    call needed more permissions.
     """
 
     name: str

@@ -120,7 +120,7 @@ async def _authorization_server(
                 f"The metadata of the authorization server of {server.name} name another one."
             ) from error
         return metadata
-    raise ConnectError(f"The authorization server of {server.name} has no metadata now.")
+    raise ConnectError(f"The metadata of the authorization server of {server.name} cannot be read.")
 
 
 def _issuer(server: McpServerConfig, resource: ProtectedResourceMetadata | None) -> str | None:

@@ -34,7 +34,7 @@ def open_account_servers(
     return AccountServers(
         db,
         servers,
-        connector=AccountConnector(db, box),
+        connector=AccountConnector(db, box, public_url),
         sessions=sessions,
         tools=AccountTools(db, servers, sessions, public_url),
         revoker=TokenRevoker(db, box, servers),

@@ -13,7 +13,7 @@ from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_authorizations
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
-from khala.tools.mcp.accounts.client_metadata import CALLBACK, CLIENT_METADATA, client_metadata
+from khala.tools.mcp.accounts.client_metadata import CALLBACK, CLIENT_METADATA, client_metadata, document_url
 from khala.tools.mcp.accounts.sealed_secrets import opened, seal
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.oauth_config import McpOAuthConfig
@@ -41,9 +41,11 @@ def is_registered(server: McpServerConfig, client: ClientCredentials) -> bool:
 class ClientRegistrations:
     """Finds or makes registrations. Those of accounts at the same issuer are shared."""
 
-    def __init__(self, db: Database, box: SecretBox) -> None:
+    def __init__(self, db: Database, box: SecretBox, public_url: str | None) -> None:
+        """`public_url`: the address of this server, if the operator has set it. Only then the document exists."""
         self._db = db
         self._box = box
+        self._document = document_url(public_url)
 
     async def client(
         self, server: McpServerConfig, http: AuthorizationHttp, metadata: OAuthMetadata, base_url: str
@@ -53,9 +55,8 @@ class ClientRegistrations:
         configured = configured_client(server.oauth)
         if configured is not None:
             return configured
-        document = base_url + CLIENT_METADATA if base_url.startswith("https://") else None
-        if document is not None and should_use_client_metadata_url(metadata, document):
-            return ClientCredentials(id=document)
+        if self._document is not None and should_use_client_metadata_url(metadata, self._document):
+            return ClientCredentials(id=self._document)
         issuer, redirect_uri = str(metadata.issuer), base_url + CALLBACK
         return await self._stored(issuer, redirect_uri) or await self._register(server, http, metadata, base_url)
 
@@ -80,8 +81,8 @@ class ClientRegistrations:
     ) -> ClientCredentials:
         if metadata.registration_endpoint is None:
             raise ConnectError(
-                f"The authorization server of {server.name} lets Khala not register itself. The operator has to "
-                f"register it there, and to configure clientId."
+                f"The authorization server of {server.name} does not accept client registrations. The operator has to "
+                f"register Khala there and set clientId."
             )
         request = client_metadata(base_url) | {
             "token_endpoint_auth_method": _auth_method(metadata),
