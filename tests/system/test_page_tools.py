@@ -298,11 +298,15 @@ def test_a_person_answers_the_question_of_a_tool_in_a_form(chat: Chat) -> None:
 
 
 def test_a_person_connects_a_service_in_the_settings_and_disconnects_it(chat: Chat) -> None:
-    chat.register(ADA, "Ada")
     page = chat.page
+    services = page.locator("#connected-services")
+    page.goto(f"{page.url}?connection=unauthorized")
+    expect(page.locator("#connection-outcome")).to_have_text("Sign in to connect a service.")
+    expect(services).to_have_count(0)
+    page.keyboard.press("Escape")
+    chat.register(ADA, "Ada")
     chat.with_autopilot()
     page.locator("#settings-open").click()
-    services = page.locator("#connected-services")
     expect(services).to_contain_text("Not connected")
     services.get_by_role("button", name="Connect notes").click()
     expect(page.locator("#connection-outcome")).to_have_text("notes is connected.")
