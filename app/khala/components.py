@@ -203,8 +203,8 @@ async def _open_account_servers(settings: Settings, db: Database) -> AccountServ
     if not any(server.is_per_account for server in settings.mcp.servers.values()):
         return None
     # The MCP library takes a second to load.
-    await asyncio.to_thread(importlib.import_module, "khala.tools.mcp.accounts.opening")
-    from khala.tools.mcp.accounts.opening import open_account_servers
+    await asyncio.to_thread(importlib.import_module, "khala.tools.mcp.accounts.compose")
+    from khala.tools.mcp.accounts.compose import open_account_servers
 
     return open_account_servers(
         settings.mcp,

@@ -22,13 +22,13 @@ from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
 from khala.tools.mcp import McpConfig, McpServerConfig
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.mcp.accounts.account_tokens import AccountTokens
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
 from khala.tools.mcp.accounts.client_metadata import client_document
-from khala.tools.mcp.accounts.connectable import AccountServer
+from khala.tools.mcp.accounts.compose import open_account_servers
 from khala.tools.mcp.accounts.discovery import discover
-from khala.tools.mcp.accounts.opening import open_account_servers
 from khala.tools.mcp.accounts.registrations import ClientRegistrations
 from khala.tools.mcp.oauth import AuthorizationError
 from khala.tools.mcp.oauth_config import McpOAuthConfig
@@ -296,7 +296,7 @@ async def test_a_wrong_secret_of_a_configured_client_keeps_the_account_and_its_v
         await connect(alice, personal, "ivan")
         account = await _listed(store, alice)
         async with store.driver() as driver:  # A refresh is due, but the token is valid.
-            soon = "UPDATE mcp_accounts SET expires_at = now() + interval '30 s' WHERE id = $1"
+            soon = "UPDATE mcp_accounts SET access_expires_at = now() + interval '30 s' WHERE id = $1"
             await driver.execute(soon, account.id)
         wrong = McpOAuthConfig(
             flow="authorization_code",

@@ -20,12 +20,12 @@ mcp_accounts = Table(
     Column("client_id", Text, nullable=False),
     Column("tokens", LargeBinary, nullable=False),
     Column("scope", Text),
-    # Scopes that a call required in vain.
-    Column("wanted_scope", Text),
-    # Of the access token, if its issuer says so.
-    time_column("expires_at", nullable=True),
-    # Since when no token is accepted, so that the user has to connect the account again.
-    time_column("expired_at", nullable=True),
+    # Scopes that a call required in vain, with those of the account.
+    Column("missing_scope", Text),
+    # The end of the access token, if its issuer names it.
+    time_column("access_expires_at", nullable=True),
+    # Since when no token is accepted: the user has to connect the account again.
+    time_column("refused_at", nullable=True),
     # Counts refreshes. `refresh_until`: the lease of the process that refreshes now.
     Column("version", Integer, nullable=False, server_default="1"),
     time_column("refresh_until", nullable=True),
@@ -38,7 +38,7 @@ mcp_accounts = Table(
     time_column("used_at", nullable=True),
     # The next attempt to revoke the tokens, and the number of attempts.
     time_column("revoke_at", nullable=True),
-    Column("revocations", Integer, nullable=False, server_default="0"),
+    Column("revoke_attempts", Integer, nullable=False, server_default="0"),
     Index("mcp_accounts_user_id_server_key", "user_id", "server", unique=True),
     Index("mcp_accounts_revoke_at_idx", "revoke_at", postgresql_where=text("user_id IS NULL")),
 )

@@ -22,42 +22,42 @@ from khala.store.schema.tables import users
 REFRESH_LEASE_SECONDS = 15
 """Time that one process has to refresh the tokens of a row. Less than the time that others wait for it."""
 REVOCATION_LEASE_SECONDS = 60
-MAX_REVOCATIONS = 5
+MAX_REVOKE_ATTEMPTS = 5
 """Attempts to revoke the tokens of a row, before it is deleted without."""
 
 COLUMNS = """
-    id, user_id, server, resource, issuer, client_id, tokens, scope, wanted_scope, expires_at, expired_at, version,
-    tools_hash, tool_count, listed_at, created_at, used_at
+    id, user_id, server, resource, issuer, client_id, tokens, scope, missing_scope, access_expires_at, refused_at,
+    version, tools_hash, tool_count, listed_at, created_at, used_at
 """
 OF_USER = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 ORDER BY server"
 FIND = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 AND server = $2"
-READ = f"""
+TOUCH = f"""
     UPDATE mcp_accounts SET used_at = clock_timestamp()
     WHERE id = $1 AND user_id IS NOT NULL AND coalesce(used_at < clock_timestamp() - interval '10 minutes', true)
     RETURNING {COLUMNS}
 """
-READ_AGAIN = f"SELECT {COLUMNS} FROM mcp_accounts WHERE id = $1 AND user_id IS NOT NULL"
+READ = f"SELECT {COLUMNS} FROM mcp_accounts WHERE id = $1 AND user_id IS NOT NULL"
 INSERT = """
-    INSERT INTO mcp_accounts (id, user_id, server, resource, issuer, client_id, tokens, scope, expires_at)
+    INSERT INTO mcp_accounts (id, user_id, server, resource, issuer, client_id, tokens, scope, access_expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 LEASE = f"""
     UPDATE mcp_accounts SET refresh_until = clock_timestamp() + interval '{REFRESH_LEASE_SECONDS} s'
-    WHERE id = $1 AND version = $2 AND user_id IS NOT NULL AND expired_at IS NULL
+    WHERE id = $1 AND version = $2 AND user_id IS NOT NULL AND refused_at IS NULL
       AND coalesce(refresh_until < clock_timestamp(), true)
     RETURNING refresh_until
 """
 REPLACE = """
     UPDATE mcp_accounts
-    SET tokens = $3, scope = $4, expires_at = $5, version = version + 1, refresh_until = NULL
+    SET tokens = $3, scope = $4, access_expires_at = $5, version = version + 1, refresh_until = NULL
     WHERE id = $1 AND version = $2
 """
 RELEASE = "UPDATE mcp_accounts SET refresh_until = NULL WHERE id = $1 AND refresh_until = $2"
 EXPIRE = """
-    UPDATE mcp_accounts SET expired_at = clock_timestamp(), refresh_until = NULL
-    WHERE id = $1 AND version = $2 AND expired_at IS NULL
+    UPDATE mcp_accounts SET refused_at = clock_timestamp(), refresh_until = NULL
+    WHERE id = $1 AND version = $2 AND refused_at IS NULL
 """
-WANT_SCOPE = "UPDATE mcp_accounts SET wanted_scope = $2 WHERE id = $1 AND wanted_scope IS DISTINCT FROM $2"
+SET_MISSING_SCOPE = "UPDATE mcp_accounts SET missing_scope = $2 WHERE id = $1 AND missing_scope IS DISTINCT FROM $2"
 SET_TOOLS = """
     UPDATE mcp_accounts
     SET tools = $2, tools_hash = $3, tool_count = $4, listed_at = clock_timestamp()
@@ -67,20 +67,20 @@ DETACH = "UPDATE mcp_accounts SET user_id = NULL, revoke_at = clock_timestamp() 
 DETACH_ONE = f"{DETACH} AND server = $2 RETURNING id, issuer"
 CLAIM_REVOCATION = f"""
     UPDATE mcp_accounts
-    SET revoke_at = clock_timestamp() + make_interval(secs => {REVOCATION_LEASE_SECONDS} * power(4, revocations)),
-        revocations = revocations + 1
+    SET revoke_at = clock_timestamp() + make_interval(secs => {REVOCATION_LEASE_SECONDS} * power(4, revoke_attempts)),
+        revoke_attempts = revoke_attempts + 1
     WHERE id = (
         SELECT id FROM mcp_accounts WHERE user_id IS NULL AND coalesce(revoke_at <= clock_timestamp(), true)
         ORDER BY revoke_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING {COLUMNS}, revocations
+    RETURNING {COLUMNS}, revoke_attempts
 """
 
 
 class McpAccount(msgspec.Struct, frozen=True, kw_only=True):
     """An account at an MCP server. `tokens` are sealed. `resource` is the server's address when it was connected.
 
-    `expires_at` is that of the access token. `expired_at`: since when the server accepts no token, so that the account
-    has to be connected again. `version` counts refreshes. `wanted_scope`: scopes that a call required in vain.
+    `access_expires_at`: the end of the access token. `refused_at`: since when the server accepts no token, so that the
+    account has to be connected again. `version` counts refreshes. `missing_scope`: scopes that a call required in vain.
     """
 
     id: UUID
@@ -91,9 +91,9 @@ class McpAccount(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     tokens: bytes
     scope: str | None
-    wanted_scope: str | None
-    expires_at: datetime | None
-    expired_at: datetime | None
+    missing_scope: str | None
+    access_expires_at: datetime | None
+    refused_at: datetime | None
     version: int
     tools_hash: str | None
     tool_count: int
@@ -112,7 +112,7 @@ class NewMcpAccount(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     tokens: bytes
     scope: str | None
-    expires_at: datetime | None
+    access_expires_at: datetime | None
 
 
 async def lock_user(connection: AsyncConnection, user_id: UUID | None) -> Driver:
@@ -134,7 +134,7 @@ async def find(driver: Driver, user_id: UUID, server: str) -> McpAccount | None:
 
 async def read(driver: Driver, account_id: UUID) -> McpAccount | None:
     """Read an account in order to use it; None if it was disconnected."""
-    row = await driver.fetchrow(READ, account_id) or await driver.fetchrow(READ_AGAIN, account_id)
+    row = await driver.fetchrow(TOUCH, account_id) or await driver.fetchrow(READ, account_id)
     return None if row is None else _account(row)
 
 
@@ -165,7 +165,7 @@ async def connect(db: Database, caller: Caller, account: NewMcpAccount) -> None:
             account.client_id,
             account.tokens,
             account.scope,
-            account.expires_at,
+            account.access_expires_at,
         )
         await audit.record(
             connection,
@@ -213,10 +213,10 @@ async def release_refresh(driver: Driver, account_id: UUID, lease: datetime) -> 
 
 
 async def replace_tokens(
-    driver: Driver, account: McpAccount, tokens: bytes, scope: str | None, expires_at: datetime | None
+    driver: Driver, account: McpAccount, tokens: bytes, scope: str | None, access_expires_at: datetime | None
 ) -> bool:
     """Store refreshed tokens, and end the lease. Returns whether the row still had the version of `account`."""
-    done = await driver.execute(REPLACE, account.id, account.version, tokens, scope, expires_at)
+    done = await driver.execute(REPLACE, account.id, account.version, tokens, scope, access_expires_at)
     return affected(done) == 1
 
 
@@ -225,9 +225,9 @@ async def expire(driver: Driver, account: McpAccount) -> None:
     await driver.execute(EXPIRE, account.id, account.version)
 
 
-async def want_scope(driver: Driver, account_id: UUID, scope: str) -> None:
+async def set_missing_scope(driver: Driver, account_id: UUID, scope: str) -> None:
     """Record the scopes that a call required in vain. They are requested when the account is connected again."""
-    await driver.execute(WANT_SCOPE, account_id, scope)
+    await driver.execute(SET_MISSING_SCOPE, account_id, scope)
 
 
 async def set_tools(driver: Driver, account_id: UUID, listed: str, digest: str, count: int) -> None:
@@ -238,7 +238,7 @@ async def set_tools(driver: Driver, account_id: UUID, listed: str, digest: str, 
 async def claim_revocation(driver: Driver) -> tuple[McpAccount, bool] | None:
     """Claim a row whose tokens are to be revoked, and whether this is the last attempt; None if there is none."""
     row = await driver.fetchrow(CLAIM_REVOCATION)
-    return None if row is None else (_account(row), row["revocations"] >= MAX_REVOCATIONS)
+    return None if row is None else (_account(row), row["revoke_attempts"] >= MAX_REVOKE_ATTEMPTS)
 
 
 async def remove(driver: Driver, account_id: UUID) -> None:

@@ -12,8 +12,8 @@ from khala.domain.errors import NotFound, Unavailable
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.authorization_http import ConnectError
-from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.accounts.connection_results import (
     AccountConnection,
     AuthorizationResult,
@@ -25,16 +25,16 @@ from khala.tools.port import ToolError
 
 if TYPE_CHECKING:
     # They load the MCP library, which takes a second.
+    from khala.tools.mcp.accounts.account_connector import AccountConnector
     from khala.tools.mcp.accounts.account_sessions import AccountSessions
     from khala.tools.mcp.accounts.account_tools import AccountTools
-    from khala.tools.mcp.accounts.connecting import AccountConnector
     from khala.tools.mcp.accounts.revocations import TokenRevoker
 
 log = structlog.get_logger()
 
 
 class AccountServers:
-    """All servers to which accounts connect their own. `opening.open_account_servers` makes it."""
+    """All servers to which accounts connect their own. `compose.open_account_servers` makes it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ def _describe(name: str, server: AccountServer | None, account: McpAccount | Non
         tools=account.tool_count if is_connected else 0,
         issuer=account.issuer,
         scopes=tuple((account.scope or "").split()),
-        needs_scope=is_connected and account.wanted_scope is not None,
+        needs_scope=is_connected and account.missing_scope is not None,
         connected_at=account.created_at,
         used_at=account.used_at,
     )

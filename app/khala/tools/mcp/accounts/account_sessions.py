@@ -16,8 +16,8 @@ from khala.domain.secret_box import SecretBox
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_tokens import AccountTokens
-from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.connection import McpConnection
 from khala.tools.port import ToolError
 

@@ -20,8 +20,8 @@ from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.account_connector import current_client
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
-from khala.tools.mcp.accounts.connecting import current_client
 from khala.tools.mcp.accounts.registrations import is_registered
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
 from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, bounded_scope, request_tokens
@@ -74,7 +74,7 @@ class AccountTokens:
     async def current(self) -> AccessToken:
         """The current token, which is refreshed before it expires."""
         account, tokens = await self._read()
-        expires_at = account.expires_at
+        expires_at = account.access_expires_at
         if expires_at is None or tokens.refresh_token is None or expires_at - REFRESH_BEFORE > datetime.now(UTC):
             return AccessToken(tokens.access_token, account.version)
         try:
@@ -111,17 +111,17 @@ class AccountTokens:
         if account.version == refused:
             await self._expire(account)
 
-    async def want_scope(self, scope: str) -> None:
+    async def add_missing_scope(self, scope: str) -> None:
         """Record scopes that a call needs, for the next time that the account is connected."""
         account, _ = await self._read()
-        wanted = union_scopes(union_scopes(account.scope, account.wanted_scope), scope)
+        missing = union_scopes(union_scopes(account.scope, account.missing_scope), scope)
         async with self._db.driver() as driver:
-            await mcp_accounts.want_scope(driver, self._account_id, bounded_scope(wanted or scope))
+            await mcp_accounts.set_missing_scope(driver, self._account_id, bounded_scope(missing or scope))
 
     async def _read(self) -> AccountRow:
         async with self._db.driver() as driver:
             account = await mcp_accounts.read(driver, self._account_id)
-        if account is None or account.expired_at is not None:
+        if account is None or account.refused_at is not None:
             raise DeniedRequestError(f"The account is not connected to {self._server.name}.")
         try:
             tokens = opened(self._box, account.tokens, SealedTokens, "mcp_accounts", account.id)

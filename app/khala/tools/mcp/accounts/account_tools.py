@@ -16,8 +16,8 @@ from khala.domain.tools import SEPARATOR, ToolSpec
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_sessions import AccountSessions
-from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.tool import McpToolAdapter
 from khala.tools.port import CallContext, CallResult, Tool, ToolError, UserQuestion
 

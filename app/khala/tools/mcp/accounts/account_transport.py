@@ -58,7 +58,7 @@ class AccountTransport(httpx2.AsyncBaseTransport):
         await response.aclose()
         scope = extract_scope_from_www_auth(response)
         if scope is not None:
-            await self._tokens.want_scope(scope)
+            await self._tokens.add_missing_scope(scope)
         raise DeniedRequestError(
             f"{self._name} requires further permissions. The account has to be connected again in Settings."
         )

@@ -45,8 +45,8 @@ class DiscoveredServer(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None
 
 
-async def discover(server: McpServerConfig, http: AuthorizationHttp, wanted_scope: str | None) -> DiscoveredServer:
-    """Find the authorization server. `wanted_scope`: scopes that the server required in addition, earlier.
+async def discover(server: McpServerConfig, http: AuthorizationHttp, missing_scope: str | None) -> DiscoveredServer:
+    """Find the authorization server. `missing_scope`: scopes that the server required in addition, earlier.
 
     Raises `ConnectError` if there is none that Khala may use.
     """
@@ -65,7 +65,7 @@ async def discover(server: McpServerConfig, http: AuthorizationHttp, wanted_scop
     return DiscoveredServer(
         metadata=metadata,
         resource=resource_url_from_server_url(resource_metadata.resource if resource_metadata else server.url),
-        scope=union_scopes(server.oauth.scope or own_scope, wanted_scope),
+        scope=union_scopes(server.oauth.scope or own_scope, missing_scope),
     )
 
 

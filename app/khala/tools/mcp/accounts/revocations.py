@@ -10,9 +10,9 @@ from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
+from khala.tools.mcp.accounts.account_connector import current_client
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.authorization_http import ConnectError
-from khala.tools.mcp.accounts.connectable import AccountServer
-from khala.tools.mcp.accounts.connecting import current_client
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened
 from khala.tools.mcp.accounts.token_endpoint import revoke
 

@@ -21,9 +21,9 @@ from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts, mcp_authorizations
 from khala.store.tools.mcp_accounts import NewMcpAccount
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.authorization_http import ClientCredentials, ConnectError
 from khala.tools.mcp.accounts.client_metadata import CALLBACK
-from khala.tools.mcp.accounts.connectable import AccountServer
 from khala.tools.mcp.accounts.connection_results import (
     AuthorizationResult,
     CompletedConnection,
@@ -65,7 +65,7 @@ class AccountConnector:
             earlier = await mcp_accounts.find(driver, caller.user_id, config.name)
         try:
             async with asyncio.timeout(BEGIN_TIMEOUT_SECONDS):
-                found = await discover(config, server.http, None if earlier is None else earlier.wanted_scope)
+                found = await discover(config, server.http, None if earlier is None else earlier.missing_scope)
                 client = await self._registrations.client(config, server.http, found.metadata, base_url)
         except TimeoutError as error:
             raise ConnectError(f"The authorization server of {config.name} is too slow now.") from error
@@ -166,7 +166,7 @@ class AccountConnector:
             client_id=pending.client.id,
             tokens=seal(self._box, tokens, "mcp_accounts", account_id),
             scope=issued.scope or pending.scope,
-            expires_at=issued.expires_at,
+            access_expires_at=issued.expires_at,
         )
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from khala.domain.secret_box import SecretBox
 from khala.store.postgres.database import Database
 from khala.tools.mcp import tool_names
+from khala.tools.mcp.accounts.account_connector import AccountConnector
+from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.mcp.accounts.account_sessions import AccountSessions
 from khala.tools.mcp.accounts.account_tools import AccountTools
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp
-from khala.tools.mcp.accounts.connectable import AccountServer
-from khala.tools.mcp.accounts.connecting import AccountConnector
 from khala.tools.mcp.accounts.revocations import TokenRevoker
 from khala.tools.mcp.config import McpConfig
 from khala.tools.ssrf_guard import IPNetwork

@@ -17,7 +17,7 @@ class AccountServer(msgspec.Struct, frozen=True, kw_only=True):
     def accepts(self, account: McpAccount | None) -> bool:
         """Whether this account is connected to the server, as the server is configured now."""
         oauth = self.config.oauth
-        if account is None or oauth is None or account.expired_at is not None:
+        if account is None or oauth is None or account.refused_at is not None:
             return False
         same_client = oauth.client_id in (None, account.client_id)
         same_issuer = oauth.issuer is None or oauth.issuer.rstrip("/") == account.issuer.rstrip("/")
