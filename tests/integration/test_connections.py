@@ -3,12 +3,13 @@
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
+import httpx2
 import msgspec
 import pytest
 import pytest_asyncio
@@ -25,11 +26,13 @@ from khala.tools.mcp import McpConfig, McpServerConfig
 from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.mcp.accounts.account_tokens import AccountTokens
+from khala.tools.mcp.accounts.account_transport import AccountTransport
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
 from khala.tools.mcp.accounts.client_metadata import client_document
 from khala.tools.mcp.accounts.compose import open_account_servers
 from khala.tools.mcp.accounts.discovery import discover
 from khala.tools.mcp.accounts.registrations import ClientRegistrations
+from khala.tools.mcp.accounts.revocations import TokenRevoker
 from khala.tools.mcp.oauth import AuthorizationError
 from khala.tools.mcp.oauth_config import McpOAuthConfig
 from khala.tools.port import ToolError, UserAnswer, UserQuestion
@@ -466,6 +469,47 @@ async def test_tokens_are_stored_sealed_and_shown_nowhere(
     assert SecretBox([b"n" * 32, b"k" * 32]).open(moved, b"here") == b"secret"
 
 
+async def test_a_replaced_key_opens_stored_tokens_and_without_it_they_wait_to_be_revoked(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    old, new = b64decode(KEYS), b"n" * 32
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "mona")
+        account = await _listed(store, alice)
+        rotated = _tokens(store, personal, account, keys=[new, old])
+        assert (await rotated.current()).version == account.version
+        renewed = await rotated.renewed(account.version)
+        assert await _tokens(store, personal, account, keys=[new]).current() == renewed
+        with pytest.raises(AuthorizationError, match="can't be decrypted"):
+            await _tokens(store, personal, account).current()
+        stored = await _stored(store, alice)
+        services, before = _servers(store, personal)._servers, len(personal.issuer.revoked)
+        assert not await TokenRevoker(store, SecretBox([old]), services)._revoke(stored), (
+            "another process may revoke it"
+        )
+        assert await TokenRevoker(store, SecretBox([new]), services)._revoke(stored)
+        assert len(personal.issuer.revoked) == before + 1
+
+
+async def test_a_redirect_of_the_service_gets_no_token(
+    server: InProcessServer, personal: PersonalServer, store: Database
+) -> None:
+    seen: list[str] = []
+
+    def redirect(request: httpx2.Request) -> httpx2.Response:
+        seen.append(str(request.url))
+        return httpx2.Response(307, headers={"Location": "http://127.0.0.1:1/mcp"})
+
+    async with signed_in(server.url) as alice:
+        await connect(alice, personal, "nora")
+        tokens = _tokens(store, personal, await _listed(store, alice))
+        transport = AccountTransport(httpx2.MockTransport(redirect), _config(personal).servers["notes"], tokens)
+        async with httpx2.AsyncClient(transport=transport, follow_redirects=True) as http:
+            with pytest.raises(AuthorizationError, match="gets no token"):
+                await http.post(personal.url)
+    assert seen == [personal.url]
+
+
 async def test_a_run_asks_the_person_to_connect_and_goes_on(
     server: InProcessServer, personal: PersonalServer, store: Database
 ) -> None:
@@ -499,13 +543,17 @@ def _servers(store: Database, personal: PersonalServer, public_url: str | None =
 
 
 def _tokens(
-    store: Database, personal: PersonalServer, account: McpAccount, oauth: McpOAuthConfig | None = None
+    store: Database,
+    personal: PersonalServer,
+    account: McpAccount,
+    oauth: McpOAuthConfig | None = None,
+    keys: Sequence[bytes] = (b64decode(KEYS),),
 ) -> AccountTokens:
     """The account's tokens in another process, which may have another configuration."""
     [server] = _servers(store, personal)._servers.values()
     assert isinstance(server, AccountServer)
     config = server.config if oauth is None else msgspec.structs.replace(server.config, oauth=oauth)
-    return AccountTokens(store, SecretBox([b64decode(KEYS)]), config, server.http, account.id, set())
+    return AccountTokens(store, SecretBox(list(keys)), config, server.http, account.id, set())
 
 
 async def _user_id(browser: httpx.AsyncClient) -> UUID:
