@@ -220,7 +220,13 @@ async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce
     with pytest.raises(ConnectError, match="not public"):
         await discover(config, AuthorizationHttp(config), None)
     http = AuthorizationHttp(config, allow=parse_networks(["127.0.0.0/8"]))
-    for address in ("http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd", "http://1.1.1.1/"):
+    for address in (
+        "https://127.0.0.1:99999/",
+        "http://169.254.169.254/latest",
+        "http://[::1]/",
+        "file:///etc/passwd",
+        "http://1.1.1.1/",
+    ):
         with pytest.raises(ConnectError):
             await http.get(address)
     usual = dict(personal.issuer.metadata)
@@ -235,6 +241,8 @@ async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce
                 await discover(config, http, None)
         finally:
             personal.issuer.metadata.update(usual)
+    fixed = _config(personal, scope="write").servers["notes"]
+    assert (await discover(fixed, http, "admin")).scope == "write", "a configured scope replaces those demanded"
     pinned = _config(personal, issuer="https://login.example").servers["notes"]
     with pytest.raises(ConnectError, match="its configured issuer"):
         await discover(pinned, AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])), None)
@@ -276,8 +284,13 @@ async def test_two_processes_refresh_a_rotating_token_once(
     server: InProcessServer, personal: PersonalServer, store: Database
 ) -> None:
     issuer = personal.issuer
-    issuer.lifetime = 30  # Less than the time before its end at which a token is refreshed.
     async with signed_in(server.url) as alice:
+        issuer.lifetime = 30
+        await connect(alice, personal, "carol")
+        before = issuer.refreshes
+        await _tokens(store, personal, await _stored(store, alice)).current()
+        assert issuer.refreshes == before, "a short-lived token is not refreshed for each request"
+        issuer.lifetime = 0  # So that a token is refreshed at once.
         await connect(alice, personal, "carol")
         account = await _stored(store, alice)
         issuer.lifetime, issuer.delay, before = 3600, 0.3, issuer.refreshes
@@ -407,8 +420,20 @@ async def test_a_disconnected_account_and_a_deleted_one_are_used_no_more_and_rev
         await connect(alice, personal, "faye")
         thread = await new_thread(alice)
         assert await called(thread, TOOL) == (True, "whoami for faye")
-        tokens = _tokens(store, personal, await _stored(store, alice))
+        account = await _stored(store, alice)
+        tokens = _tokens(store, personal, account)
+        async with store.driver() as driver:
+            for at, expected in (("now()", None), ("NULL", account.id)):
+                await driver.execute(f"UPDATE users SET blocked_at = {at} WHERE id = $1", account.user_id)
+                found = await mcp_accounts.read(driver, account.id)
+                assert (found and found.id) == expected, "a blocked person's tokens are used by nobody"
+            lease = await mcp_accounts.lease_refresh(driver, account.id, account.version)
+            assert lease is not None
         assert (await alice.delete("/api/connections/notes")).status_code == 204
+        async with store.driver() as driver:
+            assert await mcp_accounts.claim_revocation(driver) is None, "the refreshed tokens are revoked, too"
+            await mcp_accounts.release_refresh(driver, account.id, lease)
+        assert await _servers(store, personal)._revoker.revoke_next()
         with pytest.raises(AuthorizationError):
             await tokens.current()
         assert not (await called(thread, TOOL))[0]
@@ -531,8 +556,8 @@ async def test_a_run_asks_the_person_to_connect_and_goes_on(
             await tools[CONNECT].run({}, stranger)
 
 
-def _config(personal: PersonalServer, issuer: str | None = None) -> McpConfig:
-    given = McpOAuthConfig(flow="authorization_code", issuer=issuer)
+def _config(personal: PersonalServer, issuer: str | None = None, scope: str | None = None) -> McpConfig:
+    given = McpOAuthConfig(flow="authorization_code", issuer=issuer, scope=scope)
     return McpConfig(servers={"notes": McpServerConfig(name="notes", url=personal.url, oauth=given)})
 
 

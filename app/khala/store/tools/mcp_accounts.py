@@ -29,21 +29,22 @@ COLUMNS = """
     id, user_id, server, resource, issuer, client_id, tokens, scope, missing_scope, access_expires_at, refused_at,
     version, tools_hash, tool_count, listed_at, created_at, used_at
 """
-OF_USER = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 ORDER BY server"
-FIND = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 AND server = $2"
+OF_ACTIVE_USER = "EXISTS (SELECT FROM users WHERE users.id = mcp_accounts.user_id AND users.blocked_at IS NULL)"
+OF_USER = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 AND {OF_ACTIVE_USER} ORDER BY server"
+FIND = f"SELECT {COLUMNS} FROM mcp_accounts WHERE user_id = $1 AND server = $2 AND {OF_ACTIVE_USER}"
 TOUCH = f"""
     UPDATE mcp_accounts SET used_at = clock_timestamp()
-    WHERE id = $1 AND user_id IS NOT NULL AND coalesce(used_at < clock_timestamp() - interval '10 minutes', true)
+    WHERE id = $1 AND {OF_ACTIVE_USER} AND coalesce(used_at < clock_timestamp() - interval '10 minutes', true)
     RETURNING {COLUMNS}
 """
-READ = f"SELECT {COLUMNS} FROM mcp_accounts WHERE id = $1 AND user_id IS NOT NULL"
+READ = f"SELECT {COLUMNS} FROM mcp_accounts WHERE id = $1 AND {OF_ACTIVE_USER}"
 INSERT = """
     INSERT INTO mcp_accounts (id, user_id, server, resource, issuer, client_id, tokens, scope, access_expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 LEASE = f"""
     UPDATE mcp_accounts SET refresh_until = clock_timestamp() + interval '{REFRESH_LEASE_SECONDS} s'
-    WHERE id = $1 AND version = $2 AND user_id IS NOT NULL AND refused_at IS NULL
+    WHERE id = $1 AND version = $2 AND {OF_ACTIVE_USER} AND refused_at IS NULL
       AND coalesce(refresh_until < clock_timestamp(), true)
     RETURNING refresh_until
 """
@@ -71,6 +72,7 @@ CLAIM_REVOCATION = f"""
         revoke_attempts = revoke_attempts + 1
     WHERE id = (
         SELECT id FROM mcp_accounts WHERE user_id IS NULL AND coalesce(revoke_at <= clock_timestamp(), true)
+          AND coalesce(refresh_until < clock_timestamp(), true)
         ORDER BY revoke_at LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING {COLUMNS}, revoke_attempts
 """
@@ -116,24 +118,29 @@ class NewMcpAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def lock_user(connection: AsyncConnection, user_id: UUID | None) -> Driver:
-    """Lock the user, so that one transaction at a time changes which accounts it has. Returns the driver."""
-    await connection.execute(select(users.c.id).where(users.c.id == user_id).with_for_update(key_share=True))
+    """Lock the user, so that one transaction at a time changes which accounts it has. Returns the driver.
+
+    Raises `NotFound` if the user was deleted.
+    """
+    locked = await connection.execute(select(users.c.id).where(users.c.id == user_id).with_for_update(key_share=True))
+    if locked.first() is None:
+        raise NotFound("This account does not exist any more.")
     return await driver_of(connection)
 
 
 async def of_user(driver: Driver, user_id: UUID) -> list[McpAccount]:
-    """The user's accounts, by server."""
+    """The user's accounts, by server; none if the user is blocked."""
     return [_account(row) for row in await driver.fetch(OF_USER, user_id)]
 
 
 async def find(driver: Driver, user_id: UUID, server: str) -> McpAccount | None:
-    """The user's account at a server, if it is connected."""
+    """The user's account at a server, if it is connected and the user is not blocked."""
     row = await driver.fetchrow(FIND, user_id, server)
     return None if row is None else _account(row)
 
 
 async def read(driver: Driver, account_id: UUID) -> McpAccount | None:
-    """Read an account in order to use it; None if it was disconnected."""
+    """Read an account in order to use it; None if it was disconnected, or its user is blocked."""
     row = await driver.fetchrow(TOUCH, account_id) or await driver.fetchrow(READ, account_id)
     return None if row is None else _account(row)
 
@@ -148,7 +155,8 @@ async def tools(driver: Driver, account_id: UUID) -> str | None:
 async def connect(db: Database, caller: Caller, account: NewMcpAccount) -> None:
     """Store a connected account, in place of an earlier one at the same server.
 
-    The earlier tokens are not revoked: some issuers end the new ones with them.
+    The earlier tokens are not revoked: some issuers end the new ones with them. Raises `NotFound` if the
+    user was deleted.
     """
     async with db.transaction() as connection:
         driver = await lock_user(connection, caller.user_id)

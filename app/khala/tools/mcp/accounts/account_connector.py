@@ -17,6 +17,7 @@ from mcp.shared.auth import OAuthMetadata
 
 from khala.domain import ids
 from khala.domain.access import Caller
+from khala.domain.errors import KhalaError
 from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts, mcp_authorizations
@@ -33,7 +34,7 @@ from khala.tools.mcp.accounts.connection_results import (
 from khala.tools.mcp.accounts.discovery import discover
 from khala.tools.mcp.accounts.registrations import ClientRegistrations, configured_client
 from khala.tools.mcp.accounts.sealed_secrets import PendingConnection, SealedTokens, opened, seal
-from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, request_tokens
+from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, request_tokens, revoke_all
 from khala.tools.mcp.config import McpServerConfig
 
 log = structlog.get_logger()
@@ -115,7 +116,11 @@ class AccountConnector:
             raise ExpiredError("The configuration of the service has changed. Start again.")
         issued = await self._exchange(server, metadata, client, pending, result.code)
         account = self._account(caller, metadata, pending, issued)
-        await mcp_accounts.connect(self._db, caller, account)
+        try:
+            await mcp_accounts.connect(self._db, caller, account)
+        except KhalaError:
+            await _revoke(server, metadata, client, issued)
+            raise
         log.info("mcp_account_connected", server=pending.server, issuer=account.issuer)
         return CompletedConnection(account_id=account.id, server=pending.server)
 
@@ -153,6 +158,7 @@ class AccountConnector:
             resource=pending.resource,
             access_token=issued.access_token,
             refresh_token=issued.refresh_token,
+            refresh_at=issued.refresh_at,
             token_endpoint=str(metadata.token_endpoint),
             revocation_endpoint=None if endpoint is None else str(endpoint),
             audience=pending.audience,
@@ -176,6 +182,19 @@ def current_client(server: McpServerConfig, client: ClientCredentials) -> Client
     if configured is None:
         return client
     return configured if configured.id == client.id else None
+
+
+async def _revoke(
+    server: AccountServer, metadata: OAuthMetadata, client: ClientCredentials, issued: IssuedTokens
+) -> None:
+    """Revoke tokens that could not be stored."""
+    url = metadata.revocation_endpoint
+    if url is None:
+        return
+    try:
+        await revoke_all(server.http, str(url), client, issued.access_token, issued.refresh_token)
+    except ConnectError as error:
+        log.warning("mcp_token_not_revoked", server=server.config.name, reason=str(error))
 
 
 def _authorization_url(metadata: OAuthMetadata, pending: PendingConnection, state: str) -> str:

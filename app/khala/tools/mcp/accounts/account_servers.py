@@ -123,7 +123,12 @@ def _describe(name: str, server: AccountServer | None, account: McpAccount | Non
         tools=account.tool_count if is_connected else 0,
         issuer=account.issuer,
         scopes=tuple((account.scope or "").split()),
-        needs_scope=is_connected and account.missing_scope is not None,
+        needs_scope=is_connected and account.missing_scope is not None and not _has_fixed_scope(server),
         connected_at=account.created_at,
         used_at=account.used_at,
     )
+
+
+def _has_fixed_scope(server: AccountServer | None) -> bool:
+    """Whether the operator has configured the scopes, so that connecting again requests no others."""
+    return server is not None and server.config.oauth is not None and server.config.oauth.scope is not None

@@ -6,7 +6,7 @@ Each request reads the token from the database, so that a disconnected account i
 import asyncio
 import random
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TypeAlias
 from uuid import UUID
 
@@ -24,14 +24,18 @@ from khala.tools.mcp.accounts.account_connector import current_client
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
 from khala.tools.mcp.accounts.registrations import is_registered
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
-from khala.tools.mcp.accounts.token_endpoint import IssuedTokens, TokenRefusedError, bounded_scope, request_tokens
+from khala.tools.mcp.accounts.token_endpoint import (
+    IssuedTokens,
+    TokenRefusedError,
+    bounded_scope,
+    request_tokens,
+    revoke_all,
+)
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.oauth import AuthorizationError, DeniedRequestError
 
 log = structlog.get_logger()
 
-REFRESH_BEFORE = timedelta(seconds=60)
-"""An access token is refreshed so long before it expires."""
 WAIT_SECONDS = 20.0
 """Time that a request waits for the refresh by another process."""
 POLL_SECONDS = 0.2
@@ -74,15 +78,15 @@ class AccountTokens:
     async def current(self) -> AccessToken:
         """The current token, which is refreshed before it expires."""
         account, tokens = await self._read()
-        expires_at = account.access_expires_at
-        if expires_at is None or tokens.refresh_token is None or expires_at - REFRESH_BEFORE > datetime.now(UTC):
+        refresh_at, expires_at = tokens.refresh_at, account.access_expires_at
+        if refresh_at is None or tokens.refresh_token is None or refresh_at > datetime.now(UTC):
             return AccessToken(tokens.access_token, account.version)
         try:
             return await self.renewed(account.version)
         except DeniedRequestError:
             raise
         except AuthorizationError as error:
-            if expires_at <= datetime.now(UTC):
+            if expires_at is None or expires_at <= datetime.now(UTC):
                 raise
             log.info("mcp_token_not_refreshed", server=self._server.name, error=str(error))
             return AccessToken(tokens.access_token, account.version)
@@ -190,13 +194,31 @@ class AccountTokens:
 
     async def _store(self, account: McpAccount, tokens: SealedTokens, issued: IssuedTokens) -> None:
         renewed = msgspec.structs.replace(
-            tokens, access_token=issued.access_token, refresh_token=issued.refresh_token or tokens.refresh_token
+            tokens,
+            access_token=issued.access_token,
+            refresh_token=issued.refresh_token or tokens.refresh_token,
+            refresh_at=issued.refresh_at,
         )
         sealed = seal(self._box, renewed, "mcp_accounts", account.id)
         scope = issued.scope or account.scope
         async with self._db.driver() as driver:
             if await mcp_accounts.replace_tokens(driver, account, sealed, scope, issued.expires_at):
                 log.info("mcp_token_refreshed", server=self._server.name, account=str(account.id))
+                return
+            # An account that was connected again keeps its tokens: some issuers end them with the earlier ones.
+            if await mcp_accounts.find(driver, tokens.user_id, tokens.server) is not None:
+                return
+        await self._revoke(renewed)
+
+    async def _revoke(self, tokens: SealedTokens) -> None:
+        """Revoke tokens that could not be stored, because the account was disconnected during the refresh."""
+        client, url = current_client(self._server, tokens.client), tokens.revocation_endpoint
+        if client is None or url is None:
+            return
+        try:
+            await revoke_all(self._http, url, client, tokens.access_token, tokens.refresh_token)
+        except ConnectError as error:
+            log.warning("mcp_token_not_revoked", server=self._server.name, reason=str(error))
 
     async def _expire(self, account: McpAccount) -> None:
         log.info("mcp_account_expired", server=self._server.name, account=str(account.id))

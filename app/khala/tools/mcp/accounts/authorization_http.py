@@ -102,6 +102,8 @@ class AuthorizationHttp:
                 raise ConnectError(f"{self._name} names an authorization server without https.")
         except ToolError as error:
             raise ConnectError(f"{self._name} names an address that Khala does not use: {error.message}") from error
+        except ValueError as error:
+            raise ConnectError(f"{self._name} names an address that is not valid.") from error
         return self._guarded, parsed
 
     async def _send(

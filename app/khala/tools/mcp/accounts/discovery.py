@@ -48,7 +48,7 @@ class DiscoveredServer(msgspec.Struct, frozen=True, kw_only=True):
 async def discover(server: McpServerConfig, http: AuthorizationHttp, missing_scope: str | None) -> DiscoveredServer:
     """Find the authorization server. `missing_scope`: scopes that the server required in addition, earlier.
 
-    Raises `ConnectError` if there is none that Khala may use.
+    A configured scope is requested in place of all others. Raises `ConnectError` if there is none that Khala may use.
     """
     assert server.url is not None
     assert server.oauth is not None
@@ -65,7 +65,7 @@ async def discover(server: McpServerConfig, http: AuthorizationHttp, missing_sco
     return DiscoveredServer(
         metadata=metadata,
         resource=resource_url_from_server_url(resource_metadata.resource if resource_metadata else server.url),
-        scope=union_scopes(server.oauth.scope or own_scope, missing_scope),
+        scope=server.oauth.scope or union_scopes(own_scope, missing_scope),
     )
 
 

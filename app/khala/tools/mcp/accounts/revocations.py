@@ -14,7 +14,7 @@ from khala.tools.mcp.accounts.account_connector import current_client
 from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.authorization_http import ConnectError
 from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened
-from khala.tools.mcp.accounts.token_endpoint import revoke
+from khala.tools.mcp.accounts.token_endpoint import revoke_all
 
 log = structlog.get_logger()
 
@@ -85,10 +85,9 @@ class TokenRevoker:
             return _left(account, "The configured client is another one.")
         if tokens.revocation_endpoint is None:
             return _left(account, "The issuer offers no revocation.")
-        hint = "access_token" if tokens.refresh_token is None else "refresh_token"
-        token = tokens.refresh_token or tokens.access_token
+        url, access, refresh = tokens.revocation_endpoint, tokens.access_token, tokens.refresh_token
         try:
-            if await revoke(server.http, tokens.revocation_endpoint, client, token, hint):
+            if await revoke_all(server.http, url, client, access, refresh):
                 log.info("mcp_token_revoked", server=account.server)
             else:
                 _left(account, "The issuer refuses to revoke it.")

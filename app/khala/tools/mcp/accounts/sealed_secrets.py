@@ -1,5 +1,6 @@
 """The secrets of connected accounts, as they are sealed in the database."""
 
+from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
@@ -23,6 +24,7 @@ class SealedTokens(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     access_token: str
     refresh_token: str | None
+    refresh_at: datetime | None
     token_endpoint: str
     revocation_endpoint: str | None
     audience: str

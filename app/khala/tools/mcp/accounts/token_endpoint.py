@@ -18,6 +18,8 @@ MAX_LIFETIME_SECONDS = 10 * 365 * 86_400
 REFUSALS = range(400, 404)
 """Statuses by which an endpoint refuses a request. Any other failure may go away."""
 MAX_LOGGED_CHARACTERS = 40
+REFRESH_BEFORE_SECONDS = 60.0
+"""An access token is refreshed so long before it expires, but at most a quarter of its lifetime."""
 
 
 class TokenRefusedError(ConnectError):
@@ -45,6 +47,8 @@ class IssuedTokens(msgspec.Struct, frozen=True, kw_only=True):
     refresh_token: str | None
     scope: str | None
     expires_at: datetime | None
+    refresh_at: datetime | None
+    """When to refresh the access token: a minute before it expires, or after 3/4 of a lifetime under 4 minutes."""
 
 
 async def request_tokens(
@@ -68,6 +72,19 @@ async def request_tokens(
         raise ConnectError(f"The authorization server of {name} gives no valid token.") from error
 
 
+async def revoke_all(
+    http: AuthorizationHttp, url: str, client: ClientCredentials, access_token: str, refresh_token: str | None
+) -> bool:
+    """Revoke a refresh token, and then the access token, as not every server ends the one with the other.
+
+    Returns whether the server has, or else refuses to. Raises `ConnectError` for a failure.
+    """
+    done = True
+    if refresh_token is not None:
+        done = await revoke(http, url, client, refresh_token, "refresh_token")
+    return await revoke(http, url, client, access_token, "access_token") and done
+
+
 async def revoke(http: AuthorizationHttp, url: str, client: ClientCredentials, token: str, hint: str) -> bool:
     """Revoke a token. Returns whether the server has, or else refuses to. Raises `ConnectError` for a failure."""
     response = await http.post_form(url, client, {"token": token, "token_type_hint": hint})
@@ -89,17 +106,16 @@ def _issued(token: OAuthToken) -> IssuedTokens:
     for text in (token.access_token, token.refresh_token):
         if text is not None and not (1 <= len(text) <= MAX_TOKEN_CHARACTERS and text.isascii() and text.isprintable()):
             raise ValueError("the token is no text of a header")
-    seconds = token.expires_in
+    seconds = None if token.expires_in is None else min(max(token.expires_in, 0), MAX_LIFETIME_SECONDS)
+    now = datetime.now(UTC)
+    refreshed_after = None if seconds is None else max(seconds - REFRESH_BEFORE_SECONDS, seconds * 0.75)
     return IssuedTokens(
         access_token=token.access_token,
         refresh_token=token.refresh_token,
         scope=None if token.scope is None else bounded_scope(token.scope),
-        expires_at=None if seconds is None else _expiry(seconds),
+        expires_at=None if seconds is None else now + timedelta(seconds=seconds),
+        refresh_at=None if refreshed_after is None else now + timedelta(seconds=refreshed_after),
     )
-
-
-def _expiry(seconds: int) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=min(max(seconds, 0), MAX_LIFETIME_SECONDS))
 
 
 def _error_code(body: bytes) -> str | None:
