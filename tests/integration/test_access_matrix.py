@@ -194,7 +194,7 @@ MATRIX: dict[str, dict[str, int]] = {
     "POST /api/connections/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "DELETE /api/connections/{name}": ACCOUNTS | dict.fromkeys(USERS, 404),
     "GET /api/connections/{name}/start": ANYBODY,
-    "GET /api/connections/callback": ANYBODY,
+    "GET /api/connections/{name}/callback": ANYBODY,
     "GET /api/connections/client-metadata": dict.fromkeys(WHO, 404),
     "POST /api/schedules": ACCOUNTS,
     "POST /api/schedules of a thread": ACCOUNTS | dict.fromkeys(("invited", "viewer", "other user"), 403),

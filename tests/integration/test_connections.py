@@ -148,7 +148,7 @@ async def test_each_persons_runs_call_the_service_with_their_own_account(
     asked = personal.issuer.asked[-1]
     assert asked.resource == personal.url
     back = [str(uri) for one in personal.issuer.clients.values() for uri in one.redirect_uris or ()]
-    assert back.count(f"{server.url}/api/connections/callback") == 1, "one registration serves all accounts"
+    assert back.count(f"{server.url}/api/connections/notes/callback") == 1, "one registration serves all accounts"
 
 
 async def test_in_a_shared_thread_the_account_is_that_of_the_person_who_asks(
@@ -204,7 +204,14 @@ async def test_a_mixed_up_or_denied_answer_exchanges_no_code(server: InProcessSe
             issuer.returned_issuer = returned
             outcome = await come_back(alice, await personal.allow(await begin(alice)))
             assert outcome == {"connection": "failed", "service": "notes"}
-        issuer.returned_issuer, issuer.error = issuer.issuer, "access_denied"
+        issuer.returned_issuer = issuer.issuer
+        back = await personal.allow(await begin(alice))
+        token = (await alice.post("/api/tokens", json={"name": "CI", "scopes": ["read"]})).raise_for_status().json()
+        with_token = await alice.get(back, headers=BACK | {"Authorization": f"Bearer {token['token']}"})
+        assert query(with_token.headers["location"]) == {"connection": "forbidden"}, "a token completes nothing"
+        outcome = await come_back(alice, back.replace("/notes/callback", "/other/callback"))
+        assert outcome == {"connection": "failed", "service": "notes"}, "the answer is for another service"
+        issuer.error = "access_denied"
         outcome = await come_back(alice, await personal.allow(await begin(alice)))
         assert outcome == {"connection": "denied", "service": "notes"}
         assert len(issuer.access) == before
@@ -267,10 +274,10 @@ async def test_a_configured_client_goes_before_the_metadata_document_and_that_be
     own = McpOAuthConfig(flow="authorization_code", client_id="ours", client_secret="hush", issuer="https://x.example")
     configured = await used(msgspec.structs.replace(notes, oauth=own), home)
     assert (configured.id, configured.secret, configured.auth_method) == ("ours", "hush", "client_secret_basic")
-    document = client_document(home)
+    document = client_document(home, ["notes"])
     own_id = (await used(notes, home, public_url=home)).id
     assert own_id == document["client_id"] == f"{home}/api/connections/client-metadata"
-    assert document["redirect_uris"] == [f"{home}/api/connections/callback"]
+    assert document["redirect_uris"] == [f"{home}/api/connections/notes/callback"]
     assert (await used(notes, home)).id in personal.issuer.clients, "there is no document without a public URL"
     registered = await used(notes, "http://127.0.0.1:1", public_url="http://127.0.0.1:1")
     assert registered.id in personal.issuer.clients, "an address without TLS is no client id"

@@ -19,7 +19,7 @@ from khala.api.http.request_origin import base_url, refuse_cross_site
 from khala.api.openapi.document import OptionalBody, example
 from khala.api.types import ApiStruct, Items
 from khala.domain.access import Caller
-from khala.domain.errors import InvalidInput, KhalaError, NotFound
+from khala.domain.errors import Forbidden, InvalidInput, KhalaError, NotFound
 from khala.store.tools import mcp_accounts
 from khala.tools.mcp.accounts.account_servers import connections
 from khala.tools.mcp.accounts.authorization_http import ConnectError
@@ -128,31 +128,46 @@ class ConnectionController(Controller):
             return Redirect(_result("/", error.code, name), status_code=302)
 
     # Lenient, because authorization servers add parameters of their own.
-    @get("/callback", include_in_schema=False, status_code=302, opt={RETURNS_FROM_PROVIDER: True}, lenient=True)
+    @get(
+        "/{name:str}/callback",
+        include_in_schema=False,
+        status_code=302,
+        opt={RETURNS_FROM_PROVIDER: True},
+        lenient=True,
+    )
     async def callback(
         self,
         context: NamedDependency[Context],
         caller: NamedDependency[Caller],
+        request: Connection,
+        name: ServiceName,
         returned_state: Annotated[str | None, QueryParameter(name="state", max_length=4096)] = None,
         code: Text = None,
         iss: Text = None,
         error: Text = None,
     ) -> Redirect:
-        """Complete a connection, and go back to where it started. The page shows the outcome."""
-        servers, return_to, name = context.tools.account_servers, "/", None
+        """Complete a connection, and go back to where it started. The page shows the outcome.
+
+        It takes a session of a browser: a credential in a header completes nothing.
+        """
+        servers, return_to, service = context.tools.account_servers, "/", None
         try:
             user_id = require_user(caller)
+            if "authorization" in request.headers:
+                raise Forbidden("A connection is completed in the browser.")
             if servers is None or returned_state is None:
                 raise InvalidInput("There is nothing to complete.")
             pending = await servers.take(user_id, returned_state)
-            return_to, name = pending.return_to, pending.server
+            return_to, service = pending.return_to, pending.server
+            if name != pending.server:
+                raise ConnectError("The answer comes from the authorization server of another service.")
             result = AuthorizationResult(state=returned_state, code=code, issuer=iss, error=error)
             await servers.finish(caller, pending, result)
         except (KhalaError, ConnectError) as problem:
             outcome = _outcome(problem)
-            log.info("mcp_account_not_connected", server=name, code=outcome, detail=str(problem))
-            return Redirect(_result(return_to, outcome, name), status_code=302)
-        return Redirect(_result(return_to, "connected", name), status_code=302)
+            log.info("mcp_account_not_connected", server=service, code=outcome, detail=str(problem))
+            return Redirect(_result(return_to, outcome, service), status_code=302)
+        return Redirect(_result(return_to, "connected", service), status_code=302)
 
     @delete(
         "/{name:str}",
@@ -177,9 +192,10 @@ class ConnectionController(Controller):
     async def client_metadata(self, context: NamedDependency[Context]) -> dict[str, Any]:
         """Khala's client id metadata document. Without a public https address there is none."""
         public_url = context.origins.public_url
-        if context.tools.account_servers is None or public_url is None or document_url(public_url) is None:
+        servers = context.tools.account_servers
+        if servers is None or public_url is None or document_url(public_url) is None:
             raise NotFound("This server has no client metadata.")
-        return client_document(public_url)
+        return client_document(public_url, servers.names)
 
 
 async def _begin(context: Context, caller: Caller, request: Connection, name: str, return_to: str) -> str:

@@ -24,7 +24,7 @@ from khala.store.tools import mcp_accounts, mcp_authorizations
 from khala.store.tools.mcp_accounts import NewMcpAccount
 from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.authorization_http import ClientCredentials, ConnectError
-from khala.tools.mcp.accounts.client_metadata import CALLBACK
+from khala.tools.mcp.accounts.client_metadata import redirect_uri
 from khala.tools.mcp.accounts.connection_results import (
     AuthorizationResult,
     CompletedConnection,
@@ -76,7 +76,7 @@ class AccountConnector:
             server=config.name,
             resource=config.url,
             audience=found.resource,
-            redirect_uri=base_url + CALLBACK,
+            redirect_uri=redirect_uri(base_url, config.name),
             return_to=return_to,
             verifier=verifier,
             scope=found.scope,

@@ -53,6 +53,11 @@ class AccountServers:
         self._revoker = revoker
         self.tools = tools
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the servers."""
+        return list(self._servers)
+
     async def run(self) -> None:
         """Maintain sessions, and revoke tokens of accounts that were disconnected, until cancelled."""
         async with asyncio.TaskGroup() as group:

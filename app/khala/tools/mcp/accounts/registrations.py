@@ -13,7 +13,7 @@ from khala.domain.secret_box import SecretBox, SecretError
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_authorizations
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ClientCredentials, ConnectError
-from khala.tools.mcp.accounts.client_metadata import CALLBACK, CLIENT_METADATA, client_metadata, document_url
+from khala.tools.mcp.accounts.client_metadata import CLIENT_METADATA, client_metadata, document_url, redirect_uri
 from khala.tools.mcp.accounts.sealed_secrets import opened, seal
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.oauth_config import McpOAuthConfig
@@ -39,7 +39,7 @@ def is_registered(server: McpServerConfig, client: ClientCredentials) -> bool:
 
 
 class ClientRegistrations:
-    """Finds or makes registrations. Those of accounts at the same issuer are shared."""
+    """Finds or makes registrations. Accounts at the same MCP server and issuer share one."""
 
     def __init__(self, db: Database, box: SecretBox, public_url: str | None) -> None:
         """`public_url`: the address of this server, if the operator has set it. Only then the document exists."""
@@ -57,8 +57,8 @@ class ClientRegistrations:
             return configured
         if self._document is not None and should_use_client_metadata_url(metadata, self._document):
             return ClientCredentials(id=self._document)
-        issuer, redirect_uri = str(metadata.issuer), base_url + CALLBACK
-        return await self._stored(issuer, redirect_uri) or await self._register(server, http, metadata, base_url)
+        issuer, returns_to = str(metadata.issuer), redirect_uri(base_url, server.name)
+        return await self._stored(issuer, returns_to) or await self._register(server, http, metadata, base_url)
 
     async def forget(self, issuer: str, redirect_uri: str) -> None:
         """Forget a registration that the issuer does not know any more, so that the next attempt registers again."""
@@ -84,7 +84,7 @@ class ClientRegistrations:
                 f"The authorization server of {server.name} does not accept client registrations. The operator has to "
                 f"register Khala there and set clientId."
             )
-        request = client_metadata(base_url) | {
+        request = client_metadata(base_url, [server.name]) | {
             "token_endpoint_auth_method": _auth_method(metadata),
             "application_type": "web" if base_url.startswith("https://") else "native",
         }
@@ -97,10 +97,10 @@ class ClientRegistrations:
         except (OAuthRegistrationError, ValueError) as error:
             log.info("mcp_registration_refused", server=server.name, status=response.status)
             raise ConnectError(f"The authorization server of {server.name} does not register Khala.") from error
-        issuer, redirect_uri = str(metadata.issuer), base_url + CALLBACK
-        sealed = seal(self._box, client, "mcp_clients", issuer, redirect_uri)
+        issuer, returns_to = str(metadata.issuer), redirect_uri(base_url, server.name)
+        sealed = seal(self._box, client, "mcp_clients", issuer, returns_to)
         async with self._db.driver() as driver:
-            await mcp_authorizations.store_client(driver, issuer, redirect_uri, sealed, _secret_expiry(registered))
+            await mcp_authorizations.store_client(driver, issuer, returns_to, sealed, _secret_expiry(registered))
         return client
 
 
