@@ -12,7 +12,10 @@ log = structlog.get_logger()
 
 @asynccontextmanager
 async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Run these loops while the context is open. A loop that fails is logged and restarted."""
+    """Run these loops while the context is open. A loop that fails is logged and restarted.
+
+    One that returns has ended.
+    """
     tasks = [asyncio.create_task(_run_until_it_returns(name, loop), name=name) for name, loop in loops.items()]
     try:
         yield

@@ -18,20 +18,20 @@ async def poll(
     wake: asyncio.Event,
     look: Callable[[], Awaitable[float]],
     *,
-    event: str,
+    failure_event: str,
     retry_seconds: float,
     min_interval_seconds: float = 0.0,
 ) -> NoReturn:
-    """Look for ever: now, when the event is set, and after the seconds that the last look returned.
+    """Call `look` for ever: at once, whenever `wake` is set, and after the seconds that it returned last.
 
-    If the database is unavailable, this is logged as `event`, and the next look follows after `retry_seconds`.
+    If the database is unavailable, this is logged as `failure_event`, and the next look follows after `retry_seconds`.
     """
     while True:
         wake.clear()
         try:
             seconds = await look()
         except Unavailable as error:
-            log.warning(event, error=str(error.__cause__))
+            log.warning(failure_event, error=str(error.__cause__))
             seconds = retry_seconds
         await asyncio.sleep(min_interval_seconds)
         await wait_until_set(wake, seconds)

@@ -44,7 +44,7 @@ class PushDispatcher:
 
     async def run(self) -> None:
         """Deliver notifications, for ever."""
-        await poll(self._wake, self.look, event="push_unavailable", retry_seconds=RETRY_SECONDS)
+        await poll(self._wake, self.look, failure_event="push_unavailable", retry_seconds=RETRY_SECONDS)
 
     async def look(self) -> float:
         """Deliver what is due, at most `MAX_CONCURRENT_ATTEMPTS`. Returns the seconds until the next look."""

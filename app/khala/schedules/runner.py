@@ -58,7 +58,7 @@ class ScheduleRunner:
         await poll(
             self._wake,
             self._look,
-            event="schedules_failed",
+            failure_event="schedules_failed",
             retry_seconds=SWEEP_INTERVAL_SECONDS,
             min_interval_seconds=MIN_INTERVAL_SECONDS,
         )

@@ -52,7 +52,9 @@ class WebhookDispatcher:
     async def run(self) -> None:
         """Deliver events, for ever."""
         async with asyncio.TaskGroup() as attempts:
-            await poll(self._wake, lambda: self.look(attempts), event="webhooks_failed", retry_seconds=RETRY_SECONDS)
+            await poll(
+                self._wake, lambda: self.look(attempts), failure_event="webhooks_failed", retry_seconds=RETRY_SECONDS
+            )
 
     async def look(self, attempts: asyncio.TaskGroup) -> float:
         """Begin the attempts that are due. Returns the seconds until the next look; 0 if there may be more already."""
