@@ -218,8 +218,8 @@ async def test_of_many_workers_one_gets_the_wake_and_its_reports_are_fenced(acco
     for name in ("wake/pool", "jobs/a"):
         assert (await account.put(name)).status_code == 201
     async with store.driver() as driver:
-        # The wakes need a further grant of the account's bytes.
-        await driver.execute("UPDATE streams SET granted_bytes = 0")
+        # The wakes need a further reservation of the account's bytes.
+        await driver.execute("UPDATE streams SET reserved_bytes = 0")
     created = await account.subscribe("pool", type="pull-wake", pattern="jobs/**", wake_stream="wake/pool")
     assert created.status_code == 201
     await asyncio.gather(*(account.append("jobs/a", number) for number in range(20)))

@@ -172,7 +172,7 @@ async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last
     limits = StreamLimits(per_space=1_000, max_bytes=1 << 20, max_space_bytes=100_000)
     for name in names:
         await create(db, name, limits=limits)
-    granted: list[int] = []
+    reserved: list[int] = []
 
     async def fill(each: StreamWriter, name: str) -> int:
         """Append until the limit refuses it, and return the number of appends that were accepted."""
@@ -182,7 +182,7 @@ async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last
                     assert isinstance(await each.append(SPACE, name, of(b"x" * size)), Accepted)
                     break
                 except Unavailable:
-                    continue  # another writer has used what was granted for this append
+                    continue  # another writer has used what was reserved for this append
                 except StorageExhausted:
                     return count
         raise AssertionError("the limit was exceeded")
@@ -190,7 +190,9 @@ async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last
     async def watch() -> None:
         while True:
             async with db.driver() as driver:
-                granted.append(await driver.fetchval("SELECT sum(greatest(granted_bytes, stored_bytes)) FROM streams"))
+                reserved.append(
+                    await driver.fetchval("SELECT sum(greatest(reserved_bytes, stored_bytes)) FROM streams")
+                )
             await asyncio.sleep(0.02)
 
     async with writer(db, limits) as one, writer(db, limits) as other:
@@ -207,7 +209,7 @@ async def test_appends_to_many_streams_use_the_limit_of_all_together_to_its_last
         with pytest.raises(StorageExhausted):
             await other.append(SPACE, "c", of(b"x" * size))
         assert isinstance(await other.append(SPACE, "c", of(b"x" * (limits.max_space_bytes % size))), Accepted)
-    assert max(granted) <= limits.max_space_bytes
+    assert max(reserved) <= limits.max_space_bytes
 
 
 async def test_a_full_space_refuses_all_appends_that_wait_in_few_transactions(
@@ -229,13 +231,13 @@ async def test_a_full_space_refuses_all_appends_that_wait_in_few_transactions(
     assert len(counts) <= 6
 
 
-async def test_a_stream_without_a_grant_from_before_the_limit_gets_one_with_its_next_append(db: Database) -> None:
+async def test_a_stream_without_a_reservation_from_before_the_limit_gets_one_with_its_next_append(db: Database) -> None:
     await create(db, "a")
     async with writer(db) as one:
         assert isinstance(await one.append(SPACE, "a", of(b"before")), Accepted)
         async with db.driver() as driver:
-            await driver.execute("UPDATE streams SET granted_bytes = 0")
+            await driver.execute("UPDATE streams SET reserved_bytes = 0")
         assert isinstance(await one.append(SPACE, "a", of(b"after")), Accepted)
         assert await stored(db, "a") == b"beforeafter"
     async with db.driver() as driver:
-        assert await driver.fetchval("SELECT granted_bytes >= stored_bytes FROM streams")
+        assert await driver.fetchval("SELECT reserved_bytes >= stored_bytes FROM streams")

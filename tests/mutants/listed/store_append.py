@@ -239,8 +239,8 @@ MUTANTS = (
         why="Commits would wait for each other's NOTIFY though a bus tells of them.",
     ),
     Mutant(
-        name="unused-grants-stay",
-        file="app/khala/store/streams/grants.py",
+        name="unused-reservations-stay",
+        file="app/khala/store/streams/byte_reservations.py",
         old="        await driver.execute(TAKE_BACK, space.id, names)\n",
         new="",
         tests=(

@@ -31,7 +31,7 @@ LOCK_ORDER = (
     "users",
     "webhook_endpoints",
     "stream_subscriptions",
-    "space",  # advisory, of the streams of an account: `grants.lock_free_bytes`
+    "space",  # advisory, of the streams of an account: `byte_reservations.lock_free_bytes`
     "streams",
     "owner",  # advisory, of an owner: `owners.lock`
     "push_subscriptions",

@@ -38,7 +38,7 @@ streams = Table(
     Column("tail", BigInteger, nullable=False),
     Column("stored_bytes", BigInteger, nullable=False),
     # Bytes of the space's limit that the stream may use. Appends of versions before 0038 do not raise them.
-    Column("granted_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("reserved_bytes", BigInteger, nullable=False, server_default="0"),
     Column("closed", Boolean, nullable=False),
     Column("closing_producer", Text),
     Column("closing_epoch", BigInteger),

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import msgspec
 
-from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge
+from khala.domain.errors import InvalidInput, KhalaError, NotFound, PayloadTooLarge, Unavailable
 from khala.domain.streams import appends
 from khala.domain.streams.appends import Accepted, AppendDecision, StreamAppend, StreamState
 from khala.domain.streams.content import StreamChunk
 from khala.domain.streams.producers import ProducerState
 from khala.store.postgres.database import CONFLICT_MESSAGE, Driver, TransactionConflict
 from khala.store.postgres.notifications import EVERYTHING, MAX_IDS_PER_PAYLOAD, STREAMS_CHANNEL
-from khala.store.streams import grants
+from khala.store.streams import byte_reservations
 from khala.store.streams.stream_rows import (
     StoredStream,
     StreamGone,
@@ -133,19 +133,23 @@ async def append_within(
     Returns what was decided, or the error.
     """
     pending = PendingAppend(space, name, append)
-    await grants.extend_if_short(driver, space, name, len(append.body), limits)
+    refused = await byte_reservations.extend_if_short(driver, space, name, len(append.body), limits)
     transaction = AppendTransaction(limits)
     await transaction.lock(driver, [pending])
     await transaction.decide(driver, pending)
     await transaction.write(driver, is_locked=True)
-    return grants.exhausted_error(space, limits) if transaction.short else transaction.outcomes[0][1]
+    if not transaction.short:
+        return transaction.outcomes[0][1]
+    if refused is None:  # Another stream has taken the reservation back.
+        return Unavailable("Too many appends compete for the last bytes of the account.", retry_after=1)
+    return byte_reservations.exhausted_error(space, limits)
 
 
 class AppendTransaction:
     """The streams of one batch of appends, the decisions about them, and what these change.
 
-    `free` has streams of which a grant was refused, with the bytes that the limit left: appends that need more are
-    refused.
+    `free` has streams of which a reservation was refused, with the bytes that the limit left: appends that need more
+    are refused.
     """
 
     def __init__(self, limits: StreamLimits, free: Mapping[StreamKey, int] | None = None) -> None:
@@ -153,7 +157,7 @@ class AppendTransaction:
         self._free = free or {}
         self.outcomes: list[tuple[PendingAppend, AppendOutcome]] = []
         self.short: dict[StreamKey, int] = {}
-        """Streams whose grant is used up, with the bytes that the first of their appends that wait needs."""
+        """Streams whose reservation is used up, with the bytes that the first of their appends that wait needs."""
         self.waiting: list[PendingAppend] = []
         """The appends to these streams that were not decided, in order."""
         self._streams: dict[StreamKey, StoredStream] = {}
@@ -221,7 +225,7 @@ class AppendTransaction:
     async def decide(self, driver: Driver, pending: PendingAppend) -> None:
         """Decide about an append to a stream that is locked, and keep what it changes.
 
-        An append that needs more than the stream's grant is not decided, nor are those after it.
+        An append that needs more than the stream's reservation is not decided, nor are those after it.
         """
         outcome = None if pending.key in self.short else await self._decide(driver, pending)
         if outcome is None:
@@ -244,7 +248,7 @@ class AppendTransaction:
             return TooManyProducers(MAX_PRODUCERS)
         if needed := _needed_bytes(stream, decided):
             if needed > self._free.get(pending.key, needed):
-                return grants.exhausted_error(pending.space, self._limits)
+                return byte_reservations.exhausted_error(pending.space, self._limits)
             self.short[pending.key] = needed
             return None
         self._accept(pending, decided)
@@ -301,9 +305,9 @@ class AppendTransaction:
 
 
 def _needed_bytes(stream: StoredStream, decided: Accepted) -> int:
-    """Return the bytes of the append if the stream's grant does not suffice for it, else 0."""
+    """Return the bytes of the append if the stream's reservation does not suffice for it, else 0."""
     size = 0 if decided.chunk is None else len(decided.chunk.data)
-    return size if decided.state.stored_bytes > stream.granted_bytes else 0
+    return size if decided.state.stored_bytes > stream.reserved_bytes else 0
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[Sequence[Any]]:

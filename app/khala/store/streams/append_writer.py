@@ -18,7 +18,7 @@ from khala.domain.errors import Unavailable
 from khala.domain.streams.appends import StreamAppend
 from khala.store.postgres.database import Database
 from khala.store.postgres.retries import retried
-from khala.store.streams import grants
+from khala.store.streams import byte_reservations
 from khala.store.streams.append_transaction import (
     AppendTransaction,
     KnownStream,
@@ -37,8 +37,8 @@ MAX_WAITING_APPENDS = 4_096
 MAX_WAITING_BYTES = 64 << 20
 """Bytes of the bodies that wait for a commit in one process."""
 MAX_KNOWN_STREAMS = 1_024
-MAX_GRANT_TRIES = 5
-"""Times in a row that grants are taken back before any append has used them."""
+MAX_RESERVATION_TRIES = 5
+"""Times in a row that reservations are taken back before any append has used them."""
 
 
 class StreamWriter:
@@ -58,8 +58,8 @@ class StreamWriter:
 
         Raises `NotFound`, `StreamGone`, `InvalidInput` for a body that is not valid JSON, `PayloadTooLarge` for one
         with too many messages, `StorageExhausted` if all streams of the space together have too many bytes for it, and
-        `Unavailable` if too many appends wait or the database is unavailable: then it is
-        unknown whether the append was stored.
+        `Unavailable` if too many appends wait or the database is unavailable: then it is unknown whether the append was
+        stored.
         """
         size = len(append.body)
         if len(self._waiting) >= MAX_WAITING_APPENDS or self._waiting_bytes + size > MAX_WAITING_BYTES:
@@ -130,7 +130,7 @@ class StreamWriter:
             await self._store_locked(ordered)
 
     async def _store_locked(self, batch: Sequence[PendingAppend]) -> None:
-        """Store appends under the locks of their streams, those that need a further grant after it."""
+        """Store appends under the locks of their streams, those that need a further reservation after it."""
         tries, free = 0, dict[StreamKey, int]()
         while batch:
             transaction, changed = await self._commit(batch, free)
@@ -139,14 +139,14 @@ class StreamWriter:
                 pending.settle(outcome)
             await self._extend(transaction, free)
             waiting = transaction.waiting
-            # A grant that was not used yet may be taken back for another stream.
+            # A reservation that was not used yet may be taken back for another stream.
             tries = 0 if len(waiting) < len(batch) else tries + 1
-            if tries == MAX_GRANT_TRIES:
+            if tries == MAX_RESERVATION_TRIES:
                 raise Unavailable("Too many appends compete for the last bytes of the account.", retry_after=1)
             batch = waiting
 
     async def _extend(self, transaction: "AppendTransaction", free: dict[StreamKey, int]) -> None:
-        """Extend the grants of streams that are short.
+        """Extend the reservations of streams that are short.
 
         If the limit of a space leaves too little for one, `free` then has the bytes that it leaves. The next
         transaction refuses all appends to the stream that need more, so that they do not delay those of others.
@@ -157,7 +157,7 @@ class StreamWriter:
             space, total = appended[0].space, sum(len(pending.append.body) for pending in appended)
             left = full.get(space.id)
             if left is None or needed <= left:
-                left = await grants.grant(self._db, space, key[1], needed, total, self._limits)
+                left = await byte_reservations.reserve(self._db, space, key[1], needed, total, self._limits)
             if left is None:
                 free.pop(key, None)
             else:

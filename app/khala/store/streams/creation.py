@@ -21,8 +21,8 @@ from khala.domain.streams.forks import MAX_FORK_DEPTH, StreamSegment
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.notifications import notify_streams
 from khala.store.postgres.retries import retried
-from khala.store.streams import chunks, grants, removal
-from khala.store.streams.grants import MIN_PORTION_BYTES
+from khala.store.streams import byte_reservations, chunks, removal
+from khala.store.streams.byte_reservations import MIN_PORTION_BYTES
 from khala.store.streams.stream_rows import (
     LOCK,
     StoredStream,
@@ -37,7 +37,7 @@ LOCK_USER = "SELECT id FROM users WHERE id IN (SELECT $1::uuid) ORDER BY id FOR 
 COUNT = "SELECT count(*) FROM streams WHERE space_id = $1"
 INSERT = """
     INSERT INTO streams (id, space_id, user_id, name, content_type, ttl_seconds, expires_at, start_position, tail,
-                         stored_bytes, granted_bytes, closed, source_id, source_name, source_offset,
+                         stored_bytes, reserved_bytes, closed, source_id, source_name, source_offset,
                          source_sub_offset, inherited_ids, inherited_ends)
     VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, clock_timestamp() + $8 * interval '1 second'), $9, $10, $11, $12,
             $13, $14, $15, $16, $17, $18, $19)
@@ -97,7 +97,7 @@ async def _try(db: Database, space: StreamSpace, new: NewStream, limits: StreamL
         if space.user_id is not None and held is None:
             raise Unauthorized("This account was deleted.")
         names = [new.name] if new.source is None else [new.name, new.source.name]
-        free = await grants.lock_free_bytes(driver, space, len(new.body), limits, names)
+        free = await byte_reservations.lock_free_bytes(driver, space, len(new.body), limits, names)
         rows = [stored_stream(row) for row in await driver.fetch(LOCK, space.id, names)]
         found = {row.name: row for row in rows}
         known = found.get(new.name)
@@ -151,7 +151,7 @@ async def _insert(
     driver: Driver, space: StreamSpace, new: NewStream, found: dict[str, StoredStream], limits: StreamLimits,
     free: int,
 ) -> CreatedStream | None:  # fmt: skip
-    """Insert the stream. `free`: the bytes that may still be granted in the space, whose lock the caller holds."""
+    """Insert the stream. `free`: the bytes that may still be reserved in the space, whose lock the caller holds."""
     if new.source is None:
         origin = _Origin(content_type=new.content_type or DEFAULT_TYPE)
     else:
@@ -161,7 +161,7 @@ async def _insert(
     if size > limits.max_bytes:
         raise PayloadTooLarge(f"A stream has at most {limits.max_bytes:,} bytes.")
     if size > free:
-        raise grants.exhausted_error(space, limits)
+        raise byte_reservations.exhausted_error(space, limits)
     ttl, expires_at = _lifetime(new, origin.source)
     row = await driver.fetchrow(
         INSERT, ids.new(), space.id, space.user_id, new.name, origin.content_type, ttl, expires_at,

@@ -59,8 +59,8 @@ class StoredStream(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     name: str
     state: StreamState
-    granted_bytes: int
-    """The bytes that its own chunks may have before it needs a further grant."""
+    reserved_bytes: int
+    """The bytes that its own chunks may have before it needs a further reservation."""
     start: int
     """The position of the first content that is not inherited."""
     ttl_seconds: int | None
@@ -101,7 +101,7 @@ def stored_stream(row: Mapping[Any, Any]) -> StoredStream:
             closed_by=None if closing is None else ProducerClaim(closing, row["closing_epoch"], row["closing_seq"]),
             writer_seq=row["writer_seq"],
         ),
-        granted_bytes=row["granted_bytes"],
+        reserved_bytes=row["reserved_bytes"],
         start=row["start_position"],
         ttl_seconds=row["ttl_seconds"],
         expires_at=row["expires_at"],
