@@ -64,7 +64,7 @@ class RunBlobs:
 
         Raises `AgentError` for a result that is not JSON, or cannot be stored.
         """
-        if value is None or value == b"":
+        if value is None or (isinstance(value, bytes | bytearray) and not value):
             return {}
         if isinstance(value, BlobRef):
             if value.blob_id not in self._own:

@@ -196,8 +196,9 @@ class RunContext:
     async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run the function once and return its result, which is stored: JSON or bytes, at most 16 MiB, or a `BlobRef`.
 
-        A result over 3,000 bytes, and one of bytes, is stored as a blob. If the worker is lost before the result is
-        stored, the function is run again.
+        A result over 3,000 bytes, and one of bytes, is stored as a blob. A blob is never empty, so empty bytes are None
+        when the function is not run again. If the worker is lost before the result is stored, the function is run
+        again.
         """
         return await self.tool(name, {}, lambda: function(*args))
 
@@ -328,14 +329,19 @@ class RunContext:
     async def _decision(self, call_id: str) -> DecidedApproval:
         """The decision about a call. After the hold time, the run is given back once no other function runs."""
         until = time.monotonic() + self.hold_seconds
-        while call_id not in self._decisions:
-            is_alone = self._running <= set(_call_ids.get())
-            if time.monotonic() >= until and is_alone:
-                await self._give_back()
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, until - time.monotonic()) if is_alone else None):
-                    await self._changed.wait()
+        try:
+            while call_id not in self._decisions:
+                is_alone = self._running <= set(_call_ids.get())
+                if time.monotonic() >= until and is_alone:
+                    await self._give_back()
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, until - time.monotonic()) if is_alone else None):
+                        await self._changed.wait()
+        except asyncio.CancelledError:
+            # The agent no longer waits for it: a run that is given back goes on without this decision.
+            self._awaited.discard(call_id)
+            raise
         self._awaited.discard(call_id)
         return self._decisions[call_id]
 

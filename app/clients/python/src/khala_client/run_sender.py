@@ -112,6 +112,7 @@ class RunSender:
     def drop_pending(self) -> None:
         """Forget what the server has refused, so that the run can be ended."""
         self._texts.clear()
+        self._characters = 0
         self._parts.clear()
         self._receipts.clear()
         self._unanswered = None
