@@ -78,24 +78,25 @@ class TokenRevoker:
             log.warning("mcp_account_unreadable", server=account.server, account=str(account.id))
             return False
         server = self._servers.get(account.server)
+        client = None if server is None else current_client(server.config, tokens.client)
         if server is None:
-            return _left(account, "The operator no longer offers the service.")
-        client = current_client(server.config, tokens.client)
-        if client is None:
-            return _left(account, "The configured client is another one.")
-        if tokens.revocation_endpoint is None:
-            return _left(account, "The issuer offers no revocation.")
-        url, access, refresh = tokens.revocation_endpoint, tokens.access_token, tokens.refresh_token
-        try:
-            if await revoke_all(server.http, url, client, access, refresh):
-                log.info("mcp_token_revoked", server=account.server)
-            else:
-                _left(account, "The issuer refuses to revoke it.")
-        except ConnectError as error:
-            return not _left(account, str(error))
+            _log_unrevoked(account, "The operator no longer offers the service.")
+        elif client is None:
+            _log_unrevoked(account, "The configured client is another one.")
+        elif tokens.revocation_endpoint is None:
+            _log_unrevoked(account, "The issuer offers no revocation.")
+        else:
+            url, access, refresh = tokens.revocation_endpoint, tokens.access_token, tokens.refresh_token
+            try:
+                if await revoke_all(server.http, url, client, access, refresh):
+                    log.info("mcp_token_revoked", server=account.server)
+                else:
+                    _log_unrevoked(account, "The issuer refuses to revoke it.")
+            except ConnectError as error:
+                _log_unrevoked(account, str(error))
+                return False
         return True
 
 
-def _left(account: McpAccount, reason: str) -> bool:
+def _log_unrevoked(account: McpAccount, reason: str) -> None:
     log.info("mcp_token_not_revoked", server=account.server, reason=reason)
-    return True
