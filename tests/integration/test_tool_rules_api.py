@@ -167,21 +167,16 @@ class ServerTool:
         return CallResult(output="done")
 
 
-class Server:
-    name = "files"
-
-
 class Servers:
     """A stand-in for the connections to MCP servers."""
 
-    def __init__(self, *names: str) -> None:
-        self._names = names
+    names = ("files",)
+
+    def __init__(self, *tools: str) -> None:
+        self._tools = tools
 
     def tools(self) -> dict[str, ServerTool]:
-        return {name: ServerTool(name) for name in self._names}
-
-    def servers(self) -> list[Server]:
-        return [Server()]
+        return {name: ServerTool(name) for name in self._tools}
 
 
 async def offered_names(box: ToolRegistry, actor: ToolActor, *patterns: str) -> list[str]:

@@ -13,12 +13,15 @@ ENCRYPTION_REQUESTS = (80877103, 80877104)
 """Requests for SSL and GSS before the start-up message; the proxy refuses both with N."""
 TOP = struct.Struct("!ci")
 LENGTH = struct.Struct("!i")
+IN_TRANSACTION = b"T"
+"""The status that the server reports with ReadyForQuery between BEGIN and COMMIT."""
 
 
 class Proxy:
     """Forwards Postgres' protocol, message by message.
 
     `commits_to_lose` counts commits whose confirmation is to be lost: the transaction commits, but the connection ends.
+    A statement outside of a transaction commits by itself.
     """
 
     def __init__(self, upstream: URL) -> None:
@@ -96,8 +99,10 @@ class Link:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
+        self._in_transaction = False
         self._marked = False
-        self._loses_commit = False
+        self._lost: tuple[bytes, bytes] | None = None
+        """The kind, and the beginning, of the message that is not forwarded, when the connection ends."""
 
     async def requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward the messages of the client."""
@@ -106,9 +111,10 @@ class Link:
             if kind in (b"B", b"d") and self._proxy.mark in message:
                 self._marked = True
             if kind == b"Q" and message[TOP.size :].startswith(b"COMMIT"):
-                self._loses_commit = self._marked and self._proxy.commits_to_lose > 0
-                self._proxy.commits_to_lose -= self._loses_commit
-                self._marked = False
+                self._lose(b"C", b"COMMIT")
+            elif kind == b"S" and not self._in_transaction:
+                # The statement commits before the server is ready for the next one.
+                self._lose(b"Z", b"")
             writer.write(message)
             await writer.drain()
 
@@ -116,11 +122,20 @@ class Link:
         """Forward the messages of the server, except for a confirmation that is to be lost."""
         while True:
             kind, message = await _message(reader)
-            if self._loses_commit and kind == b"C" and message[TOP.size :].startswith(b"COMMIT"):
+            if self._lost is not None and kind == self._lost[0] and message[TOP.size :].startswith(self._lost[1]):
                 self._proxy.lost_commits += 1
                 return
+            if kind == b"Z":
+                self._in_transaction = message[TOP.size :] == IN_TRANSACTION
             writer.write(message)
             await writer.drain()
+
+    def _lose(self, kind: bytes, beginning: bytes) -> None:
+        """Lose the confirmation of the commit that begins, if it is marked and there are commits to lose."""
+        if self._marked and self._proxy.commits_to_lose > 0:
+            self._proxy.commits_to_lose -= 1
+            self._lost = kind, beginning
+        self._marked = False
 
 
 @contextlib.asynccontextmanager
