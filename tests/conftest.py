@@ -19,6 +19,9 @@ settings.load_profile("laws")
 
 lock_order.install()
 
+# Collecting tests creates objects and drops few: Python's collector would examine them again and again, and find nothing.
+gc.disable()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers, begin with the modules that take longest: at the end, small tests share what is left.
@@ -34,6 +37,7 @@ def pytest_collection_finish() -> None:
     """Have Python's collector ignore all modules and tests: each start of a server would have it examine them all."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
