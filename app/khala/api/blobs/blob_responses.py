@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import structlog
 from litestar import Request, Response
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
 from khala.api.http.problem_details import Problem, problem_response
@@ -21,6 +22,12 @@ POLICY = "sandbox; default-src 'none'"
 """The content may not run scripts or load anything."""
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 UNSAFE_IN_FILENAME = re.compile(r"[^A-Za-z0-9._ -]")
+CONTENT_RESPONSES = {
+    200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
+    206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
+    304: ResponseSpec(None, description="The client has the content already.", generate_examples=False),
+}
+"""Responses of operations that read a blob, for the OpenAPI document."""
 
 
 class EmptyResponse(Response[None]):

@@ -26,12 +26,7 @@ MIN_REDIRECT_BYTES = 256 * 1024
 """Reads of larger blobs redirect to a store that can sign URLs. For smaller ones, the extra round trip costs more."""
 SIGNED_URL_SECONDS = 300
 """The lifetime of a signed URL."""
-RESPONSES = {
-    200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
-    206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
-    302: ResponseSpec(None, description="The content is at `Location` for five minutes.", generate_examples=False),
-    304: ResponseSpec(None, description="The client has the content already.", generate_examples=False),
-}
+REDIRECT = ResponseSpec(None, description="The content is at `Location` for five minutes.", generate_examples=False)
 IGNORE_CASE = QueryParameter(name="ignoreCase", description="Ignore case.")
 CONTEXT_LINES = QueryParameter(
     name="context",
@@ -64,7 +59,9 @@ class BlobController(Controller):
         "/",
         operation_id="readBlob",
         summary="Read a blob",
-        responses=documented_errors(*DENIED, "range_not_satisfiable") | RESPONSES,
+        responses=documented_errors(*DENIED, "range_not_satisfiable")
+        | blob_responses.CONTENT_RESPONSES
+        | {302: REDIRECT},
     )
     async def read(
         self,

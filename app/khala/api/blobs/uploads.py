@@ -11,10 +11,11 @@ from litestar.params import QueryParameter
 
 from khala.api.accounts.authentication import BY_KEY
 from khala.api.context import Context
+from khala.api.http.body_limits import refuse_large_body
 from khala.api.http.path_parameters import ThreadId
 from khala.api.http.problem_details import documented_errors
 from khala.blobs.content_type import ContentSniffer
-from khala.blobs.spool import Spool, size_limit_error
+from khala.blobs.spool import Spool
 from khala.domain.access import Action, Caller
 from khala.domain.errors import InvalidInput
 from khala.domain.parts import BlobRef
@@ -63,9 +64,7 @@ async def upload(
     claimed_type, max_bytes = request.content_type[0], context.blobs.max_upload_bytes
     if claimed_type.lower() in FORMS:
         raise HTTPException(status_code=415, detail=f"Send the file itself as the body, not a form. {ACCEPTED_TYPES}")
-    content_length = request.headers.get("content-length", "0")
-    if content_length.isdigit() and int(content_length) > max_bytes:
-        raise size_limit_error(max_bytes)
+    refuse_large_body(request, max_bytes)
     async with context.db.driver() as driver:
         await access.authorize(driver, thread_id, caller, Action.UPLOAD_FILE)
         await blobs.check_quota(driver, thread_id, 0, context.blobs.service.quota, uploader=caller.author_id)

@@ -4,27 +4,22 @@ from typing import Annotated, Any
 
 from litestar import Controller, Request, Response, get, post
 from litestar.di import NamedDependency
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import QueryParameter
 
 from khala.api.blobs import blob_responses
 from khala.api.blobs.uploads import FileBody
 from khala.api.context import Context
 from khala.api.executor.routes import BODY, BY_WORKER, DENIED
+from khala.api.http.body_limits import refuse_large_body
 from khala.api.http.path_parameters import BlobId, RunId
 from khala.api.http.problem_details import documented_errors
-from khala.blobs.spool import MAX_OUTPUT_BYTES, size_limit_error
+from khala.blobs.spool import MAX_OUTPUT_BYTES
 from khala.domain.access import Caller
 from khala.domain.parts import BlobRef
 from khala.workers.attached_runs import worker_of
 
 OF_RUN = (*DENIED, "run_not_found", "stale_epoch", "run_ended")
 EPOCH = QueryParameter(ge=1, le=2_000_000_000, description="The epoch under which the worker holds the run.")
-RESPONSES = {
-    200: ResponseSpec(bytes, media_type="*/*", description="The whole content.", generate_examples=False),
-    206: ResponseSpec(bytes, media_type="*/*", description="The requested range.", generate_examples=False),
-    304: ResponseSpec(None, description="The worker has the content already.", generate_examples=False),
-}
 
 
 class ExecutorBlobController(Controller):
@@ -57,10 +52,7 @@ class ExecutorBlobController(Controller):
         name: Annotated[str | None, QueryParameter(max_length=1000, description="The name of the file.")] = None,
     ) -> BlobRef:
         """Store the body as a blob of the run. The same body again, with its type and name, is the same blob."""
-        content_length = request.headers.get("content-length", "")
-        size = int(content_length) if content_length.isdigit() else None
-        if size is not None and size > MAX_OUTPUT_BYTES:
-            raise size_limit_error(MAX_OUTPUT_BYTES)
+        size = refuse_large_body(request, MAX_OUTPUT_BYTES)
         media_type = request.headers.get("content-type", "")
         blobs = await context.workers.blobs(worker_of(caller), run_id, epoch)
         # Before the body is read, as it may be large.
@@ -71,7 +63,8 @@ class ExecutorBlobController(Controller):
         "/{blob_id:uuid}",
         operation_id="readRunBlob",
         summary="Read a blob",
-        responses=documented_errors(*OF_RUN, "blob_not_found", "range_not_satisfiable") | RESPONSES,
+        responses=documented_errors(*OF_RUN, "blob_not_found", "range_not_satisfiable")
+        | blob_responses.CONTENT_RESPONSES,
     )
     async def read(
         self,

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections import deque
+from typing import Any
 
 import msgspec
+from litestar import Request
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, ReceiveMessage, Scope, Send
 
+from khala.blobs.spool import size_limit_error
 from khala.domain.errors import RequestTimeout
 from khala.domain.transfer_rate import TransferRatePolicy
 
@@ -88,6 +91,18 @@ async def read_ahead(receive: Receive, max_bytes: int) -> ReadAheadBody:
 
     parts = [message["body"] for message in messages if message["type"] == "http.request"]
     return ReadAheadBody(b"".join(parts), replay)
+
+
+def refuse_large_body(request: Request[Any, Any, Any], max_bytes: int) -> int | None:
+    """Return the bytes that `Content-Length` announces; None if it announces none, as in a chunked body.
+
+    Raises `PayloadTooLarge` over `max_bytes`: before the body is read, so that the client need not send all of it.
+    """
+    content_length = request.headers.get("content-length", "")
+    size = int(content_length) if content_length.isdecimal() else None
+    if size is not None and size > max_bytes:
+        raise size_limit_error(max_bytes)
+    return size
 
 
 def _has_body(scope: Scope) -> bool:

@@ -4,12 +4,13 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from khala.domain.transfer_rate import MAX_BODY_SECONDS
+from khala.live.polling import wait_until_set
 
 MAX_HEAD_BYTES = 64 * 1024
 """Bounds a request line and its headers. One socket read may exceed it."""
@@ -177,9 +178,7 @@ class UnsignalledServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """Refresh the date of responses once a second, until the server is stopped. Uvicorn's loop wakes ten times."""
         while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._stopped.wait()
+            await wait_until_set(self._stopped, 1)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -16,11 +16,12 @@ from litestar.response import Stream
 from khala.api.accounts.authentication import BY_ACCOUNT
 from khala.api.blobs.uploads import FORMS, FileBody
 from khala.api.context import Context
+from khala.api.http.body_limits import refuse_large_body
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event, stream_response
 from khala.api.imports.import_limiter import ImportLimiter
 from khala.api.imports.types import ImportCounts, ImportEnded, ImportEvent, ImportFailed, ImportProgress
-from khala.blobs.spool import Spool, size_limit_error
+from khala.blobs.spool import Spool
 from khala.chat_imports.export_reader import ImportReport
 from khala.chat_imports.importer import ChatImporter
 from khala.domain.access import Caller
@@ -71,9 +72,7 @@ async def import_chats(
     user_id = require_account(caller)
     if request.content_type[0].lower() in FORMS:
         raise InvalidInput("Send the file itself as the body, not a form.")
-    content_length = request.headers.get("content-length", "0")
-    if content_length.isdigit() and int(content_length) > MAX_EXPORT_BYTES:
-        raise size_limit_error(MAX_EXPORT_BYTES)
+    refuse_large_body(request, MAX_EXPORT_BYTES)
     limiter = context.limits.imports
     async with AsyncExitStack() as stack:
         stack.enter_context(limiter.opened(user_id))

@@ -102,9 +102,10 @@ async def read_spend(driver: Driver, wanted: SpendFilter, limit: int) -> SpendRe
     """Return the spend of these days. All queries see the same state: the transaction is a snapshot."""
     columns, order = GROUPS[wanted.by]
     statement = Statement()
-    grouped = f"SELECT {columns}, {SUMS} FROM {_source(statement, wanted)} GROUP BY {columns}"
-    if (days := await _window(driver, wanted)) is not None:
-        statement = Statement()
+    days = await _window(driver, wanted)
+    if days is None:
+        grouped = f"SELECT {columns}, {SUMS} FROM {_source(statement, wanted)} GROUP BY {columns}"
+    else:
         grouped = f"""
             SELECT user_id, usd, calls, input_tokens, output_tokens FROM spend_windows
             WHERE days = {statement.add(days, "smallint")}
