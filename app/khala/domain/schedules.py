@@ -2,7 +2,8 @@
 
 A schedule has occurrences: one time, or those of a cron expression in a time zone. Cron follows Debian's rules when
 clocks change: an occurrence at a fixed time that a gap skips comes right after the gap, and one within a repeated hour
-comes once. Occurrences every hour or more often follow elapsed time.
+comes once. One on a date that the zone leaves out, as Samoa did at the date line, does not come. Occurrences every hour
+or more often follow elapsed time.
 """
 
 import zoneinfo
@@ -33,6 +34,9 @@ MAX_CAUGHT_UP = 10
 MAX_FAILURES = 5
 """Failures in a row after which a schedule pauses by itself."""
 MAX_DELAY = timedelta(days=3660)
+SECOND = timedelta(seconds=1)
+SKIPPED_DATE = timedelta(days=1)
+"""The shortest gap of a zone's clocks that leaves out a whole date."""
 BACKOFF = Backoff(first_seconds=60, max_seconds=3600)
 """Delays between the attempts to fire one occurrence."""
 
@@ -157,5 +161,15 @@ def _oldest_caught_up(timing: Timing, now: datetime) -> datetime | None:
 
 
 def _occurrences(cron: str, time_zone: str, moment: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    for found in CronSim(cron, moment.astimezone(zoneinfo.ZoneInfo(time_zone)), reverse=reverse):
-        yield found.astimezone(UTC)
+    zone = zoneinfo.ZoneInfo(time_zone)
+    for found in CronSim(cron, moment.astimezone(zone), reverse=reverse):
+        occurrence = found.astimezone(UTC)
+        if not _is_of_skipped_date(cron, occurrence, zone):
+            yield occurrence
+
+
+def _is_of_skipped_date(cron: str, occurrence: datetime, zone: zoneinfo.ZoneInfo) -> bool:
+    """Whether CronSim moved this occurrence to the end of a gap from a date that the zone leaves out."""
+    local = occurrence.astimezone(zone).replace(tzinfo=None)
+    before = (occurrence - SECOND).astimezone(zone).replace(tzinfo=None)
+    return local - before > SKIPPED_DATE and next(CronSim(cron, local - SECOND), None) != local
