@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
+from functools import partial
+from itertools import pairwise
 
 import pytest
 import pytest_asyncio
 
+from khala.api.http.http_protocol import BoundedHttpProtocol
 from khala.api.threads import feed_reader
+from khala.signals.metrics import REGISTRY
 from tests.integration.test_api_threads import assert_problem
-from tests.support.frames import events, socket
+from tests.support.client import Observer, View
+from tests.support.frames import NARROW_BYTES, events, socket, unread_events
 from tests.support.in_process import InProcessServer
 from tests.support.shared_server import shared
 
@@ -129,3 +135,45 @@ async def test_disconnected_streams_are_released(server: InProcessServer) -> Non
         await stream.next()
         await thread.send("Hello")
         assert (await stream.frame())["revision"] == 2
+
+
+async def test_clients_that_read_nothing_take_bounded_memory_and_delay_nobody(
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transports: list[asyncio.Transport] = []
+    connection_made = BoundedHttpProtocol.connection_made
+
+    def record(protocol: BoundedHttpProtocol, transport: asyncio.Transport) -> None:
+        transports.append(transport)
+        connection_made(protocol, transport)
+
+    monkeypatch.setattr(BoundedHttpProtocol, "connection_made", record)
+    thread = await server.thread()
+    quick, slow = server.observer(thread), Observer(server.socket_url, thread, receive_buffer=NARROW_BYTES)
+    async with quick.following(), slow.following(), unread_events(server, thread) as unread:
+        for observer in (quick, slow):
+            await observer.until(lambda view: view.revision is not None)
+        slow.pause()
+        dropped, most = dropped_back(), 0
+        for revision in range(2, 22):
+            text = {"type": "text", "text": "x" * 100_000}
+            message = {"id": str(uuid.uuid4()), "role": "assistant", "parts": [text]}
+            (await thread.post("messages", {"messages": [message]})).raise_for_status()
+            await quick.until(partial(reached, revision), within=5)
+            most = max(most, *(transport.get_write_buffer_size() for transport in transports))
+        assert 100_000 < most < 300_000, "the frame that a client does not take, and no other one"
+        assert dropped_back() >= dropped + 2, "what waits for each of the two was dropped, and is read again"
+        slow.resume()
+        await slow.until(lambda view: view.revision == quick.view.revision)
+        assert slow.view.texts == quick.view.texts
+        frames = await unread.frames(21)
+        assert all(frame["from"] == before["revision"] for before, frame in pairwise(frames))
+        assert len(frames) < 20
+
+
+def reached(revision: int, view: View) -> bool:
+    return view.revision == revision
+
+
+def dropped_back() -> float:
+    return REGISTRY.get_sample_value("khala_observers_dropped_back_total") or 0.0

@@ -170,6 +170,18 @@ def text_of(message: dict[str, Any]) -> str:
     return "".join(block["text"] for block in message.get("content", []) if block["type"] == "text")
 
 
+async def narrow_socket(url: str, receive_buffer: int) -> socket.socket:
+    """A connection to the server at this URL: the kernel accepts about so many bytes while nothing is read from it."""
+    target = urlsplit(url)
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    # The packet size of a real network: with larger packets, as on loopback, Linux buffers megabytes in the sender.
+    narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
+    narrow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(narrow, (target.hostname, target.port))
+    return narrow
+
+
 class Observer:
     """Follows a thread over a WebSocket, and reconnects with its cursor whenever the connection is lost.
 
@@ -238,14 +250,7 @@ class Observer:
         protocols = [websockets.Subprotocol("khala.v1")]
         if self._receive_buffer is None:
             return await connect(self._url, subprotocols=protocols, max_size=None)
-        target = urlsplit(self._url)
-        assert target.hostname is not None
-        narrow = socket.socket()
-        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
-        # The packet size of a real network: with larger packets, as on loopback, Linux buffers megabytes in the sender.
-        narrow.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1448)
-        narrow.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(narrow, (target.hostname, target.port))
+        narrow = await narrow_socket(self._url, self._receive_buffer)
         # Without pings, because a paused client would miss the answers and close the connection.
         return await connect(
             self._url, subprotocols=protocols, max_size=None, sock=narrow, ping_interval=None, max_queue=1

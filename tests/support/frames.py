@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket as sockets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,10 +11,12 @@ import httpx
 from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.support.client import Thread
+from tests.support.client import Thread, narrow_socket
 from tests.support.in_process import InProcessServer
 from tests.support.server import Server
 
+NARROW_BYTES = 8192
+"""Bytes that the kernel accepts from the server while nothing is read."""
 FRAME_TIMEOUT_SECONDS = 10.0
 """For an expected frame to come."""
 
@@ -103,3 +106,34 @@ async def events(thread: Thread, *, query: str = "", **headers: str) -> AsyncIte
     path = f"/api/threads/{thread.id}/events{query}"
     async with thread.http.stream("GET", path, headers=thread.headers | headers) as response:
         yield Events(response)
+
+
+class UnreadEvents:
+    """A stream of server-sent events of which nothing is read, until all of it is."""
+
+    def __init__(self, connection: sockets.socket) -> None:
+        self._connection = connection
+
+    async def frames(self, revision: int) -> list[dict[str, Any]]:
+        """Read all frames up to this revision."""
+        self._connection.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 1 << 20)
+        found: list[dict[str, Any]] = []
+        rest = b""
+        async with asyncio.timeout(FRAME_TIMEOUT_SECONDS):
+            while not found or found[-1]["revision"] < revision:
+                received = await asyncio.get_running_loop().sock_recv(self._connection, 1 << 20)
+                assert received, "the server has closed the connection"
+                *lines, rest = (rest + received).split(b"\n")
+                found += [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: ")]
+        return found
+
+
+@contextlib.asynccontextmanager
+async def unread_events(server: InProcessServer, thread: Thread) -> AsyncIterator[UnreadEvents]:
+    """Follow a thread as events for as long as this is open, and read only the first bytes of the response."""
+    head = f"GET /api/threads/{thread.id}/events HTTP/1.1\r\nHost: localhost\r\nX-Anon-Key: {thread.key}\r\n\r\n"
+    loop = asyncio.get_running_loop()
+    with await narrow_socket(server.url, NARROW_BYTES) as connection:
+        await loop.sock_sendall(connection, head.encode())
+        assert await loop.sock_recv(connection, 12) == b"HTTP/1.1 200"
+        yield UnreadEvents(connection)
