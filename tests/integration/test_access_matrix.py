@@ -75,7 +75,7 @@ READING_ACCOUNTS = ACCOUNTS | {"other user": 403}
 LISTLESS = ("viewer link", "editor link", "invited")
 """Who reads the thread, and has it on no list."""
 WORKERS = ACCOUNTS | dict.fromkeys(USERS, 403)
-"""Only the token of a worker: `tests/integration/test_executor_protocol.py`."""
+"""Only the token of a worker: `tests/integration/test_executor_rights.py`."""
 RUNS_PLANS = dict.fromkeys(("right key", "editor link", "editor", "owner"), 409)
 """Who may give a plan commands. The plan of the scene is idle, so that it can neither pause nor resume."""
 

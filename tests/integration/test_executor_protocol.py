@@ -7,28 +7,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 import pytest_asyncio
 from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
-from khala.api.executor import blobs as executor_blobs
-from khala.blobs.blob_service import BlobService
-from khala.blobs.filesystem import FilesystemBlobStore
 from khala.signals.metrics import REGISTRY
-from khala.store.blobs import blobs as stored_blobs
-from khala.store.postgres.database import Database
 from khala.workers.attached_runs import AttachedRuns
 from tests.integration.test_api_threads import assert_problem
-from tests.support.account_with_data import account, own_thread, upload
-from tests.support.client import text_of
+from tests.support.account_with_data import account, own_thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.remote_workers import (
+    CALL,
+    RESULT,
+    RUNNING,
     RawRun,
     RemoteScene,
-    create_agent,
-    create_token,
+    lapse_lease,
     remote_scene,
     text,
     worker_client,
@@ -38,12 +33,6 @@ from tests.support.shared_server import shared
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LEASE_SECONDS = "1"
-CALL = {"kind": "tool-call", "data": {"toolCallId": "call_1", "step": 1, "tool": "deploy", "args": {"to": "prod"}}}
-RUNNING = {"kind": "tool-status", "data": {"toolCallId": "call_1", "state": "running"}}
-RESULT: dict[str, Any] = {
-    "kind": "tool-result",
-    "data": {"toolCallId": "call_1", "ok": True, "summary": "done", "durationMs": 3, "output": {"b": 1, "a": [1.5]}},
-}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -58,20 +47,6 @@ async def scene(server: InProcessServer) -> AsyncIterator[RemoteScene]:
         yield made
 
 
-async def answer_of(scene: RemoteScene) -> dict[str, Any]:
-    return dict((await scene.thread.snapshot())["messages"][-1])
-
-
-async def set_lease_lapsed(server: InProcessServer, run: RawRun) -> None:
-    """As if the worker had sent no heartbeat for the time of a lease."""
-    db = Database(server.database_url)
-    async with db.driver() as driver:
-        await driver.execute(
-            "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", uuid.UUID(run.id)
-        )
-    await db.close()
-
-
 async def test_a_worker_claims_a_run_writes_it_and_ends_it(scene: RemoteScene) -> None:
     sent = await scene.send("Who are you?")
     (claimed,) = await scene.worker.claim()
@@ -83,7 +58,7 @@ async def test_a_worker_claims_a_run_writes_it_and_ends_it(scene: RemoteScene) -
     assert (await run.finish()).json() == {"status": "final"}
     ended = await scene.thread.ended(run.id)
     assert (ended["status"], ended["finish"]["reason"]) == ("final", "stop")
-    assert text_of(await answer_of(scene)) == "I am far away."
+    assert await scene.answer_text() == "I am far away."
     assert [part["kind"] for part in await scene.thread.parts(run.id)] == ["text-delta", "text-delta", "finish"]
 
 
@@ -131,7 +106,7 @@ async def test_repeated_parts_change_nothing_and_other_parts_are_refused(scene: 
     assert (await run.finish()).is_success
     ended = await scene.thread.ended(run.id)
     assert (ended["finish"]["usage"], ended["finish"]["costUsd"]) == ({"inputTokens": 5, "outputTokens": 7}, "0.01")
-    assert text_of(await answer_of(scene)) == "abc"
+    assert await scene.answer_text() == "abc"
 
 
 async def test_an_end_can_be_repeated_and_nothing_follows_it(scene: RemoteScene) -> None:
@@ -144,7 +119,7 @@ async def test_an_end_can_be_repeated_and_nothing_follows_it(scene: RemoteScene)
     assert_problem(await run.finish("completed"), 409, "run_ended")
     assert_problem(await run.append(text("more"), seq=seq), 409, "run_ended")
     assert not (await run.heartbeat())["held"]
-    assert text_of(await answer_of(scene)) == "done\n\nThe upstream is gone."
+    assert await scene.answer_text() == "done\n\nThe upstream is gone."
 
 
 async def test_another_worker_goes_on_after_the_lease_and_the_first_one_is_fenced(
@@ -152,7 +127,7 @@ async def test_another_worker_goes_on_after_the_lease_and_the_first_one_is_fence
 ) -> None:
     first = await scene.begin()
     await first.append([*text("One, "), CALL, RUNNING, RESULT])
-    await set_lease_lapsed(server, first)
+    await lapse_lease(server, first.id)
     second = await scene.worker.claimed()
     assert (second.id, second.data["takenOver"], second.data["nextSeq"]) == (first.id, True, 5)
     assert second.data["content"][1]["output"] == {"b": 1, "a": [1.5]}
@@ -162,7 +137,7 @@ async def test_another_worker_goes_on_after_the_lease_and_the_first_one_is_fence
     assert not (await first.heartbeat())["held"]
     await second.append(text("two."))
     await second.finish()
-    assert text_of(await answer_of(scene)) == "One, two."
+    assert await scene.answer_text() == "One, two."
 
 
 async def test_another_process_goes_on_with_the_same_worker(scene: RemoteScene, server: InProcessServer) -> None:
@@ -179,7 +154,7 @@ async def test_another_process_goes_on_with_the_same_worker(scene: RemoteScene, 
         await there.append(text(" Four."))
         assert (await there.finish()).json() == {"status": "final"}
         assert (await run.finish(seq=7)).json() == {"status": "final"}
-    assert text_of(await answer_of(scene)) == "One, two, three. Four."
+    assert await scene.answer_text() == "One, two, three. Four."
 
 
 async def test_a_worker_hears_of_a_cancellation(scene: RemoteScene) -> None:
@@ -195,7 +170,7 @@ async def test_a_worker_hears_of_a_cancellation(scene: RemoteScene) -> None:
 async def test_a_run_whose_worker_ignores_a_cancellation_is_ended(scene: RemoteScene, server: InProcessServer) -> None:
     run = await scene.begin()
     (await scene.thread.http.post(f"/api/runs/{run.id}/cancel")).raise_for_status()
-    await set_lease_lapsed(server, run)
+    await lapse_lease(server, run.id)
     assert (await scene.thread.ended(run.id))["status"] == "canceled"
     assert_problem(await run.append(text("more")), 409, "stale_epoch")
 
@@ -221,7 +196,7 @@ async def test_a_call_waits_for_an_approval(scene: RemoteScene) -> None:
     assert answer.json()["nextSeq"] == 4
     assert (await run.append([RUNNING, RESULT], seq=2)).is_success
     await run.finish()
-    (card,) = [block for block in (await answer_of(scene))["content"] if block["type"] == "tool"]
+    (card,) = [block for block in (await scene.answer())["content"] if block["type"] == "tool"]
     assert (card["state"], card["args"], card["reason"]) == ("completed", {"to": "test"}, "Approved by Tassadar.")
 
 
@@ -284,249 +259,11 @@ async def test_a_run_without_a_worker_fails_in_time(postgres_url: str, template:
         assert read["error"]["code"] == error["code"] == "no_worker"
 
 
-FORBIDDEN_PARTS: list[tuple[dict[str, Any], int]] = [
-    ({"kind": "finish", "data": {"reason": "stop", "usage": {}}}, 400),
-    ({"kind": "error", "data": {"code": "x", "message": "x"}}, 400),
-    ({"kind": "memory", "data": {"memories": []}}, 400),
-    ({"kind": "route", "data": {"agent": "x", "confidence": 1, "alternatives": [], "why": ""}}, 400),
-    ({"kind": "compaction", "data": {"summary": "Forget all."}}, 400),
-    ({"kind": "message", "data": {"role": "user", "text": "I never said that."}}, 400),
-    ({"kind": "text-delta", "data": {"text": ""}}, 400),
-    ({"kind": "text-delta", "data": {"text": 5}}, 400),
-    ({"kind": "text-delta", "data": {"text": "a", "seq": 7}}, 400),
-    ({"kind": "text-delta", "data": {"text": "a" * 4096}}, 413),
-    ({"kind": "reasoning-delta", "data": {"text": "hm"}}, 400),
-    ({"kind": "tool-status", "data": {"toolCallId": "call_1", "state": "blocked", "digest": "0"}}, 400),
-    ({"kind": "tool-status", "data": {"toolCallId": "call_9", "state": "running"}}, 409),
-    ({"kind": "tool-result", "data": RESULT["data"] | {"toolCallId": "call_9"}}, 409),
-    ({"kind": "tool-result", "data": RESULT["data"] | {"durationMs": -1}}, 400),
-    (
-        {
-            "kind": "tool-call",
-            "data": {
-                "toolCallId": "c", "step": 1, "tool": "read",
-                "argsBlob": {"blobId": str(uuid.uuid4()), "size": 1, "sha256": "0", "mediaType": "text/plain"},
-            },
-        },
-        400,
-    ),
-    ({"kind": "tool-call", "data": {"toolCallId": "c", "step": 1, "tool": "../etc"}}, 400),
-    ({"kind": "step", "data": {"step": 1, "maxSteps": 1, "toolCount": 0, "costUsd": "-5"}}, 400),
-]  # fmt: skip
-
-
-async def test_a_worker_cannot_write_what_the_server_decides(scene: RemoteScene) -> None:
-    run = await scene.begin()
-    for part, status in FORBIDDEN_PARTS:
-        refused = await run.append([*text("with it"), part])
-        assert refused.status_code == status, (part, refused.text)
-    for receipt in ({"costUsd": "-1"}, {"costUsd": "1e9"}, {"usage": {"inputTokens": -5, "outputTokens": 0}}):
-        refused = await run.append(text("x"), receipts=[{"type": "model"} | receipt])
-        assert refused.status_code == 400, refused.text
-    assert (await run.append(text("Only this."))).json()["nextSeq"] == 1
-    await run.finish()
-    assert text_of(await answer_of(scene)) == "Only this."
-
-
-async def test_a_lying_worker_changes_no_other_run(scene: RemoteScene, server: InProcessServer) -> None:
-    run = await scene.begin()
-    await run.append(text("mine"))
-    async with remote_scene(server) as other:
-        theirs = await other.begin()
-        for stranger in (RawRun(other.worker, run.data), RawRun(scene.worker, theirs.data)):
-            assert_problem(await stranger.append(text("x")), 404, "run_not_found")
-            assert_problem(await stranger.finish(), 404, "run_not_found")
-            assert_problem(await stranger.post("release"), 404, "run_not_found")
-            assert not (await stranger.heartbeat())["held"]
-        claim = {"claimId": str(uuid.uuid4()), "agents": [scene.agent]}
-        assert_problem(await other.worker.post("claim", claim), 403, "forbidden")
-    # Another worker with a token of its own for the same agent.
-    token = await create_token(scene.who, scene.agent)
-    async with worker_client(server, token["token"]) as second:
-        stranger = RawRun(second, run.data)
-        assert_problem(await stranger.append(text("x")), 409, "stale_epoch")
-        assert not (await stranger.heartbeat())["held"]
-    run.epoch += 1
-    assert_problem(await run.append(text("x")), 409, "stale_epoch")
-    assert not (await run.heartbeat())["held"]
-    run.epoch -= 1
-    assert (await run.append(text(" alone"))).json()["nextSeq"] == 2
-    built_in = await own_thread(scene.who)
-    sent = await built_in.send("/words=3")
-    stranger = RawRun(scene.worker, {"runId": sent["runId"], "epoch": 1, "nextSeq": 0})
-    assert_problem(await stranger.append(text("x")), 404, "run_not_found")
-
-
-async def store(run: RawRun, content: bytes, name: str | None = None, **params: Any) -> httpx.Response:
-    """Store a blob of the run."""
-    query = {"epoch": run.epoch} | ({} if name is None else {"name": name}) | params
-    headers = {"Content-Type": "application/json"}
-    return await run.worker.http.post(
-        f"/api/executor/runs/{run.id}/blobs", content=content, params=query, headers=headers
-    )
-
-
-async def test_a_blob_of_a_run_is_stored_once_and_parts_refer_to_it(
-    scene: RemoteScene, server: InProcessServer
-) -> None:
-    run = await scene.begin()
-    first, again = [(await store(run, b'{"to": "prod"}', "a.json")).json() for _ in range(2)]
-    assert first == again
-    assert (first["size"], first["mediaType"], first["name"]) == (14, "application/json", "a.json")
-    other = (await store(run, b'{"to": "prod"}')).json()
-    assert other["blobId"] != first["blobId"]
-    call = {"kind": "tool-call", "data": {"toolCallId": "call_1", "step": 1, "tool": "deploy", "argsBlob": other}}
-    result = {"toolCallId": "call_1", "ok": True, "summary": "done", "durationMs": 3, "blob": first}
-    for broken in (first | {"size": 15}, first | {"blobId": str(uuid.uuid4())}):
-        refused = await run.append([call, {"kind": "tool-result", "data": result | {"blob": broken}}])
-        assert_problem(refused, 400, "invalid_input")
-    for _ in range(2):
-        assert (await run.append([call], seq=0)).json()["nextSeq"] == 1
-    assert (await run.post("approvals", seq=1, toolCallId="call_1")).is_success
-    asked = await scene.thread.http.get(f"/api/runs/{run.id}/approvals")
-    assert [one["args"] for one in asked.json()["items"]] == [{"to": "prod"}]
-    await scene.thread.http.post(f"/api/runs/{run.id}/approvals/call_1", json={"approved": True})
-    for _ in range(2):
-        stored = await run.append([RUNNING, {"kind": "tool-result", "data": result}], seq=2)
-        assert stored.json()["nextSeq"] == 4, stored.text
-    await run.finish()
-    assert_problem(await store(run, b"late"), 409, "run_ended")
-    (card,) = [block for block in (await answer_of(scene))["content"] if block["type"] == "tool"]
-    assert (card["blob"], card["argsBlob"]) == (first, other)
-
-
-async def test_arguments_in_a_blob_have_the_rules_of_those_in_a_part(scene: RemoteScene) -> None:
-    run = await scene.begin()
-    deep = [b'{"a":' * depth + b'"\\u0000"' + b"}" * depth for depth in (31, 32)]
-    blobs = [(await store(run, content)).json() for content in deep]
-    calls = [
-        {"kind": "tool-call", "data": {"toolCallId": f"call_{number}", "step": 1, "tool": "deploy", "argsBlob": blob}}
-        for number, blob in enumerate(blobs)
-    ]
-    assert (await run.append(calls)).is_success
-    assert_problem(await run.post("approvals", seq=2, toolCallId="call_1"), 409, "conflict")
-    assert (await run.post("approvals", seq=2, toolCallId="call_0")).is_success
-    asked = await scene.thread.http.get(f"/api/runs/{run.id}/approvals")
-    assert json.dumps(asked.json()["items"][0]["args"], separators=(",", ":")) == deep[0].decode().replace(
-        "\\u0000", "\\ufffd"
-    )
-
-
-def never(*_: Any, **__: Any) -> None:
-    raise AssertionError("The body was read or stored.")
-
-
-async def test_blobs_of_runs_are_fenced_and_bounded(
-    scene: RemoteScene, server: InProcessServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = await scene.begin()
-    path = f"/api/executor/runs/{run.id}/blobs"
-    waiting = await upload(scene.thread, b"I wait for a message.", "text/plain", "waits.txt")
-    mine = (await store(run, b"0123456789")).json()["blobId"]
-    async with remote_scene(server) as other:
-        theirs = (await store(await other.begin(), b"theirs")).json()["blobId"]
-        read = await scene.worker.http.get(f"{path}/{mine}", params={"epoch": 1}, headers={"Range": "bytes=2-4"})
-        assert (read.status_code, read.content) == (206, b"234")
-        for blob in (waiting, theirs, str(uuid.uuid4())):
-            refused = await scene.worker.http.get(f"{path}/{blob}", params={"epoch": 1})
-            assert_problem(refused, 404, "blob_not_found")
-        stranger = RawRun(other.worker, run.data)
-        assert_problem(await store(stranger, b"x"), 404, "run_not_found")
-    assert_problem(await store(run, b""), 400, "invalid_input")
-    assert_problem(await store(run, b"x", epoch=2), 409, "stale_epoch")
-    with monkeypatch.context() as patch:
-        patch.setattr(executor_blobs, "MAX_OUTPUT_BYTES", 10)
-        assert_problem(await store(run, b"0" * 11), 413, "payload_too_large")
-        patch.setattr(stored_blobs, "MAX_RUN_BLOBS", 1)
-        patch.setattr(FilesystemBlobStore, "put", never)
-        # It may repeat the stored one, so only its bytes tell.
-        assert_problem(await store(run, b"9876543210"), 413, "payload_too_large")
-        patch.setattr(BlobService, "spool", never)
-        assert_problem(await store(run, b"another"), 413, "payload_too_large")
-        patch.undo()
-        patch.setattr(stored_blobs, "MAX_RUN_BLOBS", 1)
-        assert (await store(run, b"0123456789")).json()["blobId"] == mine
-    await set_lease_lapsed(server, run)
-    again = await scene.worker.claimed()
-    assert_problem(await store(run, b"stale"), 409, "stale_epoch")
-    read = await scene.worker.http.get(f"{path}/{mine}", params={"epoch": again.epoch})
-    assert (read.status_code, read.content) == (200, b"0123456789")
-
-
-async def test_bodies_and_numbers_are_bounded(scene: RemoteScene) -> None:
-    run = await scene.begin()
-    bad: tuple[dict[str, Any], ...] = (
-        {"seq": -1}, {"seq": 2**40}, {"epoch": 0}, {"parts": []}, {"parts": text("x") * 321}, {"extra": 1},
-    )  # fmt: skip
-    for body in bad:
-        refused = await run.post("parts", **({"seq": 0, "parts": text("x")} | body))
-        assert refused.status_code == 400, (list(body), refused.text)
-
-    async def endless() -> AsyncIterator[bytes]:
-        for _ in range(100):
-            yield b" " * (1 << 20)
-
-    try:
-        refused = await scene.worker.http.post(
-            f"/api/executor/runs/{run.id}/parts", content=endless(), headers={"Content-Type": "application/json"}
-        )
-        assert refused.status_code == 413
-    except httpx.TransportError:
-        pass  # The server has closed the connection before the end of the body.
-    assert (await run.append(text("still here"))).is_success
-
-
-async def test_a_workers_token_does_nothing_else(scene: RemoteScene, server: InProcessServer) -> None:
-    http = scene.worker.http
-    for path in ("/api/threads", "/api/me", "/api/agents", f"/api/threads/{scene.thread.id}", "/v1/models"):
-        assert (await http.get(path)).status_code == 403, path
-    assert (await http.post("/api/threads", json={})).status_code == 403
-    assert (await http.post("/api/tokens", json={"name": "x"})).status_code == 403
-    bodies: list[dict[str, list[str]]] = [
-        {"scopes": ["execute"]},
-        {"scopes": ["read", "execute"], "agents": ["a"]},
-        {"scopes": ["read"], "agents": ["a"]},
-        {"scopes": ["execute"], "agents": ["a", "a"]},
-    ]
-    for body in bodies:
-        assert (await scene.who.http.post("/api/tokens", json={"name": "x"} | body)).status_code == 400, body
-    claim = {"claimId": str(uuid.uuid4())}
-    assert_problem(await scene.who.http.post("/api/executor/claim", json=claim), 403, "forbidden")
-    ordinary = (await scene.who.http.post("/api/tokens", json={"name": "x"})).json()["token"]
-    async with worker_client(server, ordinary) as worker:
-        assert_problem(await worker.post("claim", claim), 403, "forbidden")
-    await scene.who.http.delete(f"/api/tokens/{scene.token['id']}")
-    assert_problem(await scene.worker.post("claim", claim), 401, "unauthorized")
-
-
 async def test_the_server_goes_on_with_an_agent_that_is_remote_no_longer(scene: RemoteScene) -> None:
     changed = await scene.who.http.patch(f"/api/agents/{scene.agent}", json={"executor": "server"})
     assert changed.json().get("executor") is None
     sent = await scene.send("/words=3")
     assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
-
-
-async def test_others_use_a_remote_agent_by_its_link(scene: RemoteScene, server: InProcessServer) -> None:
-    link = (await scene.who.http.post(f"/api/agents/{scene.agent}/link")).json()["link"]
-    async with account(server, "Zeratul") as guest:
-        thread = await own_thread(guest)
-        sent = await thread.send("Hello", options={"agent": link})
-        run = await scene.worker.claimed()
-        assert run.id == sent["runId"]
-        await run.append(text("Adun toridas."))
-        await run.finish()
-        assert (await thread.ended(run.id))["status"] == "final"
-
-
-async def test_an_agent_of_the_same_name_of_another_account_is_another_agent(
-    scene: RemoteScene, server: InProcessServer
-) -> None:
-    async with account(server) as other:
-        await create_agent(other, scene.agent)
-        token = await create_token(other, scene.agent)
-        await scene.send()
-        async with worker_client(server, token["token"]) as worker:
-            assert await worker.claim(wait=0) == []
 
 
 class WorkerSocket:
@@ -585,7 +322,7 @@ async def test_a_worker_writes_over_a_socket_and_hears_of_a_cancellation_at_once
         assert (changed["state"]["runId"], changed["state"]["cancelled"]) == (run["runId"], True)
         assert await socket.ask("finish", **held, seq=3, status="cancelled") == {"status": "canceled"}
     assert (await scene.thread.ended(sent["runId"]))["status"] == "canceled"
-    assert text_of(await answer_of(scene)) == "012"
+    assert await scene.answer_text() == "012"
 
 
 async def test_a_socket_refuses_bad_frames_and_ends_with_its_token(scene: RemoteScene, server: InProcessServer) -> None:

@@ -1,9 +1,8 @@
-"""Agents of Pydantic AI, of LangGraph and of the OpenAI Agents SDK, which answer as agents of Khala or in a worker."""
+"""Agents of Pydantic AI, of LangGraph and of the OpenAI Agents SDK, which answer as agents of Khala."""
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +10,22 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
-from khala_client.worker import Worker
-from tests.support.account_with_data import Account, account, own_thread
 from tests.support.agents import Agent
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.providers import Call, Reply, Server, serving
-from tests.support.remote_workers import create_agent, create_token
+from tests.support.library_scene import AGENTS_MODULE, Provider, library_settings, tools
+from tests.support.providers import Reply, serving
 from tests.support.server import ROOT
 from tests.support.shared_server import shared
 from tests.support.wires import UseTool
 from tests.system.test_docs_examples import write_files
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-MODULE = "tests.support.library_agents"
 PAGE = ROOT / "docs" / "how-to" / "agent-libraries.md"
 EXAMPLES = ("pydantic_shop", "graph_shop", "openai_shop", "through_khala")
 each_library = pytest.mark.parametrize("name", ["pydantic-clerk", "graph-clerk", "openai-clerk"])
 calling_tools = pytest.mark.parametrize("name", ["pydantic-clerk", "openai-clerk"])
 LOOK_UP = Reply(tokens=("I ", "look."), calls=(UseTool(name="order_status", args={"order": "A-17"}),))
-
-
-class Provider:
-    """The replies of the local provider, by the index of the call since `script`."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.replies: Sequence[Reply] = ()
-        server.default = self.reply
-
-    def script(self, *replies: Reply) -> None:
-        self.server.calls.clear()
-        self.replies = replies
-
-    def reply(self, _: Call) -> Reply:
-        return self.replies[min(len(self.server.calls), len(self.replies)) - 1]
-
-    def messages(self, index: int) -> list[dict[str, Any]]:
-        return list(self.server.calls[index].body["messages"])
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +43,13 @@ async def provider() -> AsyncIterator[Provider]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(postgres_url: str, template: str, journal: Path, provider: Provider) -> AsyncIterator[InProcessServer]:
-    with pytest.MonkeyPatch.context() as patch:
+    with library_settings(journal, provider) as patch:
         write_files(PAGE, journal.parent, {})
         patch.syspath_prepend(str(journal.parent))
-        patch.setenv("KHALA_APP_JOURNAL", str(journal))
-        patch.setenv("KHALA_TEST_PROVIDER", provider.server.url)
         patch.setenv("OPENAI_BASE_URL", f"{provider.server.url}/v1")
         patch.setenv("OPENAI_API_KEY", "key")
-        # Both read the address of the provider when they are imported, and another test may have imported them.
-        for name in (MODULE, "tests.support.pydantic_agents"):
-            sys.modules.pop(name, None)
         async with shared(
-            postgres_url, template, KHALA_APP=f"{MODULE},{','.join(EXAMPLES)}", KHALA_WELCOME=""
+            postgres_url, template, KHALA_APP=f"{AGENTS_MODULE},{','.join(EXAMPLES)}", KHALA_WELCOME=""
         ) as inside:
             yield inside
 
@@ -89,11 +61,6 @@ async def thread(server: InProcessServer) -> Thread:
 
 async def start(thread: Thread, name: str, text: str = "Hi", **options: Any) -> Agent:
     return Agent(thread, await thread.send(text, options={"agent": f"app:{name}"} | options))
-
-
-async def tools(agent: Agent) -> list[dict[str, Any]]:
-    """The tool calls of the answer, without those that store the state of a graph."""
-    return [card for card in await agent.cards() if not card["tool"].startswith("node-")]
 
 
 async def done(thread: Thread, name: str, text: str = "Hi", status: str = "final") -> Agent:
@@ -328,78 +295,3 @@ async def test_the_examples_of_the_page_ask_before_they_pay_back(thread: Thread,
     assert await agent.text() == "Wait. Done."
     [paid] = [card["output"] for card in await tools(agent) if card["tool"] == "refund"]
     assert paid == "Paid 5 back for A-17."
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def owner(server: InProcessServer) -> AsyncIterator[Account]:
-    """An account whose worker answers with the graph, and with the agent of the OpenAI Agents SDK."""
-    library = sys.modules[MODULE]
-    agents = {"graph-clerk": library.graph_clerk, "openai-clerk": library.agents_clerk}
-    async with account(server) as made:
-        for name in agents:
-            await create_agent(made, name)
-        token = await create_token(made, *agents)
-        worker = Worker(server.url, token["token"], grace_seconds=0, hold_seconds=0.3)
-        for name, agent in agents.items():
-            worker.agent(name, replay=False)(agent.function)
-        working = asyncio.create_task(worker.run())
-        yield made
-        worker.stop()
-        await working
-
-
-async def waiting_card(agent: Agent, *, given_back: bool) -> dict[str, Any]:
-    """The call that waits for a person: as soon as it waits, or when the worker has given the run back."""
-    async with asyncio.timeout(20):
-        while not (waiting := [card for card in await tools(agent) if card["state"] == "blocked"]):
-            await asyncio.sleep(0.02)
-    if given_back:
-        await agent.status("blocked")
-    return waiting[0]
-
-
-@pytest.mark.parametrize("given_back", [False, True])
-async def test_an_interrupt_of_a_graph_in_a_worker_becomes_an_approval(
-    owner: Account, provider: Provider, journal: Path, *, given_back: bool
-) -> None:
-    order = f"W-{given_back:d}"
-    use = UseTool(name="refund", args={"order": order, "amount": 39})
-    provider.script(Reply(tokens=("Sure.",), calls=(use,)), Reply(tokens=("Done",)))
-    thread = await own_thread(owner)
-    agent = Agent(thread, await thread.send("Pay me back. " * 500, options={"agent": "graph-clerk"}))
-    waiting = await waiting_card(agent, given_back=given_back)
-    assert (waiting["tool"], waiting["args"]["amount"]) == ("refund_approval", 39)
-    edited = {"order": order, "amount": 4}
-    await agent.decide(waiting["toolCallId"], approved=True, editedArgs=edited)
-    assert (await agent.ended())["status"] == "final"
-    assert await agent.text() == "Sure.Done"
-    assert journal.read_text().count(f"refund {order} 4") == 1
-    assert len(provider.server.calls) == 2, "the node that asked the model is not executed again"
-    cards = {card["tool"]: card for card in await agent.cards()}
-    assert (cards["refund"]["state"], cards["refund"]["output"]) == ("completed", "Paid 4 back.")
-    assert cards["node-model"]["blob"]["size"] > 5_000, "a state that is too large for a part is in a blob"
-
-
-@pytest.mark.parametrize("given_back", [False, True])
-async def test_an_agent_of_the_openai_agents_sdk_answers_in_a_worker(
-    owner: Account, provider: Provider, journal: Path, *, given_back: bool
-) -> None:
-    order = f"X-{given_back:d}"
-    ask = Reply(
-        tokens=("Sure.",),
-        calls=(
-            UseTool(name="refund", args={"order": order, "amount": 39}, id="use-1"),
-            UseTool(name="order_status", args={"order": order}, id="use-2"),
-        ),
-    )
-    provider.script(ask, Reply(tokens=("Done",)))
-    thread = await own_thread(owner)
-    agent = Agent(thread, await thread.send("Pay me back", options={"agent": "openai-clerk"}))
-    waiting = await waiting_card(agent, given_back=given_back)
-    await agent.decide(waiting["toolCallId"], approved=True, editedArgs={"order": order, "amount": 5})
-    assert (await agent.ended())["status"] == "final"
-    assert await agent.text() == "Sure.Done"
-    effects = [line for line in journal.read_text().splitlines() if order in line]
-    assert sorted(effects) == [f"order_status {order}", f"refund {order} 5"]
-    assert len(provider.server.calls) == 2, "the reply that asked for the call is not generated again"
-    assert (await agent.message())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}

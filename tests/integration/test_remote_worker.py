@@ -1,44 +1,29 @@
-"""The Python worker: it passes the conformance checks, and goes on after kills, approvals and cancellations."""
+"""The Python worker: it executes functions, and goes on after kills, approvals and cancellations."""
 
 import asyncio
 import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import Tool
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
-from khala.sdk.adapters import pydantic_ai
-from khala.store.postgres.database import Database
-from khala_client.conformance import Conformance
 from khala_client.worker import AgentError, ApprovalDenied, RunContext, Worker
 from tests.support.account_with_data import upload
 from tests.support.agents import Agent
-from tests.support.client import text_of
 from tests.support.in_process import InProcessServer
 from tests.support.ports import free_port
-from tests.support.providers import Reply, in_steps, serving
-from tests.support.remote_workers import RawRun, RemoteScene, remote_scene
+from tests.support.remote_workers import RawRun, RemoteScene, lapse_lease, remote_scene, working
 from tests.support.server import ROOT
 from tests.support.shared_server import shared
-from tests.support.wires import UseTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CLIENTS = Path(__file__).parents[2] / "app" / "clients"
-TYPESCRIPT = CLIENTS / "typescript"
-COMPILERS = [folder / "node_modules" / ".bin" / "tsc" for folder in (TYPESCRIPT, CLIENTS.parent / "web")]
-EXAMPLES = Path(__file__).parents[2] / "app" / "clients" / "python" / "examples"
+EXAMPLES = ROOT / "app" / "clients" / "python" / "examples"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -53,75 +38,6 @@ async def scene(server: InProcessServer) -> AsyncIterator[RemoteScene]:
         yield made
 
 
-@asynccontextmanager
-async def working(
-    scene: RemoteScene, server: InProcessServer, function: Callable[[RunContext], Awaitable[None]], **options: Any
-) -> AsyncIterator[Worker]:
-    """A worker whose runs of the scene's agent are executed by this function."""
-    worker = Worker(server.url, scene.token["token"], grace_seconds=0, **options)
-    worker.agent(scene.agent)(function)
-    async with running(worker):
-        yield worker
-
-
-@asynccontextmanager
-async def running(worker: Worker) -> AsyncIterator[None]:
-    """Run the worker for as long as this is open."""
-    task = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.stop()
-        async with asyncio.timeout(20):
-            await task
-
-
-async def answer_text(scene: RemoteScene) -> str:
-    return text_of((await scene.thread.snapshot())["messages"][-1])
-
-
-async def test_our_worker_conforms() -> None:
-    conformance = Conformance([sys.executable, str(EXAMPLES / "conformance_worker.py")])
-    passed = await asyncio.to_thread(conformance.run)
-    assert passed, conformance.table()
-
-
-async def test_the_typescript_worker_is_well_typed_and_conforms(tmp_path: Path) -> None:
-    compiler = next(tsc for tsc in COMPILERS if tsc.exists())
-    options = "--target es2022 --module esnext --moduleResolution bundler --lib ES2023,DOM,DOM.Iterable --strict"
-    checks = "--noUncheckedIndexedAccess --exactOptionalPropertyTypes --noImplicitOverride --verbatimModuleSyntax"
-    output = f"--rewriteRelativeImportExtensions --rootDir {TYPESCRIPT} --outDir {tmp_path}"
-    source = TYPESCRIPT / "examples" / "worker" / "conformance.ts"
-    command = [str(compiler), *options.split(), *checks.split(), *output.split(), "--skipLibCheck", str(source)]
-    compiled = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
-    assert compiled.returncode == 0, compiled.stdout
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    conformance = Conformance(["node", str(tmp_path / "examples" / "worker" / "conformance.js")])
-    passed = await asyncio.to_thread(conformance.run)
-    assert passed, conformance.table()
-
-
-async def test_a_worker_that_conforms_in_nothing_fails_the_checks(tmp_path: Path) -> None:
-    source = tmp_path / "bad.py"
-    source.write_text(
-        "import json, os, time, urllib.request as u\n"
-        "def post(path, **body):\n"
-        "    head = {'Authorization': 'Bearer ' + os.environ['KHALA_TOKEN'], 'Content-Type': 'application/json'}\n"
-        "    data = json.dumps(body).encode()\n"
-        "    request = u.Request(os.environ['KHALA_SERVER'] + '/api/executor/' + path, data, head)\n"
-        "    return json.load(u.urlopen(request))\n"
-        "(run,) = post('claim', claimId='x', agents=['conformance'], waitSeconds=20)['runs']\n"
-        "part = {'kind': 'text-delta', 'data': {'text': 'hm'}}\n"
-        "post('runs/' + run['runId'] + '/parts', epoch=1, seq=0, parts=[part])\n"
-        "post('runs/' + run['runId'] + '/finish', epoch=1, seq=1, status='completed')\n"
-        "time.sleep(600)\n"
-    )
-    conformance = Conformance([sys.executable, str(source)], timeout_seconds=0.5)
-    assert not await asyncio.to_thread(conformance.run)
-    passed = [name for name, problem in conformance.results if not problem]
-    assert passed == ["claims runs of its agent, and waits for them", "sends well-formed requests"]
-
-
 async def test_text_steps_and_usage_reach_the_thread(scene: RemoteScene, server: InProcessServer) -> None:
     async def answer(context: RunContext) -> None:
         await context.text(f"You said {context.prompt}. ")
@@ -132,7 +48,7 @@ async def test_text_steps_and_usage_reach_the_thread(scene: RemoteScene, server:
     async with working(scene, server, answer):
         sent = await scene.send("hello")
         ended = await scene.thread.ended(sent["runId"])
-    assert await answer_text(scene) == "You said hello. It is 42."
+    assert await scene.answer_text() == "You said hello. It is 42."
     assert ended["finish"]["usage"] == {"inputTokens": 3, "outputTokens": 4}
 
 
@@ -159,9 +75,9 @@ async def test_a_step_runs_once_although_its_worker_is_lost(scene: RemoteScene, 
         sent = await scene.send()
         async with asyncio.timeout(10):
             await reached.wait()
-        await drop_lease(server, sent["runId"])
+        await lapse_lease(server, sent["runId"])
         assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
-    assert (calls, await answer_text(scene)) == (["slow"], "One, two, three.")
+    assert (calls, await scene.answer_text()) == (["slow"], "One, two, three.")
 
 
 async def test_usage_is_reported_once_within_steps_and_outside_of_them(
@@ -189,66 +105,6 @@ async def test_usage_is_reported_once_within_steps_and_outside_of_them(
     assert by_call == ["ask-1", None, None, "ask-2"]
 
 
-async def test_an_agent_of_pydantic_ai_answers_in_a_worker(scene: RemoteScene, server: InProcessServer) -> None:
-    paid: list[int] = []
-
-    async def refund(amount: int) -> str:
-        """Pay back."""
-        paid.append(amount)
-        return f"Paid {amount}."
-
-    use = UseTool(name="refund", args={"amount": 39}, id="a")
-    replies = in_steps(Reply(tokens=("Sure. ",), calls=(use,)), Reply(tokens=("Done.",)))
-    async with serving(default=replies) as provider:
-        model = OpenAIChatModel("clerk", provider=OpenAIProvider(base_url=f"{provider.url}/v1", api_key="key"))
-        clerk: PydanticAgent[None, str] = PydanticAgent(model, tools=[Tool(refund, requires_approval=True)])
-        worker = Worker(server.url, scene.token["token"], grace_seconds=0, hold_seconds=0.1)
-
-        @worker.agent(scene.agent, replay=False)
-        async def answer(context: RunContext) -> None:
-            await pydantic_ai.answer(context, clerk)
-
-        async with running(worker):
-            run = Agent(scene.thread, await scene.send("Pay me back"))
-            await run.status("blocked")
-            [card] = await run.cards()
-            assert (card["tool"], card["args"]) == ("refund", {"amount": 39})
-            await run.decide(card["toolCallId"], approved=True, editedArgs={"amount": 5})
-            assert (await run.ended())["status"] == "final"
-    assert (await run.text(), paid, len(provider.calls)) == ("Sure. Done.", [5], 2)
-    [card] = await run.cards()
-    assert (card["state"], card["output"]) == ("completed", "Paid 5.")
-    assert (await run.message())["finish"]["usage"] == {"inputTokens": 22, "outputTokens": 14}
-
-
-async def test_a_library_calls_models_through_khala(scene: RemoteScene, server: InProcessServer) -> None:
-    made = await scene.who.http.post("/api/tokens", json={"name": "models"})
-    provider = OpenAIProvider(base_url=f"{server.url}/v1", api_key=made.raise_for_status().json()["token"])
-    clerk: PydanticAgent[None, str] = PydanticAgent(OpenAIChatModel("demo", provider=provider))
-    worker = Worker(server.url, scene.token["token"], grace_seconds=0)
-
-    @worker.agent(scene.agent, replay=False)
-    async def answer(context: RunContext) -> None:
-        await pydantic_ai.answer(context, clerk, report_usage=False)
-
-    async with running(worker):
-        run = Agent(scene.thread, await scene.send("/say through Khala"))
-        assert (await run.ended())["status"] == "final"
-    assert (await run.text()).strip() == "through Khala"
-    assert await run.receipts("model") == []
-
-
-async def drop_lease(server: InProcessServer, run_id: str) -> None:
-    """As if the worker had sent no heartbeat, and had no other run to claim."""
-    db = Database(server.database_url)
-    async with db.driver() as driver:
-        await driver.execute(
-            "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", uuid.UUID(run_id)
-        )
-        await driver.execute("NOTIFY khala_runs")
-    await db.close()
-
-
 async def test_a_function_that_writes_another_text_again_ends_its_run(
     scene: RemoteScene, server: InProcessServer
 ) -> None:
@@ -272,7 +128,7 @@ async def test_a_run_whose_parts_are_refused_ends(scene: RemoteScene, server: In
     async with working(scene, server, answer):
         sent = await scene.send()
         assert (await scene.thread.ended(sent["runId"]))["status"] == "error"
-    assert (await answer_text(scene)).endswith("The agent failed. Please try again.")
+    assert (await scene.answer_text()).endswith("The agent failed. Please try again.")
 
 
 async def test_a_call_runs_after_its_approval_with_the_changed_arguments(
@@ -302,7 +158,7 @@ async def test_a_call_runs_after_its_approval_with_the_changed_arguments(
         await decide("erase-1", approved=False, reason="never")
         ended = await scene.thread.ended(sent["runId"])
     assert (ended["status"], done[-1]) == ("error", {"to": "test"})
-    assert await answer_text(scene) == "Not erased: Denied: never"
+    assert await scene.answer_text() == "Not erased: Denied: never"
 
 
 async def test_a_run_is_given_back_once_nothing_runs_and_goes_on_after_any_decision(
@@ -346,7 +202,7 @@ async def test_a_cancelled_run_ends_and_its_worker_goes_on(scene: RemoteScene, s
     async with working(scene, server, answer):
         sent = await scene.send("wait")
         async with asyncio.timeout(10):
-            while await answer_text(scene) != "So far":
+            while await scene.answer_text() != "So far":
                 await asyncio.sleep(0.05)
         await scene.thread.http.post(f"/api/runs/{sent['runId']}/cancel")
         assert (await scene.thread.ended(sent["runId"]))["status"] == "canceled"
@@ -362,7 +218,7 @@ async def test_a_stopped_worker_gives_its_runs_back(scene: RemoteScene, server: 
     async with working(scene, server, answer):
         sent = await scene.send()
         async with asyncio.timeout(10):
-            while await answer_text(scene) != "Begun, ":
+            while await scene.answer_text() != "Begun, ":
                 await asyncio.sleep(0.05)
     run = RawRun(scene.worker, (await scene.worker.claim())[0])
     assert (run.id, run.data["takenOver"]) == (sent["runId"], False)
@@ -381,7 +237,7 @@ async def test_a_killed_worker_is_replaced_and_no_text_is_lost_or_doubled(
         sent = await scene.send("count 200")
         for kills in (1, 2):
             async with asyncio.timeout(20):
-                while len(await answer_text(scene)) < 100 * kills:
+                while len(await scene.answer_text()) < 100 * kills:
                     await asyncio.sleep(0.02)
             workers[-1].send_signal(signal.SIGKILL)
             workers.append(subprocess.Popen(command, env=environment))
@@ -391,44 +247,10 @@ async def test_a_killed_worker_is_replaced_and_no_text_is_lost_or_doubled(
             worker.kill()
             worker.wait()
     assert ended["status"] == "final"
-    assert await answer_text(scene) == "".join(f"{number} " for number in range(1, 201))
+    assert await scene.answer_text() == "".join(f"{number} " for number in range(1, 201))
     assert [part["seq"] for part in await scene.thread.parts(sent["runId"])] == list(
         range(len(await scene.thread.parts(sent["runId"])))
     )
-
-
-async def test_a_graph_in_a_killed_worker_goes_on_at_the_next_node(
-    scene: RemoteScene, server: InProcessServer, tmp_path: Path
-) -> None:
-    journal = tmp_path / "journal"
-    journal.touch()
-    environment = {
-        **os.environ, "KHALA_SERVER": server.url, "KHALA_TOKEN": scene.token["token"], "KHALA_AGENT": scene.agent,
-        "KHALA_APP_JOURNAL": str(journal),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "tests.support.library_worker"]
-
-    def worker_id() -> int:
-        return int((tmp_path / "journal.pid").read_text())
-
-    supervisor = subprocess.Popen(command, env=environment, cwd=ROOT)
-    try:
-        sent = await scene.send("Go")
-        async with asyncio.timeout(60):
-            while "second node" not in journal.read_text():
-                await asyncio.sleep(0.02)
-        killed = worker_id()
-        os.kill(killed, signal.SIGKILL)
-        (tmp_path / "journal.go").touch()
-        assert (await scene.thread.ended(sent["runId"]))["status"] == "final"
-        assert worker_id() != killed
-    finally:
-        if (tmp_path / "journal.pid").exists():
-            os.kill(worker_id(), signal.SIGKILL)
-        supervisor.kill()
-        supervisor.wait()
-    assert await answer_text(scene) == "One two"
-    assert journal.read_text().splitlines() == ["first node", "second node", "second node"]
 
 
 async def test_large_results_and_files_are_stored_once_and_read_again(

@@ -42,6 +42,11 @@ class ConsoleScene(msgspec.Struct, frozen=True):
         """The body of the response to a successful POST."""
         return (await self.send("POST", path, body)).raise_for_status().json()
 
+    async def execute(self, query: str, *arguments: Any) -> None:
+        """Execute a statement on the database."""
+        async with self.db.driver() as driver:
+            await driver.execute(query, *arguments)
+
     async def audited(self, action: str) -> list[dict[str, Any]]:
         """The entries of this action by the administrator, the newest first."""
         query = "SELECT thread_id, detail FROM audit WHERE action = $1 AND user_id = $2 ORDER BY id DESC"

@@ -12,6 +12,7 @@ LONG = (
     "tests/system/test_wheel.py",
     "tests/system/test_docs_examples.py",
     "tests/integration/test_library_agents.py",
+    "tests/integration/test_worker_conformance.py",
     "tests/system/test_library_agent_crashes.py",
     "tests/system/test_page_blocks.py",
     "tests/clients/test_element.py",

@@ -1,15 +1,26 @@
 """Remote agents, the tokens of their workers, and a worker that sends what a test tells it to."""
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
+from khala.store.postgres.database import Database
+from khala_client.worker import RunContext, Worker
 from tests.support.account_with_data import Account, account, own_thread
-from tests.support.client import Thread, client
+from tests.support.client import Thread, client, text_of
 from tests.support.in_process import InProcessServer
+
+CALL = {"kind": "tool-call", "data": {"toolCallId": "call_1", "step": 1, "tool": "deploy", "args": {"to": "prod"}}}
+RUNNING = {"kind": "tool-status", "data": {"toolCallId": "call_1", "state": "running"}}
+RESULT: dict[str, Any] = {
+    "kind": "tool-result",
+    "data": {"toolCallId": "call_1", "ok": True, "summary": "done", "durationMs": 3, "output": {"b": 1, "a": [1.5]}},
+}
+"""The parts of one tool call, in their order."""
 
 
 async def create_agent(who: Account, name: str, **fields: Any) -> dict[str, Any]:
@@ -91,6 +102,14 @@ class RemoteScene:
         """Send a message to the agent."""
         return await self.thread.send(message, options={"agent": self.agent} | options)
 
+    async def answer(self) -> dict[str, Any]:
+        """The thread's last message."""
+        return dict((await self.thread.snapshot())["messages"][-1])
+
+    async def answer_text(self) -> str:
+        """The text of the thread's last message."""
+        return text_of(await self.answer())
+
     async def begin(self, message: str = "Hello", **options: Any) -> RawRun:
         """Send a message to the agent, and claim its run."""
         sent = await self.send(message, **options)
@@ -115,3 +134,37 @@ async def remote_scene(server: InProcessServer, **fields: Any) -> AsyncIterator[
         token = await create_token(who, agent)
         async with worker_client(server, token["token"]) as worker:
             yield RemoteScene(who, agent, await own_thread(who), worker, token)
+
+
+@asynccontextmanager
+async def working(
+    scene: RemoteScene, server: InProcessServer, function: Callable[[RunContext], Awaitable[None]], **options: Any
+) -> AsyncIterator[Worker]:
+    """A worker whose runs of the scene's agent are executed by this function."""
+    worker = Worker(server.url, scene.token["token"], grace_seconds=0, **options)
+    worker.agent(scene.agent)(function)
+    async with running(worker):
+        yield worker
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[None]:
+    """Run the worker for as long as this is open."""
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        worker.stop()
+        async with asyncio.timeout(20):
+            await task
+
+
+async def lapse_lease(server: InProcessServer, run_id: str) -> None:
+    """As if the worker had sent no heartbeat for the time of a lease, and had no other run to claim."""
+    db = Database(server.database_url)
+    async with db.driver() as driver:
+        await driver.execute(
+            "UPDATE runs SET lease_expires_at = now() - interval '1 s' WHERE id = $1", uuid.UUID(run_id)
+        )
+        await driver.execute("NOTIFY khala_runs")
+    await db.close()

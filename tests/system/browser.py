@@ -235,6 +235,11 @@ class Chat:
         """The newest card of a tool."""
         return self.page.locator(".card").filter(has=self.page.locator(".card-name", has_text=tool)).last
 
+    @property
+    def run_bar(self) -> Locator:
+        """The region that shows the run of the newest answer."""
+        return self.page.get_by_role("region", name="Run", exact=True)
+
     def overflow(self) -> int:
         """By how many pixels the page is wider than its window."""
         pixels: int = self.page.evaluate(

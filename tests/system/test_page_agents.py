@@ -56,10 +56,6 @@ def sent_options(chat: Chat, text: str) -> dict[str, Any]:
     return options
 
 
-def bar(chat: Chat) -> Locator:
-    return chat.page.get_by_role("region", name="Run", exact=True)
-
-
 def wait_for_kept(chat: Chat, store: str, word: str, *, present: bool = True) -> None:
     """Wait until the agent worker's store contains the word, or does not."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
@@ -269,23 +265,23 @@ def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) ->
     chat.page.emulate_media(reduced_motion="reduce")
     chat.with_autopilot()
     chat.send(f"{WRITE} /call todo_list {{}} /then {DELETE}")
-    expect(bar(chat)).to_have_attribute("data-status", "waiting for approval")
-    expect(bar(chat)).to_contain_text("Step 2 of 20")
-    expect(bar(chat)).to_contain_text(re.compile(r"\d tokens"))
-    bar(chat).get_by_role("button", name="Graph").click()
-    expect(bar(chat).get_by_role("list", name="Run steps").get_by_role("listitem")).to_have_text(
+    expect(chat.run_bar).to_have_attribute("data-status", "waiting for approval")
+    expect(chat.run_bar).to_contain_text("Step 2 of 20")
+    expect(chat.run_bar).to_contain_text(re.compile(r"\d tokens"))
+    chat.run_bar.get_by_role("button", name="Graph").click()
+    expect(chat.run_bar.get_by_role("list", name="Run steps").get_by_role("listitem")).to_have_text(
         [
             "Step 1: 2 of 2 calls finished (write_file, todo_list), completed",
             "Step 2: 0 of 1 call finished (delete_file), waiting for approval",
         ]
     )
-    canvas = bar(chat).locator("canvas")
+    canvas = chat.run_bar.locator("canvas")
     assert canvas.evaluate("(it) => { try { it.getContext('2d'); return false } catch { return true } }"), (
         "the canvas is drawn offscreen, by a worker"
     )
     assert colours(chat, canvas) > 3
     chat.button("Stop").click()
-    expect(bar(chat)).to_have_count(0)
+    expect(chat.run_bar).to_have_count(0)
     expect(chat.answer).to_have_attribute("data-state", "stopped")
     assert chat.complaints == []
 
@@ -293,7 +289,7 @@ def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) ->
 def test_a_run_that_ends_before_the_response_to_the_stop_shows_no_error(chat: Chat) -> None:
     chat.with_autopilot()
     chat.send(DELETE)
-    expect(bar(chat)).to_have_attribute("data-status", "waiting for approval")
+    expect(chat.run_bar).to_have_attribute("data-status", "waiting for approval")
 
     def late(route: Route) -> None:
         answer = route.fetch()
@@ -304,7 +300,7 @@ def test_a_run_that_ends_before_the_response_to_the_stop_shows_no_error(chat: Ch
     with chat.page.expect_response("**/cancel"):
         chat.button("Stop").click()
     expect(chat.answer).to_have_attribute("data-state", "stopped")
-    expect(bar(chat)).to_have_count(0)
+    expect(chat.run_bar).to_have_count(0)
     assert chat.complaints == []
 
 
@@ -322,17 +318,17 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     chat.button("Use Planner").click()
     chat.page.keyboard.press("Escape")
     chat.send("/pace=20 /words=5000")
-    expect(bar(chat)).to_have_attribute("data-status", "writing")
-    expect(bar(chat)).to_contain_text("Planner")
+    expect(chat.run_bar).to_have_attribute("data-status", "writing")
+    expect(chat.run_bar).to_contain_text("Planner")
     # The server reports usage after a step with tools, or at the end: until then the worker has estimated it.
-    expect(bar(chat)).to_contain_text(re.compile(r"≈ [1-9][\d,]* tokens"))
+    expect(chat.run_bar).to_contain_text(re.compile(r"≈ [1-9][\d,]* tokens"))
     assert any("/agent" in worker.url for worker in chat.page.workers)
     chat.button("Stop").click()
     chat.wait_for_end()
     chat.page.get_by_label("Maximum steps").fill("2")
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     chat.wait_for_end()
-    expect(bar(chat)).to_have_count(0)
+    expect(chat.run_bar).to_have_count(0)
     expect(chat.answer.locator(".badge")).to_have_text("Reached the step limit")
     chat.send("/ratelimit=0")
     expect(chat.answer.locator(".badge")).to_have_text("Failed")

@@ -1,4 +1,4 @@
-"""Tools on the page, in a real browser: their cards, approvals and the autopilot."""
+"""Tools on the page, in a real browser: their cards, the autopilot, and services that tools call."""
 
 import json
 import re
@@ -9,21 +9,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, CDPSession, Locator, Route, expect
+from playwright.sync_api import CDPSession, Locator, expect
 
 from tests.support import postgres
 from tests.support.delayed_server import delayed_server
 from tests.support.ports import free_port
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
-from tests.system.browser import Chat, another_browser, open_card
+from tests.system.browser import Chat, open_card
 
 pytestmark = pytest.mark.timeout(180)
 
 ADA = "ada@example.com"
 DELETE = '/call delete_file {"path":"a.txt"}'
 WRITE = '/call write_file {"path":"a.txt","content":"hi"}'
-ASKS = f"{WRITE} /then {DELETE}"
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +58,6 @@ def _notes(ports: tuple[int, int]) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-def blocked_card(chat: Chat) -> Locator:
-    """A card of the newest answer that waits for approval; the file that the call deletes exists."""
-    chat.with_autopilot()
-    chat.send(ASKS)
-    waiting = chat.card("delete_file")
-    expect(waiting).to_have_attribute("data-state", "blocked")
-    return waiting
 
 
 def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Chat) -> None:
@@ -108,140 +98,6 @@ def test_a_group_that_the_person_opened_again_stays_open_and_a_card_opens_by_key
     expect(body).to_be_visible()
 
 
-def run_bar(chat: Chat) -> Locator:
-    return chat.page.get_by_role("region", name="Run")
-
-
-def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is_revoked(chat: Chat) -> None:
-    waiting = blocked_card(chat)
-    waiting.get_by_role("button", name="Allow always in this chat").click()
-    chat.wait_for_end()
-    chat.send(ASKS)
-    chat.wait_for_end()
-    assert "Deleted a.txt." in chat.stored_text()
-    chat.page.get_by_role("button", name="Settings").click()
-    allowed = chat.page.get_by_role("dialog", name="Settings").locator("#allowed")
-    expect(allowed).to_contain_text("delete_file")
-    allowed.get_by_role("button", name="Revoke delete_file").click()
-    expect(allowed).to_have_text("No tool is allowed without approval.")
-    chat.page.keyboard.press("Escape")
-    chat.answer.get_by_role("button", name="Good answer").click()
-    chat.answer.get_by_label("What was good? (optional)").fill("It was quick.")
-    chat.page.keyboard.press("Enter")
-    expect(chat.answer.get_by_role("button", name="Good answer")).to_have_attribute("aria-pressed", "true")
-    chat.page.reload()
-    expect(chat.answer.get_by_role("button", name="Good answer")).to_have_attribute("aria-pressed", "true")
-    chat.send(ASKS)
-    expect(chat.card("delete_file")).to_have_attribute("data-state", "blocked")
-    assert chat.complaints == []
-
-
-def test_an_approved_call_is_made(chat: Chat) -> None:
-    waiting = blocked_card(chat)
-    expect(waiting.get_by_role("group")).to_contain_text('"path": "a.txt"')
-    expect(chat.page.get_by_role("status").filter(has_text="delete_file needs approval.")).to_have_count(1)
-    expect(run_bar(chat)).to_contain_text("waiting for approval")
-    expect(run_bar(chat)).to_contain_text("Step 2 of 20")
-    expect(chat.page).to_have_title(re.compile(r"^\(1\) "))
-    waiting.get_by_role("button", name="Approve").click()
-    expect(waiting.get_by_role("button", name="Approve")).to_have_count(0)
-    chat.wait_for_end()
-    # A finished group folds away after two seconds, on a slow machine before its card was looked at.
-    head = chat.page.locator(".group-head").last
-    expect(head).to_have_attribute("aria-expanded", "false")
-    head.click()
-    expect(chat.card("delete_file")).to_have_attribute("data-state", "completed")
-    assert "Deleted a.txt." in chat.stored_text()
-    assert chat.complaints == []
-
-
-def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
-    waiting = blocked_card(chat)
-    waiting.get_by_label("Reason").fill("it is mine")
-    waiting.get_by_role("button", name="Deny").click()
-    expect(waiting).to_have_attribute("data-denied", "true")
-    expect(waiting).to_contain_text("it is mine")
-    expect(chat.page.locator(".group-head").last).to_contain_text("denied")
-    chat.wait_for_end()
-
-
-def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) -> None:
-    waiting = blocked_card(chat)
-    waiting.get_by_role("button", name="Edit arguments").click()
-    field = waiting.get_by_label("Arguments (JSON)")
-    approve = waiting.get_by_role("button", name="Approve with changes")
-    field.fill('{"path": ')
-    approve.click()
-    expect(waiting.get_by_role("alert")).to_contain_text("This is not valid JSON. Check line 1, column 10.")
-    waiting.get_by_role("button", name="Cancel editing").click()
-    expect(waiting.get_by_role("alert")).to_be_hidden()
-    waiting.get_by_role("button", name="Edit arguments").click()
-    field.fill('{"path": 7}')
-    approve.click()
-    expect(waiting.get_by_role("alert")).to_contain_text("Invalid arguments: ")
-    field.fill('{"path": "b.txt"}')
-    approve.click()
-    expect(waiting).to_have_attribute("data-state", "failed")
-    expect(waiting.locator(".card-edited")).to_have_text("edited")
-    expect(open_card(waiting).get_by_role("group", name="Arguments")).to_contain_text('"path": "b.txt"')
-    expect(waiting.get_by_role("group", name="Edited before approval")).to_contain_text('"path": "a.txt"')
-    chat.wait_for_end()
-    block = next(block for block in chat.stored()["messages"][-1]["content"] if block.get("tool") == "delete_file")
-    assert block["args"] == {"path": "b.txt"}
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "detail", "says"),
-    [
-        (
-            409,
-            "already_decided",
-            "This call was denied before.",
-            "Someone else answered first. This call was denied before.",
-        ),
-        (403, "forbidden", "Only an owner may.", "Only an owner may."),
-    ],
-)
-def test_the_servers_response_to_a_decision_is_shown_on_the_card(
-    chat: Chat, status: int, code: str, detail: str, says: str
-) -> None:
-    waiting = blocked_card(chat)
-
-    def refuse(route: Route) -> None:
-        route.fulfill(status=status, json={"code": code, "detail": detail, "status": status})
-
-    chat.page.route("**/approvals/*", refuse)
-    waiting.get_by_role("button", name="Approve").click()
-    expect(waiting.get_by_role("alert")).to_have_text(says)
-    chat.page.unroute("**/approvals/*")
-    waiting.get_by_role("button", name="Approve").click()
-    expect(waiting).to_have_attribute("data-state", "completed")
-    chat.wait_for_end()
-
-
-def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext, chat: Chat) -> None:
-    viewer = Chat(another_browser(browser), chat.share("Can view"))
-    waiting = blocked_card(chat)
-    seen = viewer.card("delete_file")
-    expect(seen).to_contain_text("delete_file is waiting for approval.")
-    expect(seen.get_by_role("button")).to_have_count(1)
-    expect(seen.get_by_label("Reason")).to_have_count(0)
-    waiting.get_by_role("button", name="Approve").click()
-    expect(seen).to_have_attribute("data-state", "completed")
-    viewer.wait_for_end()
-    assert chat.complaints == viewer.complaints == []
-
-
-def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None:
-    chat.register(ADA, "Ada")
-    chat.with_autopilot()
-    chat.send(f"Tidy up {DELETE}")
-    expect(chat.listed("Tidy up")).to_contain_text("Needs approval")
-    chat.card("delete_file").get_by_role("button", name="Deny").click()
-    chat.wait_for_end()
-    expect(chat.listed("Tidy up")).not_to_contain_text("Needs approval")
-
-
 def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
     steps = chat.page.get_by_label("Maximum steps")
     expect(steps).to_be_hidden()
@@ -256,10 +112,10 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
     expect(steps).to_have_value("4")
     chat.send('/hanground=3 /loop /call glob {"pattern":"{round}*"}')
     foot = chat.answer.locator(".foot")
-    expect(run_bar(chat)).to_contain_text("Step 2 of 4")
-    expect(run_bar(chat)).to_contain_text(re.compile(r"[1-9][\d,]* tokens"))
+    expect(chat.run_bar).to_contain_text("Step 2 of 4")
+    expect(chat.run_bar).to_contain_text(re.compile(r"[1-9][\d,]* tokens"))
     chat.page.reload()
-    expect(run_bar(chat)).to_contain_text("Step 2 of 4")
+    expect(chat.run_bar).to_contain_text("Step 2 of 4")
     expect(chat.page.get_by_role("button", name=re.compile("^Stop"))).to_have_count(1)
     chat.button("Stop").click()
     chat.wait_for_end()
