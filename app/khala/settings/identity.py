@@ -18,7 +18,7 @@ from khala.domain.budgets import ACCOUNT_LIMITS, BudgetLimit
 from khala.identity.jwt_claims import MAX_PLAN_CHARACTERS, MIN_SECRET_BYTES, PUBLIC_ALGORITHMS, SECRET_ALGORITHMS
 from khala.identity.jwt_issuers import JwtIssuer
 from khala.identity.oidc_http import is_secure
-from khala.tools.config_files import MAX_FILE_BYTES, ConfigFileError, convert, require_object
+from khala.tools.config_files import ConfigFileError, convert, read_bytes, require_object
 
 MAX_ISSUERS = 50
 MAX_PLANS = 100
@@ -68,20 +68,9 @@ def read_identity_config(source: str | None, env: Mapping[str, str]) -> Identity
         return _parse(_decode(source.encode(), is_json=True), env)
     path = Path(source).expanduser()
     try:
-        return _parse(_decode(_read(path), is_json=path.suffix == ".json"), env)
+        return _parse(_decode(read_bytes(path), is_json=path.suffix == ".json"), env)
     except ConfigFileError as error:
         raise ConfigFileError(f"{path}: {error}") from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigFileError(f"the file can't be read: {error.strerror or error}.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigFileError(f"the file has more than {MAX_FILE_BYTES:,} bytes.")
-    return content
 
 
 def _decode(content: bytes, *, is_json: bool) -> dict[str, Any]:
@@ -145,7 +134,7 @@ def _issuer(name: str, value: Any, env: Mapping[str, str]) -> JwtIssuer:
 def _secrets(issuer: JwtIssuer, place: str, env: Mapping[str, str]) -> tuple[bytes, ...]:
     if issuer.secret_file is not None:
         try:
-            found = {f"{place}.secretFile": _read(Path(issuer.secret_file).expanduser()).rstrip(b"\r\n")}
+            found = {f"{place}.secretFile": read_bytes(Path(issuer.secret_file).expanduser()).rstrip(b"\r\n")}
         except ConfigFileError as error:
             raise ConfigFileError(f"{place}.secretFile: {error}") from error
     else:

@@ -15,8 +15,8 @@ class ConfigFileError(ValueError):
     """A configuration file is invalid. The message names the place."""
 
 
-def read_json(path: Path) -> Any:
-    """The content of the file. Raises `ConfigFileError`."""
+def read_bytes(path: Path) -> bytes:
+    """The content of the file. Raises `ConfigFileError`, also for a file that is too large."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -24,8 +24,13 @@ def read_json(path: Path) -> Any:
         raise ConfigFileError(f"the file can't be read: {error.strerror or error}.") from error
     if len(content) > MAX_FILE_BYTES:
         raise ConfigFileError(f"the file has more than {MAX_FILE_BYTES:,} bytes.")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """The decoded content of the file. Raises `ConfigFileError`."""
     try:
-        return msgspec.json.decode(content)
+        return msgspec.json.decode(read_bytes(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigFileError(f"the file is not valid JSON: {error}.") from error
 
