@@ -6,9 +6,8 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.access import Caller
-from khala.domain.errors import Unauthorized
 from khala.domain.preferences import NO_PREFERENCES, Preferences
-from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.accounts import account_marks
 from khala.store.memories.memory_settings import subject_of
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -21,7 +20,6 @@ SET = """
     ON CONFLICT (subject_id) DO UPDATE SET instructions = excluded.instructions, model = excluded.model,
         titles = excluded.titles, changed_at = now()
 """
-LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 
 
 class PreferenceChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +57,7 @@ async def change(db: Database, caller: Caller, changes: PreferenceChanges) -> Pr
     key_hash = None if caller.user_id is not None else caller.anon_key_hash
     async with db.driver() as driver, driver.transaction():
         if caller.user_id is not None:
-            await driver.fetchval(LOCK_USER, subject_id)
-            if not await driver.fetchval(USER_IS_PRESENT, subject_id):
-                raise Unauthorized("This account was deleted.")
+            await account_marks.hold(driver, caller.user_id)
         await workspace_owners.lock(driver, subject_id)
         changed = changes.applied_to(await read(driver, subject_id))
         await driver.execute(SET, subject_id, key_hash, changed.instructions, changed.model, changed.titles)

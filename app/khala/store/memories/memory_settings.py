@@ -8,7 +8,7 @@ import msgspec
 from khala.domain.access import Action, Caller, author_id_of_key
 from khala.domain.errors import Forbidden, Unauthorized
 from khala.domain.memories import Extraction, MemorySettings, ThreadMemorySettings
-from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.accounts import account_marks
 from khala.store.memories import extraction_jobs
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
@@ -31,7 +31,6 @@ READ_MANY = """
     SELECT subject_id, recall, extraction, instructions, model FROM unnest($1::uuid[]) AS asked (subject_id)
     LEFT JOIN memory_settings USING (subject_id) LEFT JOIN preferences USING (subject_id)
 """
-LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 LOCK_THREAD = "SELECT owner_id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
 
 
@@ -108,9 +107,7 @@ async def change(db: Database, caller: Caller, changes: MemorySettingChanges) ->
     key_hash = None if caller.user_id is not None else caller.anon_key_hash
     async with db.driver() as driver, driver.transaction():
         if caller.user_id is not None:
-            await driver.fetchval(LOCK_USER, subject_id)
-            if not await driver.fetchval(USER_IS_PRESENT, subject_id):
-                raise Unauthorized("This account was deleted.")
+            await account_marks.hold(driver, caller.user_id)
         await workspace_owners.lock(driver, subject_id)
         await driver.execute(SET, subject_id, key_hash, changes.recall, changes.extraction)
         if changes.extraction == "off":

@@ -7,15 +7,14 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.access import Caller
-from khala.domain.errors import NotFound, Unauthorized
+from khala.domain.errors import NotFound
 from khala.domain.push import MAX_FAILURES, MAX_SUBSCRIPTIONS
-from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.accounts import account_marks
 from khala.store.memories.memory_settings import subject_of
 from khala.store.postgres.database import Database, Driver, affected
 from khala.store.postgres.retries import retried
 from khala.store.tools import workspace_owners
 
-LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 OPENS_THREAD = "SELECT EXISTS (SELECT FROM threads WHERE anon_key_hash = $1 AND deleted_at IS NULL)"
 SET = """
     INSERT INTO push_subscriptions (id, subject_id, anon_key_hash, credential, endpoint, public_key, auth, answers)
@@ -82,9 +81,7 @@ async def subscribe(db: Database, caller: Caller, browser: BrowserEndpoint) -> S
     key_hash = None if caller.user_id is not None else caller.anon_key_hash
     async with db.driver() as driver, driver.transaction():
         if caller.user_id is not None:
-            is_locked = await driver.fetchval(LOCK_USER, subject_id) is not None
-            if not is_locked or not await driver.fetchval(USER_IS_PRESENT, subject_id):
-                raise Unauthorized("This account was deleted.")
+            await account_marks.hold(driver, caller.user_id)
         elif not await driver.fetchval(OPENS_THREAD, key_hash):
             raise NotFound("This key opens no thread.")
         await workspace_owners.lock(driver, subject_id)

@@ -8,7 +8,7 @@ from khala.domain.access import Action, Caller, author_id_of_key
 from khala.domain.errors import InvalidInput, NotFound, Unauthorized
 from khala.domain.feedback import EvaluatedAnswer, Feedback, FeedbackRating
 from khala.domain.fold import text_of
-from khala.store.accounts.account_marks import USER_IS_PRESENT
+from khala.store.accounts import account_marks
 from khala.store.postgres import rows
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
@@ -21,7 +21,6 @@ PAGE_ROWS = 100
 
 MESSAGE = f"SELECT thread_id, role FROM messages WHERE id = $1 AND {IS_MESSAGE}"
 LOCK_THREAD = "SELECT id FROM threads WHERE id = $1 AND deleted_at IS NULL FOR KEY SHARE"
-LOCK_USER = "SELECT id FROM users WHERE id = $1 FOR KEY SHARE"
 KEY_OPENS = "SELECT $1::uuid IS NOT NULL AND EXISTS (SELECT FROM threads WHERE anon_key_hash = $2)"
 LINK_OPENS = "SELECT EXISTS (SELECT FROM share_links WHERE thread_id = $1 AND key_hash = $2)"
 PUT = f"""
@@ -121,9 +120,7 @@ async def _authorize(driver: Driver, message_id: UUID, caller: Caller, *, is_ans
     if is_answer and message["role"] != "assistant":
         raise InvalidInput("Feedback is for answers of an assistant.", path="message_id")
     if caller.user_id is not None:
-        await driver.fetchval(LOCK_USER, caller.user_id)
-        if not await driver.fetchval(USER_IS_PRESENT, caller.user_id):
-            raise Unauthorized("This account was deleted.")
+        await account_marks.hold(driver, caller.user_id)
     return person_id
 
 
