@@ -176,6 +176,20 @@ async def test_results_of_some_of_the_clients_calls_continue_the_same_message(se
     assert len((await server.http.get("/api/chat/some", headers=KEY)).json()) == 4, "on the same branch"
 
 
+async def test_arguments_of_the_clients_calls_that_are_too_large_for_a_part_arrive_whole(
+    server: InProcessServer,
+) -> None:
+    wish, city = call("look", at="Aiur " * 2000), "Aiur " * 2000
+    called = chunks(await chat(server, "large", user(wish), options={"functions": [{"name": "look"}]}))
+    assert [chunk["input"] for chunk in called if chunk["type"] == "tool-input-available"] == [{"at": city}]
+    look = {"name": "look", "description": "", "parameters": {"type": "object"}}
+    body = {"threadId": "large", "runId": "r", "messages": [AG_UI_MESSAGE | {"content": wish}], "tools": [look]}
+    streamed = (await server.http.post("/api/ag-ui", json=body, headers=KEY)).raise_for_status().text
+    events = [json.loads(line.removeprefix("data: ")) for line in streamed.splitlines() if line.startswith("data: ")]
+    arguments = [event["delta"] for event in events if event["type"] == "TOOL_CALL_ARGS"]
+    assert json.loads("".join(arguments)) == {"at": city}
+
+
 @pytest.mark.parametrize("depth", [900, 5000])
 async def test_a_chat_stays_readable_whatever_its_client_returns_of_its_tools(
     server: InProcessServer, depth: int

@@ -18,14 +18,14 @@ from khala.api.ag_ui.event_encoder import (
 )
 from khala.api.ag_ui.messages import AgentMessage, answer_messages
 from khala.api.ag_ui.submission import AgentRun
-from khala.api.blobs.blob_responses import read_chunks
+from khala.api.chats.client_arguments import load_arguments
 from khala.api.context import Context
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
 from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
 from khala.domain.access import Caller
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.fold import Content, fold
-from khala.domain.parts import Part, TextDelta, ToolCall
+from khala.domain.parts import Part, TextDelta
 from khala.store.runs import runs
 from khala.store.tools import approvals
 from khala.store.tools.approvals import Approval
@@ -170,7 +170,7 @@ class EventStream:
             return None
         agent_run = self._agent_run
         run = agent_run.run
-        arguments = await self._load_arguments(update.parts) if run.functions else {}
+        arguments = await load_arguments(self._context.blobs.service, run.thread_id, run.functions, update.parts)
         is_first = not self._next_seq and bool(update.parts)
         if is_first and (agent_run.decided or self._cursor is not None):
             encoded = self._encoded([*_plan_events(update), *self._first_events(update.parts, arguments)])
@@ -237,20 +237,6 @@ class EventStream:
         own = answer_messages(agent_run.run.message_id, content)
         messages = [*_without(agent_run.history, own), *own]
         return [state.event, {"type": "MESSAGES_SNAPSHOT", "messages": messages}]
-
-    async def _load_arguments(self, parts: Sequence[Part]) -> dict[str, Any]:
-        """Return the arguments of calls of the client's own tools that were too large for a part, by call."""
-        run = self._agent_run.run
-        calls = [data for part in parts if part.kind == "tool-call" and isinstance(data := part.read(), ToolCall)]
-        blobs = {call.tool_call_id: call.args_blob for call in calls if call.tool in run.functions and not call.args}
-        service = self._context.blobs.service
-        loaded: dict[str, Any] = {}
-        for call_id, ref in blobs.items():
-            if ref is not None:
-                blob = await service.find(ref.blob_id, run.thread_id)
-                content = b"".join([chunk async for chunk in read_chunks(service, blob)])
-                loaded[call_id] = msgspec.json.decode(content)
-        return loaded
 
     def _encoded(self, events: Sequence[IdentifiedEvent]) -> EncodedEvents:
         return EncodedEvents(events, self._encoder)

@@ -11,13 +11,13 @@ import structlog
 from khala.api.ai_sdk.chunk_encoder import ChunkEncoder, StreamedRun, UiChunk
 from khala.api.ai_sdk.client_results import EarlierAnswer
 from khala.api.ai_sdk.submission import ChatRun
-from khala.api.blobs.blob_responses import read_chunks
+from khala.api.chats.client_arguments import load_arguments
 from khala.api.context import Context
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
 from khala.api.runs.run_follower import FollowedRun, RunUpdate, follow_run, read_parts
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError
-from khala.domain.parts import Part, TextDelta, ToolCall
+from khala.domain.parts import Part, TextDelta
 from khala.store.runs import runs
 from khala.store.tools import approvals
 
@@ -105,7 +105,7 @@ class ChunkStream:
         if not update.parts and not update.plans:
             return None
         run = self._chat.run
-        arguments = await self._load_arguments(run, update.parts) if run.functions else {}
+        arguments = await self._load_arguments(run, update.parts)
         if self._chat.decided and not self._next_seq:
             chunks, self._decided_pause = self._encoder.add_decided(update.parts, self._chat.decided, arguments)
             encoded = EncodedChunks(chunks, self._encoder, self._encoder.positions)
@@ -142,18 +142,7 @@ class ChunkStream:
         return all(by_call[call_id].state == "pending" for call_id in encoder.awaited if call_id in by_call)
 
     async def _load_arguments(self, run: StreamedRun, parts: Sequence[Part]) -> dict[str, Any]:
-        """Return the arguments of calls of the client's own tools that were too large for a part, by call."""
-        functions = run.functions
-        calls = [data for part in parts if part.kind == "tool-call" and isinstance(data := part.read(), ToolCall)]
-        blobs = {call.tool_call_id: call.args_blob for call in calls if call.tool in functions and call.args is None}
-        service = self._context.blobs.service
-        loaded: dict[str, Any] = {}
-        for call_id, ref in blobs.items():
-            if ref is not None:
-                blob = await service.find(ref.blob_id, run.thread_id)
-                content = b"".join([chunk async for chunk in read_chunks(service, blob)])
-                loaded[call_id] = msgspec.json.decode(content)
-        return loaded
+        return await load_arguments(self._context.blobs.service, run.thread_id, run.functions, parts)
 
     def _encoded(self, chunks: Sequence[UiChunk]) -> EncodedChunks:
         return EncodedChunks(chunks, self._encoder)

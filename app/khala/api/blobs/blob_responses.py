@@ -128,6 +128,11 @@ async def read_chunks(
         raise
 
 
+async def read_whole(blob_service: BlobService, blob: Blob) -> bytes:
+    """Return all bytes: only for a blob whose size is bounded. Raises the errors of `read_chunks`."""
+    return b"".join([chunk async for chunk in read_chunks(blob_service, blob)])
+
+
 async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for chunk in rest:

@@ -12,7 +12,7 @@ from uuid import UUID
 import mcp_types as types
 import msgspec
 
-from khala.api.blobs.blob_responses import read_chunks
+from khala.api.blobs.blob_responses import read_whole
 from khala.api.blobs.blobs import find_readable_blob
 from khala.api.context import Context
 from khala.api.mcp.offered_tools import McpToolCatalog
@@ -174,8 +174,7 @@ class McpResources:
                 f"This blob has {blob.size:,} bytes, and a resource at most {MAX_RESOURCE_BYTES:,}. "
                 f"Read it over HTTP, at /api/blobs/{blob.id}."
             )
-        content = b"".join([chunk async for chunk in read_chunks(self._context.blobs.service, blob)])
-        return _contents(uri, blob.media_type, content)
+        return _contents(uri, blob.media_type, await read_whole(self._context.blobs.service, blob))
 
 
 def _file(entry: WorkspaceEntry) -> types.Resource:

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import structlog
 
-from khala.api.blobs.blob_responses import read_chunks
+from khala.api.blobs.blob_responses import read_whole
 from khala.api.context import Context
 from khala.api.http.server_sent_events import KEEP_ALIVE, encode_event
 from khala.api.openai import errors
@@ -82,7 +82,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     async def load_arguments(self, ref: BlobRef) -> str:
         """Return a call's arguments that were too large for a part."""
         blob = await self.context.blobs.service.find(ref.blob_id, self.sent.thread_id)
-        return b"".join([chunk async for chunk in read_chunks(self.context.blobs.service, blob)]).decode()
+        return (await read_whole(self.context.blobs.service, blob)).decode()
 
     def follow(self, sent: SendResult) -> AsyncGenerator[RunUpdate]:
         """Yield the parts of a run, and an empty update for a keep-alive."""

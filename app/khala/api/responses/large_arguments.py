@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from khala.api.blobs.blob_responses import read_chunks
+from khala.api.blobs.blob_responses import read_whole
 from khala.api.context import Context
 from khala.api.responses.item_values import encode_arguments
 from khala.domain.parts import BlobRef, Part, ToolCall, ToolStatus
@@ -40,7 +40,7 @@ class LargeArguments:
     async def _read(self, reference: BlobRef) -> str:
         service = self._context.blobs.service
         blob = await service.find(reference.blob_id, self._thread_id)
-        return b"".join([chunk async for chunk in read_chunks(service, blob)]).decode()
+        return (await read_whole(service, blob)).decode()
 
     async def _edited(self, call_id: str) -> str | None:
         """Return the arguments that the approver edited, if they did."""
