@@ -16,6 +16,7 @@ from khala.domain import blob_signatures, ids
 from khala.search.blob_indexer import BlobIndexer
 from khala.store.postgres.database import Database
 from khala.store.search import blob_index, indexing
+from tests.integration.test_api_threads import assert_problem
 from tests.support.account_with_data import Account, account, own_thread, upload
 from tests.support.agents import act, call
 from tests.support.blobs import new_blob_service, store_blob
@@ -129,6 +130,20 @@ async def test_pages_neither_repeat_nor_miss_results_while_messages_arrive(who: 
             break
         params["cursor"] = page["nextCursor"]
     assert seen == sent[::-1]
+
+
+async def test_a_cursor_continues_only_the_search_that_it_is_from(who: Account, store: Database) -> None:
+    thread = await own_thread(who)
+    await say(thread, *(f"quasar pulsar {number} /words=1" for number in range(3)))
+    await index(store)
+    params: dict[str, Any] = {"q": "quasar", "kind": "message", "threadId": thread.id, "limit": 1, "meaning": "0"}
+    first = (await who.http.get("/api/search", params=params)).raise_for_status().json()
+    params["cursor"] = first["nextCursor"]
+    assert (await who.http.get("/api/search", params=params | {"limit": 2})).status_code == 200
+    for other in ({"q": "pulsar"}, {"q": "Quasar"}, {"kind": "file"}, {"threadId": ""}, {"meaning": "1"}):
+        changed = {name: value for name, value in (params | other).items() if value}
+        refused = assert_problem(await who.http.get("/api/search", params=changed), 400, "invalid_input")
+        assert "another search" in refused["detail"], other
 
 
 async def test_files_and_memories_are_found_by_their_owner_alone(
@@ -291,8 +306,8 @@ async def count_unsigned(db: Database) -> int:
         {"q": "a", "threadId": "1"},
         {"q": "a", "meaning": "perhaps"},
         {"q": "a", "cursor": "nonsense"},
-        {"q": "a", "cursor": b'["2026-01-01T00:00:00",1,"a"]'.hex()},
-        {"q": "a", "cursor": b'["2026-01-01T00:00:00Z",-1,"a"]'.hex()},
+        {"q": "a", "cursor": b'["2026-01-01T00:00:00",1,"a",""]'.hex()},
+        {"q": "a", "cursor": b'["2026-01-01T00:00:00Z",-1,"a",""]'.hex()},
     ],
 )
 async def test_bad_searches_are_refused(who: Account, params: dict[str, Any]) -> None:

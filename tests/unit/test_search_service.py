@@ -47,9 +47,9 @@ async def test_a_few_searches_run_some_wait_and_further_ones_are_refused(monkeyp
 @pytest.mark.parametrize(
     "forged",
     [
-        '["0001-01-01T00:00:00+14:00", 0, ""]',
-        '["9999-12-31T23:59:59-14:00", 0, ""]',
-        f'["2026-01-01T00:00:00Z", 0, "", {"[" * 1_900}',
+        '["0001-01-01T00:00:00+14:00", 0, "", ""]',
+        '["9999-12-31T23:59:59-14:00", 0, "", ""]',
+        f'["2026-01-01T00:00:00Z", 0, "", "", {"[" * 1_900}',
     ],
     ids=["before all times", "after all times", "nested"],
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Annotated, Literal, TypeAlias
 from uuid import UUID
 
@@ -69,11 +70,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The end of a page: the time of the search, and the rank and key of the page's last result."""
+    """The end of a page: time and digest of the search, and the rank and key of the page's last result."""
 
     until: Annotated[datetime, msgspec.Meta(tz=True)]
     rank: Annotated[int, msgspec.Meta(ge=0)]
     key: str
+    search: str
 
     @classmethod
     def read(cls, value: str) -> "Cursor":
@@ -84,8 +86,19 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
         except (ValueError, msgspec.DecodeError, OverflowError, RecursionError) as error:
             raise InvalidInput("This cursor is not one of this search.", path="cursor") from error
 
+    def check(self, search: str) -> None:
+        """Check that the cursor is of the search with this digest. Raises `InvalidInput`."""
+        if self.search != search:
+            raise InvalidInput("This cursor is of another search, with another q or filter.", path="cursor")
+
     def __str__(self) -> str:
         return msgspec.json.encode(self).hex()
+
+
+def search_digest(text: str, *, thread_id: UUID | None, kind: SearchKind | None, meaning: bool) -> str:
+    """Identifies a search by its text and filters, in its cursors."""
+    identity = f"{thread_id} {kind} {meaning} {text}".encode(errors="surrogatepass")
+    return blake2b(identity, digest_size=8).hexdigest()
 
 
 def results(asked: SearchText, found: Iterable[Found], worths: Mapping[str, float]) -> list[SearchHit]:
@@ -103,9 +116,9 @@ def results(asked: SearchText, found: Iterable[Found], worths: Mapping[str, floa
 
 
 def page(
-    ordered: list[SearchHit], cursor: Cursor | None, until: datetime, limit: int
+    ordered: list[SearchHit], cursor: Cursor | None, until: datetime, limit: int, search: str
 ) -> tuple[list[SearchHit], Cursor | None]:
-    """The results after the cursor, and the cursor of the next page.
+    """The results after the cursor, and the cursor of the next page. `search` is the digest of the search.
 
     If the cursor's result is gone, the page begins at its rank.
     """
@@ -115,7 +128,7 @@ def page(
         start = ranks[cursor.key] + 1 if cursor.key in ranks else cursor.rank
     chosen = ordered[start : start + limit]
     end = start + limit
-    return chosen, Cursor(until, end - 1, chosen[-1].key) if chosen and end < len(ordered) else None
+    return chosen, Cursor(until, end - 1, chosen[-1].key, search) if chosen and end < len(ordered) else None
 
 
 class _Passage(msgspec.Struct, frozen=True, kw_only=True):

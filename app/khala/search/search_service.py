@@ -14,7 +14,16 @@ from khala.domain.access import Action, Caller
 from khala.domain.errors import NotFound, Unauthorized, Unavailable
 from khala.domain.memories import MemorySpace
 from khala.domain.search_matches import SearchText
-from khala.domain.search_results import Cursor, Found, FoundBy, SearchHit, SearchKind, page, results
+from khala.domain.search_results import (
+    Cursor,
+    Found,
+    FoundBy,
+    SearchHit,
+    SearchKind,
+    page,
+    results,
+    search_digest,
+)
 from khala.memory.memory_service import MemoryService
 from khala.search import blob_texts
 from khala.signals import metrics
@@ -95,11 +104,15 @@ class SearchService:
 
         Without `meaning`, messages and memories are found by their words only, and no model is asked.
 
-        Raises `NotFound` if the search is switched off, `Unauthorized` without credentials, `Unavailable` if too many
-        searches wait, and the errors of `access.authorize` for a thread that the caller may not read.
+        Raises `NotFound` if the search is switched off, `InvalidInput` if the cursor is of another search,
+        `Unauthorized` without credentials, `Unavailable` if too many searches wait, and the errors of
+        `access.authorize` for a thread that the caller may not read.
         """
         if not self._enabled:
             raise NotFound("The search is switched off on this server.")
+        digest = search_digest(text, thread_id=thread_id, kind=kind, meaning=meaning)
+        if cursor is not None:
+            cursor.check(digest)
         if self._active >= MAX_SEARCHES + MAX_WAITING:
             raise Unavailable("Too many searches wait. Try again in a moment.", retry_after=1)
         until = cursor.until if cursor else datetime.now(UTC)
@@ -121,7 +134,7 @@ class SearchService:
                 metrics.SEARCH.observe(time.monotonic() - began)
         finally:
             self._active -= 1
-        return page(ordered, cursor, until, limit)
+        return page(ordered, cursor, until, limit, digest)
 
     async def _find(self, request: SearchRequest) -> tuple[list[Found], Mapping[str, float]]:
         """Texts that may match, and the worth of each word of the search."""
