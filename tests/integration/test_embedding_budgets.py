@@ -112,6 +112,22 @@ async def found(service: MemoryService, space: MemorySpace, text: str) -> list[s
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_a_request_for_other_dimensions_is_refused_before_it_costs_anything(
+    server: InProcessServer, store: Database, embeddings: EmbeddingServer
+) -> None:
+    who = await person(store)
+    body = {"model": "khala", "input": "a dog that nobody embeds", "dimensions": 7}
+    for _ in range(2):
+        refused = await server.http.post("/v1/embeddings", json=body, headers=who.headers)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
+    assert "a dog that nobody embeds" not in embeddings.texts
+    assert (await settled(store, who.id), await receipts(store, who.id)) == (0, [])
+    fitting = await server.http.post("/v1/embeddings", json=body | {"dimensions": 2}, headers=who.headers)
+    assert fitting.status_code == 200
+    assert len(await receipts(store, who.id)) == 1
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_request_counts_by_its_usage_and_is_refused_over_the_limit(
     server: InProcessServer, store: Database, embeddings: EmbeddingServer
 ) -> None:

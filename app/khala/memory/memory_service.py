@@ -155,6 +155,15 @@ class MemoryService:
             return None
         return await self._embedder.query(text, partial(self.meter.count, payer_id))
 
+    async def dimensions(self) -> int:
+        """The length of the model's vectors. Only with a model.
+
+        Before the model's first answer, it embeds the canary, for which nobody pays. Raises `ModelFailed`.
+        """
+        embedder = self.embedder
+        known = embedder.dimensions
+        return len((await embedder.documents([CANARY])).vectors[0]) if known is None else known
+
     async def generation(self, dimensions: int) -> int:
         """The newest generation of the model. A new one also ends the use of vectors of earlier searches."""
         assert self._embedder is not None

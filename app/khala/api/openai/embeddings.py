@@ -40,17 +40,21 @@ decoder = msgspec.json.Decoder(EmbeddingBody)
 async def embed(
     request: Request[Any, Any, Any], context: NamedDependency[Context], caller: NamedDependency[Caller]
 ) -> Response[EmbeddingList]:
-    """Return one vector for each text. The call counts against the caller's budgets."""
+    """Return one vector for each text. The call counts against the caller's budgets.
+
+    A request for another number of dimensions is refused before it costs anything.
+    """
     payer = payers.of_user(require_user(caller))
     body = _parse(await request.body())
     embedder = _embedder(body.model, context)
     texts = _texts(body)
+    memories = context.memories.service
     try:
-        result = await context.memories.service.meter.documents(payer, texts)
+        if body.dimensions is not None:
+            _check_dimensions(body.dimensions, await memories.dimensions())
+        result = await memories.meter.documents(payer, texts)
     except ModelFailed as failure:
         raise RunFailed(failure.code, failure.message) from failure
-    if body.dimensions is not None and body.dimensions != len(result.vectors[0]):
-        raise InvalidInput(f"The model has {len(result.vectors[0])} dimensions.", path="dimensions")
     encode = _as_base64 if body.encoding_format == "base64" else list
     listed = [EmbeddingItem(index=index, embedding=encode(vector)) for index, vector in enumerate(result.vectors)]
     usage = EmbeddingUsage(prompt_tokens=result.tokens, total_tokens=result.tokens)
@@ -73,6 +77,11 @@ def _embedder(name: str, context: Context) -> Embedder:
     if name not in (DEFAULT_NAME, *embedder.names):
         raise ModelNotFound(f"The embedding model {name[:100]!r} does not exist here; {embedder.name} does.")
     return embedder
+
+
+def _check_dimensions(requested: int, actual: int) -> None:
+    if requested != actual:
+        raise InvalidInput(f"The model has {actual} dimensions.", path="dimensions")
 
 
 def _texts(body: EmbeddingBody) -> list[str]:

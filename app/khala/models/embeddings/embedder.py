@@ -37,6 +37,7 @@ class Embedder:
         self._model = model
         self._places = {purpose: asyncio.Semaphore(calls) for purpose, calls in MAX_CALLS.items()}
         self._queries: OrderedDict[str, Vector] = OrderedDict()
+        self._dimensions: int | None = None
         self._failures = 0
         self._paused_until = 0.0
 
@@ -54,6 +55,11 @@ class Embedder:
     def provider(self) -> str:
         """The name of the provider, for prices."""
         return self._model.provider
+
+    @property
+    def dimensions(self) -> int | None:
+        """The length of the model's vectors, as of its last answer; None before the first one of this process."""
+        return self._dimensions
 
     async def documents(self, texts: Sequence[str]) -> EmbeddingResult:
         """The vectors of texts that will be searched. A failed call is repeated as a model's call is.
@@ -140,6 +146,7 @@ class Embedder:
             try:
                 result = await self._model.embed([text[:MAX_CHARACTERS] for text in texts], purpose)
                 outcome = "ok"
+                self._dimensions = len(result.vectors[0])
             except ModelFailed as failure:
                 outcome = failure.code
                 raise
