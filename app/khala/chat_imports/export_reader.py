@@ -17,6 +17,7 @@ import ijson
 import msgspec
 from ijson.common import ObjectBuilder
 
+from khala.blobs.zip_directory import BoundedDirectory
 from khala.domain.errors import InvalidInput
 from khala.domain.imports import chatgpt, claude, open_webui
 from khala.domain.imports.chats import SourceChat
@@ -30,6 +31,9 @@ MAX_FILE_BYTES = 32 << 20
 MAX_RATIO = 200
 """How many times larger than its packed form an entry of a zip may be: text is at most a tenth of that."""
 MAX_ENTRIES = 200_000
+"""Files in a zip: about as many objects of 500 bytes are in memory."""
+MAX_DIRECTORY_BYTES = 64 << 20
+"""Bytes of the directory of a zip: more than 300 for each file."""
 MAX_DEPTH = 200
 """Levels of nesting in an export."""
 MAX_VALUES = 1_000_000
@@ -42,30 +46,41 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 UNKNOWN = "This is no export of ChatGPT, Claude or Open WebUI."
 
 
+def _too_many_entries() -> InvalidInput:
+    return InvalidInput(f"The zip has more than {MAX_ENTRIES:,} files, or their names are too long.")
+
+
 class ExportReader:
     """An open export. `left_out` counts what is not imported, by kind."""
 
     def __init__(self, path: Path) -> None:
         self.left_out: Counter[str] = Counter()
         self._path = path
-        self._zip = self._open_zip()
+        self._file = path.open("rb")
+        try:
+            self._zip = self._open_zip()
+        except BaseException:
+            self._file.close()
+            raise
         self._names = sorted(self._zip.namelist()) if self._zip else []
 
     def close(self) -> None:
-        """Close the archive."""
+        """Close the file."""
         if self._zip is not None:
             self._zip.close()
+        self._file.close()
 
     def _open_zip(self) -> zipfile.ZipFile | None:
         if not zipfile.is_zipfile(self._path):
             return None
+        bounded = BoundedDirectory(
+            self._file, max_bytes=MAX_DIRECTORY_BYTES, max_entries=MAX_ENTRIES, refusal=_too_many_entries
+        )
         try:
-            found = zipfile.ZipFile(self._path)
+            found = zipfile.ZipFile(bounded)
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise InvalidInput("The zip is damaged.") from error
-        if len(found.infolist()) > MAX_ENTRIES:
-            found.close()
-            raise InvalidInput(f"The zip has more than {MAX_ENTRIES:,} files.")
+        bounded.end_checks()
         return found
 
     def chats(self) -> Iterator[SourceChat]:

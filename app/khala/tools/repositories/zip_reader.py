@@ -1,6 +1,5 @@
 """Reads .zip archives, whose directory is bounded before Python's `zipfile` reads it into memory."""
 
-import os
 import stat
 import struct
 import zipfile
@@ -9,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from khala.blobs.zip_directory import BoundedDirectory
 from khala.tools.repositories.archive_entries import ArchiveEntry, EntryKind, OpenedArchive, commit_of, damaged
 from khala.tools.repositories.archive_limits import ArchiveBudget, too_many_entries
 
 CHUNK_BYTES = 64 * 1024
-MAX_COMMENT_BYTES = 1 << 17
-"""Longer reads are of the directory: `zipfile` reads everything else in smaller pieces."""
-DIRECTORY_SIGNATURE = b"PK\x01\x02"
 ENCRYPTED_FLAG, UTF8_FLAG = 0x1, 0x800
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Other methods can demand any amount of memory."""
@@ -25,35 +22,17 @@ KINDS: dict[int, EntryKind] = {0: "file", stat.S_IFREG: "file", stat.S_IFDIR: "f
 
 def open_zip(file: BinaryIO, budget: ArchiveBudget) -> OpenedArchive:
     """Open the archive. Raises `RepositoryError`, as its entries do."""
+    limits = budget.limits
+    bounded = BoundedDirectory(
+        file,
+        max_bytes=limits.directory_bytes,
+        max_entries=limits.entries,
+        refusal=lambda: too_many_entries(limits),
+    )
     with _translated():
-        archive = zipfile.ZipFile(_BoundedFile(file, budget))
+        archive = zipfile.ZipFile(bounded)
     comment = archive.comment
     return OpenedArchive(entries=_entries(archive, budget), commit=lambda: commit_of(comment))
-
-
-class _BoundedFile:
-    """A file in which the directory of a zip archive has a bounded size and number of entries."""
-
-    def __init__(self, file: BinaryIO, budget: ArchiveBudget) -> None:
-        self._file = file
-        self._limits = budget.limits
-        self.seek = file.seek
-        self.tell = file.tell
-        self.seekable = file.seekable
-        self.close = file.close
-
-    def read(self, size: int = -1) -> bytes:
-        """Read as a file does. Raises `RepositoryError` (`too_large`) for a directory over the limits."""
-        remaining = os.fstat(self._file.fileno()).st_size - self._file.tell()
-        size = remaining if size < 0 else min(size, remaining)
-        if size <= MAX_COMMENT_BYTES:
-            return self._file.read(max(size, 0))
-        if size > self._limits.directory_bytes:
-            raise too_many_entries(self._limits)
-        data = self._file.read(size)
-        if data.count(DIRECTORY_SIGNATURE) > self._limits.entries:
-            raise too_many_entries(self._limits)
-        return data
 
 
 def _entries(archive: zipfile.ZipFile, budget: ArchiveBudget) -> Iterator[ArchiveEntry]:
