@@ -37,6 +37,28 @@ def test_a_text_is_split_into_words_or_pairs_of_characters(text: str, found: lis
     assert list(terms(text)) == found
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("我住在北京的一个公寓里", "北京"),
+        ("我屋企養咗兩隻貓", "兩隻貓"),
+        ("私の犬の名前はポチです", "名前"),
+        ("ฉันชอบดื่มชาเขียว", "ดื่มชา"),
+        ("ຂ້ອຍມັກດື່ມກາເຟ", "ກາເຟ"),
+        ("ខ្ញុំរស់នៅភ្នំពេញ", "ភ្នំពេញ"),
+        ("ကျွန်တော်ရန်ကုန်မှာနေတယ်", "ရန်ကုန်"),
+        ("ၵဝ်ယူႇတီႈတူၼ်ႈတီး", "တူၼ်ႈတီး"),
+        ("ང་བོད་ལ་སྡོད་ཀྱི་ཡོད", "བོད"),
+        ("ꦲꦏꦸꦲꦺꦴꦩꦃꦲꦶꦁꦪꦺꦴꦒꦾꦏꦂꦠ", "ꦪꦺꦴꦒꦾꦏꦂꦠ"),
+        ("ᬢᬶᬬᬂᬚᬸᬫᬳᬶᬂᬩᬮᬶ", "ᬩᬮᬶ"),
+        ("ꉢꆏꆈꌠꃅꄷ", "ꆈꌠ"),
+    ],
+)
+def test_a_word_is_found_within_a_text_without_spaces_in_twelve_languages(text: str, word: str) -> None:
+    assert set(terms(word)) <= set(terms(text))
+    assert {stem for stem, _ in stems(word)} <= {stem for stem, _ in stems(text)}
+
+
 def test_other_forms_of_a_long_word_share_a_term_of_lower_weight() -> None:
     one, other = terms("walking"), terms("walkies")
     assert {term: weight for term, weight in one.items() if term in other} == {"walki*": 0.4}

@@ -35,8 +35,14 @@ UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
     (0x1780, 0x17FF),  # Khmer
-    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x1950, 0x19DF),  # Tai Le, New Tai Lue
+    (0x1A20, 0x1AAF),  # Tai Tham
+    (0x1B00, 0x1B7F),  # Balinese
+    (0x3040, 0x31FF),  # Hiragana, Katakana, Bopomofo
     (0x3400, 0x9FFF),  # Han
+    (0xA000, 0xA4CF),  # Yi
+    (0xA980, 0xA9FF),  # Javanese, further Burmese
+    (0xAA60, 0xAA7F),  # further Burmese
     (0xAC00, 0xD7AF),  # Hangul
     (0xF900, 0xFAFF),  # Han, for compatibility
     (0x20000, 0x3FFFF),  # Han, further planes
