@@ -19,6 +19,7 @@ from khala.lifecycle import background
 from khala.memory.agent_router import AgentRouter
 from khala.memory.extractor import ExtractionOptions, MemoryExtractor
 from khala.memory.memory_service import MemoryService
+from khala.memory.tool_router import ToolRouter
 from khala.models import prices
 from khala.models.embeddings.embedder import Embedder
 from khala.models.embeddings.factory import open_embedder
@@ -80,6 +81,7 @@ class Components:
     memories: MemoryService
     passages: PassageEmbedder
     router: AgentRouter
+    tool_router: ToolRouter
     wake_bus: "NatsBus | None"
 
 
@@ -112,6 +114,7 @@ async def open_components(
         await passages.prepare()
         router = AgentRouter(db, embedder, memories)
         await router.prepare()
+        tool_router = ToolRouter(embedder, memories, router)
         sandbox, tool_registry = await stack.enter_async_context(
             _open_tools(settings, db, blob_service, connections, account_servers, memories, app)
         )
@@ -128,6 +131,7 @@ async def open_components(
             memories=memories,
             passages=passages,
             router=router,
+            tool_router=tool_router,
             wake_bus=wake_bus,
         )
 
@@ -346,6 +350,7 @@ def _tool_dependencies(components: Components) -> ToolDependencies:
         blob_service=components.blob_service,
         commands=components.commands,
         app=components.app,
+        tool_router=components.tool_router,
         approval_seconds=components.settings.runs.approval_hours * 3600,
     )
 

@@ -264,6 +264,7 @@ async def _open_services(
         "search of files": BlobIndexer(db, components.blob_service, enabled=settings.database.search).run,
         "passages": components.passages.run,
         "router": components.router.run,
+        "tool router": components.tool_router.run,
         "collector": BlobGarbageCollector(db, components.blob_service.store).run,
     }
     if (bus := components.wake_bus) is not None:

@@ -135,7 +135,7 @@ async def _add_routing(report: EvalReport, args: argparse.Namespace, systems: Sy
 
 async def _add_tools(report: EvalReport, args: argparse.Namespace, systems: Systems) -> None:
     tools, tasks = eval_sets.read_tools(), eval_sets.read_tasks()
-    for chooser in [*indexed.tool_baselines(systems.embedder), *khala_tools()]:
+    for chooser in [*indexed.tool_baselines(systems.embedder), *khala_tools(systems.embedder)]:
         if _is_chosen(chooser.name, args):
             chosen = await choose_all(chooser, tools, tasks)
             report.tools += [tool_figures(chooser.name, chosen, half) for half in _halves(args)]

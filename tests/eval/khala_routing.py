@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from khala.domain import agent_seeds, routing
 from khala.domain.parts import LikelyAgent
 from khala.domain.routing import AgentProfile, Background, Meaning
-from khala.domain.tool_relevance import relevant_tools
+from khala.domain.tool_relevance import relevant_tools, text_of
 from khala.domain.tools import ToolSpec
 from khala.domain.vectors import Vector
 from khala.models.embeddings.embedder import Embedder
@@ -58,15 +58,20 @@ class KhalaRouter:
 
 
 class KhalaTools:
-    """Chooses tools as a prompt's are chosen. Their order is the rank; there are no scores."""
+    """Chooses tools as a prompt's are chosen. Their order is the rank; there are no scores.
 
-    name = "khala-lexical"
+    By words, and by meaning with a model. Its constants are those of the router, so it fits nothing.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, embedder: Embedder | None = None) -> None:
+        self.name = name
+        self._embedder = embedder
         self._specs: Sequence[ToolSpec] = ()
+        self._vectors: Sequence[Vector] = ()
+        self._background: Background | None = None
 
     async def index(self, tools: Sequence[ToolItem]) -> None:
-        """Take these tools."""
+        """Take these tools, and embed them if there is a model."""
         self._specs = [
             ToolSpec(
                 name=tool.name,
@@ -78,10 +83,27 @@ class KhalaTools:
             )
             for tool in tools
         ]
+        if self._embedder is not None:
+            self._vectors = (await self._embedder.documents(list(map(text_of, self._specs)))).vectors
+            texts = [routing.texts_of(agent.title, agent.description, agent.examples) for agent in agent_seeds.BUILT_IN]
+            self._background = routing.background([(await self._embedder.documents(one)).vectors for one in texts])
 
     async def tools(self, text: str, limit: int) -> Ranking:
         """The tools that a prompt with so many gets."""
-        return [(spec.name, 1 / rank) for rank, spec in enumerate(relevant_tools(text, self._specs, limit=limit), 1)]
+        chosen = relevant_tools(text, self._specs, limit=limit, meaning=await self._meaning(text))
+        return [(spec.name, 1 / rank) for rank, spec in enumerate(chosen, 1)]
+
+    async def _meaning(self, text: str) -> Meaning | None:
+        """Raises `TimeoutError`: figures without some vectors would be wrong."""
+        if self._embedder is None or self._background is None:
+            return None
+        vector = await self._embedder.query(text)
+        if vector is None:
+            raise TimeoutError(f"{self._embedder.name} did not embed {text!r}")
+        closenesses = {
+            spec.name: routing.similarity(vector, other) for spec, other in zip(self._specs, self._vectors, strict=True)
+        }
+        return Meaning(closenesses=closenesses, background=self._background)
 
     def cpu_seconds(self) -> float:
         """CPU time of this process."""
@@ -96,6 +118,9 @@ def khala_routers(embedder: Embedder | None = None) -> list[Router]:
     return found
 
 
-def khala_tools() -> list[ToolRetriever]:
-    """Khala's choice of tools."""
-    return [KhalaTools()]
+def khala_tools(embedder: Embedder | None = None) -> list[ToolRetriever]:
+    """Khala's choice of tools by words, and by meaning if there is a model."""
+    found: list[ToolRetriever] = [KhalaTools("khala-lexical")]
+    if embedder is not None:
+        found.append(KhalaTools("khala-hybrid", embedder))
+    return found

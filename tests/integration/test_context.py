@@ -1,20 +1,25 @@
 """What a model is told: within every limit, with the relevant tools, and recorded for the readers of the thread."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
+from khala.memory import tool_router
 from khala.models.token_counter import estimate
 from khala.runs.prompt_tokens import SAFETY_FACTOR
 from khala.store.postgres.database import Database
 from tests.integration.test_agents import verified
 from tests.integration.test_compaction import answering, long_answer, send_question, until_summarised
 from tests.integration.test_compaction import serve as serve_compacting
+from tests.integration.test_routing import CONCEPTS
 from tests.support.agents import act
 from tests.support.client import Thread, text_of
+from tests.support.embeddings_server import serving_embeddings
 from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Call, Reply, Server, serving
 from tests.support.wires import UseTool
@@ -224,6 +229,33 @@ async def test_with_many_tools_the_model_gets_the_pinned_ones_and_finds_the_othe
     assert section(calls[0], "tools")["items"] == 31
     assert "own_" not in json.dumps(calls)
     assert "glob" in tool_names(provider.calls[3]), "a tool that this thread has called stays"
+
+
+async def test_with_an_embedding_model_a_tool_is_found_by_its_meaning_and_the_context_says_so(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool_router, "WAIT_SECONDS", 30.0)  # however busy the machine is
+
+    def reply(call: Call) -> Reply:
+        if call.body["messages"][-1]["role"] == "tool":
+            return Reply(tokens=("Found.",))
+        return Reply(calls=(UseTool(name="find_tools", args={"query": "beasts"}),))
+
+    outputs: list[dict[str, Any]] = []
+    contexts: list[list[dict[str, Any]]] = []
+    async with serving_embeddings([*CONCEPTS, ("pattern", "beasts")]) as embeddings:
+        variables = {"KHALA_EMBEDDINGS": "openai:near", "KHALA_EMBEDDINGS_URL": embeddings.url}
+        async with serve(database_url, default=reply, KHALA_CONTEXT_TOKENS="20000", **variables) as (server, _):
+            async with asyncio.timeout(20):
+                while not outputs or outputs[-1]["by"] == "words":
+                    thread = await server.thread()
+                    agent = await act(thread, "What is there?", functions=functions(30))
+                    await agent.ended()
+                    outputs += [card["output"] for card in await agent.cards()]
+                    contexts.append(await context_of(thread, agent.run_id))
+    assert "glob" in [found["name"] for found in outputs[-1]["tools"]]
+    first, last = (section(call, "tools")["leftOut"][0] for call in (contexts[0][0], contexts[-1][-1]))
+    assert (first["by"], last["by"]) == ("words", "meaning"), "the vectors were missing at first"
 
 
 async def test_tools_are_chosen_by_the_question_unless_there_are_few(database_url: str) -> None:

@@ -20,6 +20,7 @@ from khala.domain.context import (
 )
 from khala.domain.fold import FileBlock
 from khala.domain.parts import Compaction, RecalledMemory
+from khala.domain.routing import Background, Meaning
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tool_relevance import matching_tools, relevant_tools
 from khala.domain.tools import ToolSpec
@@ -284,6 +285,27 @@ def test_relevant_tools_are_at_most_the_limit_and_have_all_pinned_ones_first(
     expected = [name for name in matching if name not in pinned]
     if not pinned:
         assert best[: len(expected)] == expected[: len(best)]
+
+
+@given(st.lists(words, max_size=5).map(" ".join), specs.filter(bool), st.data())
+def test_a_tool_that_is_closer_in_meaning_ranks_no_lower_and_is_found(
+    text: str, offered: list[ToolSpec], data: st.DataObject
+) -> None:
+    closenesses = {one.name: data.draw(st.floats(-1, 1)) for one in offered}
+    chosen = data.draw(st.sampled_from(offered))
+    background = Background(mean=0.1, deviation=0.1)
+
+    def rank(closeness: float) -> int:
+        meaning = Meaning(closenesses=closenesses | {chosen.name: closeness}, background=background)
+        return relevant_tools(text, offered, meaning=meaning).index(chosen)
+
+    low, high = sorted((closenesses[chosen.name], data.draw(st.floats(-1, 1))))
+    assert rank(high) <= rank(low)
+    meaning = Meaning(closenesses=closenesses, background=background)
+    found = matching_tools(text, offered, 12, meaning)
+    assert {one.name for one in matching_tools(text, offered, 12)} <= {one.name for one in found}
+    assert all(meaning.evidence(one.name) <= 0 for one in offered if one not in found)
+    assert found == [one for one in relevant_tools(text, offered, limit=12, meaning=meaning) if one in found]
 
 
 @given(st.one_of(st.none(), st.just("text"), st.just([1]), st.just({"limit": True, "path": {"description": 3}})))

@@ -277,7 +277,19 @@ async def test_khala_routes_with_fixed_constants_and_names_an_agent_even_if_it_a
         await embedder.aclose()
 
 
-async def test_khala_chooses_tools_by_their_words() -> None:
+async def test_khala_chooses_tools_by_their_words_and_by_meaning_with_a_model() -> None:
+    tools = [ToolItem(name="mail__send", description="Send"), ToolItem(name="repo__read", description="x")]
     (chooser,) = khala_tools()
-    await chooser.index([ToolItem(name="mail__send", description="Send"), ToolItem(name="repo__read", description="x")])
+    await chooser.index(tools)
     assert [name for name, _ in await chooser.tools("read the repo", 1)] == ["repo__read"]
+    concepts = [("repo", "checkout"), ("mail",), ("plan", "goal"), ("write", "text"), ("test", "fault")]
+    async with serving_embeddings(concepts) as server:
+        ref = embedding_names.parse("openai:scripted")
+        assert ref is not None
+        embedder = open_embedder(ref, ProviderAccess(key="secret", url=server.url))
+        found = {}
+        for one in khala_tools(embedder):
+            await one.index(tools)
+            found[one.name] = [name for name, _ in await one.tools("my checkout", 1)]
+        await embedder.aclose()
+    assert found == {"khala-lexical": ["mail__send"], "khala-hybrid": ["repo__read"]}

@@ -29,6 +29,9 @@ LeftOutReason: TypeAlias = Literal["limit", "share", "shortened", "summarised", 
 included, a summary replaces it, a tool does not relate to the conversation, or a file was not read.
 """
 
+RelevanceBasis: TypeAlias = Literal["words", "meaning"]
+"""What the relevance of a tool follows from: its words alone, or also its meaning."""
+
 SHARES: Mapping[SectionName, int] = {
     "instructions": 5, "memories": 10, "summary": 10, "turns": 30, "files": 30, "tools": 15,
 }  # fmt: skip
@@ -93,13 +96,15 @@ class LeftOut(WireStruct, frozen=True, kw_only=True):
 
     `what` refers to it, without its text: `message:ID`, `step:NUMBER`, `blob:ID`, `memory:ID`, `tools` or `summary`.
     An entry with a `count` stands for so many items, and `what` is the most important of them, which is the newest of
-    messages and steps. `tokens` is the approximate number of missing tokens.
+    messages and steps. `tokens` is the approximate number of missing tokens. `by` says of unrelated tools whether only
+    their words were compared with the conversation, or also their meaning.
     """
 
     what: str
     tokens: int
     why: LeftOutReason
     count: int = 1
+    by: RelevanceBasis | None = None
 
 
 class ContextSection(WireStruct, frozen=True, kw_only=True):

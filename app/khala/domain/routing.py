@@ -79,10 +79,15 @@ class Background(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meaning(msgspec.Struct, frozen=True, kw_only=True):
-    """The closeness of a task to each agent, by its name: see `closeness`."""
+    """The closeness of a task to each agent or tool, by its name: see `closeness`."""
 
     closenesses: Mapping[str, float]
     background: Background
+
+    def evidence(self, name: str) -> float:
+        """How much the meaning speaks for the agent or tool, as log-odds: more than 0 speaks for it."""
+        standardized = self.background.standardized(self.closenesses[name])
+        return MEANING_WEIGHT * (standardized - NEUTRAL_MEANING)
 
 
 class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +141,12 @@ def closeness(similarities: Iterable[float]) -> float:
     return fmean(heapq.nlargest(NEAREST_TEXTS, similarities))
 
 
+def evidence(name: str, score: float, meaning: Meaning | None) -> float:
+    """How much speaks for the agent or tool, as log-odds: its BM25 score for the words, and its meaning if known."""
+    lexical = WORDS_WEIGHT * score / (score + HALF_SCORE)
+    return lexical if meaning is None else LEXICAL_WEIGHT * lexical + meaning.evidence(name)
+
+
 def decide(task: str, agents: Sequence[AgentProfile], meaning: Meaning | None = None) -> RouteDecision:
     """The agent for this task, or the default agent if none is likely enough or none has anything in common with it.
 
@@ -171,12 +182,7 @@ def _decision(agent: str, confidence: float, why: str, others: Iterable[LikelyAg
 
 def _logit(name: str, score: float, count: int, meaning: Meaning | None) -> float:
     """The log-odds of an agent against none."""
-    lexical = WORDS_WEIGHT * score / (score + HALF_SCORE)
-    prior = BIAS - math.log(max(count, FITTED_AGENTS) / FITTED_AGENTS)
-    if meaning is None:
-        return prior + lexical
-    standardized = meaning.background.standardized(meaning.closenesses[name])
-    return prior + LEXICAL_WEIGHT * lexical + MEANING_WEIGHT * (standardized - NEUTRAL_MEANING)
+    return BIAS - math.log(max(count, FITTED_AGENTS) / FITTED_AGENTS) + evidence(name, score, meaning)
 
 
 def _probabilities(logits: Mapping[str, float]) -> tuple[dict[str, float], float]:

@@ -1,12 +1,15 @@
-"""Chooses the tools of a prompt by their lexical relevance to the conversation, if more are offered than a prompt gets.
+"""Chooses the tools of a prompt by their relevance to the conversation, if more are offered than a prompt gets.
 
-A tool's document for BM25 is its name, its description, and the names and descriptions of its parameters.
+Relevance is the evidence by which agents are routed (`khala.domain.routing`): the BM25 score of the words, and how
+close the meaning is where there are vectors. A tool's document for BM25 is its name, its description, and the names and
+descriptions of its parameters. Its vector is that of its name and description.
 """
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from khala.domain import bm25, search_terms
+from khala.domain import bm25, routing, search_terms
+from khala.domain.routing import Meaning
 from khala.domain.tools import ToolSpec
 
 MAX_RELEVANT_TOOLS = 24
@@ -19,6 +22,8 @@ PARAMETER_WEIGHT = 0.5
 """The weight of a word of a parameter. In a tool's name or description it is 1. Chosen on the tune half of the
 evaluation (docs/evaluation.md) among 0, 0.5 and 1."""
 MAX_TEXT_WORDS = 400
+MAX_TEXT_CHARACTERS = 2_000
+"""Characters of a tool's name and description of which the vector is computed."""
 MAX_REMEMBERED_TOOLS = 2048
 """Tools whose documents are cached, because each step of a run ranks the same ones."""
 
@@ -28,31 +33,49 @@ _documents: dict[int, tuple[ToolSpec, bm25.Document]] = {}
 
 
 def relevant_tools(
-    text: str, specs: Sequence[ToolSpec], pinned: Collection[str] = (), limit: int = MAX_RELEVANT_TOOLS
+    text: str,
+    specs: Sequence[ToolSpec],
+    pinned: Collection[str] = (),
+    limit: int = MAX_RELEVANT_TOOLS,
+    meaning: Meaning | None = None,
 ) -> list[ToolSpec]:
     """At most `limit` tools, the most relevant first; the pinned ones before all others, even if they are more.
 
-    Tools of equal relevance stay in their order, so a text without any matching word gets the first ones.
+    Tools of equal relevance stay in their order, so a text without any matching word gets the first ones. `meaning`
+    has the closeness of each tool that is not pinned.
     """
     first = [spec for spec in specs if spec.name in pinned]
     others = [spec for spec in specs if spec.name not in pinned]
-    scores = _scores(text, others)
-    ranked = sorted(others, key=lambda spec: -scores[id(spec)])
-    return first + ranked[: max(0, limit - len(first))]
+    relevance = _relevance(_scores(text, others), meaning)
+    return first + sorted(others, key=lambda spec: -relevance[spec.name])[: max(0, limit - len(first))]
 
 
-def matching_tools(query: str, specs: Sequence[ToolSpec], limit: int) -> list[ToolSpec]:
-    """At most `limit` tools that match at least one word of the query, the best first."""
+def matching_tools(query: str, specs: Sequence[ToolSpec], limit: int, meaning: Meaning | None = None) -> list[ToolSpec]:
+    """At most `limit` tools that match at least one word of the query, or are close to its meaning, the best first."""
     scores = _scores(query, specs)
-    return sorted((spec for spec in specs if scores[id(spec)] > 0), key=lambda spec: -scores[id(spec)])[:limit]
+    relevance = _relevance(scores, meaning)
+    matching = (
+        spec for spec in specs if scores[spec.name] > 0 or (meaning is not None and meaning.evidence(spec.name) > 0)
+    )
+    return sorted(matching, key=lambda spec: -relevance[spec.name])[:limit]
 
 
-def _scores(text: str, specs: Sequence[ToolSpec]) -> Mapping[int, float]:
-    """The relevance of each tool, by `id()`."""
+def text_of(spec: ToolSpec) -> str:
+    """The text of a tool whose vector is compared."""
+    name = " ".join(_split(spec.name).replace("_", " ").split())
+    return f"{name}\n{spec.description}"[:MAX_TEXT_CHARACTERS]
+
+
+def _relevance(scores: Mapping[str, float], meaning: Meaning | None) -> Mapping[str, float]:
+    return {name: routing.evidence(name, score, meaning) for name, score in scores.items()}
+
+
+def _scores(text: str, specs: Sequence[ToolSpec]) -> Mapping[str, float]:
+    """The BM25 score of each tool, by name."""
     documents = [_document(spec) for spec in specs]
     stems = (stem for stem, _ in search_terms.stems(_split(text), limit=MAX_TEXT_WORDS))
     scores = bm25.scores(bm25.rarities(stems, documents), documents)
-    return {id(spec): score for spec, score in zip(specs, scores, strict=True)}
+    return {spec.name: score for spec, score in zip(specs, scores, strict=True)}
 
 
 def _document(spec: ToolSpec) -> bm25.Document:

@@ -7,17 +7,14 @@ from itertools import islice
 from uuid import UUID
 
 import msgspec
-import structlog
 
 from khala.domain import agent_seeds, routing
-from khala.domain.errors import Unavailable
 from khala.domain.routing import AgentProfile, Background, Meaning, RoutableAgent, RouteDecision
-from khala.domain.vectors import Vector, zero_vector
+from khala.domain.vectors import Vector
 from khala.memory import document_vectors
-from khala.memory.document_vectors import CANARY
+from khala.memory.job_loop import run_when_requested
 from khala.memory.memory_service import FAILURE_SECONDS, MemoryService
 from khala.models.embeddings.embedder import Embedder
-from khala.models.port import ModelFailed
 from khala.signals import metrics
 from khala.store.agents import agent_vectors
 from khala.store.postgres.database import Database
@@ -34,8 +31,6 @@ BUILT_IN: Sequence[RoutableAgent] = tuple(
     )
     for agent in agent_seeds.BUILT_IN
 )
-
-log = structlog.get_logger()
 
 
 class BuiltInVectors(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,9 +95,7 @@ class AgentRouter:
         own = {agent.id: agent for agent in agents if agent.id is not None}
         async with self._db.driver() as driver:
             found = await agent_vectors.similarities(driver, list(own), query.vector, query.generation) if own else {}
-        built_in = self._built_in
-        if built_in is None or built_in.generation != query.generation:
-            self._built_in = built_in = None
+        built_in = self.built_in(query.generation)
         if built_in is None or len(found) < len(own):
             self._request([agent for agent_id, agent in own.items() if agent_id not in found])
             return None
@@ -114,6 +107,17 @@ class AgentRouter:
         }
         return Meaning(closenesses=closenesses, background=built_in.background)
 
+    def built_in(self, generation: int) -> BuiltInVectors | None:
+        """The vectors of the built-in agents, or None if they are not known in this generation."""
+        if self._built_in is not None and self._built_in.generation != generation:
+            self._built_in = None
+        return self._built_in
+
+    def request_built_in(self) -> None:
+        """Let the background loop embed the built-in agents, if their vectors are missing."""
+        if self._built_in is None:
+            self._missing.set()
+
     def _request(self, agents: Sequence[RoutableAgent]) -> None:
         """Let the background loop embed these agents, and the built-in ones."""
         room = MAX_PENDING - len(self._pending)
@@ -122,15 +126,14 @@ class AgentRouter:
 
     async def run(self) -> None:
         """Embed agents whose vectors were missing, for ever."""
-        while self._embedder is not None:
-            await self._missing.wait()
-            self._missing.clear()
-            try:
-                await self.embed_missing()
-            except (ModelFailed, Unavailable) as error:
-                log.warning("agents_not_embedded", reason=str(error), retry_seconds=FAILURE_SECONDS)
-                self._pending.clear()  # They are requested again by the next task.
-                await asyncio.sleep(FAILURE_SECONDS)
+        if self._embedder is not None:
+            await run_when_requested(
+                "agent_embedding",
+                self._missing,
+                self.embed_missing,
+                self._pending.clear,
+                failure_seconds=FAILURE_SECONDS,
+            )
 
     async def embed_missing(self) -> None:
         """Embed the built-in agents, and users' agents that were missing. Raises `ModelFailed`."""
@@ -154,10 +157,8 @@ class AgentRouter:
         background = routing.background(list(vectors.values()))
         return BuiltInVectors(generation=generation, vectors=vectors, background=background)
 
-    async def _embed(self, texts: Sequence[str]) -> Sequence[Vector]:
+    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
         """The vectors of these texts. That of a text which the model refuses is near to no task."""
         assert self._embedder is not None
         result = await document_vectors.embed(self._embedder, texts)
-        known = [vector for vector in result.vectors if vector is not None]
-        example = known[0] if known else (await self._embedder.documents([CANARY])).vectors[0]
-        return [zero_vector(len(example)) if vector is None else vector for vector in result.vectors]
+        return await document_vectors.with_zeros(self._embedder, result.vectors)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
-from khala.domain.vectors import Vector
+from khala.domain.vectors import Vector, zero_vector
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
 
@@ -43,6 +43,13 @@ async def embed(embedder: Embedder, texts: Sequence[str], *, is_available: bool 
         second = await embed(embedder, texts[middle:], is_available=True)
         return DocumentVectors(vectors=(*first.vectors, *second.vectors), tokens=first.tokens + second.tokens)
     return DocumentVectors(vectors=result.vectors, tokens=result.tokens)
+
+
+async def with_zeros(embedder: Embedder, vectors: Sequence[Vector | None]) -> list[Vector]:
+    """The vectors, with one that is near to no text for each text that the model refuses. Raises `ModelFailed`."""
+    known = next((vector for vector in vectors if vector is not None), None)
+    example = known if known is not None else (await embedder.documents([CANARY])).vectors[0]
+    return [zero_vector(len(example)) if vector is None else vector for vector in vectors]
 
 
 async def _is_available(embedder: Embedder) -> bool:

@@ -1,4 +1,4 @@
-"""The loop of background jobs that call models: claims jobs that are due, and executes a few at a time."""
+"""The loops of background work that calls models: of jobs in tables, and of what a process asks for."""
 
 import asyncio
 import random
@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 
 from khala.domain.errors import Unavailable
+from khala.models.port import ModelFailed
 
 MAX_AT_ONCE = 4
 """Jobs of one kind that one process executes at the same time."""
@@ -68,3 +69,27 @@ async def _claimed(kind: str, claim: Callable[[], Awaitable[J | None]]) -> J | N
     except Unavailable as error:
         log.warning(f"{kind}_claim_failed", error=str(error.__cause__))
         return None
+
+
+async def run_when_requested(
+    kind: str,
+    requested: asyncio.Event,
+    execute: Callable[[], Awaitable[None]],
+    give_up: Callable[[], None],
+    *,
+    failure_seconds: float,
+) -> None:
+    """Execute what is requested, for ever.
+
+    After a failure, what is left is given up, because it is requested again by its next use, and the loop waits for
+    `failure_seconds`.
+    """
+    while True:
+        await requested.wait()
+        requested.clear()
+        try:
+            await execute()
+        except (ModelFailed, Unavailable) as error:
+            log.warning(f"{kind}_failed", reason=str(error), retry_seconds=failure_seconds)
+            give_up()
+            await asyncio.sleep(failure_seconds)

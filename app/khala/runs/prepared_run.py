@@ -6,6 +6,7 @@ import msgspec
 
 from khala.domain.chat import Message, StoredRunOptions
 from khala.domain.parts import RecalledMemory
+from khala.memory.tool_router import ToolMeanings
 from khala.models.model_names import ModelRef
 from khala.runs.prompt_files import PromptFiles
 from khala.runs.prompt_limits import PromptLimits
@@ -23,5 +24,7 @@ class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
     """The person's own instructions, which `system` contains."""
     memories: Sequence[RecalledMemory]
     history: Sequence[Message]
+    tool_meanings: ToolMeanings
+    """Compares tools with the conversation."""
     cooldown_seconds: float
     """Time between two steps."""

@@ -13,6 +13,7 @@ from khala.domain.context import (
     ContextSection,
     FilledSection,
     LeftOut,
+    RelevanceBasis,
     SectionInput,
     SectionName,
     build_context,
@@ -54,13 +55,14 @@ class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
     """The tools for a prompt, in the order in which the model reads them.
 
     `ranks`: by name, the order in which they enter the prompt; without it, they enter in their own order. `max_tokens`
-    bounds their definitions. `unrelated` were left out before.
+    bounds their definitions. `unrelated` were left out before, by their words or also their meaning (`by`).
     """
 
     specs: Sequence[ToolSpec] = ()
     ranks: Mapping[str, int] = {}
     max_tokens: float = math.inf
     unrelated: Sequence[ToolSpec] = ()
+    by: RelevanceBasis = "words"
 
 
 NO_TOOLS_OFFERED = ToolOffer()
@@ -284,7 +286,11 @@ class _PromptAssembly:
         unrelated = self._offer.unrelated
         if unrelated:
             yield LeftOut(
-                what="tools", tokens=sum(map(estimate_tool, unrelated)), why="unrelated", count=len(unrelated)
+                what="tools",
+                tokens=sum(map(estimate_tool, unrelated)),
+                why="unrelated",
+                count=len(unrelated),
+                by=self._offer.by,
             )
 
 

@@ -52,7 +52,7 @@ class ReplyRequester:
             shortens=options.context_overflow == "shorten",
         )
         self._items = PromptItems()
-        self._selection = ToolSelection(prepared.history, progress, options)
+        self._selection = ToolSelection(prepared.history, progress, options, prepared.tool_meanings)
         self._compactor = Compactor(self._turn, prepared.history, progress, prepared.limits)
         self._generation = generation_of(options)
 
@@ -97,7 +97,8 @@ class ReplyRequester:
     ) -> FittedPrompt:
         """The prompt within the limit, after a summary of older messages and steps if there has to be one."""
         system = self._instructions(model, instructions)
-        offer = self._selection.select(tools, TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name))
+        max_tokens = TOOLS_SHARE * self._meter.affordable_tokens(model.provider, model.name)
+        offer = await self._selection.select(tools, max_tokens)
 
         def fit_now() -> FittedPrompt:
             return fit(

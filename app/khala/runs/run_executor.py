@@ -217,6 +217,7 @@ class RunExecutor:
             personal=personal,
             memories=memories,
             history=history,
+            tool_meanings=self._tool_dependencies.tool_meanings(claimed.requester.user_id or claimed.lease.thread_id),
             cooldown_seconds=self._options.cooldown_seconds,
         )
 

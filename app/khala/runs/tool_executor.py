@@ -8,7 +8,9 @@ an unknown outcome.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -22,6 +24,7 @@ from khala.domain.plans.results import COMPLETE_STEP
 from khala.domain.run_progress import RunProgress, RunStep, ToolCallProgress
 from khala.domain.tool_relevance import FIND_TOOLS, MAX_RELEVANT_TOOLS
 from khala.domain.tools import RuleAction, ToolActor, ToolSpec
+from khala.memory.tool_router import ToolMeanings, ToolRouter, by_words
 from khala.models.port import ToolUse
 from khala.runs import tool_results
 from khala.runs.approval_gate import ApprovalDecisions, ApprovalGate
@@ -52,14 +55,20 @@ class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """The services that runs need.
 
     A request for approval expires after `approval_seconds`, and a question of a running call after `question_seconds`.
+    Without a `tool_router`, the tools of a prompt are chosen by words.
     """
 
     tool_registry: ToolRegistry
     blob_service: BlobService
     commands: CommandRunner = msgspec.field(default_factory=lambda: CommandRunner({}))
     app: App = App()
+    tool_router: ToolRouter | None = None
     approval_seconds: float = 86_400.0
     question_seconds: float = QUESTION_SECONDS
+
+    def tool_meanings(self, payer_id: UUID) -> ToolMeanings:
+        """Compares tools with texts for this user or thread."""
+        return by_words if self.tool_router is None else partial(self.tool_router.meaning, payer_id)
 
 
 class ToolExecutor:
@@ -132,7 +141,7 @@ class ToolExecutor:
         others = [tool.spec for tool in self._tools.values() if tool.spec.name not in self._functions]
         if len(client_tools) + len(others) <= MAX_RELEVANT_TOOLS or FIND_TOOLS in self._functions:
             return client_tools + others
-        find_tools = FindTools(others)
+        find_tools = FindTools(others, self._dependencies.tool_meanings(self._actor.owner_id))
         self._tools[FIND_TOOLS], self._actions[FIND_TOOLS] = find_tools, "allow"
         return [*client_tools, find_tools.spec, *others]
 

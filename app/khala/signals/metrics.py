@@ -200,6 +200,10 @@ AGENTS_EMBEDDED = _counter("agents_embedded_total", "Agents of users whose vecto
 ROUTES = _counter(
     "routes_total", "Tasks routed to agents: `routed` or `abstained`, by `words` or `meaning`.", "outcome", "by"
 )
+TOOLS_EMBEDDED = _counter("tools_embedded_total", "Tools whose vectors were computed by this process.")
+TOOL_CHOICES = _counter(
+    "tool_choices_total", "Times that tools were chosen for a prompt or by `find_tools`: by `words` or `meaning`.", "by"
+)
 TOOL_CALLS = _counter("tool_calls_total", "Tool calls that ended, by outcome.", "tool", "outcome")
 TOOL_CALL = _histogram("tool_call_seconds", "Duration of an executed tool call.", "tool", buckets=SLOW_BUCKETS_SECONDS)
 

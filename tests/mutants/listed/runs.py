@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         name="a-found-tool-is-not-offered",
         file="app/khala/runs/tool_selection.py",
-        old="*called, *self._found(specs)}",
+        old="*called, *await self._found(specs)}",
         new="*called}",
         tests=(
             "tests/integration/test_context.py::test_with_many_tools_the_model_gets_the_pinned_ones_and_finds_the_others",

@@ -1736,13 +1736,15 @@ export interface RepositoryFailed {
  *
  * `what` refers to it, without its text: `message:ID`, `step:NUMBER`, `blob:ID`, `memory:ID`, `tools` or `summary`.
  * An entry with a `count` stands for so many items, and `what` is the most important of them, which is the newest of
- * messages and steps. `tokens` is the approximate number of missing tokens.
+ * messages and steps. `tokens` is the approximate number of missing tokens. `by` says of unrelated tools whether only
+ * their words were compared with the conversation, or also their meaning.
  */
 export interface LeftOut {
   what: string;
   tokens: number;
   why: "limit" | "share" | "shortened" | "summarised" | "unrelated" | "unread";
   count?: number;
+  by?: "words" | "meaning";
 }
 
 /** A section of a prompt: the number of its tokens and items, and what was left out. */
