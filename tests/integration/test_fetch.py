@@ -53,14 +53,14 @@ class ScriptedResolver:
         "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1",
         "100.64.0.1", "[fe80::1]", "[fc00::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]",
         "224.0.0.1", "240.0.0.1", "255.255.255.255", "168.63.129.16", "192.0.0.192", "198.18.0.1", "[ff02::1]",
-        "[2001:db8::1]", "[2001::1]", "①27.0.0.1",
+        "[2001:db8::1]", "[2001::1]", "[64:ff9b:1::101:101]", "[64:ff9b:1:101:1:100::]", "①27.0.0.1",
     ],
 )  # fmt: skip
 async def test_addresses_that_are_not_public_are_refused_in_every_notation(host: str) -> None:
     for port in ("", ":443", ":8000"):
         result = await fetch(f"http://{host}{port}/", FetchUrl())
         assert not result.ok
-        assert result.result.code in ("forbidden", "not_found", "bad_arguments"), result.text
+        assert result.result.code in ("forbidden", "bad_arguments"), result.text
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "64:ff9b::101:101", "2002:101:101::"])
@@ -107,6 +107,19 @@ async def test_a_name_with_one_bad_address_among_good_ones_is_refused(web: Pages
         web.url(host="mixed.example"), FetchUrl(allow=HERE, resolve=ScriptedResolver("127.0.0.1,10.0.0.1"))
     )
     assert (result.result.code, web.requests) == ("forbidden", [])
+
+
+async def test_a_name_that_does_not_exist_is_refused_as_one_that_is_not_public() -> None:
+    async def missing(host: str, port: int) -> Sequence[str]:
+        raise OSError(f"{host}:{port} is unknown")
+
+    async def empty(*_: object) -> Sequence[str]:
+        return ()
+
+    for url in ("https://db.internal/", "http://db.internal:5432/"):
+        tools = [FetchUrl(resolve=resolve) for resolve in (missing, empty, ScriptedResolver("10.0.0.1"))]
+        refused = [await fetch(url, tool) for tool in tools]
+        assert len({(one.result.code, one.text) for one in refused}) == 1, refused
 
 
 async def test_only_standard_ports_of_public_addresses_are_allowed() -> None:

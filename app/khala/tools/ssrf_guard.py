@@ -7,8 +7,11 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, TypeAlias
 
 import httpcore
+import structlog
 
 from khala.tools.port import ToolError
+
+log = structlog.get_logger()
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 IPNetwork: TypeAlias = IPv4Network | IPv6Network
@@ -25,13 +28,17 @@ IPV6_UNICAST = IPv6Network("2000::/3")
 NOT_PUBLIC: tuple[IPNetwork, ...] = (
     # The metadata service of a cloud, at an address that looks public.
     IPv4Network("168.63.129.16/32"),
+    # Protocol assignments, among them the metadata service of another cloud. Not every Python counts all as private.
+    IPv4Network("192.0.0.0/24"),
     IPv4Network("192.88.99.0/24"),
     IPv6Network("2001::/23"),
     IPv6Network("2001:db8::/32"),
     IPv6Network("3fff::/20"),
     IPv6Network("5f00::/16"),
 )
-NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+NAT64 = IPv6Network("64:ff9b::/96")
+"""Leads to IPv4 addresses of the internet. Its counterpart for local use, 64:ff9b:1::/48, is outside of `IPV6_UNICAST`:
+where it leads, and how it embeds addresses, is each network's own choice (RFC 8215)."""
 
 
 class HostResolver:
@@ -67,7 +74,7 @@ def is_public(address: IPAddress) -> bool:
 
 def _embedded(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that is embedded in this one."""
-    if any(address in network for network in NAT64):
+    if address in NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
 
@@ -112,18 +119,15 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         try:
             addresses = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, UnicodeError, ValueError) as error:
-            raise ToolError(f"The host {host} does not exist.", code="not_found") from error
+            raise _refused(host) from error
         if not addresses:
-            raise ToolError(f"The host {host} does not exist.", code="not_found")
+            raise _refused(host)
         for address in addresses:
             if self._allowed(address, port):
                 continue
             if not is_public(address):
-                raise ToolError(
-                    f"{host} has an address that is not public, so no request is sent to it. The operator can allow "
-                    f"its network with KHALA_FETCH_ALLOW.",
-                    code="forbidden",
-                )
+                log.info("private_address_refused", host=host, address=str(address))
+                raise _refused(host)
             if port not in PORTS:
                 raise ToolError(f"Port {port} is not allowed; use 80 or 443.", code="forbidden")
         return addresses
@@ -141,3 +145,24 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds`."""
         await asyncio.sleep(seconds)
+
+
+def _refused(host: str) -> ToolError:
+    """The refusal of a host. It is the same for a name that does not exist and for one that is not public.
+
+    Otherwise anybody who may name a host could find out which names of the inner network exist.
+    """
+    reason = "has" if _is_address(host) else "does not exist, or has"
+    return ToolError(
+        f"{host} {reason} an address that is not public, so no request is sent to it. The operator can allow its "
+        f"network with KHALA_FETCH_ALLOW.",
+        code="forbidden",
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

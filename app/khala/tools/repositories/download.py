@@ -94,8 +94,6 @@ class ArchiveDownloader:
 def _from_guard(error: ToolError) -> RepositoryError:
     """The error of the SSRF guard or of a redirect as one of a repository."""
     match error.code:
-        case "not_found":
-            return RepositoryError(error.message, code="not_found")
         case "unavailable":
             return RepositoryError(error.message, code="unavailable")
         case "forbidden":
