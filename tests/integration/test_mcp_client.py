@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from khala.domain.tools import TOOL_NAME, ToolActor
-from khala.tools.mcp import McpServerConfig
+from khala.tools.mcp import McpServerConfig, connection_events
+from khala.tools.mcp.connection import MIN_CHECK_INTERVAL_SECONDS
 from khala.tools.port import ToolError
 from tests.support import everything
 from tests.support.mcp_client import (
@@ -273,6 +274,53 @@ async def test_an_invalid_tool_does_not_affect_the_others() -> None:
     async with connected(McpServerConfig(name="odd", command=sys.executable, args=("-c", program))) as connections:
         assert set(connections.tools()) == {"odd__good", "odd__plain"}
         assert connections.tools()["odd__plain"].spec.parameters == {"type": "object"}
+
+
+async def test_a_server_that_always_announces_changes_is_listed_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_events, "MAX_ANNOUNCEMENTS", 2)
+    lists = tmp_path / "lists"
+    program = (
+        "import json, sys\n"
+        "def send(**message): print(json.dumps({'jsonrpc': '2.0'} | message), flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        "    said = {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {'listChanged': True}},\n"
+        "            'serverInfo': {'name': 'restless', 'version': '1'}}\n"
+        "    if asked['method'] == 'tools/list':\n"
+        "        said = {'tools': []}\n"
+        f"        print('listed', file=open({str(lists)!r}, 'a'))\n"
+        "    if 'id' in asked:\n"
+        "        send(id=asked['id'], result=said)\n"
+        "        for _ in range(100): send(method='notifications/tools/list_changed')\n"
+    )
+    async with connected(McpServerConfig(name="restless", command=sys.executable, args=("-c", program))):
+        await eventually(lambda: len(lists.read_text().split()) == 3)
+        await asyncio.sleep(4 * MIN_CHECK_INTERVAL_SECONDS)
+        assert len(lists.read_text().split()) == 3, "one when it was connected, and one for each early announcement"
+
+
+async def test_announcements_beyond_the_first_are_checked_later_and_other_requests_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_events, "ANNOUNCEMENT_SECONDS", 0.3)
+    signal = connection_events.ConnectionSignal()
+    async with asyncio.timeout(5):
+        for _ in range(connection_events.MAX_ANNOUNCEMENTS):
+            signal.announce()
+            await signal.wait(60)
+        for _ in range(2):
+            began = time.monotonic()
+            for _ in range(100):
+                signal.announce()
+            await signal.wait(60)
+            assert time.monotonic() - began >= 0.25
+        signal.announce()
+        signal.request_check()
+        began = time.monotonic()
+        await signal.wait(60)
+        assert time.monotonic() - began < 0.2
 
 
 async def test_a_program_gets_only_its_configured_environment(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:

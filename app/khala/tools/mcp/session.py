@@ -54,7 +54,7 @@ async def open_session(
 
     async def handle(message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            signal.request_check()
+            signal.announce()
 
     async def sample(
         context: ClientRequestContext,  # noqa: ARG001  # the SDK passes it
