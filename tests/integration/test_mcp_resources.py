@@ -262,6 +262,35 @@ async def test_prompts_are_those_of_the_agents_that_the_caller_may_use(
         assert {prompt.name for prompt in (await mcp.list_prompts()).prompts} == guest
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_paths_of_own_files_are_completed(server: InProcessServer, store: Database, mode: str) -> None:
+    owner, other = await person(store), await person(store)
+    for name in ("notes/a.md", "notes/b.md", "no%es", *(f"many/{number:03}" for number in range(101))):
+        await workspace_files.write(store, owner.id, name, b"")
+    files = types.ResourceTemplateReference(uri="khala://files/{+path}")
+    memory = types.ResourceTemplateReference(uri="khala://memories/{id}")
+    agent = types.PromptReference(name="researcher")
+
+    async with client(server, owner.headers, mode=mode) as mcp:
+        for value, expected in (("notes/", ["notes/a.md", "notes/b.md"]), ("no%", ["no%es"]), ("x", []), ("a\0", [])):
+            found = (await mcp.complete(files, {"name": "path", "value": value})).completion
+            assert (found.values, found.has_more) == (expected, False), value
+        many = (await mcp.complete(files, {"name": "path", "value": "many/"})).completion
+        assert (len(many.values), many.has_more) == (100, True)
+        for ref, name in ((memory, "id"), (agent, "task"), (files, "id")):
+            assert (await mcp.complete(ref, {"name": name, "value": "x"})).completion.values == []
+        for unknown in (types.ResourceTemplateReference(uri="khala://files/a"), types.PromptReference(name="no-such")):
+            with pytest.raises(MCPError) as refused:
+                await mcp.complete(unknown, {"name": "path", "value": ""})
+            assert (refused.value.code, refused.value.data) == (types.INVALID_PARAMS, {"code": "not_found"})
+    for headers, group in ((other.headers, ""), (None, "")):
+        async with client(server, headers, group, mode=mode) as mcp:
+            assert (await mcp.complete(files, {"name": "path", "value": ""})).completion.values == []
+    async with client(server, owner.headers, "/memory", mode=mode) as mcp:
+        with pytest.raises(MCPError):
+            await mcp.complete(files, {"name": "path", "value": ""})
+
+
 def _said(message: types.PromptMessage) -> tuple[str, str]:
     assert isinstance(message.content, types.TextContent)
     return message.role, message.content.text

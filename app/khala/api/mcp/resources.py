@@ -101,6 +101,13 @@ class McpResources:
             after = ""
         return ResourcePage(found, None)
 
+    async def file_paths(self, beginning: str, limit: int) -> list[str]:
+        """The first paths of the account's files that begin so."""
+        if self._caller.user_id is None or "\0" in beginning or len(beginning) > paths.MAX_PATH_CHARACTERS:
+            return []
+        async with self._context.db.driver() as driver:
+            return await workspace_files.paths_with(driver, self._caller.user_id, beginning, limit)
+
     async def read(self, uri: str) -> types.TextResourceContents | types.BlobResourceContents:
         """Read a resource."""
         kind, _, key = uri.removeprefix(SCHEME).partition("/")

@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.context import Context as KhalaContext
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.mcp.completions import McpCompletions
 from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
 from khala.api.mcp.prompts import McpPrompts
 from khala.api.mcp.resources import TEMPLATES, McpResources
@@ -82,6 +83,7 @@ async def serve(offer: McpOffer, scope: Scope, receive: Receive, send: Send) -> 
         on_read_resource=contents.read_resource,
         on_list_prompts=contents.list_prompts,
         on_get_prompt=contents.get_prompt,
+        on_completion=contents.complete,
         # Tools have no parameters in headers.
         get_tool_input_schema=lambda _: None,
     )
@@ -149,11 +151,12 @@ class _RequestHandler:
 
 
 class _ContentHandler:
-    """Answers requests for resources and prompts."""
+    """Answers requests for resources, prompts and completions."""
 
     def __init__(self, resources: McpResources, prompts: McpPrompts) -> None:
         self._resources = resources
         self._prompts = prompts
+        self._completions = McpCompletions(resources, prompts)
 
     async def list_resources(
         self, _: Context, params: types.PaginatedRequestParams | None
@@ -178,6 +181,10 @@ class _ContentHandler:
         _refuse_cursor(params)
         with _reported():
             return types.ListPromptsResult(prompts=await self._prompts.list())
+
+    async def complete(self, _: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        with _reported():
+            return types.CompleteResult(completion=await self._completions.complete(params.ref, params.argument))
 
     async def get_prompt(self, _: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         with _reported():

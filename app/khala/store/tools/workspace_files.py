@@ -33,6 +33,9 @@ PAGE = """
     SELECT path, octet_length(content) AS size FROM files WHERE owner_id = $1 AND path COLLATE "C" > $2
     ORDER BY path COLLATE "C" LIMIT $3
 """
+PATHS_WITH = """
+    SELECT path FROM files WHERE owner_id = $1 AND starts_with(path, $2) ORDER BY path COLLATE "C" LIMIT $3
+"""
 OTHERS = """
     SELECT count(*) AS many, coalesce(sum(octet_length(content)), 0) AS bytes,
            EXISTS (SELECT FROM users WHERE id = $1) AS known,
@@ -77,6 +80,11 @@ async def page(driver: Driver, owner_id: UUID, *, after: str, limit: int) -> lis
     """The owner's next files by path, after this path."""
     rows = await driver.fetch(PAGE, owner_id, after, limit)
     return [WorkspaceEntry(path=row["path"], size=row["size"]) for row in rows]
+
+
+async def paths_with(driver: Driver, owner_id: UUID, beginning: str, limit: int) -> list[str]:
+    """The owner's first paths that begin so."""
+    return [row["path"] for row in await driver.fetch(PATHS_WITH, owner_id, beginning, limit)]
 
 
 async def read(driver: Driver, owner_id: UUID, path: str) -> bytes:
