@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,14 +18,17 @@ import pytest_asyncio
 from mcp.shared.auth import OAuthMetadata
 
 from khala.domain import ids
+from khala.domain.access import Caller
+from khala.domain.backoff import Backoff
 from khala.domain.errors import Unavailable
 from khala.domain.secret_box import SecretBox, SecretError
 from khala.domain.tools import ToolActor
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts
-from khala.store.tools.mcp_accounts import McpAccount
+from khala.store.tools.mcp_accounts import McpAccount, NewMcpAccount
 from khala.tools.mcp import McpConfig, McpServerConfig
-from khala.tools.mcp.accounts.account_server import AccountServer
+from khala.tools.mcp.accounts import account_tokens, account_tools
+from khala.tools.mcp.accounts.account_server import AccountServer, allows_issuer
 from khala.tools.mcp.accounts.account_servers import AccountServers
 from khala.tools.mcp.accounts.account_tokens import AccountTokens
 from khala.tools.mcp.accounts.account_transport import AccountTransport
@@ -33,16 +38,19 @@ from khala.tools.mcp.accounts.compose import open_account_servers
 from khala.tools.mcp.accounts.discovery import discover
 from khala.tools.mcp.accounts.registrations import ClientRegistrations
 from khala.tools.mcp.accounts.revocations import TokenRevoker
+from khala.tools.mcp.accounts.sealed_secrets import SealedTokens, opened, seal
 from khala.tools.mcp.oauth import AuthorizationError
 from khala.tools.mcp.oauth_config import McpOAuthConfig
 from khala.tools.port import ToolError, UserAnswer, UserQuestion
 from khala.tools.ssrf_guard import parse_networks
 from tests.support.agents import act, call
+from tests.support.callers import person
 from tests.support.client import Thread, client
 from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_accounts import PersonalServer, personal_server, query
 from tests.support.mcp_client import call_context, eventually
 from tests.support.oauth import PASSWORD, signed_in
+from tests.support.ports import free_port
 from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -64,7 +72,8 @@ async def server(
     postgres_url: str, template: str, personal: PersonalServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[InProcessServer]:
     config: Path = tmp_path_factory.mktemp("mcp") / "mcp.json"
-    notes = {"url": personal.url, "oauth": {"flow": "authorization_code"}, "description": "Notes of people."}
+    oauth = {"flow": "authorization_code", "issuer": personal.issuer.issuer}
+    notes = {"url": personal.url, "oauth": oauth, "description": "Notes of people."}
     config.write_text(json.dumps({"mcpServers": {"notes": notes}}))
     settings = {"KHALA_MCP_CONFIG": str(config), "KHALA_SECRET_KEYS": KEYS, "KHALA_FETCH_ALLOW": "127.0.0.0/8"}
     async with shared(postgres_url, template, with_executor=True, **settings) as inside:
@@ -82,6 +91,7 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
 async def usual(personal: PersonalServer) -> None:
     issuer = personal.issuer
     issuer.error, issuer.returned_issuer, issuer.lifetime, issuer.delay = None, issuer.issuer, 3600, 0.0
+    issuer.token_answer = None
 
 
 async def begin(browser: httpx.AsyncClient, **body: Any) -> str:
@@ -224,24 +234,33 @@ async def test_a_mixed_up_or_denied_answer_exchanges_no_code(server: InProcessSe
 
 async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce(personal: PersonalServer) -> None:
     config = _config(personal).servers["notes"]
-    with pytest.raises(ConnectError, match="not public"):
-        await discover(config, AuthorizationHttp(config), None)
-    http = AuthorizationHttp(config, allow=parse_networks(["127.0.0.0/8"]))
+    http = AuthorizationHttp(config)
+    open_to_all = AuthorizationHttp(_without_issuer(config), allow=parse_networks(["10.0.0.0/8"]))
     for address in (
         "https://127.0.0.1:99999/",
-        "http://169.254.169.254/latest",
-        "http://[::1]/",
+        "https://169.254.169.254/latest",
+        "https://[::1]/",
         "file:///etc/passwd",
         "http://1.1.1.1/",
+        "http://10.0.0.1/",
     ):
         with pytest.raises(ConnectError):
-            await http.get(address)
+            await open_to_all.get(address)
+    with pytest.raises(ConnectError, match="without https"):
+        await open_to_all.check("http://10.0.0.1/token")
+    with pytest.raises(ConnectError, match="not public"):
+        await open_to_all.check("https://192.168.0.1/token")
+    await open_to_all.check("https://10.0.0.1/token")
     usual = dict(personal.issuer.metadata)
-    for change, message in (
+    insecure = ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"issuer": "https://other.example"}, "name another one"),
+        ({"issuer": f"{personal.issuer.issuer}/tenant"}, "name another one"),
         ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
-        ({"token_endpoint": "http://10.0.0.1/token"}, "not public"),
-    ):
+        ({"revocation_endpoint": "https://10.0.0.1/revoke"}, "belongs neither"),
+        *(({name: "http://login.example/x"}, "without https") for name in insecure),
+    ]
+    for change, message in refused:
         personal.issuer.metadata.update(change)
         try:
             with pytest.raises(ConnectError, match=message):
@@ -250,11 +269,31 @@ async def test_metadata_lead_to_no_private_address_and_to_no_server_without_pkce
             personal.issuer.metadata.update(usual)
     fixed = _config(personal, scope="write").servers["notes"]
     assert (await discover(fixed, http, "admin")).scope == "write", "a configured scope replaces those demanded"
-    pinned = _config(personal, issuer="https://login.example").servers["notes"]
-    with pytest.raises(ConnectError, match="its configured issuer"):
-        await discover(pinned, AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])), None)
     with pytest.raises(ConnectError, match="belongs neither"):
-        await AuthorizationHttp(pinned, allow=parse_networks(["127.0.0.0/8"])).get(personal.issuer.issuer)
+        await AuthorizationHttp(_config(personal, issuer="https://login.example").servers["notes"]).get(
+            personal.issuer.issuer
+        )
+
+
+async def test_only_the_operator_chooses_an_issuer_on_another_origin(personal: PersonalServer, store: Database) -> None:
+    notes = _config(personal).servers["notes"]
+    allowed = parse_networks(["127.0.0.0/8"])
+    for config, message in (
+        (_without_issuer(notes), "another origin. The operator can allow it with issuer"),
+        (_config(personal, issuer="https://login.example").servers["notes"], "its configured issuer"),
+    ):
+        with pytest.raises(ConnectError, match=message):
+            await discover(config, AuthorizationHttp(config, allow=allowed), None)
+        assert not allows_issuer(config, personal.issuer.issuer), "an account from before is used no more"
+    port = free_port()
+    async with personal_server((port, port)) as together:
+        own = _without_issuer(_config(together).servers["notes"])
+        found = await discover(own, AuthorizationHttp(own), None)
+        assert str(found.metadata.issuer) == together.issuer.issuer
+        assert allows_issuer(own, together.issuer.issuer)
+    somebody = await person(store)
+    with pytest.raises(Unavailable, match="no https address"):
+        await _servers(store, personal).begin(somebody.caller, "notes", "http://chat.example", "/")
 
 
 async def test_a_configured_client_goes_before_the_metadata_document_and_that_before_a_registration(
@@ -334,6 +373,72 @@ async def test_a_wrong_secret_of_a_configured_client_keeps_the_account_and_its_v
             await tokens.renewed(account.version)
         assert (await connection(alice))["state"] == "connected"
         assert (await _tokens(store, personal, account).renewed(account.version)).version == account.version + 1
+
+
+async def test_a_refusal_with_status_200_ends_the_connection_at_once_or_after_a_few_attempts(
+    server: InProcessServer, personal: PersonalServer, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer = personal.issuer
+    async with signed_in(server.url) as alice:
+        for ended in ({"error": "invalid_grant"}, {"error": "bad_refresh_token", "access_token": ""}):
+            await connect(alice, personal, "oscar")
+            account = await _listed(store, alice)
+            issuer.token_answer = ended
+            with pytest.raises(AuthorizationError, match="not connected"):
+                await _tokens(store, personal, account).renewed(account.version)
+            assert (await connection(alice))["state"] == "expired"
+            issuer.token_answer = None
+        await connect(alice, personal, "oscar")
+        account, issuer.answered = await _listed(store, alice), 0
+        tokens = _tokens(store, personal, account)
+        for answer in ({"error": "temporarily_unavailable"}, {"ok": False, "error": "token_revoked"}):
+            issuer.token_answer = answer
+            with pytest.raises(AuthorizationError):
+                await tokens.renewed(account.version)
+        with pytest.raises(AuthorizationError, match="refuses Khala's request"):
+            await tokens.renewed(account.version)
+        assert issuer.answered == 2, "after a refusal, the issuer is asked again later"
+        monkeypatch.setattr(account_tokens, "REFUSAL_BACKOFF", Backoff(first_seconds=0.0))
+        tokens, issuer.token_answer = _tokens(store, personal, account), {}
+        for _ in range(account_tokens.MAX_REFUSALS - 1):
+            with pytest.raises(AuthorizationError, match="refuses Khala's request"):
+                await tokens.renewed(account.version)
+        assert (await connection(alice))["state"] == "connected"
+        with pytest.raises(AuthorizationError, match="not connected"):
+            await tokens.renewed(account.version)
+        assert (await connection(alice))["state"] == "expired"
+
+
+async def test_slow_services_delay_the_tools_of_others_by_one_common_limit(
+    server: InProcessServer, personal: PersonalServer, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 1.0
+    monkeypatch.setattr(account_tools, "FIRST_LIST_SECONDS", limit)
+    async with silent_server() as silent, signed_in(server.url) as alice:
+        await connect(alice, personal, "peter")
+        account = await _listed(store, alice)
+        notes = _config(personal).servers["notes"]
+        slow = {name: msgspec.structs.replace(notes, name=name, url=silent) for name in ("first", "second", "third")}
+        broken = msgspec.structs.replace(notes, name="broken", url=f"http://127.0.0.1:{free_port()}/mcp")
+        others = slow | {"broken": broken}
+        for config in others.values():
+            await _connect_directly(store, Caller(user_id=account.user_id), config, account)
+        async with store.driver() as driver:
+            await driver.execute("UPDATE mcp_accounts SET tools_hash = NULL WHERE id = $1", account.id)
+        services = open_account_servers(
+            McpConfig(servers=others | {"notes": notes}), store, _box(), allow=(), public_url=None
+        )
+        running = asyncio.create_task(services.run())
+        try:
+            await eventually(lambda: services._sessions._group is not None)
+            assert account.user_id is not None
+            for max_seconds in (2 * limit, limit):
+                began = time.monotonic()
+                assert set(await services.tools.of_user(account.user_id)) == {TOOL, "notes__privileged"}
+                assert time.monotonic() - began < max_seconds, "a slow service is waited for once"
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
 
 
 async def test_a_refreshed_token_is_stored_when_the_database_is_back(
@@ -564,14 +669,48 @@ async def test_a_run_asks_the_person_to_connect_and_goes_on(
 
 
 def _config(personal: PersonalServer, issuer: str | None = None, scope: str | None = None) -> McpConfig:
-    given = McpOAuthConfig(flow="authorization_code", issuer=issuer, scope=scope)
+    given = McpOAuthConfig(flow="authorization_code", issuer=issuer or personal.issuer.issuer, scope=scope)
     return McpConfig(servers={"notes": McpServerConfig(name="notes", url=personal.url, oauth=given)})
+
+
+def _without_issuer(server: McpServerConfig) -> McpServerConfig:
+    return msgspec.structs.replace(server, oauth=McpOAuthConfig(flow="authorization_code"))
+
+
+def _box() -> SecretBox:
+    return SecretBox([b64decode(KEYS)])
+
+
+async def _connect_directly(store: Database, caller: Caller, server: McpServerConfig, like: McpAccount) -> None:
+    """Connect the caller to a server with the tokens of another account."""
+    account_id, url = ids.new(), server.url or ""
+    tokens = opened(_box(), like.tokens, SealedTokens, "mcp_accounts", like.id)
+    moved = msgspec.structs.replace(tokens, server=server.name, resource=url)
+    account = NewMcpAccount(
+        id=account_id,
+        server=server.name,
+        resource=url,
+        issuer=like.issuer,
+        client_id=like.client_id,
+        tokens=seal(_box(), moved, "mcp_accounts", account_id),
+        scope=None,
+        access_expires_at=None,
+    )
+    await mcp_accounts.connect(store, caller, account)
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    silent = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async with silent:
+        yield f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/mcp"
 
 
 def _servers(store: Database, personal: PersonalServer, public_url: str | None = None) -> AccountServers:
     """The services of another process."""
-    box, allow = SecretBox([b64decode(KEYS)]), parse_networks(["127.0.0.0/8"])
-    return open_account_servers(_config(personal), store, box, allow=allow, public_url=public_url)
+    allow = parse_networks(["127.0.0.0/8"])
+    return open_account_servers(_config(personal), store, _box(), allow=allow, public_url=public_url)
 
 
 def _tokens(

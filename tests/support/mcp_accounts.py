@@ -37,7 +37,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from khala.domain import ids
@@ -58,6 +58,9 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         self.error: str | None = None
         self.lifetime = 3600
         self.delay = 0.0
+        self.token_answer: dict[str, Any] | None = None
+        """With the status 200, in place of tokens. `answered` counts them."""
+        self.answered = 0
         self.returned_issuer: str | None = issuer
         self.asked: list[AuthorizationParams] = []
         self.refreshes = 0
@@ -84,7 +87,21 @@ class Issuer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
             return JSONResponse(self.metadata)
 
         own = Route("/.well-known/oauth-authorization-server", endpoint=metadata)
-        return [own, *create_auth_routes(self, AnyHttpUrl(self.issuer), None, *self._options)]
+        routes = create_auth_routes(self, AnyHttpUrl(self.issuer), None, *self._options)
+        for route in routes:
+            if route.path == "/token":
+                route.app = self._answering(route.app)
+        return [own, *routes]
+
+    def _answering(self, token_endpoint: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if self.token_answer is None:
+                await token_endpoint(scope, receive, send)
+            else:
+                self.answered += 1
+                await JSONResponse(self.token_answer)(scope, receive, send)
+
+        return answer
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -235,10 +252,17 @@ class PersonalServer:
 
 @asynccontextmanager
 async def personal_server(ports: tuple[int, int] | None = None) -> AsyncIterator[PersonalServer]:
-    """A running authorization server with its MCP server, at these ports or at free ones."""
+    """A running authorization server with its MCP server, at these ports or at free ones.
+
+    At one port, they have the same origin, and only discovery works.
+    """
     ports = ports or (free_port(), free_port())
     issuer = Issuer(f"http://127.0.0.1:{ports[0]}")
     server = PersonalServer(f"http://127.0.0.1:{ports[1]}/mcp", issuer)
+    if ports[0] == ports[1]:
+        async with _served(Starlette(routes=[*issuer.routes(), Mount("/", server.app())]), ports[0]):
+            yield server
+        return
     async with _served(Starlette(routes=issuer.routes()), ports[0]), _served(server.app(), ports[1]):
         yield server
 

@@ -35,7 +35,8 @@ def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.Tem
     }
     asking |= {"cwd": str(ROOT), "anonymous": True, "elicitation": True, "readOnly": ["question"]}
     notes_ports = free_port(), free_port()
-    notes = {"url": f"http://127.0.0.1:{notes_ports[1]}/mcp", "oauth": {"flow": "authorization_code"}}
+    issuer, url = (f"http://127.0.0.1:{port}" for port in notes_ports)
+    notes = {"url": f"{url}/mcp", "oauth": {"flow": "authorization_code", "issuer": issuer}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"peculiar": asking, "notes": notes}}))
     with postgres.sync_database(postgres_url, template) as url, _notes(notes_ports):
         env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_FETCH_ALLOW": "127.0.0.0/8"}

@@ -73,6 +73,9 @@ def test_an_oauth_client_is_read_with_its_secret_from_a_variable(path: Path) -> 
         ({"oauth": {**oauth, "issuer": "login"}}, "mcpServers.a.oauth.issuer: must be an address"),
         ({"oauth": {**oauth, "origins": ["x"]}}, "mcpServers.a.oauth.origins[0]: must be an address"),
         ({"oauth": {"clientId": "khala"}}, "mcpServers.a.oauth"),
+        ({"url": "http://x.example/mcp"}, "mcpServers.a.url: must begin with https://"),
+        ({"oauth": {**oauth, "issuer": "http://login.example"}}, "mcpServers.a.oauth.issuer: must begin with https://"),
+        ({"oauth": {**oauth, "origins": ["http://10.0.0.1"]}}, "mcpServers.a.oauth.origins[0]: must begin with https"),
         ({"headers": {"authorization": "x"}}, "mcpServers.a.oauth: remove the header Authorization"),
         ({"url": None, "command": "x"}, "mcpServers.a.oauth: only a server with a url"),
     ):
@@ -170,11 +173,15 @@ def test_a_server_of_peoples_accounts_needs_no_client_and_keys_for_their_tokens(
 
     config = read(path, server({}))
     assert config.servers["a"].is_per_account
+    for loopback in ("http://localhost:8000/mcp", "http://127.1.2.3/mcp", "http://[::1]:8000/mcp"):
+        assert read(path, server({"issuer": loopback}, url=loopback)).servers["a"].url == loopback
     for oauth, more, message in (
         ({"clientId": "khala"}, {}, "mcpServers.a.oauth.issuer: required with the flow authorization_code"),
         ({"clientSecret": "hush"}, {}, "mcpServers.a.oauth.clientId: a clientSecret belongs"),
         ({"origins": ["https://y.example"]}, {}, "mcpServers.a.oauth.issuer: origins are those of an issuer"),
         ({}, {"anonymous": True}, "mcpServers.a.anonymous: people without an account"),
+        ({}, {"url": "http://10.0.0.1/mcp"}, "mcpServers.a.url: must begin with https://"),
+        ({}, {"url": "http://localhost.example/mcp"}, "mcpServers.a.url: must begin with https://"),
     ):
         with pytest.raises(ConfigFileError) as refused:
             read(path, server(oauth, **more))
@@ -187,3 +194,5 @@ def test_a_server_of_peoples_accounts_needs_no_client_and_keys_for_their_tokens(
         from_environment(env | {"KHALA_SECRET_KEYS": "c2hvcnQ="})
     key = "a" * 43 + "="
     assert len(from_environment(env | {"KHALA_SECRET_KEYS": f"{key},{key}"}).accounts.secret_keys) == 2
+    with pytest.raises(SettingError, match="authorization_code needs a KHALA_PUBLIC_URL with https://"):
+        from_environment(env | {"KHALA_SECRET_KEYS": key, "KHALA_PUBLIC_URL": "http://chat.example"})

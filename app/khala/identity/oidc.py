@@ -11,9 +11,10 @@ import msgspec
 from khala.domain.accounts import Identity
 from khala.domain.errors import InvalidInput, Unauthorized, Unavailable
 from khala.domain.names import claimed_name
+from khala.domain.secure_urls import is_secure
 from khala.identity import id_tokens
 from khala.identity.cached_value import CachedValue
-from khala.identity.oidc_http import OidcHttpClient, ProviderEndpoints, is_secure
+from khala.identity.oidc_http import OidcHttpClient, ProviderEndpoints
 from khala.identity.passwords import normalized_email
 
 METADATA_MAX_AGE_SECONDS = 3600.0

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from ipaddress import ip_address
 from typing import Any, TypeVar
-from urllib.parse import quote_plus, urlsplit
+from urllib.parse import quote_plus
 
 import httpx2
 import msgspec
@@ -123,23 +122,6 @@ class OidcHttpClient:
                 return await call
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
             raise self.unavailable() from error
-
-
-def is_secure(url: str) -> bool:
-    """Whether the connection is private: https, or loopback."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _loopback(host)))
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _bounded(response: httpx2.Response) -> None:

@@ -15,9 +15,9 @@ from joserfc.jwk import OctKey
 from msgspec import Meta
 
 from khala.domain.budgets import ACCOUNT_LIMITS, BudgetLimit
+from khala.domain.secure_urls import is_secure
 from khala.identity.jwt_claims import MAX_PLAN_CHARACTERS, MIN_SECRET_BYTES, PUBLIC_ALGORITHMS, SECRET_ALGORITHMS
 from khala.identity.jwt_issuers import JwtIssuer
-from khala.identity.oidc_http import is_secure
 from khala.tools.config_files import ConfigFileError, convert, read_bytes, require_object
 
 MAX_ISSUERS = 50

@@ -16,6 +16,7 @@ from pydantic_settings import (
 )
 
 from khala.domain.budgets import BudgetPolicy
+from khala.domain.secure_urls import is_secure
 from khala.models import model_names
 from khala.models.model_names import DEMO_NAME, ModelRef
 from khala.models.provider_registry import PROVIDERS, ProviderAccess
@@ -179,6 +180,11 @@ class Settings(BaseSettings):
             raise ConfigFileError(
                 f"{path}: mcpServers.{per_account.name}.oauth.flow: authorization_code needs KHALA_SECRET_KEYS, which "
                 f"encrypts tokens. `openssl rand -base64 32` prints a key."
+            )
+        if per_account is not None and self.server.public_url is not None and not is_secure(self.server.public_url):
+            raise ConfigFileError(
+                f"{path}: mcpServers.{per_account.name}.oauth.flow: authorization_code needs a KHALA_PUBLIC_URL with "
+                f"https://, except for a loopback address: browsers return there with a code."
             )
         return config
 

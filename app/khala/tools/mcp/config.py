@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from khala.domain.secure_urls import is_secure
 from khala.domain.tools import matches_any
 from khala.tools.config_files import ConfigFileError, convert, read_json, require_object
-from khala.tools.mcp.oauth_config import McpOAuthConfig, check_oauth, expand_oauth, is_address
+from khala.tools.mcp.oauth_config import NEEDS_TLS, McpOAuthConfig, check_oauth, expand_oauth, is_address
 
 MAX_SERVERS = 50
 MAX_GROUPS = 100
@@ -163,6 +164,8 @@ def _check_http(server: McpServerConfig, url: str, place: str) -> None:
     if not is_address(url):
         raise ConfigFileError(f"{place}.url: must be an address such as https://tools.example.com/mcp.")
     if server.oauth is not None:
+        if not is_secure(url):
+            raise ConfigFileError(f"{place}.url: {NEEDS_TLS}")
         check_oauth(server.oauth, server.headers, f"{place}.oauth")
     if server.is_per_account and server.anonymous:
         raise ConfigFileError(f"{place}.anonymous: people without an account can't connect theirs, so remove it.")

@@ -83,6 +83,7 @@ class McpConnection:
         """
         self.server = server
         self.tools: dict[str, Tool] = {}
+        self.created_at = time.monotonic()
         self.settled = asyncio.Event()
         """Set when the server is ready, or has failed, for the first time."""
         self._adapt = adapt

@@ -7,7 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from khala.domain.secure_urls import is_secure
 from khala.tools.config_files import ConfigFileError
+
+NEEDS_TLS = "must begin with https://, except for localhost, 127.0.0.0/8 and ::1: secrets are sent there."
 
 
 class McpOAuthConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -15,7 +18,8 @@ class McpOAuthConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     With the flow `client_credentials`, the operator has registered the client, and all people act as this client. With
     `authorization_code`, each account connects its own account at the server. The client may be registered there,
-    too; without a `client_id`, Khala names its metadata document, or registers itself.
+    too; without a `client_id`, Khala names its metadata document, or registers itself. Without an `issuer`, the
+    authorization server is on the origin of the MCP server.
 
     The secret is sent to the `issuer` alone, or to a token endpoint on one of the `origins` that the issuer names.
     """
@@ -31,6 +35,18 @@ class McpOAuthConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 def check_oauth(oauth: McpOAuthConfig, headers: Mapping[str, str], place: str) -> None:
     """Raise `ConfigFileError` for an invalid configuration. `headers` are those of the server."""
+    _check_keys(oauth, place)
+    addresses = {"issuer": oauth.issuer, **{f"origins[{at}]": one for at, one in enumerate(oauth.origins)}}
+    for key, address in addresses.items():
+        if address is not None and not is_address(address):
+            raise ConfigFileError(f"{place}.{key}: must be an address such as https://login.example.com.")
+        if address is not None and not is_secure(address):
+            raise ConfigFileError(f"{place}.{key}: {NEEDS_TLS}")
+    if any(name.lower() == "authorization" for name in headers):
+        raise ConfigFileError(f"{place}: remove the header Authorization, which oauth sets.")
+
+
+def _check_keys(oauth: McpOAuthConfig, place: str) -> None:
     required = {
         "client_credentials": ("clientId", "clientSecret", "issuer"),
         "authorization_code": ("issuer",) if oauth.client_id else (),
@@ -43,12 +59,6 @@ def check_oauth(oauth: McpOAuthConfig, headers: Mapping[str, str], place: str) -
         raise ConfigFileError(f"{place}.clientId: a clientSecret belongs to a clientId.")
     if oauth.origins and not oauth.issuer:
         raise ConfigFileError(f"{place}.issuer: origins are those of an issuer.")
-    addresses = {"issuer": oauth.issuer, **{f"origins[{at}]": one for at, one in enumerate(oauth.origins)}}
-    for key, address in addresses.items():
-        if address is not None and not is_address(address):
-            raise ConfigFileError(f"{place}.{key}: must be an address such as https://login.example.com.")
-    if any(name.lower() == "authorization" for name in headers):
-        raise ConfigFileError(f"{place}: remove the header Authorization, which oauth sets.")
 
 
 def expand_oauth(oauth: McpOAuthConfig, expand: Callable[[str, str], str]) -> McpOAuthConfig:

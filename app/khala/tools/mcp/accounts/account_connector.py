@@ -19,6 +19,7 @@ from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.errors import KhalaError
 from khala.domain.secret_box import SecretBox, SecretError
+from khala.domain.secure_urls import is_secure
 from khala.store.postgres.database import Database
 from khala.store.tools import mcp_accounts, mcp_authorizations
 from khala.store.tools.mcp_accounts import NewMcpAccount
@@ -62,6 +63,8 @@ class AccountConnector:
         config = server.config
         assert caller.user_id is not None
         assert config.url is not None
+        if not is_secure(base_url):
+            raise ConnectError("This server has no https address to which a browser may return with a code.")
         async with self._db.driver() as driver:
             earlier = await mcp_accounts.find(driver, caller.user_id, config.name)
         try:

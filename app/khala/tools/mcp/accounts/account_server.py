@@ -3,7 +3,7 @@
 import msgspec
 
 from khala.store.tools.mcp_accounts import McpAccount
-from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp
+from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, origin
 from khala.tools.mcp.config import McpServerConfig
 
 
@@ -20,5 +20,16 @@ class AccountServer(msgspec.Struct, frozen=True, kw_only=True):
         if account is None or oauth is None or account.refused_at is not None:
             return False
         same_client = oauth.client_id in (None, account.client_id)
-        same_issuer = oauth.issuer is None or oauth.issuer.rstrip("/") == account.issuer.rstrip("/")
-        return account.resource == self.config.url and same_client and same_issuer
+        return account.resource == self.config.url and same_client and allows_issuer(self.config, account.issuer)
+
+
+def allows_issuer(server: McpServerConfig, issuer: str) -> bool:
+    """Whether the operator lets accounts at the server have tokens of this issuer.
+
+    It is the configured one, or else any at the origin of the server. The server alone does not choose another origin:
+    an authorization server that somebody else runs could pass requests on to the right one, and read codes and tokens
+    (RFC 9728, section 7.6).
+    """
+    if server.oauth is not None and server.oauth.issuer is not None:
+        return server.oauth.issuer.rstrip("/") == issuer.rstrip("/")
+    return origin(issuer) == origin(server.url or "")

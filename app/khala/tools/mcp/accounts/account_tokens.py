@@ -42,6 +42,11 @@ POLL_SECONDS = 0.2
 STORE_BACKOFF = Backoff(first_seconds=0.2, max_seconds=2.0, min_factor=0.5)
 """Between attempts to store refreshed tokens."""
 
+MAX_REFUSALS = 5
+"""Refusals in a row after which the account expires, although none of them says that the grant has ended."""
+REFUSAL_BACKOFF = Backoff(first_seconds=5.0, max_seconds=60.0, min_factor=0.8)
+"""Between refreshes that the issuer refuses."""
+
 AccountRow: TypeAlias = tuple[McpAccount, SealedTokens]
 
 
@@ -74,6 +79,10 @@ class AccountTokens:
         self._http = http
         self._account_id = account_id
         self._refreshes = refreshes
+        self._refusals = 0
+        self._refusal = ""
+        self._refused_until = 0.0
+        """Until then, in monotonic seconds, no refresh is tried: the issuer has refused one, as `_refusal` says."""
 
     async def current(self) -> AccessToken:
         """The current token, which is refreshed before it expires."""
@@ -138,6 +147,8 @@ class AccountTokens:
 
     async def _try_refresh(self, account: McpAccount, tokens: SealedTokens) -> bool:
         """Refresh under a lease. Returns False if another process holds it."""
+        if time.monotonic() < self._refused_until:
+            raise AuthorizationError(self._refusal)
         async with self._db.driver() as driver:
             lease = await mcp_accounts.lease_refresh(driver, account.id, account.version)
         if lease is None:
@@ -166,17 +177,28 @@ class AccountTokens:
         try:
             issued = await request_tokens(self._http, tokens.token_endpoint, client, form, self._server.name)
         except ConnectError as error:
-            if isinstance(error, TokenRefusedError) and self._ends_account(error, client):
-                await self._expire(account)
-                return
+            if isinstance(error, TokenRefusedError):
+                self._count(error)
+                if self._ends_account(error, client):
+                    await self._expire(account)
+                    return
             async with self._db.driver() as driver:
                 await mcp_accounts.release_refresh(driver, account.id, lease)
             raise AuthorizationError(str(error)) from error
+        self._refusals, self._refused_until = 0, 0.0
         await self._store_until(lease_end, account, tokens, issued)
 
+    def _count(self, error: TokenRefusedError) -> None:
+        """Count a refusal, and let the issuer rest before the next refresh."""
+        self._refusals += error.is_answer and not error.of_client
+        self._refusal = str(error)
+        self._refused_until = time.monotonic() + REFUSAL_BACKOFF.delay(max(self._refusals, 1), random.random())
+
     def _ends_account(self, error: TokenRefusedError, client: ClientCredentials) -> bool:
-        """Whether only connecting again helps. The operator can mend a wrong secret, and other refusals may go away."""
-        return error.of_grant or (error.of_client and is_registered(self._server, client))
+        """Whether only connecting again helps. The operator can mend a wrong secret, and a few refusals may go away."""
+        if error.of_client:
+            return is_registered(self._server, client)
+        return error.of_grant or self._refusals >= MAX_REFUSALS
 
     async def _store_until(self, end: float, account: McpAccount, tokens: SealedTokens, issued: IssuedTokens) -> None:
         """Store new tokens, with retries until this time: the issuer may accept the earlier refresh token no more."""

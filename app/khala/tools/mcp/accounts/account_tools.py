@@ -1,8 +1,10 @@
 """Tools of servers to which each account connects its own: those of the account, or one that asks to connect it."""
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +12,7 @@ from uuid import UUID
 
 import mcp_types as types
 import structlog
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from khala.domain.tools import SEPARATOR, ToolSpec
 from khala.store.postgres.database import Database
@@ -18,6 +20,7 @@ from khala.store.tools import mcp_accounts
 from khala.store.tools.mcp_accounts import McpAccount
 from khala.tools.mcp.accounts.account_server import AccountServer
 from khala.tools.mcp.accounts.account_sessions import AccountSessions
+from khala.tools.mcp.connection import McpConnection
 from khala.tools.mcp.tool import McpToolAdapter
 from khala.tools.port import CallContext, CallResult, Tool, ToolError, UserQuestion
 
@@ -28,7 +31,7 @@ CONNECT = "connect_account"
 CONNECT_TIMEOUT_SECONDS = 30.0
 """Time of that tool, beside the time that the person takes."""
 FIRST_LIST_SECONDS = 5.0
-"""Time that a run waits for the first list of an account's tools."""
+"""Time that a run waits for the first lists of its accounts' tools, for all of them together."""
 LIST_AGE = timedelta(minutes=10)
 """Age of a stored list at which a run has it read again, without waiting for that."""
 MAX_CACHED = 300
@@ -51,18 +54,32 @@ class AccountTools:
         self._adapters = {name: McpToolAdapter(one.config, one.prefix) for name, one in servers.items()}
 
     async def of_user(self, user_id: UUID) -> dict[str, Tool]:
-        """The tools that runs of this user are offered, by full name."""
-        async with self._db.driver() as driver:
-            accounts = {account.server: account for account in await mcp_accounts.of_user(driver, user_id)}
+        """The tools that runs of this user are offered, by full name.
+
+        Waits at most `FIRST_LIST_SECONDS` in all for servers that have not listed their tools yet. A server that fails
+        or is too slow is left out, and the others are not.
+        """
+        accounts = await self._accounts(user_id)
+        new = [account for account in accounts.values() if account.tools_hash is None]
+        if new:
+            await self._first_lists(new)
+            accounts = await self._accounts(user_id)
         found: dict[str, Tool] = {}
         for name, server in self._servers.items():
             account = accounts.get(name)
-            if account is None or not server.accepts(account):
+            if account is None:
                 tool = self.connect_tool(server, user_id)
                 found[tool.spec.name] = tool
             else:
                 found |= await self._tools(server, account)
         return found
+
+    async def _accounts(self, user_id: UUID) -> dict[str, McpAccount]:
+        """The user's connected accounts, by the server's name."""
+        async with self._db.driver() as driver:
+            accounts = await mcp_accounts.of_user(driver, user_id)
+        servers = self._servers
+        return {one.server: one for one in accounts if one.server in servers and servers[one.server].accepts(one)}
 
     def connect_tools(self) -> list[Tool]:
         """The tools that ask to connect an account, of all servers."""
@@ -75,42 +92,59 @@ class AccountTools:
 
     async def _tools(self, server: AccountServer, account: McpAccount) -> dict[str, Tool]:
         if account.tools_hash is None:
-            account = await self._first_list(server, account)
-        elif account.listed_at is None or datetime.now(UTC) - account.listed_at > LIST_AGE:
-            self._prepare(server, account)
-        if account.tools_hash is None:
             return {}
+        if account.listed_at is None or datetime.now(UTC) - account.listed_at > LIST_AGE:
+            self._prepare(account)
         key = account.id, account.tools_hash
         cached = self._adapted.get(key)
         if cached is None:
             async with self._db.driver() as driver:
                 stored = await mcp_accounts.tools(driver, account.id)
-            cached = self._adapted[key] = await asyncio.to_thread(self._adapt, server, account, stored or "[]")
+            try:
+                cached = await asyncio.to_thread(self._adapt, server, account, stored or "[]")
+            except ValidationError:
+                # A version of the library that accepts less than the one that has stored them.
+                log.exception("mcp_tools_unreadable", server=server.config.name, account=str(account.id))
+                self._prepare(account)
+                return {}
+            self._adapted[key] = cached
             if len(self._adapted) > MAX_CACHED:
                 self._adapted.popitem(last=False)
         self._adapted.move_to_end(key)
         return cached
 
-    async def _first_list(self, server: AccountServer, account: McpAccount) -> McpAccount:
-        """The account after its tools were listed. Without a list, a later step of the run tries again."""
-        try:
-            async with asyncio.timeout(FIRST_LIST_SECONDS):
-                await self._sessions.open(server, account)
-        except (TimeoutError, ToolError) as error:
-            log.info("mcp_account_not_listed", server=server.config.name, error=str(error))
-        async with self._db.driver() as driver:
-            return await mcp_accounts.read(driver, account.id) or account
+    async def _first_lists(self, accounts: Sequence[McpAccount]) -> None:
+        """Have the tools of these accounts listed, all at once: there is at most one account for each server.
 
-    def _prepare(self, server: AccountServer, account: McpAccount) -> None:
+        An account without a list after that is tried again by a later step of the run, which does not wait once more
+        for a connection that was being opened for so long.
+        """
+        connections = [connection for one in accounts if (connection := self._prepare(one)) is not None]
+        await asyncio.gather(*map(_settled, connections))
+        for connection in connections:
+            if connection.state.state != "ready":
+                log.info("mcp_account_not_listed", server=connection.server.name, error=connection.state.error)
+
+    def _prepare(self, account: McpAccount) -> McpConnection | None:
+        """Begin to open the account's connection, without waiting for it. None if the process has no place for it."""
         try:
-            self._sessions.prepare(server, account)
+            return self._sessions.prepare(self._servers[account.server], account)
         except ToolError as error:
-            log.info("mcp_account_not_listed", server=server.config.name, error=error.message)
+            log.info("mcp_account_not_listed", server=account.server, error=error.message)
+            return None
 
     def _adapt(self, server: AccountServer, account: McpAccount, stored: str) -> dict[str, Tool]:
         assert account.user_id is not None
         caller = AccountCaller(self._db, self._sessions, server, account.user_id)
         return self._adapters[server.config.name](caller, TOOLS.validate_json(stored))
+
+
+async def _settled(connection: McpConnection) -> None:
+    """Wait until the connection is ready or has failed, for at most `FIRST_LIST_SECONDS` since it was created."""
+    seconds_left = connection.created_at + FIRST_LIST_SECONDS - time.monotonic()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds_left):
+            await connection.settled.wait()
 
 
 class AccountCaller:

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import httpx
 import msgspec
 
+from khala.domain.secure_urls import is_secure
 from khala.tools.http_client import DEFAULT_PORTS, GuardedClient, GuardedResponse, parse_url, tool_errors
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.port import ToolError
@@ -43,9 +44,9 @@ class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True):
 class AuthorizationHttp:
     """Requests on behalf of one configured MCP server.
 
-    The addresses that the operator has configured may be anywhere: those of the server, of the issuer and of
-    `origins`. Other addresses come from metadata. With a configured issuer they are refused; without one, they must be
-    public and use https, or be in a network of `allow`.
+    All addresses need https, except those of loopback hosts. The addresses that the operator has configured may be
+    anywhere: those of the server, of the issuer and of `origins`. Other addresses come from metadata. With a configured
+    issuer they are refused; without one, they must be public, or be in a network of `allow`.
     """
 
     def __init__(self, server: McpServerConfig, *, allow: Sequence[IPNetwork] = ()) -> None:
@@ -87,10 +88,16 @@ class AuthorizationHttp:
         """Raise `ConnectError` if neither Khala nor a browser may be sent to this address."""
         await self._client(url)
 
+    def check_tls(self, url: str) -> None:
+        """Raise `ConnectError` for an address without https, unless it is one of a loopback host."""
+        if not is_secure(url):
+            raise ConnectError(f"{self._name} names an address of an authorization server without https.")
+
     async def _client(self, url: str) -> tuple[GuardedClient, httpx.URL]:
         """The client for an address, which passes the checks."""
         try:
             parsed = parse_url(url)
+            self.check_tls(str(parsed))
             if origin(str(parsed)) in self._origins:
                 return self._own, parsed
             if self._has_issuer:
@@ -98,8 +105,7 @@ class AuthorizationHttp:
                     f"{self._name} names an address that belongs neither to it nor to its configured issuer. The "
                     f"operator can allow it with origins."
                 )
-            if not await self._guarded.is_in_allowed_network(parsed) and parsed.scheme != "https":
-                raise ConnectError(f"{self._name} names an authorization server without https.")
+            await self._guarded.is_in_allowed_network(parsed)
         except ToolError as error:
             raise ConnectError(f"{self._name} names an address that Khala does not use: {error.message}") from error
         except ValueError as error:

@@ -2,6 +2,7 @@
 
 import httpx2
 import msgspec
+import structlog
 from mcp.client.auth import OAuthFlowError
 from mcp.client.auth.utils import (
     build_oauth_authorization_server_metadata_discovery_urls,
@@ -19,10 +20,14 @@ from mcp.shared.auth import DEFAULT_GRANT_TYPES, OAuthMetadata, ProtectedResourc
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
+from khala.tools.mcp.accounts.account_server import allows_issuer
 from khala.tools.mcp.accounts.authorization_http import AuthorizationHttp, ConnectError
 from khala.tools.mcp.config import McpServerConfig
 from khala.version import KHALA_VERSION
 
+log = structlog.get_logger()
+
+MAX_LOGGED_ISSUERS = 3
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 0,
@@ -57,8 +62,7 @@ async def discover(server: McpServerConfig, http: AuthorizationHttp, missing_sco
     metadata = await _authorization_server(server, server.url, http, resource_metadata)
     if "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise ConnectError(f"The authorization server of {server.name} does not support PKCE with S256.")
-    await http.check(str(metadata.authorization_endpoint))
-    await http.check(str(metadata.token_endpoint))
+    await _check_endpoints(http, metadata)
     own_scope = get_client_metadata_scopes(
         extract_scope_from_www_auth(refusal), resource_metadata, metadata, DEFAULT_GRANT_TYPES
     )
@@ -67,6 +71,18 @@ async def discover(server: McpServerConfig, http: AuthorizationHttp, missing_sco
         resource=resource_url_from_server_url(resource_metadata.resource if resource_metadata else server.url),
         scope=server.oauth.scope or union_scopes(own_scope, missing_scope),
     )
+
+
+async def _check_endpoints(http: AuthorizationHttp, metadata: OAuthMetadata) -> None:
+    """Raise `ConnectError` for an endpoint without TLS, or one that may be used and that Khala may not reach.
+
+    A registration endpoint may be anywhere as long as Khala does not register there, because the client is configured.
+    """
+    used = [metadata.authorization_endpoint, metadata.token_endpoint, metadata.revocation_endpoint]
+    for endpoint in filter(None, used):
+        await http.check(str(endpoint))
+    if metadata.registration_endpoint is not None:
+        http.check_tls(str(metadata.registration_endpoint))
 
 
 async def _refusal(server: McpServerConfig, url: str, http: AuthorizationHttp) -> httpx2.Response:
@@ -124,11 +140,20 @@ async def _authorization_server(
 
 
 def _issuer(server: McpServerConfig, resource: ProtectedResourceMetadata | None) -> str | None:
-    """The issuer to use: the configured one, or the first that the server names; None if the server itself is one."""
+    """The issuer to use: the first that the server names and the configuration allows; None if it is the server itself.
+
+    Raises `ConnectError` if the server names only others. They are logged, for the operator to choose.
+    """
     configured = None if server.oauth is None else server.oauth.issuer
-    named = [] if resource is None else [str(one) for one in resource.authorization_servers]
-    if configured is None:
-        return named[0] if named else None
-    if named and not any(issuers_match(one, configured) for one in named):
+    if resource is None:
+        return configured
+    named_issuers = [str(one) for one in resource.authorization_servers]
+    named = next((one for one in named_issuers if allows_issuer(server, one)), None)
+    if named is not None:
+        return configured or named
+    log.warning("mcp_issuer_not_allowed", server=server.name, named=named_issuers[:MAX_LOGGED_ISSUERS])
+    if configured is not None:
         raise ConnectError(f"{server.name} does not name its configured issuer as an authorization server.")
-    return configured
+    raise ConnectError(
+        f"{server.name} names an authorization server on another origin. The operator can allow it with issuer."
+    )

@@ -17,27 +17,37 @@ MAX_SCOPE_CHARACTERS = 4096
 MAX_LIFETIME_SECONDS = 10 * 365 * 86_400
 REFUSALS = range(400, 404)
 """Statuses by which an endpoint refuses a request. Any other failure may go away."""
+GRANT_ENDED = ("invalid_grant", "bad_refresh_token")
+"""Error codes of a code or a refresh token that is not valid any more: that of RFC 6749, and that of GitHub."""
+CLIENT_UNKNOWN = ("invalid_client", "unauthorized_client", "incorrect_client_credentials")
+"""Error codes of a client or a secret that is not valid: those of RFC 6749, and that of GitHub."""
+TEMPORARY = ("temporarily_unavailable", "server_error", "slow_down")
+"""Error codes of failures that may go away."""
 MAX_LOGGED_CHARACTERS = 40
 REFRESH_BEFORE_SECONDS = 60.0
 """An access token is refreshed so long before it expires, but at most a quarter of its lifetime."""
 
 
 class TokenRefusedError(ConnectError):
-    """The authorization server refuses the request. `code` is its error code (RFC 6749, section 5.2), if it has one."""
+    """The authorization server refuses the request. `code` is its error code (RFC 6749, section 5.2), if it has one.
 
-    def __init__(self, message: str, code: str | None) -> None:
+    `is_answer`: whether the endpoint itself refuses. A status without an error code may be that of a proxy before it.
+    """
+
+    def __init__(self, message: str, code: str | None, *, is_answer: bool) -> None:
         super().__init__(message)
         self.code = code
+        self.is_answer = is_answer
 
     @property
     def of_grant(self) -> bool:
         """Whether the code or the refresh token is not valid any more."""
-        return self.code == "invalid_grant"
+        return self.code in GRANT_ENDED
 
     @property
     def of_client(self) -> bool:
         """Whether the authorization server does not know Khala as a client, or not by this secret."""
-        return self.code in ("invalid_client", "unauthorized_client")
+        return self.code in CLIENT_UNKNOWN
 
 
 class IssuedTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +69,13 @@ async def request_tokens(
     Raises `TokenRefusedError`, or `ConnectError` if it may succeed later.
     """
     response = await http.post_form(url, client, form)
-    if response.status in REFUSALS:
-        error = _error_code(response.body)
-        log.info("mcp_token_refused", server=name, grant=form["grant_type"], status=response.status, error=error)
-        refused = f"The authorization server of {name} refuses Khala's request for a token."
-        raise TokenRefusedError(refused, error)
-    if response.status != 200:
+    if response.status != 200 and response.status not in REFUSALS:
         raise ConnectError(f"The authorization server of {name} gives no token now.")
+    fields = _fields(response.body)
+    # Some issuers refuse with the status 200, and an error in place of a token.
+    is_refused = fields is not None and bool(fields.get("error") or not fields.get("access_token"))
+    if is_refused or response.status in REFUSALS:
+        raise _refusal(response.status, fields or {}, form["grant_type"], name)
     try:
         return _issued(OAuthToken.model_validate_json(response.body))
     except (ValidationError, ValueError) as error:
@@ -118,10 +128,24 @@ def _issued(token: OAuthToken) -> IssuedTokens:
     )
 
 
-def _error_code(body: bytes) -> str | None:
-    """The error code of RFC 6749, section 5.2. The description is not logged: it may repeat a secret."""
+def _refusal(status: int, fields: Mapping[str, object], grant: str, name: str) -> ConnectError:
+    code = _error_code(fields)
+    if code in TEMPORARY:
+        return ConnectError(f"The authorization server of {name} gives no token now.")
+    log.info("mcp_token_refused", server=name, grant=grant, status=status, error=code)
+    refused = f"The authorization server of {name} refuses Khala's request for a token."
+    return TokenRefusedError(refused, code, is_answer=status == 200 or code is not None)
+
+
+def _fields(body: bytes) -> dict[str, object] | None:
+    """The fields of a response; None if it is no JSON object."""
     try:
-        code = msgspec.json.decode(body, type=dict[str, object]).get("error")
+        return msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _error_code(fields: Mapping[str, object]) -> str | None:
+    """The error code of RFC 6749, section 5.2. The description is not logged: it may repeat a secret."""
+    code = fields.get("error")
     return code[:MAX_LOGGED_CHARACTERS] if isinstance(code, str) and code.replace("_", "").isalnum() else None
