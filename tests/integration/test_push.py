@@ -10,12 +10,15 @@ import pytest_asyncio
 from msgspec import structs
 
 from khala.domain import ids
-from khala.domain.access import Caller, key_hash
+from khala.domain.access import Caller, Role, key_hash
 from khala.domain.errors import NotFound, Unauthorized
+from khala.domain.plans.attempts import AttemptCompleted, AttemptOverBudget
+from khala.domain.plans.commands import Pause, Resume, Stop
 from khala.domain.push import MAX_ATTEMPTS, MAX_FAILURES, MAX_SUBSCRIPTIONS
 from khala.push.dispatcher import PushDispatcher
 from khala.push.push_sender import PushSender
 from khala.store.accounts import account_removal, api_tokens
+from khala.store.plans import plans
 from khala.store.postgres.database import Database
 from khala.store.push import push_subscriptions
 from khala.store.runs.leases import Lease
@@ -31,6 +34,7 @@ from tests.support.callers import Person, owned_thread, person
 from tests.support.push_service import Browser, PushService, push_service
 from tests.support.shared_server import shared
 from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
+from tests.support.stored_plans import drive, finished_plan, started_plan
 
 CONTACT = "mailto:ops@example.org"
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -254,6 +258,76 @@ async def test_a_long_answer_is_told_to_those_who_wish_it_and_have_not_read_it(
     await dispatcher.look()
     assert len(service.received) == 1
     assert wishing.endpoint.endswith("/1")
+
+
+async def let_plans_take(db: Database, seconds: float) -> None:
+    """Let all plans have been started and resumed so many seconds ago."""
+    async with db.driver() as driver:
+        at = "to_jsonb(now() - make_interval(secs => $1))"
+        await driver.execute(f"UPDATE plan_events SET data = jsonb_set(data, '{{at}}', {at})", seconds)
+
+
+async def test_a_plan_that_pauses_by_itself_is_told_to_its_owner_and_its_person_until_it_is_resumed(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner, editor, viewer = await person(db, "Owner"), await person(db, "Editor"), await person(db, "Viewer")
+    thread_id = await owned_thread(db, owner)
+    roles: tuple[tuple[Person, Role], ...] = ((editor, "editor"), (viewer, "viewer"))
+    for member, role in roles:
+        await sharing.set_role(db, thread_id, member.id, role, owner.caller)
+        await sharing.join(db, thread_id, member.id, member.caller)
+    for each in (owner, editor, viewer):
+        await subscribed(db, service, dispatcher, each.caller, answers=True)
+    plan_id = await started_plan(db, thread_id, editor.caller)
+    await drive(db, plan_id, AttemptOverBudget())
+    await dispatcher.look()
+    news = {"kind": "waiting", "threadId": str(thread_id), "planId": str(plan_id), "reason": "budget"}
+    assert [received.message for received in service.received] == [news, news]
+    assert {received.headers["urgency"] for received in service.received} == {"high"}
+    await plans.command(db, plan_id, editor.caller, Resume())
+    await drive(db, plan_id)
+    await drive(db, plan_id, AttemptOverBudget())
+    await plans.command(db, plan_id, owner.caller, Resume())
+    await drive(db, plan_id)
+    await plans.command(db, plan_id, owner.caller, Pause(force=True))
+    await drive(db, plan_id)
+    assert await pending_messages(db) == 2, "a pause that a person asks for is not told"
+    await dispatcher.look()
+    assert (len(service.received), await pending_messages(db)) == (2, 0)
+
+
+async def test_the_end_of_a_long_plan_is_told_to_its_person_who_wishes_it_and_has_not_read_it(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    owner = await person(db)
+    thread_id = await owned_thread(db, owner)
+    await subscribed(db, service, dispatcher, owner.caller)
+    await subscribed(db, service, dispatcher, owner.caller, answers=True)
+    await finished_plan(db, thread_id, owner.caller)
+    stopped = await started_plan(db, thread_id, owner.caller)
+    await let_plans_take(db, 40)
+    await plans.command(db, stopped, owner.caller, Stop())
+    await drive(db, stopped)
+    assert await pending_messages(db) == 0, "one was short, and a person has stopped the other one"
+    plan_id = await started_plan(db, thread_id, owner.caller)
+    await let_plans_take(db, 40)
+    await drive(db, plan_id, AttemptCompleted(summary="Done."))
+    await dispatcher.look()
+    (received,) = service.received
+    assert received.message == {
+        "kind": "answer", "threadId": str(thread_id), "planId": str(plan_id), "reason": "completed"
+    }  # fmt: skip
+    plan_id = await started_plan(db, thread_id, owner.caller)
+    await let_plans_take(db, 40)
+    await drive(db, plan_id, AttemptCompleted(summary="Done."))
+    async with db.driver() as driver:
+        await driver.execute(
+            "UPDATE listings SET read_revision = threads.revision FROM threads WHERE id = thread_id AND id = $1",
+            thread_id,
+        )
+    assert await pending_messages(db) == 1
+    await dispatcher.look()
+    assert (len(service.received), await pending_messages(db)) == (1, 0)
 
 
 async def test_failures_are_retried_and_a_browser_that_has_left_is_forgotten(

@@ -10,9 +10,12 @@ import msgspec
 from khala.domain.allowed_hosts import host_name, is_loopback
 from khala.domain.backoff import Backoff
 from khala.domain.errors import InvalidInput
+from khala.domain.plans.events import Paused, PlanEvent, Stopped
 
 PushKind: TypeAlias = Literal["waiting", "answer"]
-"""`waiting`: a run waits for a decision or an answer of a person. `answer`: a long answer is complete."""
+"""`waiting`: a run waits for a decision or an answer of a person, or a plan has paused by itself. `answer`: a long
+answer is complete, or a long plan has ended.
+"""
 
 PUBLIC_KEY_BYTES = 65
 """Bytes of an uncompressed point of the curve P-256."""
@@ -22,7 +25,7 @@ MAX_TITLE_CHARACTERS = 120
 MAX_SUBSCRIPTIONS = 20
 """Browsers of one account, or of one anonymous key. A further one replaces the one that was confirmed first."""
 LONG_ANSWER = timedelta(seconds=30)
-"""The time after which people are told that an answer is complete."""
+"""The time after which people are told that an answer is complete, or that a plan has ended."""
 GRACE = timedelta(seconds=2)
 """The delay of a notification, so that the calls of one step make one, and none that are decided at once."""
 TIME_TO_LIVE = timedelta(hours=24)
@@ -49,6 +52,10 @@ class PushMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """The thread's title, if it has one."""
     tool: str | None = None
     """The tool whose call waits for approval; none for a question, and where several wait."""
+    plan_id: str | None = None
+    """The plan that the notification is about; none if it is about a run."""
+    reason: str | None = None
+    """Why the plan has paused (`PauseReason`) or ended (`PlanEnd`)."""
 
 
 class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +66,15 @@ class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     state: Literal["delivered", "retried", "failed", "refused", "gone"]
     retry_seconds: float | None = None
+
+
+def plan_news(event: PlanEvent) -> PushKind | None:
+    """The notification that follows from an event of a plan. None for what a person did, as a pause or a stop."""
+    if isinstance(event, Paused):
+        return "waiting" if event.reason != "requested" else None
+    if isinstance(event, Stopped):
+        return "answer" if event.reason != "interrupted" else None
+    return None
 
 
 def judge(status: int | None, *, attempts: int, retry_after: float | None, jitter: float) -> PushOutcome:

@@ -21,6 +21,7 @@ from khala.domain.plans.events import Created, Resumed, Started, Stopped
 from khala.domain.plans.fold import create as first_state
 from khala.domain.plans.repeats import is_satisfied
 from khala.domain.plans.views import PlanDetail
+from khala.domain.push import plan_news
 from khala.store.accounts import audit
 from khala.store.budgets.stripes import refilled
 from khala.store.plans import plan_feed, plan_rows, step_runs
@@ -30,6 +31,7 @@ from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.notifications import PLANS_CHANNEL, notify
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
+from khala.store.push import push_outbox
 from khala.store.schema.tables import threads as thread_table
 from khala.store.sharing import access
 from khala.store.threads import threads
@@ -215,6 +217,9 @@ async def save(connection: AsyncConnection, stored: StoredPlan, start: StartOpti
     for event in stored.unsaved:
         if isinstance(event, Stopped):
             await outbox.record_one(driver, "plan.stopped", stored.thread_id, planId=stored.id, reason=event.reason)
+        kind = plan_news(event)
+        if kind is not None:
+            await push_outbox.record_plan(driver, stored.id, stored.thread_id, kind)
     await step_runs.change(driver, stored, revision, start)
 
 

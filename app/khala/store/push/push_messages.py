@@ -1,7 +1,7 @@
 """Notifications that wait for their delivery: claims, what they say by then, and outcomes.
 
-A notification is checked when it is sent, not when it is recorded: one about a call that has been decided, for a person
-who has lost access or who has the thread open, is dropped.
+A notification is checked when it is sent, not when it is recorded: one about a call that has been decided, about a plan
+that has been resumed, or for a person who has lost access or has the thread open, is dropped.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from khala.store.postgres.retries import retried
 from khala.store.push import push_subscriptions
 from khala.store.sharing import access
 from khala.store.threads.presence import PROCESS_TIMEOUT_SECONDS
-from khala.store.threads.reset_marks import IS_RUN
+from khala.store.threads.reset_marks import IS_PLAN, IS_RUN
 
 NOW = "(clock_timestamp() + make_interval(secs => $1))"
 """The time. The argument is 0, except in tests."""
@@ -35,7 +35,7 @@ CLAIM = f"""
            attempts = attempts + 1
     WHERE seq IN (
         SELECT seq FROM push_messages WHERE due_at <= {NOW} ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-    RETURNING seq, subscription_id, thread_id, run_id, kind, claim_id, attempts,
+    RETURNING seq, subscription_id, thread_id, run_id, plan_id, kind, claim_id, attempts,
               extract(epoch FROM {NOW} - created_at)::float8 AS age
 """
 NEXT = f"SELECT extract(epoch FROM due_at - {NOW})::float8 FROM push_messages ORDER BY due_at LIMIT 1"
@@ -43,19 +43,40 @@ READ = f"""
     SELECT subscription.subject_id, subscription.anon_key_hash, subscription.credential, subscription.endpoint,
            subscription.public_key, subscription.auth, thread.title,
            EXISTS (SELECT FROM push_messages AS newer WHERE newer.subscription_id = $1 AND newer.thread_id = $2
-                   AND newer.run_id = $3 AND newer.seq > $4 AND newer.kind = $5) AS is_superseded,
-           ARRAY(SELECT CASE WHEN strpos(tool_call_id, '{QUESTION_MARK}') = 0 THEN tool END FROM approvals
-                 WHERE run_id = $3 AND approvals.thread_id = $2 AND state = 'pending' ORDER BY tool_call_id) AS waiting,
+                   AND newer.{{work}}_id = $3 AND newer.seq > $4 AND newer.kind = $5) AS is_superseded,
+           news.is_waiting, news.tool, news.reason,
            EXISTS (SELECT FROM listings WHERE listings.thread_id = $2 AND listings.user_id = subscription.subject_id
-                   AND said_revision <= read_revision) AS is_read,
+                   AND {{is_read}}) AS is_read,
            EXISTS (SELECT FROM presences JOIN processes ON processes.id = presences.process_id
                    AND processes.beat_at > clock_timestamp() - interval '{PROCESS_TIMEOUT_SECONDS} s'
                    WHERE presences.thread_id = $2 AND presences.user_id = subscription.subject_id) AS is_present
     FROM push_subscriptions AS subscription JOIN threads AS thread ON thread.id = $2
-    JOIN runs ON runs.id = $3 AND runs.thread_id = $2 AND {IS_RUN}
+    JOIN {{source}}
+    CROSS JOIN LATERAL ({{news}}) AS news
     WHERE subscription.id = $1 AND (subscription.anon_key_hash IS NOT NULL OR subscription.credential IS NOT NULL
         OR subscription.confirmed_at > clock_timestamp() - interval '{UNBOUND_LIFETIME.days} days')
 """
+CALLS = f"""
+    SELECT count(*) > 0 AS is_waiting, NULL::text AS reason, CASE WHEN count(*) = 1 THEN
+           max(tool) FILTER (WHERE strpos(tool_call_id, '{QUESTION_MARK}') = 0) END AS tool
+    FROM approvals WHERE run_id = $3 AND approvals.thread_id = $2 AND state = 'pending'
+"""
+READ_RUN = READ.format(
+    work="run",
+    source=f"runs ON runs.id = $3 AND runs.thread_id = $2 AND {IS_RUN}",
+    news=CALLS,
+    is_read="said_revision <= read_revision",
+)
+PLAN_STATE = """
+    SELECT plans.status = 'paused' AND plans.state ->> 'pause_reason' <> 'requested' AS is_waiting,
+           coalesce(plans.state ->> 'end', plans.state ->> 'pause_reason') AS reason, NULL::text AS tool
+"""
+READ_PLAN = READ.format(
+    work="plan",
+    source=f"plans ON plans.id = $3 AND plans.thread_id = $2 AND {IS_PLAN}",
+    news=PLAN_STATE,
+    is_read="plans.revision <= read_revision",
+)
 DROP = "DELETE FROM push_messages WHERE seq = $1 AND claim_id = $2 RETURNING seq"
 DROP_ALL = "DELETE FROM push_messages WHERE subscription_id = $1"
 POSTPONE = f"""
@@ -65,12 +86,16 @@ POSTPONE = f"""
 
 
 class ClaimedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A notification that this process delivers. `age`: seconds since the change that it tells."""
+    """A notification that this process delivers: about a run, or about a plan.
+
+    `age`: seconds since the change that it tells.
+    """
 
     seq: int
     subscription_id: UUID
     thread_id: UUID
-    run_id: UUID
+    run_id: UUID | None
+    plan_id: UUID | None
     kind: PushKind
     claim_id: UUID
     attempts: int
@@ -104,8 +129,9 @@ async def prepare(driver: Driver, claimed: ClaimedMessage) -> PreparedMessage | 
 
     Deletes the subscription of a session or an account that has ended.
     """
-    key = claimed.subscription_id, claimed.thread_id, claimed.run_id
-    row = await driver.fetchrow(READ, *key, claimed.seq, claimed.kind)
+    query, work_id = (READ_RUN, claimed.run_id) if claimed.plan_id is None else (READ_PLAN, claimed.plan_id)
+    key = claimed.subscription_id, claimed.thread_id, work_id
+    row = await driver.fetchrow(query, *key, claimed.seq, claimed.kind)
     if row is None or not _is_news(claimed, row):
         return None
     user_id = row["subject_id"] if row["anon_key_hash"] is None else None
@@ -113,20 +139,35 @@ async def prepare(driver: Driver, claimed: ClaimedMessage) -> PreparedMessage | 
     if user_id is not None and not (await account_feed.valid_credentials(driver, [person]))[0]:
         await push_subscriptions.delete(driver, claimed.subscription_id)
         return None
-    action = Action.DECIDE_APPROVAL if claimed.kind == "waiting" else Action.READ_THREAD
     (found,) = await access.authorizations(driver, [(claimed.thread_id, person)])
-    if found is None or not found.allows(action):
+    if found is None or not found.allows(_action(claimed)):
         return None
-    title = row["title"][:MAX_TITLE_CHARACTERS] if row["title"] else None
-    tool = row["waiting"][0] if len(row["waiting"]) == 1 and claimed.kind == "waiting" else None
-    message = PushMessage(kind=claimed.kind, thread_id=str(claimed.thread_id), title=title, tool=tool)
+    message = _message(claimed, row)
     return PreparedMessage(endpoint=row["endpoint"], public_key=row["public_key"], auth=row["auth"], message=message)
+
+
+def _action(claimed: ClaimedMessage) -> Action:
+    """Return the action that the person must be allowed to take."""
+    if claimed.kind == "answer":
+        return Action.READ_THREAD
+    return Action.DECIDE_APPROVAL if claimed.plan_id is None else Action.RUN_PLANS
+
+
+def _message(claimed: ClaimedMessage, row: Mapping[str, Any]) -> PushMessage:
+    return PushMessage(
+        kind=claimed.kind,
+        thread_id=str(claimed.thread_id),
+        title=row["title"][:MAX_TITLE_CHARACTERS] if row["title"] else None,
+        tool=row["tool"] if claimed.kind == "waiting" else None,
+        plan_id=None if claimed.plan_id is None else str(claimed.plan_id),
+        reason=row["reason"],
+    )
 
 
 def _is_news(claimed: ClaimedMessage, row: Mapping[str, Any]) -> bool:
     if row["is_superseded"] or row["is_present"] or claimed.age > TIME_TO_LIVE.total_seconds():
         return False
-    return bool(row["waiting"]) if claimed.kind == "waiting" else not row["is_read"]
+    return bool(row["is_waiting"]) if claimed.kind == "waiting" else not row["is_read"]
 
 
 @retried

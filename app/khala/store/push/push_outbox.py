@@ -3,10 +3,10 @@
 Statements of the hot path ask with `WANTS_ANSWER`, so that `record_answers` is called only where a browser wants one.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from khala.domain.push import GRACE, LONG_ANSWER
+from khala.domain.push import GRACE, LONG_ANSWER, PushKind
 from khala.store.postgres.database import Driver
 from khala.store.postgres.notifications import PUSH_CHANNEL
 
@@ -17,20 +17,43 @@ WANTS_ANSWER = f"""
 """SQL: the run took long, and a browser of its requester wants to know when it ends."""
 RECORD = f"""
     WITH recorded AS (
-        INSERT INTO push_messages (seq, subscription_id, thread_id, run_id, kind, due_at, created_at)
-        SELECT nextval('push_messages_seq'), subscription.id, run.thread_id, run.id, '{{kind}}',
+        INSERT INTO push_messages (seq, subscription_id, thread_id, {{work}}_id, kind, due_at, created_at)
+        SELECT nextval('push_messages_seq'), subscription.id, {{work}}.thread_id, {{work}}.id, '{{kind}}',
                clock_timestamp() + interval '{GRACE.seconds} s', clock_timestamp()
-        FROM unnest($1::uuid[], $2::uuid[]) AS changed (run_id, thread_id)
-        JOIN runs AS run ON run.id = changed.run_id AND run.thread_id IS NOT DISTINCT FROM changed.thread_id
-        JOIN threads AS thread ON thread.id = changed.thread_id
+        FROM {{source}}
+        JOIN threads AS thread ON thread.id = {{work}}.thread_id
         JOIN push_subscriptions AS subscription ON subscription.subject_id IN ({{people}}) AND {{wanted}}
         RETURNING 1
     )
     SELECT pg_notify('{PUSH_CHANNEL}', '') FROM recorded LIMIT 1
 """
-RECORD_WAITING = RECORD.format(kind="waiting", people="thread.owner_id, run.user_id, run.asker_key_id", wanted="true")
+RUNS = """
+    unnest($1::uuid[], $2::uuid[]) AS changed (run_id, thread_id)
+    JOIN runs AS run ON run.id = changed.run_id AND run.thread_id IS NOT DISTINCT FROM changed.thread_id
+"""
+REQUESTER = "run.user_id, run.asker_key_id"
+RECORD_WAITING = RECORD.format(
+    work="run", source=RUNS, kind="waiting", people=f"thread.owner_id, {REQUESTER}", wanted="true"
+)
 """For the thread's owner and the run's requester. Whether they may decide is checked before the delivery."""
-RECORD_ANSWERS = RECORD.format(kind="answer", people="run.user_id, run.asker_key_id", wanted="subscription.answers")
+RECORD_ANSWERS = RECORD.format(work="run", source=RUNS, kind="answer", people=REQUESTER, wanted="subscription.answers")
+PLAN = "(SELECT * FROM plans WHERE id = $1 AND thread_id IS NOT DISTINCT FROM $2) AS plan"
+PERSON = "plan.user_id, plan.requester_key_id"
+TOOK_LONG = f"""
+    (SELECT (data ->> 'at')::timestamptz FROM plan_events
+     WHERE plan_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND data ->> 'type' IN ('started', 'resumed')
+     ORDER BY seq DESC LIMIT 1) < clock_timestamp() - interval '{LONG_ANSWER.seconds} s'
+"""
+"""SQL: it is long ago that a person has let the plan go on."""
+RECORD_PLAN: Mapping[PushKind, str] = {
+    "waiting": RECORD.format(
+        work="plan", source=PLAN, kind="waiting", people=f"thread.owner_id, {PERSON}", wanted="true"
+    ),
+    "answer": RECORD.format(
+        work="plan", source=PLAN, kind="answer", people=PERSON, wanted=f"subscription.answers AND {TOOK_LONG}"
+    ),
+}
+"""For the thread's owner and the person for whom the plan acts. Whether they may resume it is checked as above."""
 
 
 async def record_waiting(driver: Driver, runs: Collection[tuple[UUID, UUID]]) -> None:
@@ -41,3 +64,8 @@ async def record_waiting(driver: Driver, runs: Collection[tuple[UUID, UUID]]) ->
 async def record_answers(driver: Driver, runs: Collection[tuple[UUID, UUID]]) -> None:
     """Record that these runs, each with its thread, have ended. The caller holds the threads' locks."""
     await driver.execute(RECORD_ANSWERS, *map(list, zip(*runs, strict=True)))
+
+
+async def record_plan(driver: Driver, plan_id: UUID, thread_id: UUID, kind: PushKind) -> None:
+    """Record that this plan has paused by itself, or has ended. The caller holds the thread's lock."""
+    await driver.execute(RECORD_PLAN[kind], plan_id, thread_id)

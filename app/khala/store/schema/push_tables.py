@@ -59,7 +59,9 @@ push_messages = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("subscription_id", Uuid, nullable=False),
     Column("thread_id", Uuid, nullable=False),
-    Column("run_id", Uuid, nullable=False),
+    # What the notification is about: a run, or a plan.
+    Column("run_id", Uuid),
+    Column("plan_id", Uuid),
     Column("kind", Text, nullable=False),
     # The next attempt, or the end of the lease of one.
     required_time_column("due_at"),

@@ -1,10 +1,13 @@
 // Notifications in the service worker: shows the server's push messages, and opens the chat that one is about.
 
 import { readTexts } from "../browser/push-texts.ts";
-import type { PushTexts } from "../browser/push-texts.ts";
+import type { PlanPushTexts, PushTexts } from "../browser/push-texts.ts";
 
-/** What the server sends: `waiting` for a run that waits for a person, `answer` for a long answer that is complete. */
-export type PushMessage = { kind: "waiting" | "answer"; threadId: string; title?: string; tool?: string };
+/**
+ * What the server sends: `waiting` for a run or a plan that waits for a person, `answer` for a long answer that is complete or a
+ * long plan that has ended. `reason`: why the plan has paused or ended.
+ */
+export type PushMessage = { kind: "waiting" | "answer"; threadId: string; title?: string; tool?: string; planId?: string; reason?: string };
 
 // The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface WindowClient {
@@ -30,10 +33,11 @@ export async function showPush(scope: NotificationScope, message: PushMessage): 
   const windows = await pageWindows(scope);
   if (windows.some(({ url, visibilityState }) => visibilityState === "visible" && new URL(url).pathname === path)) return;
   const texts = await readTexts();
-  const { title = PAGE_NAME, tool } = texts?.general ? {} : message;
-  await scope.registration.showNotification(title, {
-    body: bodyOf(message.kind, tool, texts),
-    tag: `${message.kind} ${message.threadId}`,
+  const { kind, threadId } = message;
+  const told: PushMessage = texts?.general ? { kind, threadId } : message;
+  await scope.registration.showNotification(told.title ?? PAGE_NAME, {
+    body: bodyOf(told, texts),
+    tag: `${kind} ${threadId}`,
     icon: ICON,
     data: { path },
     ...(texts && { lang: texts.language, dir: texts.direction }),
@@ -60,8 +64,14 @@ function chatPath({ threadId }: PushMessage): string {
   return `/t/${encodeURIComponent(threadId)}`;
 }
 
-function bodyOf(kind: PushMessage["kind"], tool: string | undefined, texts: PushTexts | null): string {
+function bodyOf({ kind, tool, planId, reason }: PushMessage, texts: PushTexts | null): string {
   if (texts === null) return "";
+  if (planId !== undefined && texts.plan) return planBody(kind, reason, texts.plan);
   if (kind === "answer") return texts.answer;
   return tool === undefined ? texts.waiting : texts.waitingTool.replace("{tool}", () => tool);
+}
+
+function planBody(kind: PushMessage["kind"], reason: string | undefined, texts: PlanPushTexts): string {
+  if (kind === "answer") return reason === "completed" ? texts.completed : texts.stopped;
+  return reason === "review" ? texts.review : texts.paused;
 }

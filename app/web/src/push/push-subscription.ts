@@ -90,6 +90,12 @@ async function sendSubscription({ owner }: PushPerson, subscription: PushSubscri
     waiting: m.chat_waits_for_you(),
     waitingTool: m.tool_waits_for_approval({ tool: "{tool}" }),
     answer: m.answer_is_complete(),
+    plan: {
+      review: m.a_step_is_ready_for_your_review(),
+      paused: m.the_plan_is_paused_and_needs_you(),
+      completed: m.the_plan_is_complete(),
+      stopped: m.the_plan_stopped_before_it_was_complete(),
+    },
   });
   const { endpoint, keys } = subscription.toJSON();
   const body = { endpoint, keys: { p256dh: keys?.p256dh, auth: keys?.auth }, answers: pushNote.answers };

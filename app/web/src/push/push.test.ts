@@ -53,6 +53,22 @@ describe("a push message", () => {
     ]);
   });
 
+  test("says what a plan needs, or how it has ended", async () => {
+    const plan = { review: "Prüfen.", paused: "Angehalten.", completed: "Abgeschlossen.", stopped: "Gestoppt." };
+    const { scope, shown } = browser([]);
+    await storeTexts({ ...GERMAN, plan });
+    const about = { threadId: "t1", planId: "p1" };
+    await showPush(scope, { ...about, kind: "waiting", reason: "review" });
+    await showPush(scope, { ...about, kind: "waiting", reason: "budget" });
+    await showPush(scope, { ...about, kind: "answer", reason: "completed" });
+    await showPush(scope, { ...about, kind: "answer", reason: "error" });
+    await storeTexts(GERMAN);
+    await showPush(scope, { ...about, kind: "answer", reason: "completed" });
+    await storeTexts({ ...GERMAN, plan, general: true });
+    await showPush(scope, { ...about, kind: "waiting", reason: "review" });
+    expect(shown.map(({ options }) => options.body)).toEqual(["Prüfen.", "Angehalten.", "Abgeschlossen.", "Gestoppt.", "Fertig.", "Dieser Chat wartet."]);
+  });
+
   test("says nothing of the chat after its person has signed out, until texts are stored again", async () => {
     const { scope, shown } = browser([]);
     await hideDetails();
