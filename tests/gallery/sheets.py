@@ -18,11 +18,16 @@ from playwright.sync_api import Browser, Page
 from tests.system.browser import new_chromium
 
 ROOT = Path(__file__).parents[2]
-GROUPS = ("messages", "tools", "composer", "sidebar", "dialogs", "settings", "plans", "panel", "pages")
+GROUPS = ("messages", "tools", "composer", "sidebar", "dialogs", "settings", "plans", "panel", "console", "pages")
 """Those of `app/web/gallery/groups.ts`."""
+ENGLISH_GROUPS = ("console",)
+"""Groups that are in English only, so that they are never shown from right to left."""
 BUILT = ROOT / ".cache" / "gallery"
 AXE = ROOT / "app" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 WIDTH, HEIGHT = 1400, 200
+PREVIEW_HEIGHTS = {"panel": 700}
+"""Heights of windows that have to show previews: browsers draw a frame of another origin only where it can be seen."""
+PREVIEW = ROOT / "app" / "khala" / "api" / "http" / "preview.html"
 TIMEOUT_MS = 110_000
 STILL_FONTS = ("--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb")
 """Text is drawn in shades of grey at unhinted places, on every machine."""
@@ -109,7 +114,10 @@ class Gallery:
         self._url = url
         # The service worker is part of another build, and motion would differ from run to run.
         context = browser.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce", service_workers="block"
+            viewport={"width": WIDTH, "height": HEIGHT},
+            reduced_motion="reduce",
+            service_workers="block",
+            timezone_id="UTC",
         )
         context.set_default_timeout(TIMEOUT_MS)
         self._page = context.new_page()
@@ -118,6 +126,7 @@ class Gallery:
         """Open a sheet. AssertionError with the reasons if states of it cannot be shown."""
         # An address that differs in its hash alone loads nothing.
         self._page.goto("about:blank")
+        self._page.set_viewport_size({"width": WIDTH, "height": PREVIEW_HEIGHTS.get(group, HEIGHT)})
         self._page.goto(f"{self._url}/#{group}/{variant}")
         self._page.wait_for_function("globalThis.places !== undefined")
         return Sheet(self._page, self._page.evaluate("places"))
@@ -128,7 +137,8 @@ def sheets_of(gallery: Gallery, group: str) -> Iterator[tuple[str, Sheet]]:
     light = gallery.open(group, "light")
     yield f"{group}-light", light
     yield f"{group}-narrow", light.show_variant("narrow")
-    yield f"{group}-rtl", gallery.open(group, "rtl")
+    if group not in ENGLISH_GROUPS:
+        yield f"{group}-rtl", gallery.open(group, "rtl")
 
 
 @contextmanager
@@ -157,10 +167,14 @@ class _Files(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer with a file. The page shows HTML of answers at `/preview`, which is empty here."""
+        """Answer with a file. The page shows HTML of answers, and draws diagrams, at the server's own `/preview`."""
         if self.path == "/preview":
-            self.send_response(HTTPStatus.NO_CONTENT)
+            body = PREVIEW.read_bytes()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
         else:
             super().do_GET()
 

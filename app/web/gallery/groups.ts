@@ -11,6 +11,7 @@ const LOADERS: Readonly<Record<string, () => Promise<Group>>> = {
   settings: async () => (await import("./groups/settings.ts")).settings,
   plans: async () => (await import("./groups/plans.ts")).plans,
   panel: async () => (await import("./groups/panel.ts")).panel,
+  console: async () => (await import("./groups/console.ts")).operators,
   pages: async () => (await import("./groups/pages.ts")).pages,
 };
 

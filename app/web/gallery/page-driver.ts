@@ -3,9 +3,9 @@
 const MAX_FRAMES = 100;
 
 export class PageDriver {
-  /** Wait for an element that fits the selector and, if given, has this text. Throws if it does not come. */
-  async find(selector: string, text?: string): Promise<HTMLElement> {
-    for (let frame = 0; frame < MAX_FRAMES; frame++) {
+  /** Wait for an element that fits the selector and, if given, has this text. Throws if it does not come within `frames`. */
+  async find(selector: string, text?: string, frames = MAX_FRAMES): Promise<HTMLElement> {
+    for (let frame = 0; frame < frames; frame++) {
       const found = [...document.querySelectorAll<HTMLElement>(selector)].find((one) => text === undefined || one.textContent.trim() === text);
       if (found) return found;
       await nextFrame();

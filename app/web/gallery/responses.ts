@@ -4,6 +4,7 @@ import type {
   AccountConnection, Agent, Approval, ClientGrant, CreatedToken, Invitation, Items, Link, Member, Memory, MemoryProposal, MemorySettings, Models, Page, Part, PlanDetail, PlanEventEntry,
   RunContext, SearchHit, Session, SignInMethods, StepDetail, ThreadAccess, ThreadMemorySettings, Token, Tool, ToolRuleList, UsageReceipt, Used, UsedMemory, User, ReadResult,
 } from "@khala/client";
+import type { AccountBudget, AccountDetail, AuditItem, ConsolePage, ConsoleRunHistory, Overview, PastThread, RevisionItem, RunChange, RunItem, ScheduleItem, SpendReport } from "../src/console/types.ts";
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
 import type { WorkspacePage } from "../src/panel/workspace-files.ts";
@@ -23,7 +24,7 @@ export class Refusal {
   }
 }
 
-/** The bodies of responses by request. `*` stands for an id. */
+/** The bodies of responses by request. `*` stands for an id. A name with a query goes before one without. */
 interface Bodies {
   "GET /api/models": Models;
   "GET /api/auth": SignInMethods;
@@ -63,6 +64,19 @@ interface Bodies {
   "GET /api/runs/*/memories": Items<UsedMemory>;
   "GET /api/blobs/*": Blob;
   "GET /api/blobs/*/lines": ReadResult;
+  "GET /api/console/overview": Overview;
+  "GET /api/console/spend": SpendReport;
+  "GET /api/console/runs": ConsolePage<RunItem>;
+  "GET /api/console/runs?state=active&limit=6": ConsolePage<RunItem>;
+  "GET /api/console/runs?state=error&limit=6": ConsolePage<RunItem>;
+  "GET /api/console/runs/*": ConsoleRunHistory;
+  "POST /api/console/runs/*/end": RunChange;
+  "GET /api/console/threads/*/revisions": ConsolePage<RevisionItem>;
+  "GET /api/console/threads/*/at": PastThread;
+  "GET /api/console/accounts/*": AccountDetail;
+  "GET /api/console/budgets/*": AccountBudget;
+  "GET /api/console/schedules": ConsolePage<ScheduleItem>;
+  "GET /api/console/audit": ConsolePage<AuditItem>;
 }
 
 export type Responses = { readonly [Name in keyof Bodies]?: Bodies[Name] | Refusal | typeof PENDING };
@@ -82,13 +96,19 @@ const RESPONSES: Responses = {
 
 const ID = /\/[0-9a-f]{8}-[0-9a-f-]{27}(?=\/|$)/g;
 
-/** Respond to all requests of this frame. Returns the requests that have no response, as they come. */
+/** The gallery's own files, as the programs that draw diagrams. */
+const FILES = "/assets/";
+
+/** Respond to all requests of this frame but those for files. Returns the requests that have no response, as they come. */
 export function respondToRequests(given: Responses): string[] {
   const responses: Record<string, unknown> = { ...RESPONSES, ...given };
   const unknown: string[] = [];
+  const load = globalThis.fetch.bind(globalThis);
   globalThis.fetch = (input, { method = "GET" } = {}) => {
-    const { pathname } = new URL(input instanceof Request ? input.url : input, location.origin);
-    const name = `${method} ${pathname.replaceAll(ID, "/*")}`;
+    const { pathname, search } = new URL(input instanceof Request ? input.url : input, location.origin);
+    if (pathname.startsWith(FILES)) return load(input);
+    const path = `${method} ${pathname.replaceAll(ID, "/*")}`;
+    const name = path + search in responses ? path + search : path;
     if (!(name in responses)) unknown.push(name);
     return responses[name] === PENDING ? new Promise<Response>(() => undefined) : Promise.resolve(responseOf(responses[name]));
   };

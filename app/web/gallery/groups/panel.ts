@@ -3,11 +3,13 @@
 import type { Block, MessageState } from "@khala/client";
 
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
+import type { PageModel } from "../../src/state/page-model.ts";
 import type { WorkspacePage } from "../../src/panel/workspace-files.ts";
 import { Refusal, type Responses } from "../responses.ts";
 import { CHAT_ID } from "../fixtures/ids.ts";
 import { MARKDOWN } from "../fixtures/markdown.ts";
 import { answer, blob, call, text } from "../fixtures/messages.ts";
+import type { PageDriver } from "../page-driver.ts";
 import { component, type GalleryState, type Group } from "../state.ts";
 import Panel from "../views/Panel.svelte";
 
@@ -15,6 +17,34 @@ const view = component(Panel, {});
 const STRIPES = "iVBORw0KGgoAAAANSUhEUgAAADAAAAAgAgMAAAApuhOPAAAADFBMVEU/UdH/wHgSdT////9hA6+KAAAAFklEQVR42mNkYGAIhSEmBiQwyhkMHADNFgE/gD15sQAAAABJRU5ErkJggg==";
 const PICTURE = new Blob([Uint8Array.from(atob(STRIPES), (letter) => letter.charCodeAt(0))], { type: "image/png" });
 const SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 120 60"><title>Lease</title><rect width="120" height="60" rx="8" fill="#3f51d1"/><circle cx="60" cy="30" r="18" fill="#fff"/></svg>';
+/** Without text: the frame of a preview has only the fonts of the machine. It says when it was painted. */
+const PAINTED_HTML = `<!doctype html>
+<title>Leases</title>
+<body style="margin: 24px">
+<div style="width: 200px; height: 90px; border-radius: 12px; background: #3f51d1"></div>
+<script>requestAnimationFrame(() => requestAnimationFrame(() => parent.postMessage({ type: "painted" }, "*")))</script>`;
+/** Without text, as above, and in a colour of the page, which keeps the image small. The second diagram has a mistake. */
+const DIAGRAMS = `## Branches
+
+\`\`\`mermaid
+%%{init: {"gitGraph": {"showBranches": false, "showCommitLabel": false}, "themeVariables": {"git0": "#3f51d1", "git1": "#3f51d1"}}}%%
+gitGraph
+  commit id: "a"
+  branch b
+  commit id: "b"
+  commit id: "c"
+  checkout main
+  commit id: "d"
+  merge b id: "e"
+\`\`\`
+
+\`\`\`mermaid
+gitGraph
+  merge nothing
+\`\`\`
+`;
+/** Diagrams are drawn by a program that takes a second to start. */
+const DIAGRAM_FRAMES = 600;
 const HTML = "<!doctype html><title>Page</title><h1 style='font-family: sans-serif'>Leases</h1>";
 const CSV = `name,seconds,meaning\nlease,30,how long a claim lasts\ngrace,5,"how long a worker may be silent, at most"\nعقد,30,مدة\n`;
 const CODE = 'async def hold(lease: Lease) -> None:\n    """Renew the lease until the work is done."""\n    while not lease.done:\n        await lease.renew(seconds=30)\n';
@@ -39,19 +69,42 @@ const MADE: readonly Block[] = [
 ];
 const WORKSPACE: WorkspacePage = { items: Object.entries(WRITTEN).map(([path, content]) => ({ path, size: new Blob([content]).size })) };
 
+/** Resolves when the preview of HTML is painted: the frame of a preview has its own rhythm. */
+let painted: Promise<void> = Promise.resolve();
+
+function watchPreview(page: PageModel): void | Promise<void> {
+  painted = new Promise((resolve) => {
+    addEventListener("message", ({ data }: MessageEvent<unknown>) => {
+      if (typeof data === "object" && data !== null && "type" in data && data.type === "painted") resolve();
+    });
+  });
+  return PREVIEWED.prepare?.(page);
+}
+
+const PREVIEWED = item("HTML", "leases.html", [answer(2, [write(1, "leases.html", PAINTED_HTML)])]);
+
 const states: readonly GalleryState[] = [
+  // The first one, because browsers paint frames of other origins only where they are in the window.
+  { ...PREVIEWED, prepare: watchPreview, act: () => painted },
   item("no files", null, [answer(2, "Nothing was made.")], { "GET /api/threads/*/workspace": { items: [] } }, 240),
   { ...item("all files", null, [answer(2, MADE)], { "GET /api/threads/*/workspace": WORKSPACE }, 640), act: (driver) => driver.press("[aria-expanded]") },
   item("code", "src/lease.py", [answer(2, [write(1, "src/lease.py", CODE)])]),
   { ...item("changes", "src/lease.py", EDITED), act: (driver) => driver.press(".views button:last-child") },
   item("Markdown", "README.md", [answer(2, [write(1, "README.md", MARKDOWN.slice(0, 400))])]),
+  { ...item("diagrams", "branches.md", [answer(2, [write(1, "branches.md", DIAGRAMS)])], {}, 520), act: findDiagrams },
   item("a table", "data/settings.csv", [answer(2, [write(1, "data/settings.csv", CSV)])]),
   item("SVG", "lease.svg", [answer(2, [write(1, "lease.svg", SVG)])]),
+  item("SVG with a mistake", "lease.svg", [answer(2, [write(1, "lease.svg", SVG.replace("</svg>", ""))])], {}, 240),
   { ...item("HTML as code", "index.html", [answer(2, [write(1, "index.html", HTML)])]), act: (driver) => driver.press(".views button:last-child") },
   item("an image", "stripes.png", [answer(2, [{ type: "file", blob: blob(1, "stripes.png", "image/png", 70) }])], { "GET /api/blobs/*": PICTURE }),
   item("another file", "archive.zip", [answer(2, [{ type: "file", blob: blob(1, "archive.zip", "application/zip", 70_000) }])]),
   item("a deleted file", "old.txt", [answer(2, [write(1, "old.txt", "It was here."), call(2, "delete_file", { args: { path: "old.txt" } })])]),
   item("a file that cannot be loaded", "notes.txt", [answer(2, [{ type: "file", blob: blob(1, "notes.txt", "text/plain", 70) }])], { "GET /api/blobs/*": new Refusal(404, "blob_not_found", "It was deleted.") }),
 ];
+
+async function findDiagrams(driver: PageDriver): Promise<void> {
+  await driver.find(".picture img", undefined, DIAGRAM_FRAMES);
+  await driver.find(".picture-note", undefined, DIAGRAM_FRAMES);
+}
 
 export const panel: Group = { name: "panel", width: 640, states };

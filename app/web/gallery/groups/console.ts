@@ -1,0 +1,58 @@
+// The operators' console: its page, lists, a run, an account, the past of a thread, and what others than operators see.
+
+import AccessPage from "../../src/console/AccessPage.svelte";
+import { session } from "../../src/console/session.svelte.ts";
+import ThreadHistory from "../../src/console/parts/ThreadHistory.svelte";
+import AccountDetail from "../../src/console/views/AccountDetail.svelte";
+import Audit from "../../src/console/views/Audit.svelte";
+import RunDetail from "../../src/console/views/RunDetail.svelte";
+import Runs from "../../src/console/views/Runs.svelte";
+import Schedules from "../../src/console/views/Schedules.svelte";
+import { ACCOUNT, ACTIVE, BUDGET, FAILED, GRANT, HISTORY, listOf, OVERVIEW, PAST, PAST_MESSAGES, REVISIONS, RUNS, SPEND } from "../fixtures/console.ts";
+import { RUN_ID } from "../fixtures/ids.ts";
+import { ADA } from "../fixtures/people.ts";
+import { Refusal, type Responses } from "../responses.ts";
+import { inConsole } from "../console-style.ts";
+import type { PageDriver } from "../page-driver.ts";
+import { component, whole, type GalleryState, type Group, type View } from "../state.ts";
+import ConsolePage from "../views/ConsolePage.svelte";
+
+const access = inConsole(whole(AccessPage));
+const ONE_RUN: Responses = { "GET /api/console/runs/*": HISTORY };
+
+function state(name: string, view: View, responses: Responses): GalleryState {
+  return { name, view: inConsole(view), scenario: { responses } };
+}
+
+function signIn(): void {
+  Object.assign(session, { state: "admin", user: ADA });
+}
+
+const states: readonly GalleryState[] = [
+  {
+    name: "the overview", view: inConsole(whole(ConsolePage)), height: 900, prepare: signIn,
+    scenario: {
+      responses: {
+        "GET /api/console/overview": OVERVIEW, "GET /api/console/spend": SPEND,
+        "GET /api/console/runs?state=active&limit=6": listOf(ACTIVE), "GET /api/console/runs?state=error&limit=6": listOf(FAILED),
+      },
+    },
+  },
+  state("runs in all states", component(Runs, {}), { "GET /api/console/runs": listOf(RUNS) }),
+  { ...state("a run that waits for approval", component(RunDetail, { id: RUN_ID }), ONE_RUN), act: (driver) => driver.press(".gantt li:nth-child(3) button") },
+  { ...state("a run that cannot be ended", component(RunDetail, { id: RUN_ID }), { ...ONE_RUN, "POST /api/console/runs/*/end": new Refusal(409, "conflict", "The run has ended already.") }), height: 420, act: endRun },
+  state("an account that has used up its budget", component(AccountDetail, { id: ACCOUNT.id }), { "GET /api/console/accounts/*": ACCOUNT, "GET /api/console/budgets/*": BUDGET }),
+  state("the past of a thread", component(ThreadHistory, { thread: PAST, grant: GRANT }), { "GET /api/console/threads/*/revisions": listOf(REVISIONS), "GET /api/console/threads/*/at": PAST_MESSAGES }),
+  state("an empty list", component(Schedules, {}), { "GET /api/console/schedules": listOf([]) }),
+  state("a list that cannot be loaded", component(Audit, {}), { "GET /api/console/audit": new Refusal(500, "internal", "The server made a mistake.") }),
+  { name: "signing in", view: access, height: 420, prepare: () => void Object.assign(session, { state: "signed-out", methods: { registration: true, oidc: { name: "Example ID" }, publicThreads: true, undoSeconds: 10 } }) },
+  { name: "an account that is no administrator", view: access, height: 420, prepare: () => void Object.assign(session, { state: "refused", user: ADA }) },
+];
+
+async function endRun(driver: PageDriver): Promise<void> {
+  await driver.press("button", "End run now");
+  await driver.press("dialog .danger");
+  await driver.find("dialog .bad", "The run has ended already.");
+}
+
+export const operators: Group = { name: "console", width: 960, states };
