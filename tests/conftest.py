@@ -19,7 +19,7 @@ settings.load_profile("laws")
 
 lock_order.install()
 
-# Collecting tests creates objects and drops few: Python's collector would examine them again and again, and find nothing.
+# While tests are collected, Python's collector would examine all objects again and again, and find nothing.
 gc.disable()
 
 
