@@ -412,7 +412,7 @@ async def test_a_refusal_with_status_200_ends_the_connection_at_once_or_after_a_
 async def test_slow_services_delay_the_tools_of_others_by_one_common_limit(
     server: InProcessServer, personal: PersonalServer, store: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = 1.0
+    limit = 2.0
     monkeypatch.setattr(account_tools, "FIRST_LIST_SECONDS", limit)
     async with silent_server() as silent, signed_in(server.url) as alice:
         await connect(alice, personal, "peter")

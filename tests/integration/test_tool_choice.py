@@ -1,14 +1,16 @@
-"""The choice of tools by meaning: once all have vectors, never at a slow server's pace, and within budgets."""
+"""The choice of tools by meaning: once all have vectors, without a wait for slow servers, and within budgets."""
 
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from khala.domain.budgets import BudgetLimit, BudgetPolicy
+from khala.domain.errors import Unavailable
 from khala.domain.tool_relevance import matching_tools, relevant_tools
 from khala.domain.tools import ToolSpec
 from khala.memory import memory_service, tool_router
@@ -16,6 +18,7 @@ from khala.memory.agent_router import AgentRouter
 from khala.memory.memory_service import MemoryService
 from khala.memory.tool_router import ToolRouter
 from khala.models.embeddings.embedder import Embedder
+from khala.store.memories.search import MemoryQuery
 from khala.store.postgres.database import Database
 from tests.integration.test_memories import opened
 from tests.integration.test_routing import CONCEPTS
@@ -63,7 +66,7 @@ async def chooser(db: Database, embedder: Embedder) -> Chooser:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy with other tests is no slow embedding server."""
     monkeypatch.setattr(tool_router, "WAIT_SECONDS", 30.0)
 
@@ -115,11 +118,12 @@ async def test_words_choose_without_a_wait_while_the_embedding_server_is_slow_or
     who = await chooser(db, embedder)
     await who.chosen(CAR, DOG)
     await who.embed()
-    monkeypatch.setattr(tool_router, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(tool_router, "WAIT_SECONDS", 1.0)
     server.default = EmbeddingReply(seconds=30)
-    began = time.monotonic()
+    began, before = time.monotonic(), len(server.requests)
     assert (await who.chosen(CAR, DOG))[0] == "words"
     asked = len(server.requests)
+    assert asked > before
     for number in range(20):
         assert (await who.chosen(CAR, DOG, text=f"Puppy {number}"))[0] == "words"
     assert len(server.requests) == asked, "after one wait, the others do not wait"
@@ -133,6 +137,22 @@ async def test_words_choose_without_a_wait_while_the_embedding_server_is_slow_or
     assert await who.chosen(CAR, DOG) == ("meaning", [DOG.name])
     server.default = EmbeddingReply(status=500)
     assert (await who.chosen(CAR, DOG))[0] == "meaning", "the vector of this text is known"
+
+
+async def test_words_choose_while_the_database_is_out_of_reach(
+    db: Database, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = await chooser(db, embedder)
+    await who.chosen(CAR, DOG)
+    await who.embed()
+
+    async def fail(*_: Any) -> MemoryQuery:
+        raise Unavailable("The database is out of reach.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(who.memories, "query", fail)
+        assert (await who.chosen(CAR, DOG))[0] == "words"
+    assert (await who.chosen(CAR, DOG))[0] == "meaning"
 
 
 async def test_tools_of_users_count_against_their_budgets_and_those_of_the_server_against_none(

@@ -68,7 +68,7 @@ class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
     retry_seconds: float | None = None
 
 
-def plan_news(event: PlanEvent) -> PushKind | None:
+def notification_kind(event: PlanEvent) -> PushKind | None:
     """The notification that follows from an event of a plan. None for what a person did, as a pause or a stop."""
     if isinstance(event, Paused):
         return "waiting" if event.reason != "requested" else None

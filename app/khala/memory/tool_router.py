@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from khala.domain import routing, tool_relevance
+from khala.domain.errors import Unavailable
 from khala.domain.routing import Meaning
 from khala.domain.tools import ToolSpec
 from khala.domain.vectors import Vector
@@ -24,7 +25,7 @@ from khala.models.embeddings.embedder import Embedder
 from khala.signals import metrics
 from khala.store.memories.search import MemoryQuery
 
-MAX_CACHED_TOOLS = 2_048
+MAX_CACHED_TOOLS = 8_192
 """Texts of tools whose vectors a process keeps. Tools of equal name and description share one."""
 MAX_PENDING = 1_024
 """Texts that wait to be embedded. More are embedded after a later run."""
@@ -114,21 +115,27 @@ class ToolRouter:
         return {name: self._vectors[key] for name, key in known.items()}
 
     async def _query(self, payer_id: UUID, text: str) -> MemoryQuery | None:
-        """The text with its vector, or None if the model is slow."""
+        """The text with its vector, or None if that takes too long or the database is out of reach."""
         assert self._embedder is not None
         if time.monotonic() < self._paused_until and not self._embedder.has_query(text):
             return None
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 return await self._memories.query(text, payer_id)
+        except Unavailable:
+            return None
         except TimeoutError:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
-            log.warning("tools_chosen_by_words", reason="The embedding model is slow.", pause_seconds=PAUSE_SECONDS)
+            log.warning(
+                "tools_chosen_by_words", reason="The vector of a text took too long.", pause_seconds=PAUSE_SECONDS
+            )
             return None
 
     def _request(self, tools: Iterable[ToolText]) -> None:
         """Let the background loops embed these tools, and the agents that show how near unrelated texts are."""
-        missing = (tool for tool in tools if tool.key not in self._vectors and tool.key not in self._pending)
+        paused = set(self._memories.meter.paused())
+        affordable = (tool for tool in tools if not tool.is_own or tool.owner_id not in paused)
+        missing = (tool for tool in affordable if tool.key not in self._vectors and tool.key not in self._pending)
         self._pending |= {tool.key: tool for tool in islice(missing, max(0, MAX_PENDING - len(self._pending)))}
         self._missing.set()
         self._agents.request_built_in()

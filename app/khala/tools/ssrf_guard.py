@@ -119,6 +119,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         try:
             addresses = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, UnicodeError, ValueError) as error:
+            log.info("host_not_resolved", host=host, reason=str(error))
             raise _refused(host) from error
         if not addresses:
             raise _refused(host)

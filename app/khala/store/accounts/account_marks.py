@@ -21,7 +21,7 @@ async def is_blocked(driver: Driver, user_id: UUID) -> bool:
     return bool(await driver.fetchval("SELECT blocked_at IS NOT NULL FROM users WHERE id = $1", user_id))
 
 
-async def hold(driver: Driver, user_id: UUID) -> None:
+async def lock_account(driver: Driver, user_id: UUID) -> None:
     """Keep the account from being deleted until the transaction ends. Raises `Unauthorized` if it was deleted."""
     is_locked = await driver.fetchval(LOCK, user_id) is not None
     if not is_locked or not await driver.fetchval(USER_IS_PRESENT, user_id):

@@ -57,7 +57,7 @@ async def change(db: Database, caller: Caller, changes: PreferenceChanges) -> Pr
     key_hash = None if caller.user_id is not None else caller.anon_key_hash
     async with db.driver() as driver, driver.transaction():
         if caller.user_id is not None:
-            await account_marks.hold(driver, caller.user_id)
+            await account_marks.lock_account(driver, caller.user_id)
         await workspace_owners.lock(driver, subject_id)
         changed = changes.applied_to(await read(driver, subject_id))
         await driver.execute(SET, subject_id, key_hash, changed.instructions, changed.model, changed.titles)

@@ -21,7 +21,7 @@ from khala.domain.plans.events import Created, Resumed, Started, Stopped
 from khala.domain.plans.fold import create as first_state
 from khala.domain.plans.repeats import is_satisfied
 from khala.domain.plans.views import PlanDetail
-from khala.domain.push import plan_news
+from khala.domain.push import notification_kind
 from khala.store.accounts import audit
 from khala.store.budgets.stripes import refilled
 from khala.store.plans import plan_feed, plan_rows, step_runs
@@ -217,7 +217,7 @@ async def save(connection: AsyncConnection, stored: StoredPlan, start: StartOpti
     for event in stored.unsaved:
         if isinstance(event, Stopped):
             await outbox.record_one(driver, "plan.stopped", stored.thread_id, planId=stored.id, reason=event.reason)
-        kind = plan_news(event)
+        kind = notification_kind(event)
         if kind is not None:
             await push_outbox.record_plan(driver, stored.id, stored.thread_id, kind)
     await step_runs.change(driver, stored, revision, start)

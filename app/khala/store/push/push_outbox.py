@@ -53,7 +53,8 @@ RECORD_PLAN: Mapping[PushKind, str] = {
         work="plan", source=PLAN, kind="answer", people=PERSON, wanted=f"subscription.answers AND {TOOK_LONG}"
     ),
 }
-"""For the thread's owner and the person for whom the plan acts. Whether they may resume it is checked as above."""
+"""For the person for whom the plan acts, and while it waits, for the thread's owner. Whether they may resume it is
+checked before the delivery."""
 
 
 async def record_waiting(driver: Driver, runs: Collection[tuple[UUID, UUID]]) -> None:

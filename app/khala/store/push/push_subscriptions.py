@@ -81,7 +81,7 @@ async def subscribe(db: Database, caller: Caller, browser: BrowserEndpoint) -> S
     key_hash = None if caller.user_id is not None else caller.anon_key_hash
     async with db.driver() as driver, driver.transaction():
         if caller.user_id is not None:
-            await account_marks.hold(driver, caller.user_id)
+            await account_marks.lock_account(driver, caller.user_id)
         elif not await driver.fetchval(OPENS_THREAD, key_hash):
             raise NotFound("This key opens no thread.")
         await workspace_owners.lock(driver, subject_id)

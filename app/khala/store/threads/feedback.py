@@ -120,7 +120,7 @@ async def _authorize(driver: Driver, message_id: UUID, caller: Caller, *, is_ans
     if is_answer and message["role"] != "assistant":
         raise InvalidInput("Feedback is for answers of an assistant.", path="message_id")
     if caller.user_id is not None:
-        await account_marks.hold(driver, caller.user_id)
+        await account_marks.lock_account(driver, caller.user_id)
     return person_id
 
 

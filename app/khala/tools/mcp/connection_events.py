@@ -42,7 +42,7 @@ class ConnectionSignal:
         """Request a check of whether the server still responds, and of its tools, because of what Khala has seen."""
         self._woken.set()
 
-    def announce(self) -> None:
+    def request_limited_check(self) -> None:
         """Request a check because of what the server has sent.
 
         `MAX_ANNOUNCEMENTS` have one at once, and then one check is made every `ANNOUNCEMENT_SECONDS`: a server cannot

@@ -152,7 +152,7 @@ class _MonitoredStream(httpx2.AsyncByteStream):
             async for chunk in self._stream:
                 yield chunk
         except (httpx2.TransportError, OSError):
-            self._signal.announce()
+            self._signal.request_limited_check()
             raise
 
     async def aclose(self) -> None:

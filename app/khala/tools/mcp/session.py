@@ -54,7 +54,7 @@ async def open_session(
 
     async def handle(message: types.ServerNotification | Exception) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            signal.announce()
+            signal.request_limited_check()
 
     async def sample(
         context: ClientRequestContext,  # noqa: ARG001  # the SDK passes it

@@ -34,9 +34,9 @@ export async function showPush(scope: NotificationScope, message: PushMessage): 
   if (windows.some(({ url, visibilityState }) => visibilityState === "visible" && new URL(url).pathname === path)) return;
   const texts = await readTexts();
   const { kind, threadId } = message;
-  const told: PushMessage = texts?.general ? { kind, threadId } : message;
-  await scope.registration.showNotification(told.title ?? PAGE_NAME, {
-    body: bodyOf(told, texts),
+  const shown: PushMessage = texts?.general ? { kind, threadId } : message;
+  await scope.registration.showNotification(shown.title ?? PAGE_NAME, {
+    body: bodyOf(shown, texts),
     tag: `${kind} ${threadId}`,
     icon: ICON,
     data: { path },

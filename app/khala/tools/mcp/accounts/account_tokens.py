@@ -80,6 +80,8 @@ class AccountTokens:
         self._account_id = account_id
         self._refreshes = refreshes
         self._refusals = 0
+        """Refusals in a row of the tokens of `_refused_version`."""
+        self._refused_version: int | None = None
         self._refusal = ""
         self._refused_until = 0.0
         """Until then, in monotonic seconds, no refresh is tried: the issuer has refused one, as `_refusal` says."""
@@ -178,7 +180,7 @@ class AccountTokens:
             issued = await request_tokens(self._http, tokens.token_endpoint, client, form, self._server.name)
         except ConnectError as error:
             if isinstance(error, TokenRefusedError):
-                self._count(error)
+                self._record_refusal(error, account.version)
                 if self._ends_account(error, client):
                     await self._expire(account)
                     return
@@ -188,8 +190,11 @@ class AccountTokens:
         self._refusals, self._refused_until = 0, 0.0
         await self._store_until(lease_end, account, tokens, issued)
 
-    def _count(self, error: TokenRefusedError) -> None:
-        """Count a refusal, and let the issuer rest before the next refresh."""
+    def _record_refusal(self, error: TokenRefusedError, version: int) -> None:
+        """Count a refusal of the tokens of this version, and back off before the next refresh."""
+        if self._refused_version != version:
+            # Another process has refreshed them since.
+            self._refused_version, self._refusals = version, 0
         self._refusals += error.is_answer and not error.of_client
         self._refusal = str(error)
         self._refused_until = time.monotonic() + REFUSAL_BACKOFF.delay(max(self._refusals, 1), random.random())

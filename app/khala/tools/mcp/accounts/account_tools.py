@@ -102,9 +102,14 @@ class AccountTools:
                 stored = await mcp_accounts.tools(driver, account.id)
             try:
                 cached = await asyncio.to_thread(self._adapt, server, account, stored or "[]")
-            except ValidationError:
+            except ValidationError as error:
                 # A version of the library that accepts less than the one that has stored them.
-                log.exception("mcp_tools_unreadable", server=server.config.name, account=str(account.id))
+                log.error(
+                    "mcp_tools_unreadable",
+                    server=server.config.name,
+                    account=str(account.id),
+                    errors=error.error_count(),
+                )
                 self._prepare(account)
                 return {}
             self._adapted[key] = cached
@@ -120,7 +125,7 @@ class AccountTools:
         for a connection that was being opened for so long.
         """
         connections = [connection for one in accounts if (connection := self._prepare(one)) is not None]
-        await asyncio.gather(*map(_settled, connections))
+        await asyncio.gather(*map(_wait_until_settled, connections))
         for connection in connections:
             if connection.state.state != "ready":
                 log.info("mcp_account_not_listed", server=connection.server.name, error=connection.state.error)
@@ -139,7 +144,7 @@ class AccountTools:
         return self._adapters[server.config.name](caller, TOOLS.validate_json(stored))
 
 
-async def _settled(connection: McpConnection) -> None:
+async def _wait_until_settled(connection: McpConnection) -> None:
     """Wait until the connection is ready or has failed, for at most `FIRST_LIST_SECONDS` since it was created."""
     seconds_left = connection.created_at + FIRST_LIST_SECONDS - time.monotonic()
     with suppress(TimeoutError):

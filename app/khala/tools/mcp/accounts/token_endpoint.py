@@ -134,7 +134,7 @@ def _refusal(status: int, fields: Mapping[str, object], grant: str, name: str) -
         return ConnectError(f"The authorization server of {name} gives no token now.")
     log.info("mcp_token_refused", server=name, grant=grant, status=status, error=code)
     refused = f"The authorization server of {name} refuses Khala's request for a token."
-    return TokenRefusedError(refused, code, is_answer=status == 200 or code is not None)
+    return TokenRefusedError(refused, code, is_answer=status == 200 or "error" in fields)
 
 
 def _fields(body: bytes) -> dict[str, object] | None:
