@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ import pytest
 
 from khala.domain.access import Caller
 from khala.domain.budgets import BudgetLimit, BudgetPolicy
-from khala.domain.search_results import SearchHit
+from khala.domain.search_results import Cursor, SearchHit, search_digest
 from khala.memory import document_vectors
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings import embedding_names
@@ -328,7 +328,9 @@ async def test_an_answer_is_found_by_its_meaning_until_its_reader_is_removed(
         called = len(embeddings.requests)
         assert await search(member, q="a late bill", meaning="0") == [], "by words only"
         assert len(embeddings.requests) == called, "and without the model"
-        assert await search(member, cursor=b'["2026-01-01T00:00:00Z",1,"a"]'.hex()) == [], "nothing newer"
+        digest = search_digest("the bill", thread_id=None, kind="message", meaning=True)
+        earlier = Cursor(until=datetime(2026, 1, 1, tzinfo=UTC), rank=1, key="a", search=digest)
+        assert await search(member, cursor=str(earlier)) == [], "nothing newer"
         (await owner.http.delete(f"/api/threads/{thread.id}/members/{member.id}")).raise_for_status()
         assert await search(member) == []
         assert len(await search(owner)) == 1
