@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from khala.console import KnownFailure
-from khala.version import KHALA_VERSION
 
 TEMPLATE = Path(__file__).parent / "template"
 PACKAGE = Path(__file__).parents[1]
@@ -32,7 +31,7 @@ def create(name: str, parent: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise KnownFailure(f"{folder} exists, and is not an empty folder. Choose another name.")
     version = packages["client"].stem.rpartition("-")[2]
-    words = {"PROJECT_NAME": name, "khala>=0.0.0": f"khala>={KHALA_VERSION}", "CLIENT_VERSION": version}
+    words = {"PROJECT_NAME": name, "CLIENT_VERSION": version}
     for source in sorted(TEMPLATE.rglob("*")):
         place = source.relative_to(TEMPLATE)
         if source.is_file() and SKIPPED_FOLDER not in place.parts:

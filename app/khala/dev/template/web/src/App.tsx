@@ -57,6 +57,13 @@ function Chat({ threadId, onNew }: { threadId: string; onNew: () => void }) {
           <Message key={message.id} message={message} />
         ))}
       </section>
+      {run.pendingApprovals.map(({ toolCallId, tool }) => (
+        <p key={toolCallId}>
+          May {tool} run?
+          <button onClick={() => void run.approve(toolCallId)}>Approve</button>
+          <button onClick={() => void run.deny(toolCallId)}>Deny</button>
+        </p>
+      ))}
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -81,7 +88,7 @@ function Message({ message }: { message: ThreadMessage }) {
     <article className={message.role}>
       {calls.map((call) => (
         <code key={call.toolCallId}>
-          {call.tool}: {call.state}
+          {call.tool}: {call.state}{" "}
         </code>
       ))}
       <p>{textOf(message)}</p>
