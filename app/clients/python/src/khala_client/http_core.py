@@ -342,7 +342,7 @@ async def _answer(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Resp
         return await http.send(request, stream=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
-        raise ConnectionFailed(f"{request.url.host} does not answer: {reason}.") from error
+        raise ConnectionFailed(f"{request.url.host} does not answer: {reason.removesuffix('.')}.") from error
 
 
 async def _translated(attempt: Attempt) -> Answer:
