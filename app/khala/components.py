@@ -44,7 +44,7 @@ from khala.settings import Settings
 from khala.store.embedded import EmbeddedPostgres
 from khala.store.postgres import migrations
 from khala.store.postgres.database import Database
-from khala.store.runs.group_commit import Writer
+from khala.store.runs.group_commit import LocalFeed, Writer
 from khala.store.threads.sends import SendLimits
 from khala.titles.title_writer import TitleOptions, TitleWriter
 from khala.tools.commands import CommandRunner
@@ -251,7 +251,8 @@ class WorkerRuntime:
     """An executor with its writer, models and token counter.
 
     Runs over which executors were lost are executed in child processes, whose environment is `isolated_environment`.
-    Without one, every run is executed in this process. `db` is the pool of the executor and its writer.
+    Without one, every run is executed in this process. `db` is the pool of the executor and its writer. `local`
+    delivers what it writes to the observers of this process.
     """
 
     def __init__(
@@ -261,11 +262,12 @@ class WorkerRuntime:
         *,
         isolated_environment: Mapping[str, str] | None,
         grace_seconds: float,
+        local: LocalFeed | None = None,
     ) -> None:
         settings = components.settings
         self._providers = Providers(settings.provider_config)
         self._models = settings.model_chain
-        self._writer = Writer(db, settings.runs.flush, components.wake_bus)
+        self._writer = Writer(db, settings.runs.flush, components.wake_bus, local)
         self._counter = TokenCounter()
         options = _executor_options(settings, grace_seconds)
         models = ModelDependencies(open=self._providers.open, store_reasoning=settings.models.store_reasoning)

@@ -52,7 +52,7 @@ from khala.store.postgres.notifications import (
     THREADS_CHANNEL,
     WEBHOOKS_CHANNEL,
 )
-from khala.store.runs.group_commit import Writer
+from khala.store.runs.group_commit import LocalFeed, Writer
 from khala.stream_wakes.dispatcher import WakeDispatcher
 from khala.telemetry.endpoint import serve_monitoring
 from khala.telemetry.gauges import Gauges
@@ -124,20 +124,21 @@ async def running(
         )
         components = await stack.enter_async_context(open_components(settings, app=app))
         inner = await stack.enter_async_context(_open_inner_pool(components.db))
-        worker = _worker(components, inner, environment) if with_executor else None
         live = LiveService(components.db, inner)
+        worker = _worker(components, inner, environment, live.own_appends) if with_executor else None
         streams = open_streams(settings, inner)
         dispatcher = WakeDispatcher(inner, streams.webhooks, streams.limits)
         sender, push_sender = _open_senders(settings, inner, webhook_endpoints)
         webhooks, push = WebhookDispatcher(inner, sender), PushDispatcher(inner, push_sender)
-        writer = Writer(inner, settings.runs.flush, components.wake_bus)
+        writer = Writer(inner, settings.runs.flush, components.wake_bus, live.own_appends)
         gateway = WorkerGateway(inner, writer, components.blob_service, gateway_options(settings))
         handlers = {**live.handlers, **_worker_handlers(worker, gateway), **_stream_handlers(live, dispatcher)}
         handlers |= {WEBHOOKS_CHANNEL: webhooks.handle_notification, PUSH_CHANNEL: push.handle_notification}
         pools = {"inner": inner, "requests": components.db}
         stopping = asyncio.Event()
         # Closed in reverse: runs are drained while observers still follow them, then sockets, then the feed.
-        readiness, loops = await _open_services(stack, components, inner, handlers, pools, stopping)
+        listener = Listener(components.db.direct_url, handlers, live.own_appends)
+        readiness, loops = await _open_services(stack, components, inner, listener, handlers, pools, stopping)
         loops |= {"streams": streams.writer.run, "wakes": dispatcher.run, "webhooks": webhooks.run, "push": push.run}
         loops |= {"remote writer": writer.run, "workers": gateway.run}
         stack.push_async_callback(live.presence.close)
@@ -173,7 +174,9 @@ async def work(settings: Settings, *, announce: Callable[[str], None]) -> None:
         components = await stack.enter_async_context(open_components(settings))
         db = components.db
         worker = _worker(components, db, os.environ)
-        _, loops = await _open_services(stack, components, db, _worker_handlers(worker), {"inner": db}, stop)
+        handlers = _worker_handlers(worker)
+        listener = Listener(db.direct_url, handlers)
+        _, loops = await _open_services(stack, components, db, listener, handlers, {"inner": db}, stop)
         started()
         async with background(loops), worker.working():
             announce(worker.executor.id)
@@ -200,12 +203,15 @@ def _open_senders(
     return events, PushSender(db, push, hosts=settings.push.hosts, contact=settings.push_contact)
 
 
-def _worker(components: Components, db: Database, environment: Mapping[str, str]) -> WorkerRuntime:
+def _worker(
+    components: Components, db: Database, environment: Mapping[str, str], local: LocalFeed | None = None
+) -> WorkerRuntime:
     return WorkerRuntime(
         components,
         db,
         isolated_environment=child_environment(components.db, environment),
         grace_seconds=components.settings.runs.grace_seconds,
+        local=local,
     )
 
 
@@ -235,6 +241,7 @@ async def _open_services(
     stack: AsyncExitStack,
     components: Components,
     db: Database,
+    listener: Listener,
     handlers: Handlers,
     pools: Mapping[str, Database],
     stopping: asyncio.Event,
@@ -244,7 +251,6 @@ async def _open_services(
     `handlers`: called with the payloads of their channels. `pools`: the pools in the metrics.
     """
     settings = components.settings
-    listener = Listener(components.db.direct_url, handlers)
     readiness = ReadinessService(components.db, listener, components.blob_service)
     stack.push_async_callback(readiness.aclose)
     endpoint = serve_monitoring(

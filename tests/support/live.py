@@ -93,7 +93,7 @@ async def recording(live: LiveService, count: int) -> AsyncIterator[list[FrameRe
 async def process(db: Database, count: int = 0) -> AsyncIterator[tuple[LiveService, list[FrameRecorder]]]:
     """The live layer of one process, which is notified by its own listener, and so many recorders."""
     live = LiveService(db, db)
-    listener = Listener(db.url, live.handlers)
+    listener = Listener(db.url, live.handlers, live.own_appends)
     listening = asyncio.create_task(listener.run())
     try:
         async with recording(live, count) as recorders:

@@ -15,6 +15,7 @@ from khala.domain.frames import AccountDeltaFrame
 from khala.domain.thread_changes import Delta
 from khala.store.accounts import account_feed
 from khala.store.postgres.database import Driver
+from khala.store.runs.parts import RevisionParts
 from khala.store.sharing import access
 from khala.store.threads import thread_feed
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
@@ -96,6 +97,13 @@ class ThreadFeed:
     def end_frame(self, topic_id: UUID, code: str) -> msgspec.Struct:
         """See `Feed`."""
         return frames.GoneFrame(thread_id=topic_id, code=code)
+
+
+def parts_delta(thread_id: UUID, change: RevisionParts) -> FeedDelta:
+    """The same change as `ThreadFeed` reads."""
+    since = change.revision - 1
+    delta = Delta(since=since, revision=change.revision, messages=(), parts=change.read())
+    return FeedDelta(since, change.revision, frames.delta_frame(thread_id, delta))
 
 
 def _topic_reads(reads: Mapping[UUID, thread_feed.ThreadRead]) -> dict[UUID, TopicRead]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 from uuid import UUID
 
@@ -33,6 +33,8 @@ RETRY_INTERVAL_SECONDS = 0.25
 """Seconds before a failed read is retried."""
 BROADCAST_CHUNK = 200
 """Subscriptions that are served before other tasks get a turn."""
+MAX_RECEIVED = 8
+"""Changes of a topic that wait to be delivered. With more of them, the topic is read."""
 
 
 class Topic:
@@ -61,6 +63,7 @@ class Hub:
         self._deliveries = deliveries
         self._topics: dict[UUID, Topic] = {}
         self._changed: set[UUID] = set()
+        self._received: dict[UUID, list[tuple[int, Callable[[], FeedDelta]]]] = {}
         self._wake = asyncio.Event()
         self._all_changed = False
 
@@ -154,6 +157,25 @@ class Hub:
         if self._changed:
             self._wake.set()
 
+    def receive(self, topic_id: UUID, revision: int, change: Callable[[], FeedDelta]) -> None:
+        """Deliver the change to this revision from the one before, which this process has committed.
+
+        If it does not directly follow what was delivered, the topic is read instead.
+        """
+        if topic_id not in self._topics:
+            return
+        received = self._received.setdefault(topic_id, [])
+        if len(received) < MAX_RECEIVED:
+            received.append((revision, change))
+        else:
+            self._changed.add(topic_id)
+        self._wake.set()
+
+    def refresh(self, topic_id: UUID) -> None:
+        """Read the topic again, because it may have changed."""
+        if topic_id in self._topics:
+            self._mark_changed({topic_id})
+
     def refresh_all(self) -> None:
         """Read all topics again, because any of them may have changed."""
         self._all_changed = True
@@ -164,9 +186,10 @@ class Hub:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            changed = set(self._topics) if self._all_changed else self._changed & self._topics.keys()
+            changed = set(self._topics) if self._all_changed else self._changed
             self._changed, self._all_changed = set(), False
             try:
+                changed |= await self._deliver_received()
                 await self._read_changes(changed)
             except Unavailable as error:
                 metrics.FEED_FAILED.inc()
@@ -193,9 +216,30 @@ class Hub:
         self._changed |= topics
         self._wake.set()
 
+    async def _deliver_received(self) -> set[UUID]:
+        """Deliver the received changes that directly follow what was delivered. Returns the topics to be read."""
+        received, self._received = self._received, {}
+        began = time.monotonic()
+        delivered = []
+        behind = set()
+        for topic_id, changes in received.items():
+            for revision, change in changes:
+                topic = self._topics.get(topic_id)
+                if topic is None or revision <= topic.revision:
+                    continue
+                if revision > topic.revision + 1:
+                    behind.add(topic_id)
+                    break
+                # A change of access has a revision of its own, so there was none since the last read.
+                read = TopicRead(change(), None)
+                await self._deliver_topic(topic, read)
+                delivered.append(read)
+        self._deliveries.record(delivered, began)
+        return behind
+
     async def _read_changes(self, changed: set[UUID]) -> None:
         """Read and deliver the changed topics: mostly by one query, as a transaction costs two more round trips."""
-        remaining = {topic_id: self._topics[topic_id].revision for topic_id in changed}
+        remaining = {topic_id: self._topics[topic_id].revision for topic_id in changed & self._topics.keys()}
         # Behind a pooler, sessions lack Khala's settings, so that every read needs a transaction.
         if remaining and not self._db.pooled:
             began = time.monotonic()

@@ -7,14 +7,13 @@ import asyncpg
 import structlog
 
 from khala.domain.backoff import Backoff
+from khala.live.own_appends import OwnAppends
 from khala.live.polling import wait_until_set
 from khala.signals.metrics import LISTENER_CONNECTED, LISTENER_LOST
 from khala.store.postgres.database import (
     driver_url,
 )
-from khala.store.postgres.notifications import (
-    EVERYTHING,
-)
+from khala.store.postgres.notifications import EVERYTHING, THREADS_CHANNEL
 
 log = structlog.get_logger()
 
@@ -25,11 +24,15 @@ RECONNECT = Backoff(first_seconds=0.1, max_seconds=5.0)
 
 
 class Listener:
-    """Passes each payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect."""
+    """Passes each payload to its channel's handler, and `EVERYTHING` to all of them after a reconnect.
 
-    def __init__(self, url: str, handlers: Mapping[str, Callable[[str], None]]) -> None:
+    Notifications of threads that `own` expects are left out.
+    """
+
+    def __init__(self, url: str, handlers: Mapping[str, Callable[[str], None]], own: OwnAppends | None = None) -> None:
         self._url = driver_url(url)
         self._handlers = handlers
+        self._own = own
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
     @property
@@ -70,8 +73,12 @@ class Listener:
             connection.terminate()
 
     def _handle(self, connection: object, pid: int, channel: str, payload: object) -> None:
+        if channel == THREADS_CHANNEL and self._own is not None and self._own.take(pid, str(payload)):
+            return
         self._handlers[channel](str(payload))
 
     def _refresh_all(self) -> None:
+        if self._own is not None:
+            self._own.clear()
         for handler in self._handlers.values():
             handler(EVERYTHING)

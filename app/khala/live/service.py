@@ -10,6 +10,7 @@ from khala.live.feeds import AccountFeed, ThreadFeed
 from khala.live.heartbeat import Heartbeat
 from khala.live.hub import Hub
 from khala.live.observer import Observer, TryWrite
+from khala.live.own_appends import OwnAppends
 from khala.live.presence import PresenceService
 from khala.live.stream_follower import StreamFollower
 from khala.store.postgres.database import (
@@ -32,6 +33,7 @@ class LiveService:
         self.guard = AccessGuard(background_db)
         self.deliveries = DeliveryRecorder(background_db)
         self.threads = Hub(background_db, reader, ThreadFeed(), self.guard, self.deliveries)
+        self.own_appends = OwnAppends(self.threads)
         self.accounts = Hub(background_db, reader, AccountFeed(), self.guard, self.deliveries)
         self.presence = PresenceService(background_db, self.guard)
         self.streams = StreamFollower(db)

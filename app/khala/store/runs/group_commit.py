@@ -8,7 +8,7 @@ written by the next one. After a failed commit the same batches are written agai
 import asyncio
 import math
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
@@ -24,9 +24,7 @@ from khala.domain.flush_policy import FlushPolicy, FlushSchedule
 from khala.domain.fold import Content
 from khala.domain.receipts import FIRST_HASH
 from khala.signals.metrics import FLUSHES_DELAYED, FLUSHES_FAILED
-from khala.store.postgres.database import (
-    Database,
-)
+from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.notifications import (
     RUNS_CHANNEL,
     THREADS_CHANNEL,
@@ -74,17 +72,35 @@ class WakeBus(Protocol):
         """Wake the listeners of this channel, without waiting for them."""
 
 
+class OpenAppend(Protocol):
+    """An append of this process that has begun."""
+
+    def end(self, result: AppendResult | None) -> None:
+        """The append has ended; without a result, it failed, and may still have been committed."""
+
+
+class LocalFeed(Protocol):
+    """Delivers committed parts to the observers of this process, without reading them."""
+
+    def begin(self, pid: int | None, thread_ids: Collection[UUID]) -> OpenAppend:
+        """An append to these threads begins. The backend with this `pid` will notify of the threads that it changes."""
+
+
 class Writer:
     """The buffers of all runs of a process, and the loop that writes them.
 
-    While `bus` is connected, it wakes listeners after each commit; otherwise Postgres notifies them.
+    While `bus` is connected, it wakes listeners after each commit; otherwise Postgres notifies them. `local` gets
+    what was committed at once.
     """
 
-    def __init__(self, db: Database, policy: FlushPolicy, bus: WakeBus | None = None) -> None:
+    def __init__(
+        self, db: Database, policy: FlushPolicy, bus: WakeBus | None = None, local: LocalFeed | None = None
+    ) -> None:
         self._db = db
         self._policy = policy
         self._schedule = FlushSchedule(policy)
         self._bus = bus
+        self._local = local
         self._waiting: dict[RunBuffer, None] = {}
         self._wake = asyncio.Event()
         self._waits_until = math.inf
@@ -210,11 +226,24 @@ class Writer:
         batches = [buffer.next_batch() for buffer in buffers]
         bus = self._bus if self._bus is not None and self._bus.connected else None
         async with self._db.driver() as driver:
-            result = await append(driver, batches, notify=bus is None)
+            result = await self._append(driver, batches, notify=bus is None)
         if bus is not None:
             for channel, payload in wake_ups(batches, result.stored):
                 await bus.publish(channel, payload)
         return result
+
+    async def _append(self, driver: Driver, batches: Sequence[Batch], *, notify: bool) -> AppendResult:
+        if self._local is None:
+            return await append(driver, batches, notify=notify)
+        # A pooler hides the number of the backend.
+        pid = driver.get_server_pid() if notify and not self._db.pooled else None
+        opened = self._local.begin(pid, {batch.lease.thread_id for batch in batches})
+        result = None
+        try:
+            result = await append(driver, batches, notify=notify)
+            return result
+        finally:
+            opened.end(result)
 
     async def _write_separately(self, buffers: list[RunBuffer]) -> None:
         """Write each buffer in a commit of its own, after Postgres refused the rows of one of them."""

@@ -8,6 +8,7 @@ An append of few parts, and of nothing else, calls the function `append_parts` o
 one round trip. With many parts, COPY costs less.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -75,7 +76,7 @@ BUMP_REVISIONS = f"""
             ) IS NULL)
         ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
     ) AS due WHERE threads.id = due.thread_id
-    RETURNING id, revision
+    RETURNING id, revision, now() AS stored_at
 """
 """The argument is the last seq of each batch: a batch whose last part is already stored does not bump its thread. A
 thread that another transaction has locked is left out, so that it delays no other thread's text.
@@ -97,8 +98,9 @@ COLUMNS = ("run_id", "seq", "message_id", "thread_id", "kind", "data", "revision
 MAX_CALLED_PARTS = 16
 """Parts that one call of `append_parts` stores. COPY costs less from about 50 parts on, and writes less WAL."""
 APPEND_PARTS = """
-    SELECT run_id, stored FROM append_parts($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::uuid[],
-                                            $6::int[], $7::int[], $8::text[], $9::text[], $10)
+    SELECT run_id, stored, revision, stored_at
+    FROM append_parts($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::uuid[],
+                      $6::int[], $7::int[], $8::text[], $9::text[], $10)
 """
 """Increments revisions as `BUMP_REVISIONS`, and adds the parts that are not stored yet of runs that are still held. The
 sixth argument is the number of each part's batch, counted from 1.
@@ -138,17 +140,49 @@ still held.
 """
 
 
+class RevisionParts(msgspec.Struct, frozen=True):
+    """A revision of a thread in which nothing changed but that these batches were added, each whole."""
+
+    revision: int
+    stored_at: datetime
+    batches: Sequence[Batch]
+
+    def read(self) -> tuple[Part, ...]:
+        """The parts, as the feed reads them."""
+        return tuple(
+            Part(
+                run_id=batch.lease.run_id,
+                message_id=batch.lease.message_id,
+                seq=seq,
+                kind=kind,
+                data=msgspec.Raw(data.encode()),
+                created_at=self.stored_at,
+            )
+            for batch in sorted(self.batches, key=lambda batch: batch.lease.run_id)
+            for seq, kind, data in batch.parts
+        )
+
+
 class AppendResult(msgspec.Struct, frozen=True):
     """The result of one append.
 
     `stored`: by run, the number of parts that were new; zero where an earlier transaction had stored them. `busy`: the
     runs of which another transaction has locked the thread, or a row that changes with the end of the run; nothing of
     their batches was stored, and the caller tries again. A run in neither is no longer held by the caller, and nothing
-    of its batch was stored.
+    of its batch was stored. `revisions`: by thread, its new revision, where the append has changed nothing else.
     """
 
     stored: Mapping[UUID, int]
     busy: AbstractSet[UUID] = frozenset()
+    revisions: Mapping[UUID, RevisionParts] = {}
+
+
+class _StoredBatch(msgspec.Struct, frozen=True):
+    """How many of a batch's parts were new, in which revision of the thread, and when."""
+
+    count: int
+    revision: int
+    stored_at: datetime
 
 
 async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = True) -> AppendResult:
@@ -181,8 +215,8 @@ def _is_small(batches: Sequence[Batch]) -> bool:
     )
 
 
-async def _call(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> dict[UUID, int]:
-    """Store the batches whose threads are not locked, in one round trip. Returns the number of new parts by run.
+async def _call(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> dict[UUID, _StoredBatch]:
+    """Store the batches whose threads are not locked, in one round trip. Returns the stored batches by run.
 
     A pooler's connection has no isolation level of its own outside of transactions, so it cannot take this path.
     """
@@ -190,14 +224,30 @@ async def _call(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> di
     parts = [(number, *part) for number, batch in enumerate(batches, 1) for part in batch.parts]
     channel = THREADS_CHANNEL if notify else None
     columns = zip(*parts, strict=True)
-    return dict(await driver.fetch(APPEND_PARTS, *_columns(batches), message_ids, *columns, channel))
+    rows_of_runs = await driver.fetch(APPEND_PARTS, *_columns(batches), message_ids, *columns, channel)
+    return {run_id: _StoredBatch(*stored) for run_id, *stored in rows_of_runs}
 
 
-async def _with_left_out(driver: Driver, batches: Sequence[Batch], new: Mapping[UUID, int]) -> AppendResult:
+async def _with_left_out(driver: Driver, batches: Sequence[Batch], new: Mapping[UUID, _StoredBatch]) -> AppendResult:
     left_out = await driver.fetch(LEFT_OUT, *_columns(batches)) if len(new) < len(batches) else []
     repeated = {row["run_id"]: 0 for row in left_out if row["stored"]}
     busy = {row["run_id"] for row in left_out if not row["stored"]} - new.keys()
-    return AppendResult(repeated | dict(new), busy)
+    counts = {run_id: batch.count for run_id, batch in new.items()}
+    return AppendResult(repeated | counts, busy, _revisions(batches, new))
+
+
+def _revisions(batches: Sequence[Batch], new: Mapping[UUID, _StoredBatch]) -> dict[UUID, RevisionParts]:
+    """The revisions in which batches were added whole, and nothing else changed."""
+    by_thread: dict[UUID, list[Batch]] = defaultdict(list)
+    for batch in batches:
+        if batch.lease.run_id in new:
+            by_thread[batch.lease.thread_id].append(batch)
+    revisions = {}
+    for thread_id, added in by_thread.items():
+        if all(new[batch.lease.run_id].count == len(batch.parts) and batch.ending is None for batch in added):
+            first = new[added[0].lease.run_id]
+            revisions[thread_id] = RevisionParts(first.revision, first.stored_at, added)
+    return revisions
 
 
 async def _without_locked(driver: Driver, batches: Sequence[Batch]) -> Sequence[Batch]:
@@ -210,18 +260,25 @@ async def _without_locked(driver: Driver, batches: Sequence[Batch]) -> Sequence[
     return [batch for batch in batches if batch.lease.run_id not in busy]
 
 
-async def _store(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> dict[UUID, int]:
-    """Store the batches whose threads are not locked. Returns the number of new parts by run."""
+async def _store(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> dict[UUID, _StoredBatch]:
+    """Store the batches whose threads are not locked. Returns the stored batches by run."""
     ended = [batch.lease.thread_id for batch in batches if batch.ending]
     bumped = await driver.fetch(BUMP_REVISIONS, *_columns(batches), ended)
+    if not bumped:
+        return {}
     revisions = {row["id"]: row["revision"] for row in bumped}
-    new = await _insert_parts(driver, batches, revisions) if revisions else {}
+    new = await _insert_parts(driver, batches, revisions)
     if new:
         written = [batch for batch in batches if batch.lease.run_id in new]
         await _store_other_rows(driver, written)
         if notify:
             await notify_threads(driver, revisions, executors=any(batch.ending for batch in written))
-    return new
+    stored_at = bumped[0]["stored_at"]
+    return {
+        batch.lease.run_id: _StoredBatch(new[batch.lease.run_id], revisions[batch.lease.thread_id], stored_at)
+        for batch in batches
+        if batch.lease.run_id in new
+    }
 
 
 def _columns(batches: Sequence[Batch]) -> tuple[list[UUID], list[UUID], list[int], list[int]]:
