@@ -32,6 +32,7 @@ from khala.domain.parts import TokenUsage
 from khala.store.budgets import stripes
 from khala.store.budgets.stripes import PUT_BACK, STRIPED, StripeShortage, refilled
 from khala.store.budgets.windows import Window, lock_windows
+from khala.store.postgres.array_arguments import any_of, unnested
 from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -74,9 +75,9 @@ CHARGE = f"""
       AND taken.scope NOT IN ({STRIPED})
 """
 
-ENTRIES = """
+ENTRIES = f"""
     SELECT run_id, scope, measure, key, starts_at, reserved, most FROM usage_ledger
-    WHERE run_id = ANY ($1::uuid[]) AND settled IS NULL ORDER BY run_id, scope, measure
+    WHERE run_id = {any_of(1, "uuid")} AND settled IS NULL ORDER BY run_id, scope, measure
 """
 
 EXTEND = f"""
@@ -104,9 +105,9 @@ SETTLE = f"""
         SELECT entry.run_id, ended.thread_id, entry.scope, entry.measure,
                ended.cut_off AND entry.scope <> 'run' AS cut_off
         FROM usage_ledger AS entry
-        JOIN unnest($1::uuid[], $2::uuid[], $3::bool[]) AS ended (run_id, thread_id, cut_off)
+        JOIN {unnested(1, "uuid", "uuid", "bool")} AS ended (run_id, thread_id, cut_off)
           ON ended.run_id = entry.run_id
-        WHERE entry.run_id = ANY($1::uuid[]) AND entry.settled IS NULL
+        WHERE entry.run_id = {any_of(1, "uuid")} AND entry.settled IS NULL
         ORDER BY entry.run_id, entry.scope, entry.measure FOR NO KEY UPDATE OF entry
     ), spent AS (
         SELECT ended.run_id, {SUMS} FROM (SELECT DISTINCT run_id, thread_id FROM due) AS ended

@@ -16,6 +16,7 @@ from khala.domain.parts import Finish, json_text
 from khala.store.budgets import ledger
 from khala.store.budgets.ledger import Settlement
 from khala.store.budgets.stripes import STRIPED
+from khala.store.postgres.array_arguments import unnested
 from khala.store.postgres.database import (
     Driver,
 )
@@ -41,7 +42,7 @@ class RunEnding(msgspec.Struct, frozen=True, kw_only=True):
 TRY_LOCK = f"""
     WITH changed AS MATERIALIZED (
         SELECT run.id, run.thread_id, lease.ends
-        FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::bool[]) AS lease (run_id, thread_id, epoch, ends)
+        FROM {unnested(1, "uuid", "uuid", "int", "bool")} AS lease (run_id, thread_id, epoch, ends)
         JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
         ORDER BY run.id FOR NO KEY UPDATE OF run SKIP LOCKED
     ), entries AS MATERIALIZED (
@@ -84,7 +85,7 @@ END = f"""
         FROM (
             SELECT run.id, run.thread_id, ending.status, ending.finish, ending.content, ending.seq,
                    ending.unheld_status
-            FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::int[], $8::text[])
+            FROM {unnested(1, "uuid", "uuid", "int", "text", "text", "text", "int", "text")}
               AS ending (run_id, thread_id, epoch, status, finish, content, seq, unheld_status)
             JOIN runs AS run ON run.id = ending.run_id
              AND (run.thread_id, run.epoch, run.status) IS NOT DISTINCT FROM

@@ -19,6 +19,7 @@ import msgspec
 from khala.domain.parts import Part
 from khala.domain.webhooks import WebhookEvent
 from khala.store.postgres import rows
+from khala.store.postgres.array_arguments import unnested
 from khala.store.postgres.database import (
     Driver,
 )
@@ -59,7 +60,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HELD_RUNS = f"""
-    unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[]) AS lease (run_id, thread_id, epoch, seq)
+    {unnested(1, "uuid", "uuid", "int", "int")} AS lease (run_id, thread_id, epoch, seq)
     JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
 """
 """The runs that are still held, joined to the lease of each batch and one seq of it."""
@@ -110,8 +111,7 @@ INSERT_APPROVALS = f"""
     INSERT INTO approvals (run_id, tool_call_id, thread_id, tool, args, parameters, digest, expires_at)
     SELECT run.id, request.tool_call_id, run.thread_id, request.tool, request.args::jsonb, request.parameters::jsonb,
            request.digest, request.expires_at
-    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::timestamptz[])
+    FROM {unnested(1, "uuid", "uuid", "int", "text", "text", "text", "text", "text", "timestamptz")}
       AS request (run_id, thread_id, epoch, tool_call_id, tool, args, parameters, digest, expires_at)
     JOIN runs AS run ON run.id = request.run_id AND {IS_HELD.format("request")}
     ON CONFLICT DO NOTHING
@@ -120,7 +120,7 @@ INSERT_APPROVALS = f"""
 SET_STEPS = f"""
     UPDATE runs SET steps = begun.steps FROM (
         SELECT run.id, run.thread_id, begun.steps
-        FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[]) AS begun (run_id, thread_id, epoch, steps)
+        FROM {unnested(1, "uuid", "uuid", "int", "int")} AS begun (run_id, thread_id, epoch, steps)
         JOIN runs AS run ON run.id = begun.run_id AND {IS_HELD.format("begun")}
         ORDER BY run.id FOR NO KEY UPDATE OF run
     ) AS begun WHERE runs.id = begun.id AND runs.thread_id = begun.thread_id
@@ -128,7 +128,7 @@ SET_STEPS = f"""
 
 LEFT_OUT = f"""
     SELECT lease.run_id, stored.seq IS NOT NULL AS stored
-    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[]) AS lease (run_id, thread_id, epoch, seq)
+    FROM {unnested(1, "uuid", "uuid", "int", "int")} AS lease (run_id, thread_id, epoch, seq)
     JOIN runs AS run ON run.id = lease.run_id AND run.thread_id = lease.thread_id AND run.epoch = lease.epoch
     LEFT JOIN message_parts AS stored
       ON stored.run_id = lease.run_id AND stored.seq = lease.seq

@@ -14,6 +14,7 @@ from khala.domain.context import ContextCall, ContextRecord
 from khala.domain.parts import TokenUsage, json_text
 from khala.domain.receipts import FIRST_HASH, chained_hash
 from khala.store.postgres import rows
+from khala.store.postgres.array_arguments import unnested
 from khala.store.postgres.database import Driver
 from khala.store.runs.leases import IS_HELD, Lease
 
@@ -23,8 +24,7 @@ INSERT = f"""
     INSERT INTO receipts (run_id, seq, thread_id, type, tool_call_id, data, cost_usd, hash)
     SELECT run.id, entry.seq, run.thread_id, entry.type, entry.tool_call_id, entry.data::jsonb, entry.cost_usd,
            entry.hash
-    FROM unnest($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::numeric[], $8::bytea[],
-                $9::text[])
+    FROM {unnested(1, "uuid", "uuid", "int", "int", "text", "text", "numeric", "bytea", "text")}
       AS entry (run_id, thread_id, epoch, seq, type, data, cost_usd, hash, tool_call_id)
     JOIN runs AS run ON run.id = entry.run_id AND {IS_HELD.format("entry")}
     ON CONFLICT DO NOTHING

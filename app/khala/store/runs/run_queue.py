@@ -21,6 +21,7 @@ from khala.store.budgets.ledger import RunAccount
 from khala.store.memories import memory_settings
 from khala.store.memories.memory_settings import RunRequester
 from khala.store.postgres import rows
+from khala.store.postgres.array_arguments import unnested
 from khala.store.postgres.database import (
     Database,
     Driver,
@@ -138,10 +139,10 @@ status is a CASE, with which the planner can't take the index of active runs and
 Without a remote owner (`$9`), it claims only runs of this server's agents. With one, only runs of the owner's remote
 agents of these names."""
 
-NEXT_SEQS = """
+NEXT_SEQS = f"""
     SELECT run.id, coalesce(part.seq + 1, 0) AS next_seq,
            coalesce(receipt.seq + 1, 0) AS next_receipt, receipt.hash AS last_receipt_hash
-    FROM unnest($1::uuid[], $2::uuid[]) AS run (id, thread_id)
+    FROM {unnested(1, "uuid", "uuid")} AS run (id, thread_id)
     LEFT JOIN LATERAL (
         SELECT seq FROM message_parts WHERE run_id = run.id AND thread_id IS NOT DISTINCT FROM run.thread_id
         ORDER BY run_id DESC, seq DESC LIMIT 1
@@ -268,7 +269,7 @@ async def renew_leases(driver: Driver, leases: Sequence[Lease], *, lease_seconds
     query = f"""
         WITH held AS (
             SELECT run.id, run.thread_id
-            FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+            FROM {unnested(1, "uuid", "uuid", "int")} AS lease (run_id, thread_id, epoch)
             JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
             ORDER BY run.id FOR NO KEY UPDATE OF run
         )
@@ -282,7 +283,7 @@ async def renew_leases(driver: Driver, leases: Sequence[Lease], *, lease_seconds
 async def find_revoked(driver: Driver, leases: Sequence[Lease]) -> set[UUID]:
     """The runs that their executor has to stop, because they were canceled, taken over or deleted."""
     query = f"""
-        SELECT lease.run_id FROM unnest($1::uuid[], $2::uuid[], $3::int[]) AS lease (run_id, thread_id, epoch)
+        SELECT lease.run_id FROM {unnested(1, "uuid", "uuid", "int")} AS lease (run_id, thread_id, epoch)
         LEFT JOIN runs AS run ON run.id = lease.run_id AND {IS_HELD.format("lease")}
         WHERE run.id IS NULL OR run.cancel_requested_at IS NOT NULL
     """

@@ -12,6 +12,7 @@ from khala.domain.streams import appends
 from khala.domain.streams.appends import Accepted, AppendDecision, StreamAppend, StreamState
 from khala.domain.streams.content import StreamChunk
 from khala.domain.streams.producers import ProducerState
+from khala.store.postgres.array_arguments import unnested
 from khala.store.postgres.database import CONFLICT_MESSAGE, Driver, TransactionConflict
 from khala.store.postgres.notifications import EVERYTHING, MAX_IDS_PER_PAYLOAD, STREAMS_CHANNEL
 from khala.store.streams import byte_reservations
@@ -30,21 +31,24 @@ MAX_PRODUCERS = 1_000
 MAX_KNOWN_PRODUCERS = 16
 """Producers of one stream that are remembered."""
 
-LOCK = """
+LOCK = f"""
     SELECT streams.*, streams.xmin::text AS version, clock_timestamp() AS now FROM streams
-    JOIN (SELECT DISTINCT space_id, name FROM unnest($1::uuid[], $2::text[]) AS wanted (space_id, name)) AS wanted
+    JOIN (SELECT DISTINCT space_id, name FROM {unnested(1, "uuid", "text")} AS wanted (space_id, name)) AS wanted
       USING (space_id, name)
     ORDER BY streams.id FOR NO KEY UPDATE OF streams
 """
-PRODUCERS = """
+PRODUCERS = f"""
     SELECT stream_id, producer_id, epoch, seq FROM stream_producers
-    JOIN unnest($1::uuid[], $2::text[]) AS wanted (stream_id, producer_id) USING (stream_id, producer_id)
+    JOIN {unnested(1, "uuid", "text")} AS wanted (stream_id, producer_id) USING (stream_id, producer_id)
 """
 COUNT_PRODUCERS = "SELECT count(*) FROM stream_producers WHERE stream_id = $1"
 WRITE = f"""
     WITH changed AS (
-        SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bool[], $5::text[], $6::bigint[], $7::bigint[],
-                             $8::bytea[], $9::float8[], $10::text[], $11::bigint[], $12::bool[])
+        SELECT * FROM {
+    unnested(
+        1, "uuid", "bigint", "bigint", "bool", "text", "bigint", "bigint", "bytea", "float8", "text", "bigint", "bool"
+    )
+}
             AS changed (id, tail, stored_bytes, closed, closing_producer, closing_epoch, closing_seq, writer_seq,
                         rolling, version, old_tail, is_news)
     ), locked AS (
@@ -62,13 +66,12 @@ WRITE = f"""
     ), chunks AS (
         INSERT INTO stream_chunks (stream_id, position, length, data)
         SELECT added.stream_id, added.position, added.length, added.data
-        FROM unnest($13::uuid[], $14::bigint[], $15::int[], $16::bytea[]) AS added (stream_id, position, length, data)
+        FROM {unnested(13, "uuid", "bigint", "int", "bytea")} AS added (stream_id, position, length, data)
         JOIN updated ON updated.id = added.stream_id
     ), producers AS (
         INSERT INTO stream_producers (stream_id, producer_id, epoch, seq)
         SELECT saved.stream_id, saved.producer_id, saved.epoch, saved.seq
-        FROM unnest($17::uuid[], $18::text[], $19::bigint[], $20::bigint[])
-            AS saved (stream_id, producer_id, epoch, seq)
+        FROM {unnested(17, "uuid", "text", "bigint", "bigint")} AS saved (stream_id, producer_id, epoch, seq)
         JOIN updated ON updated.id = saved.stream_id
         ON CONFLICT (stream_id, producer_id) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq
     ), notified AS (
