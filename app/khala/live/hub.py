@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from typing import TypeAlias, assert_never
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,10 @@ MAX_RECEIVED = 8
 """Changes of a topic that wait to be delivered. With more of them, the topic is read."""
 
 
+ReceivedChanges: TypeAlias = dict[UUID, list[tuple[int, Callable[[], FeedDelta]]]]
+"""By topic, the revisions whose changes this process has committed, in order, and what creates their deltas."""
+
+
 class Topic:
     """A watched topic: its subscriptions, and the revision up to which it was delivered to them (-1 at first).
 
@@ -63,7 +67,7 @@ class Hub:
         self._deliveries = deliveries
         self._topics: dict[UUID, Topic] = {}
         self._changed: set[UUID] = set()
-        self._received: dict[UUID, list[tuple[int, Callable[[], FeedDelta]]]] = {}
+        self._received: ReceivedChanges = {}
         self._wake = asyncio.Event()
         self._all_changed = False
 
@@ -187,9 +191,10 @@ class Hub:
             await self._wake.wait()
             self._wake.clear()
             changed = set(self._topics) if self._all_changed else self._changed
-            self._changed, self._all_changed = set(), False
+            received = self._received
+            self._changed, self._received, self._all_changed = set(), {}, False
             try:
-                changed |= await self._deliver_received()
+                changed |= await self._deliver_received(received)
                 await self._read_changes(changed)
             except Unavailable as error:
                 metrics.FEED_FAILED.inc()
@@ -197,7 +202,7 @@ class Hub:
                 self._mark_changed(changed)
                 await asyncio.sleep(RETRY_INTERVAL_SECONDS)
             except Exception:
-                self._mark_changed(changed)
+                self._mark_changed(changed | received.keys())
                 raise
 
     def _end(self, subscription: Subscription) -> None:
@@ -216,9 +221,8 @@ class Hub:
         self._changed |= topics
         self._wake.set()
 
-    async def _deliver_received(self) -> set[UUID]:
-        """Deliver the received changes that directly follow what was delivered. Returns the topics to be read."""
-        received, self._received = self._received, {}
+    async def _deliver_received(self, received: ReceivedChanges) -> set[UUID]:
+        """Deliver the changes that directly follow what was delivered. Returns the topics that are to be read."""
         began = time.monotonic()
         delivered = []
         behind = set()
