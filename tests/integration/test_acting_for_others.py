@@ -386,6 +386,44 @@ async def test_only_the_requester_reports_the_outcomes_of_their_own_tools(
     assert answer.choices[0].finish_reason == "stop"
 
 
+async def test_outcomes_that_a_requester_has_reported_are_final_also_where_the_thread_continues_from_them(
+    server: InProcessServer, db: Database
+) -> None:
+    """The copy of an answer that has the outcomes belongs to no run, and every editor can make it the active leaf."""
+    requester, other = await Requester.new(server, db), await Requester.new(server, db)
+    task = '/call todo_add {"text": "Probe"} /call weather {"city": "Aiur"} /call weather {"city": "Shakuras"}'
+    completion = await requester.ask(task, tools=[WEATHER], headers={"x-autopilot": "true"})
+    thread_id = completion.khala["threadId"]
+    await make_member(db, UUID(thread_id), other.person.id, "editor", requester.person.caller)
+    cards = [block for block in (await requester.thread(thread_id))[-1]["content"] if block["type"] == "tool"]
+    added, seen, unseen = (card["toolCallId"] for card in cards)
+
+    async def report(who: Requester, call_id: str, outcome: str) -> None:
+        used = [{"id": call_id, "type": "function", "function": {"name": "any", "arguments": "{}"}}]
+        messages: list[Any] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": None, "tool_calls": used},
+            {"role": "tool", "tool_call_id": call_id, "content": outcome},
+        ]
+        await who.ask("", messages=messages, tools=[WEATHER], headers={"x-thread-id": thread_id})
+
+    await report(requester, seen, "sunny")
+    *_, copy, _ = await requester.thread(thread_id)
+    assert "runId" not in copy
+    moved = await server.http.patch(
+        f"/api/threads/{thread_id}", json={"activeLeaf": copy["id"]}, headers=other.person.headers
+    )
+    assert moved.status_code == 200, moved.text
+    for call_id in (added, seen):
+        for who in (other, requester):
+            with pytest.raises(openai.BadRequestError, match="no such call"):
+                await report(who, call_id, "forged")
+    with pytest.raises(openai.PermissionDeniedError, match="Only the requester may return"):
+        await report(other, unseen, "forged")
+    assert "forged" not in str(await requester.thread(thread_id))
+    await report(requester, unseen, "cloudy")
+
+
 async def test_no_caller_reports_the_outcomes_of_the_servers_tools(server: InProcessServer, db: Database) -> None:
     requester = await Requester.new(server, db)
     completion = await requester.ask('/call todo_add {"text": "Probe"} /say Over.', headers={"x-autopilot": "true"})

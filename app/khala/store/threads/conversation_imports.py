@@ -15,6 +15,7 @@ from khala.domain.access import Action, Caller, as_requester
 from khala.domain.chat import MessageRole, RunOptions, SendResult
 from khala.domain.errors import Conflict, Forbidden
 from khala.domain.fold import Block, Content, FileBlock, ToolBlock
+from khala.domain.parts import HANDED_OVER
 from khala.domain.webhooks import WebhookEvent
 from khala.store.blobs import blobs
 from khala.store.budgets.stripes import refilled
@@ -31,12 +32,26 @@ from khala.store.threads.reset_marks import last_position
 from khala.store.threads.sends import SendLimits, SendRequest
 from khala.store.webhooks import outbox
 
+MAX_COPY_DISTANCE = 50
+"""Messages between an answer and the copy of it that has results of its calls."""
+
 WAITING = """
     SELECT messages.id, messages.content, messages.parent_id, runs.options, runs.user_id, runs.asker_key_id
     FROM threads JOIN messages ON messages.id = threads.active_leaf
     LEFT JOIN runs ON runs.id = messages.run_id AND runs.thread_id = messages.thread_id
     WHERE threads.id = $1 AND messages.thread_id = $1 AND messages.role = 'assistant'
 """
+
+COPIED = f"""
+    SELECT answer.content, runs.options, runs.user_id, runs.asker_key_id
+    FROM messages AS copy JOIN messages AS answer ON answer.thread_id = copy.thread_id
+    JOIN runs ON runs.id = answer.run_id AND runs.thread_id = answer.thread_id
+    WHERE copy.id = $2 AND copy.thread_id = $1 AND answer.thread_id = $1 AND answer.role = 'assistant'
+      AND answer.position BETWEEN copy.position - {MAX_COPY_DISTANCE} AND copy.position - 1
+      AND answer.parent_id IS NOT DISTINCT FROM copy.parent_id
+    ORDER BY answer.position DESC
+"""
+"""The runs that wrote the answers of which this message may be the copy with results of their calls."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +90,23 @@ class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | None
 
 
+class _Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, and the run that made its calls; None if the calls were imported."""
+
+    answer: WaitingAnswer
+    run: rows.Record | None
+
+    @property
+    def open_calls(self) -> set[str]:
+        """The ids of the calls that wait for results of the client: never those of the server's tools."""
+        calls = [block for block in self.answer.content if isinstance(block, ToolBlock) and _is_open(block)]
+        if self.run is not None:
+            options = msgspec.json.decode(self.run["options"], type=RunOptions)
+            client_tools = {function.name for function in options.functions}
+            calls = [call for call in calls if call.tool in client_tools]
+        return {call.tool_call_id for call in calls}
+
+
 @retried
 @refilled
 async def start(db: Database, conversation: ConversationImport, caller: Caller, limits: SendLimits) -> SendResult:
@@ -103,34 +135,52 @@ async def start(db: Database, conversation: ConversationImport, caller: Caller, 
 async def find_waiting(
     driver: Driver, thread_id: UUID, caller: Caller, call_ids: Sequence[str]
 ) -> WaitingAnswer | None:
-    """The answer at the thread's active leaf, if it handed all these tool calls to the client; else None.
+    """The answer at the thread's active leaf, if all these of its calls wait for the client's results; else None.
 
-    Raises `Forbidden` if another requester's run called the tools: only the requester may return the results.
+    Raises `Forbidden` if another requester's run called the tools: only the requester may return the results. Results
+    of calls that no run of the thread has made need the right to import.
     """
     await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
-    row = await driver.fetchrow(WAITING, thread_id)
-    content = None if row is None else rows.content(row["content"])
-    if row is None or content is None or not _handed_over(content, row["options"]) >= set(call_ids):
+    leaf = await _read_leaf(driver, thread_id)
+    if leaf is None or not leaf.open_calls >= set(call_ids):
         return None
-    if row["options"] is not None and as_requester(caller, row["user_id"], row["asker_key_id"]) is None:
+    if leaf.run is None:
+        await access.authorize(driver, thread_id, caller, Action.IMPORT_MESSAGES)
+    elif as_requester(caller, leaf.run["user_id"], leaf.run["asker_key_id"]) is None:
         raise Forbidden("Only the requester may return the results of their own tools.")
-    return WaitingAnswer(leaf=row["id"], content=content, parent_id=row["parent_id"])
+    return leaf.answer
 
 
 async def find_handed_over(driver: Driver, thread_id: UUID) -> set[str]:
-    """The ids of the calls that the answer at the thread's active leaf has handed to the client."""
+    """The ids of the calls of the answer at the thread's active leaf that wait for the client's results."""
+    leaf = await _read_leaf(driver, thread_id)
+    return set() if leaf is None else leaf.open_calls
+
+
+async def _read_leaf(driver: Driver, thread_id: UUID) -> _Leaf | None:
+    """The thread's active leaf, if it is an answer that has been written."""
     row = await driver.fetchrow(WAITING, thread_id)
     content = None if row is None else rows.content(row["content"])
-    return set() if row is None or content is None else _handed_over(content, row["options"])
+    if row is None or content is None:
+        return None
+    answer = WaitingAnswer(leaf=row["id"], content=content, parent_id=row["parent_id"])
+    return _Leaf(answer=answer, run=row if row["options"] is not None else await _copied_run(driver, thread_id, answer))
 
 
-def _handed_over(content: Content, options: str | None) -> set[str]:
-    """The ids of the calls of client-side tools; of an imported answer, the ids of all calls."""
-    calls = [block for block in content if isinstance(block, ToolBlock)]
-    if options is not None:
-        client_tools = {function.name for function in msgspec.json.decode(options, type=RunOptions).functions}
-        calls = [call for call in calls if call.tool in client_tools]
-    return {call.tool_call_id for call in calls}
+async def _copied_run(driver: Driver, thread_id: UUID, copy: WaitingAnswer) -> rows.Record | None:
+    """The run that made the calls of a message without a run: of the answer of which it is a copy with results."""
+    calls = _call_ids(copy.content)
+    found = await driver.fetch(COPIED, thread_id, copy.leaf) if calls else ()
+    return next((row for row in found if _call_ids(rows.content(row["content"]) or ()) == calls), None)
+
+
+def _call_ids(content: Content) -> list[str]:
+    return [block.tool_call_id for block in content if isinstance(block, ToolBlock)]
+
+
+def _is_open(call: ToolBlock) -> bool:
+    """Whether the call has no result yet."""
+    return call.output is None and call.blob is None and call.summary in (None, HANDED_OVER)
 
 
 @retried
