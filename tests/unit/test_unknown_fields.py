@@ -8,8 +8,10 @@ import pytest
 from khala.api.accounts.types import Registration
 from khala.api.openai.types import CompletionBody
 from khala.api.threads.types import NewMessage
-from khala.domain import frames
+from khala.domain import frames, unknown_fields
 from khala.domain.chat import RunOptions
+from khala.domain.errors import PayloadTooLarge
+from khala.domain.json_bodies import MAX_JSON_FIELDS, check_containers
 from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, find, nearest_name
 
 USER = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:", "detail": "low"}}], "name": "V"}
@@ -56,6 +58,19 @@ def test_a_long_name_is_shortened_and_gets_no_suggestion() -> None:
     (field,) = find({"text" * 10_000: 1}, NewMessage)
     assert (field.path, field.hint) == (("text" * 10_000)[:MAX_NAME_CHARACTERS], None)
     assert nearest_name("x" * (MAX_NAME_CHARACTERS + 1), {"x" * MAX_NAME_CHARACTERS: None}) is None
+
+
+def test_fields_that_are_only_named_get_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte has 80,000 fields, and the names that are like one of them take longer than all else."""
+    monkeypatch.setattr(unknown_fields, "get_close_matches", None)
+    found = [field.path for field in find({"messages": [], "strem": None, "tols": None}, CompletionBody)]
+    assert found == ["strem", "tols"]
+
+
+def test_json_has_a_limit_of_fields_as_of_objects() -> None:
+    check_containers(b"{" + b'"a":1,' * MAX_JSON_FIELDS)
+    with pytest.raises(PayloadTooLarge, match="fields"):
+        check_containers("{" + '"a":1,' * (MAX_JSON_FIELDS + 1))
 
 
 def test_options_that_an_earlier_version_stored_are_still_read() -> None:

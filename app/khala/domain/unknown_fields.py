@@ -15,18 +15,27 @@ HINT_SIMILARITY = 0.7
 
 
 class UnknownField(msgspec.Struct, frozen=True, kw_only=True):
-    """A field that its object's type does not have. `path` is like `options.functions[0].nam`."""
+    """A field that its object's type does not have. `path` is like `options.functions[0].nam`.
+
+    `known` has the names that the type has.
+    """
 
     path: str
     name: str
-    hint: str | None
+    known: Mapping[str, Any]
     value: Any = None
     kind: Literal["field", "query parameter"] = "field"
 
     @property
+    def hint(self) -> str | None:
+        """The name that the client probably meant. It is searched when it is shown: a body may have 100,000 fields."""
+        return nearest_name(self.name, self.known)
+
+    @property
     def message(self) -> str:
         """The error message for people."""
-        return f"There is no {self.kind} {self.name} here." + (f" Did you mean {self.hint}?" if self.hint else "")
+        hint = self.hint
+        return f"There is no {self.kind} {self.name} here." + (f" Did you mean {hint}?" if hint else "")
 
 
 class FieldShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +92,8 @@ def _find_in_object(value: dict[str, Any], shape: FieldShape, path: str) -> Iter
         item_path = f"{path}.{name[:MAX_NAME_CHARACTERS]}" if path else name[:MAX_NAME_CHARACTERS]
         if shape.fields is not None:
             if name not in shape.fields:
-                yield UnknownField(
-                    path=item_path, name=name[:MAX_NAME_CHARACTERS], hint=nearest_name(name, shape.fields), value=item
-                )
+                known = shape.fields if len(name) <= MAX_NAME_CHARACTERS else {}
+                yield UnknownField(path=item_path, name=name[:MAX_NAME_CHARACTERS], known=known, value=item)
                 continue
             item_shape = shape.fields[name]
         if item_shape is not None:

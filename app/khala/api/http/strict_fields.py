@@ -12,7 +12,7 @@ from litestar import Request
 from litestar.handlers import BaseRouteHandler
 
 from khala.domain.errors import InvalidInput
-from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, UnknownField, find, nearest_name
+from khala.domain.unknown_fields import MAX_NAME_CHARACTERS, UnknownField, find
 
 MAX_LISTED = 20
 """Unknown names that one error lists."""
@@ -37,7 +37,7 @@ def check_query(request: Request[Any, Any, Any]) -> None:
         return
     known = _parameters(request)
     unknown = (name for name in dict.fromkeys(request.query_params) if name not in known)
-    refuse(_parameter(name, nearest_name(name, known)) for name in unknown)
+    refuse(_parameter(name, known) for name in unknown)
 
 
 def refuse(unknown: Iterable[UnknownField]) -> None:
@@ -53,9 +53,10 @@ def sent_name(request: Request[Any, Any, Any], field: str) -> str:
     return next((name for name, known in _parameters(request).items() if known == field), field)
 
 
-def _parameter(name: str, hint: str | None) -> UnknownField:
+def _parameter(name: str, known: dict[str, str]) -> UnknownField:
     shown = name[:MAX_NAME_CHARACTERS]
-    return UnknownField(path=shown, name=shown, hint=hint, kind="query parameter")
+    hints = known if len(name) <= MAX_NAME_CHARACTERS else {}
+    return UnknownField(path=shown, name=shown, known=hints, kind="query parameter")
 
 
 def _parameters(request: Request[Any, Any, Any]) -> dict[str, str]:
