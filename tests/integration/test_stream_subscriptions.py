@@ -354,6 +354,7 @@ async def test_a_subscription_is_its_accounts_own_and_ends_with_it(
         ({"type": "pull-wake", "wake_stream": "w", "pattern": "a", "lease_ttl_ms": 600_001}, "INVALID_REQUEST"),
         ({"type": "push", "pattern": "a"}, "INVALID_REQUEST"),
         ({"type": "pull-wake", "wake_stream": "w", "streams": ["a\x00b"]}, "INVALID_REQUEST"),
+        ({"type": "pull-wake", "wake_stream": "w", "pattern": "a", "description": "a\x00b"}, "INVALID_REQUEST"),
     ],
 )
 async def test_an_invalid_configuration_is_refused_and_stores_nothing(
@@ -362,6 +363,19 @@ async def test_an_invalid_configuration_is_refused_and_stores_nothing(
     refused = await account.subscribe("s", **config)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, code), refused.text
     assert (await account.http.get(f"{CONTROL}/s", headers=account.headers)).status_code == 404
+
+
+async def test_a_name_that_no_subscription_can_have_is_refused(account: Account) -> None:
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("POST", "/claim"),
+        ("POST", "/streams"),
+        ("DELETE", "/streams/a"),
+    ):
+        body = {"worker": "w", "streams": ["a"]} if method == "POST" else None
+        refused = await account.http.request(method, f"{CONTROL}/a%00b{path}", json=body, headers=account.headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "INVALID_REQUEST"), path
 
 
 async def test_an_account_has_a_hundred_subscriptions(account: Account, store: Database) -> None:

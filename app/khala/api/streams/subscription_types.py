@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from khala.api.http.problem_details import STATUS
+from khala.api.validation import check_text
 from khala.domain.errors import InvalidInput, KhalaError
 from khala.domain.streams import name_patterns, offsets, wake_tokens
 from khala.domain.streams.stream_names import is_reserved, validated_name
@@ -58,6 +59,7 @@ class SubscriptionBody(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("A pull-wake subscription has a wake_stream.", path="wake_stream")
         if self.description is not None and len(self.description) > MAX_TEXT_CHARACTERS:
             raise InvalidInput(f"A description has at most {MAX_TEXT_CHARACTERS:,} characters.", path="description")
+        check_text(self.description or "", "description")
         return SubscriptionConfig(
             kind=self.type,
             pattern=None if self.pattern is None else name_patterns.validated_pattern(self.pattern),

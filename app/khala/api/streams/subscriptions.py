@@ -68,7 +68,7 @@ class SubscriptionController(Controller):
         name: SubscriptionName,
     ) -> Response[dict[str, object]]:  # fmt: skip
         """Return the subscription, and up to where its streams are acknowledged."""
-        view = await subscriptions.find(context.db, space_of(context, caller), name)
+        view = await subscriptions.find(context.db, space_of(context, caller), types.subscription_name(name))
         return Response(types.shown_subscription(view, await _signing(context, base_url(request, context.origins))))
 
     @delete("/subscriptions/{name:str}", status_code=204, lenient=True)
@@ -76,7 +76,7 @@ class SubscriptionController(Controller):
         self, context: NamedDependency[Context], caller: NamedDependency[Caller], name: SubscriptionName
     ) -> None:
         """Delete the subscription."""
-        await subscriptions.delete(context.db, space_of(context, caller), name)
+        await subscriptions.delete(context.db, space_of(context, caller), types.subscription_name(name))
 
     @post("/subscriptions/{name:str}/streams", status_code=204, raw_body=True, lenient=True)
     async def add_streams(
@@ -84,7 +84,7 @@ class SubscriptionController(Controller):
         name: SubscriptionName,
     ) -> None:  # fmt: skip
         """Name more streams one by one."""
-        space = space_of(context, caller)
+        space, name = space_of(context, caller), types.subscription_name(name)
         body = types.decode(await request.body(), types.StreamsBody)
         await subscriptions.add_streams(context.db, space, name, types.named_streams(body.streams))
 
@@ -94,7 +94,7 @@ class SubscriptionController(Controller):
         stream: LinkedStream,
     ) -> None:  # fmt: skip
         """Do not name this stream any more."""
-        space = space_of(context, caller)
+        space, name = space_of(context, caller), types.subscription_name(name)
         await subscriptions.remove_stream(context.db, space, name, validated_name(stream))
 
     @post("/subscriptions/{name:str}/claim", status_code=200, raw_body=True, lenient=True)
@@ -103,7 +103,7 @@ class SubscriptionController(Controller):
         name: SubscriptionName,
     ) -> dict[str, object]:  # fmt: skip
         """Give the wake to the worker that asks first."""
-        space = space_of(context, caller)
+        space, name = space_of(context, caller), types.subscription_name(name)
         worker = types.subscription_name(types.decode(await request.body(), types.ClaimBody).worker)
         view, token = await subscriptions.claim(context.db, space, name, worker)
         state = view.subscription.state
