@@ -198,8 +198,8 @@ def _open_senders(
 ) -> tuple[EventSender, PushSender]:
     """The senders of events to webhooks, and of notifications to push services."""
     allow = settings.tools.fetch_allow
-    events = EventSender(db, WebhookClient(GuardedClient(allow=allow, endpoints=endpoints)))
-    push = WebhookClient(GuardedClient(allow=allow))
+    events = EventSender(db, WebhookClient(GuardedClient(allow=allow, endpoints=endpoints, needs_tls=True)))
+    push = WebhookClient(GuardedClient(allow=allow, needs_tls=True))
     return events, PushSender(db, push, hosts=settings.push.hosts, contact=settings.push_contact)
 
 

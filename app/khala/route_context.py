@@ -138,7 +138,7 @@ def open_streams(settings: Settings, db: Database) -> StreamContext:
         access=streams.access,
         limits=limits,
         long_poll_seconds=streams.long_poll_seconds,
-        webhooks=WebhookSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow))),
+        webhooks=WebhookSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow, needs_tls=True))),
     )
 
 

@@ -158,6 +158,7 @@ async def _opened() -> "AsyncIterator[tuple[Database, EventSender]]":
         if await migrations.current(db) is None:
             raise KnownFailure("There is no schema yet: run `khala migrate` or `khala serve`.")
         try:
-            yield db, EventSender(db, WebhookClient(GuardedClient(allow=settings.tools.fetch_allow)))
+            client = GuardedClient(allow=settings.tools.fetch_allow, needs_tls=True)
+            yield db, EventSender(db, WebhookClient(client))
         except KhalaError as error:
             raise KnownFailure(error.message) from error

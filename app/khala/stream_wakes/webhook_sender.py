@@ -13,7 +13,7 @@ from khala.store.streams import signing_keys
 from khala.store.streams.signing_keys import SigningKey
 from khala.store.streams.wakes import DeliveryOutcome, Wake
 from khala.tools.port import ToolError
-from khala.tools.webhook_client import WebhookClient
+from khala.tools.webhook_client import WebhookClient, WebhookResponse
 
 log = structlog.get_logger()
 
@@ -67,16 +67,21 @@ class WebhookSender:
         response = await self._client.post(
             url, headers, body, timeout_seconds=DELIVERY_TIMEOUT_SECONDS, max_bytes=MAX_RESPONSE_BYTES
         )
-        if not response.succeeded:
-            raise ToolError(f"The webhook answered with status {response.status}.")
-        if response.timed_out:
-            raise ToolError("The webhook took too long to answer.", code="timeout")
-        if not response.is_complete:
-            return "taken"
-        try:
-            return "done" if msgspec.json.decode(response.body, type=_Response).done else "taken"
-        except msgspec.DecodeError:
-            return "taken"
+        return read_outcome(response)
+
+
+def read_outcome(response: WebhookResponse) -> DeliveryOutcome:
+    """Return what the webhook has answered: any body but `{"done": true}` means `taken`. Raises `ToolError`."""
+    if not response.succeeded:
+        raise ToolError(f"The webhook answered with status {response.status}.")
+    if response.timed_out:
+        raise ToolError("The webhook took too long to answer.", code="timeout")
+    if not response.is_complete:
+        return "taken"
+    try:
+        return "done" if msgspec.json.decode(response.body, type=_Response).done else "taken"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "taken"
 
 
 def _body(wake: Wake) -> dict[str, object]:

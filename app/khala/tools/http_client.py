@@ -45,7 +45,10 @@ class GuardedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient:
-    """Sends requests to public addresses, to the networks that the operator allows, and to single `endpoints`."""
+    """Sends requests to public addresses, to the networks that the operator allows, and to single `endpoints`.
+
+    With `needs_tls`, requests without TLS reach no public addresses.
+    """
 
     def __init__(
         self,
@@ -54,8 +57,11 @@ class GuardedClient:
         endpoints: Collection[AddressAndPort] = (),
         resolve: ResolveHost | None = None,
         trust: ssl.SSLContext | None = None,
+        needs_tls: bool = False,
     ) -> None:
-        self._backend = SsrfGuardedBackend(allow, resolve or HostResolver(), endpoints)
+        resolver = resolve or HostResolver()
+        self._backend = SsrfGuardedBackend(allow, resolver, endpoints)
+        self._plain_backend = SsrfGuardedBackend(allow, resolver, endpoints, reaches_public=not needs_tls)
         self._ssl = trust
 
     @asynccontextmanager
@@ -111,8 +117,9 @@ class GuardedClient:
         timeouts = {"timeout": TIMEOUTS}
         context = await asyncio.to_thread(_trust) if self._ssl is None else self._ssl
         # One connection for each request, so that callers share no connection. No proxy is used.
+        backend = self._backend if url.scheme == "https" else self._plain_backend
         pool = httpcore.AsyncConnectionPool(
-            ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=self._backend
+            ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=backend
         )
         async with pool, pool.stream(method, target, headers=sent, content=content, extensions=timeouts) as response:
             headers_by_name = {

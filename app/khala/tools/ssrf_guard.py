@@ -83,13 +83,20 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     """Connects to public addresses, to addresses in the networks that the operator allows, and to these `endpoints`.
 
     It looks a name up once for each connection, and connects to a checked address. So a name with changing addresses
-    (DNS rebinding) gains nothing. All addresses of a name must be allowed.
+    (DNS rebinding) gains nothing. All addresses of a name must be allowed. Without `reaches_public`, public addresses
+    are refused, too.
     """
 
     def __init__(
-        self, allow: Sequence[IPNetwork], resolve: ResolveHost, endpoints: Collection[AddressAndPort] = ()
+        self,
+        allow: Sequence[IPNetwork],
+        resolve: ResolveHost,
+        endpoints: Collection[AddressAndPort] = (),
+        *,
+        reaches_public: bool = True,
     ) -> None:
         self._allow = allow
+        self._reaches_public = reaches_public
         self._endpoints = frozenset(endpoints)
         self._resolve = resolve
         self._inner = httpcore.AnyIOBackend()
@@ -129,6 +136,8 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
             if not is_public(address):
                 log.info("private_address_refused", host=host, address=str(address))
                 raise _refused(host)
+            if not self._reaches_public:
+                raise ToolError(f"{host} is not in the networks of KHALA_FETCH_ALLOW: use https.", code="forbidden")
             if port not in PORTS:
                 raise ToolError(f"Port {port} is not allowed; use 80 or 443.", code="forbidden")
         return addresses
