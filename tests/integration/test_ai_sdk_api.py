@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from khala.api.chats.chat_ids import thread_id_of
+from khala.api.chats.chat_ids import answer_id_of, regenerated_id, results_id, thread_id_of
 from khala.domain.access import Caller, author_id_of_key, key_hash
 from tests.support.agents import call
 from tests.support.in_process import InProcessServer
@@ -90,6 +91,53 @@ async def test_nobody_takes_the_thread_id_of_another_callers_chat(server: InProc
     assert chunks(await chat(server, "wanted", user("/echo Mine")))[0]["messageMetadata"]["threadId"] == thread_id
     again = await server.http.post("/api/threads", json={"id": thread_id, "anonKey": KEY["X-Anon-Key"]})
     assert again.status_code == 200, "its owner may open it again"
+
+
+async def test_nobody_takes_the_ids_of_another_callers_next_answers(server: InProcessServer) -> None:
+    """They follow from ids that all readers of a shared thread know. An id that is taken would refuse the answer."""
+    wish, options = user(call("look", at="a") + " /say Seen."), {"functions": [{"name": "look"}]}
+    called = chunks(await chat(server, "taken", wish, options=options))
+    thread_id, answer_id = UUID(called[0]["messageMetadata"]["threadId"]), UUID(called[0]["messageId"])
+    call_id = next(chunk["toolCallId"] for chunk in called if chunk["type"] == "tool-input-available")
+    author_id = author_id_of_key(key_hash(KEY["X-Anon-Key"]))
+    wanted = [regenerated_id(answer_id), results_id(thread_id, [call_id]), answer_id_of(author_id, "1")]
+    thread = await server.thread()
+    sent = await thread.send("/echo Mine")
+    for message_id in map(str, wanted):
+        own = {"id": message_id, "role": "user", "parts": [{"type": "text", "text": "Mine"}]}
+        attempts = [
+            await thread.post("send", {"text": "Mine", "messageId": message_id}),
+            await thread.post("regenerate", {"messageId": sent["userMessageId"], "answerId": message_id}),
+            await thread.post("messages", {"messages": [own]}),
+        ]
+        assert [response.status_code for response in attempts] == [400] * 3
+    again = await chat(server, "taken", wish, trigger="regenerate-message", messageId=str(answer_id), options=options)
+    assert chunks(again)[0]["messageId"] == str(wanted[0])
+    body = {"threadId": "taken", "runId": "1", "messages": [AG_UI_MESSAGE]}
+    assert (await server.http.post("/api/ag-ui", json=body, headers=KEY)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "path"),
+    [("context", None, "context"), ("context", [{"value": 1}], "context[0].value"), ("state", 1, None)],
+)
+async def test_a_field_that_does_not_fit_is_named_whatever_its_name_is(
+    server: InProcessServer, field: str, value: Any, path: str | None
+) -> None:
+    body = {"threadId": "fields", "runId": field, "messages": [AG_UI_MESSAGE], field: value}
+    answered = await server.http.post("/api/ag-ui", json=body, headers=KEY)
+    assert answered.status_code == (200 if path is None else 400), answered.text
+    assert path is None or [error["path"] for error in answered.json()["errors"]] == [path]
+
+
+async def test_instructions_that_are_no_text_are_refused_also_beside_facts_of_the_application(
+    server: InProcessServer,
+) -> None:
+    body = {"threadId": "facts", "messages": [AG_UI_MESSAGE], "context": [{"description": "Place", "value": "Aiur"}]}
+    for number, instructions in enumerate((None, 7, ["x"])):
+        more = {"runId": str(number), "forwardedProps": {"options": {"instructions": instructions}}}
+        refused = await server.http.post("/api/ag-ui", json=body | more, headers=KEY)
+        assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "options.instructions")
 
 
 async def test_a_call_that_was_decided_otherwise_is_an_error_that_says_so(server: InProcessServer) -> None:
@@ -203,6 +251,23 @@ async def test_a_chat_stays_readable_whatever_its_client_returns_of_its_tools(
     chunks(await chat(server, chat_id, wish, answer, options=options))
     read = await server.http.get(f"/api/chat/{chat_id}", headers=KEY)
     assert [part["output"] for part in read.json()[1]["parts"] if part["type"] == "tool-look"] == [nested]
+
+
+async def test_results_of_a_clients_tools_have_a_limit_because_every_reader_gets_them_whole(
+    server: InProcessServer,
+) -> None:
+    wish, options = user(call("look", at="a") + " /say Seen."), {"functions": [{"name": "look"}]}
+    called = chunks(await chat(server, "huge", wish, options=options))
+    call_id = next(chunk["toolCallId"] for chunk in called if chunk["type"] == "tool-input-available")
+    result = {"type": "tool-look", "toolCallId": call_id, "state": "output-available", "output": "x" * (2 << 20)}
+    answer = {"id": called[0]["messageId"], "role": "assistant", "parts": [result]}
+    refused = await chat(server, "huge", wish, answer, options=options)
+    assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
+    reported = {"id": "t", "role": "tool", "toolCallId": call_id, "content": result["output"]}
+    body = {"threadId": "huge", "runId": "r", "messages": [AG_UI_MESSAGE, reported]}
+    refused = await server.http.post("/api/ag-ui", json=body, headers=KEY)
+    assert (refused.status_code, refused.json()["code"]) == (413, "payload_too_large")
+    assert len((await server.http.get("/api/chat/huge", headers=KEY)).content) < 10_000
 
 
 async def flood(socket: ClientConnection, frame: str) -> None:

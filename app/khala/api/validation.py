@@ -3,9 +3,11 @@
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
+from khala.domain import ids
 from khala.domain.errors import InvalidInput, PayloadTooLarge
 
 MAX_MESSAGE_CHARACTERS = 100_000
@@ -25,6 +27,13 @@ def check_message_text(text: str, *, may_be_empty: bool = False) -> str:
     if not may_be_empty and not text.strip():
         raise InvalidInput("A message needs text.", path="text")
     return check_text(text, "text")
+
+
+def check_new_id(message_id: UUID | None, path: str) -> UUID | None:
+    """Return the id that a client gives to a message. Raises `InvalidInput` for one that only the server gives."""
+    if message_id is not None and message_id.version == ids.RESERVED_VERSION:
+        raise InvalidInput("The server makes UUIDs of version 8. Use one of version 4 or 7.", path=path)
+    return message_id
 
 
 def check_text(text: str, path: str) -> str:

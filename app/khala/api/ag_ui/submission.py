@@ -17,7 +17,7 @@ from khala.api.ag_ui.types import AgentRequest
 from khala.api.blobs.attached_files import store_files
 from khala.api.chats import chat_runs
 from khala.api.chats.chat_ids import answer_id_of, results_id, thread_id_of
-from khala.api.chats.client_results import ClientResult, newest_of_chain, settle
+from khala.api.chats.client_results import ClientResult, check_size, newest_of_chain, settle
 from khala.api.chats.questions import ApprovalReply, ChatQuestion
 from khala.api.context import Context
 from khala.api.runs.edited_arguments import check_edited_args
@@ -182,6 +182,7 @@ class AgentSubmission:
         async with self._context.db.driver() as driver:
             await access.authorize(driver, self.thread_id, self._caller, Action.SEND_MESSAGE)
             owned = await self._own_results(driver, results)
+            check_size(owned)
             calls = [result.call_id for result in owned]
             waiting = await conversation_imports.find_waiting(driver, self.thread_id, self._caller, calls)
         if waiting is None or not owned:
@@ -224,8 +225,9 @@ class AgentSubmission:
         context = [f"{item.description}: {item.value}" for item in self._request.context]
         added = [*input_messages.read_instructions(self._messages), *context]
         options = {**given, "functions": tools} if tools else dict(given)
-        if added:
-            options["instructions"] = "\n\n".join([*filter(None, [str(given.get("instructions", ""))]), *added])
+        instructions = given.get("instructions", "")
+        if added and isinstance(instructions, str):  # Others are refused with all options.
+            options["instructions"] = "\n\n".join([*filter(None, [instructions]), *added])
         return options
 
     def _sent(self, sent: SendResult, options: RunOptions, *, new: bool) -> AgentRun:

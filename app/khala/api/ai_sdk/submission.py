@@ -12,7 +12,7 @@ from khala.api.ai_sdk.types import ChatRequest, ChatRequestMessage
 from khala.api.blobs.attached_files import reattachable, store_files
 from khala.api.chats import chat_runs
 from khala.api.chats.chat_ids import as_uuid, regenerated_id, results_id, thread_id_of
-from khala.api.chats.client_results import ClientResult, newest_of_chain, settle
+from khala.api.chats.client_results import ClientResult, check_size, newest_of_chain, settle
 from khala.api.chats.questions import ApprovalReply, ChatQuestion
 from khala.api.context import Context
 from khala.domain.access import Action, Caller
@@ -133,6 +133,7 @@ class ChatSubmission(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _continue(self, answer: ChatRequestMessage, results: list[ClientResult]) -> ChatRun:
         """Continue an answer with the results of the client's own tools."""
+        check_size(results)
         calls = [result.call_id for result in results]
         settled_id = results_id(self.thread_id, calls)
         async with self.context.db.driver() as driver:

@@ -1,7 +1,8 @@
 """Maps the ids that clients make up to the ids of threads and messages.
 
 The same id of the same caller always gives the same thread, and the same content under the same id the same message.
-So a request that arrives twice finds what the first one stored.
+So a request that arrives twice finds what the first one stored. Ids of answers follow from ids that all readers of a
+thread know, and are of a version that no client can give to a message: nobody else can take them.
 """
 
 import hashlib
@@ -53,14 +54,24 @@ def message_id_of(thread_id: UUID, client_id: str, text: str, urls: Sequence[str
 
 def regenerated_id(message_id: UUID) -> UUID:
     """Return the id of the answer that replaces this one."""
-    return ids.derived(message_id, "regenerated")
+    return ids.derived(message_id, "regenerated", version=ids.RESERVED_VERSION)
 
 
 def results_id(thread_id: UUID, call_ids: Sequence[str]) -> UUID:
     """Return the id of the copy of an answer that has the results of these calls."""
-    return ids.derived(thread_id, "results:" + ",".join(sorted(call_ids)))
+    return ids.derived(thread_id, _results_name(call_ids), version=ids.RESERVED_VERSION)
+
+
+def is_results_id(message_id: UUID, thread_id: UUID, call_ids: Sequence[str]) -> bool:
+    """Whether the message is the copy of an answer that has the results of these calls: also one of version 0.1."""
+    earlier = ids.derived(thread_id, _results_name(call_ids))
+    return message_id in (results_id(thread_id, call_ids), earlier)
+
+
+def _results_name(call_ids: Sequence[str]) -> str:
+    return "results:" + ",".join(sorted(call_ids))
 
 
 def answer_id_of(owner: UUID, run_id: str) -> UUID:
     """Return the id of the answer of a run to which a client has given an id, for the run's author or thread."""
-    return ids.derived(owner, f"run:{run_id}")
+    return ids.derived(owner, f"run:{run_id}", version=ids.RESERVED_VERSION)

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from khala.api.chats.chat_ids import results_id
+from khala.api.chats.chat_ids import is_results_id, results_id
 from khala.domain.chat import Message
+from khala.domain.errors import PayloadTooLarge
 from khala.domain.fold import Block, ToolBlock
 from khala.domain.json_bodies import is_deeper
 from khala.domain.parts import HANDED_OVER
@@ -21,6 +22,8 @@ from khala.store.threads import messages
 MAX_CHAIN = 50
 """Answers that continue each other."""
 MAX_SUMMARY_CHARACTERS = 120
+MAX_RESULTS_BYTES = 1 << 20
+"""Of one request. They become a message, which all readers of the thread get whole."""
 MAX_OUTPUT_DEPTH = 128
 """Levels of nesting of a result. A response with more could fail to be encoded."""
 
@@ -31,6 +34,12 @@ class ClientResult(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     ok: bool
     output: str
+
+
+def check_size(results: Sequence[ClientResult]) -> None:
+    """Raise `PayloadTooLarge` for results that are too large together. The rest of a request repeats the thread."""
+    if sum(len(result.output.encode(errors="surrogatepass")) for result in results) > MAX_RESULTS_BYTES:
+        raise PayloadTooLarge(f"The results of a request have at most {MAX_RESULTS_BYTES:,} bytes together.")
 
 
 def read_output(text: str) -> object:
@@ -113,7 +122,7 @@ def is_copy(settled: Message, answer: Message) -> bool:
     """Whether `settled` is the copy of this answer with the results of its calls, or of some of them."""
     unsettled = set(handed_over(settled))
     calls = [call_id for call_id in handed_over(answer) if call_id not in unsettled]
-    return bool(calls) and settled.id == results_id(answer.thread_id, calls)
+    return bool(calls) and is_results_id(settled.id, answer.thread_id, calls)
 
 
 def is_handed_over(block: ToolBlock) -> bool:

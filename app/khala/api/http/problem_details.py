@@ -242,10 +242,22 @@ def _http_error(request: Request[Any, Any, Any], error: HTTPException) -> Respon
     code = CODES.get(error.status_code)
     if isinstance(error, InternalServerException) and error.detail == CLIENT_DISCONNECTED:
         return problem_response("invalid_input", CLIENT_DISCONNECTED)
+    if isinstance(error, InternalServerException) and (field := _body_field(error.__cause__)) is not None:
+        return problem_response("invalid_input", EXAMPLES["invalid_input"], errors=[field])
     if code is None:
         return _unexpected_error(request, error)
     detail = _too_large(request) if code == "payload_too_large" else DETAILS.get(code)
     return problem_response(code, detail or error.detail or code, headers=dict(error.headers or {}))
+
+
+def _body_field(cause: BaseException | None) -> FieldError | None:
+    """Return the error of a field of the body, if this is one.
+
+    For a field with the name of a dependency, such as `context` of AG-UI, Litestar reports an error of the server.
+    """
+    message, _, place = str(cause).partition(" - at `$.data")
+    is_field = isinstance(cause, msgspec.ValidationError) and place[:1] in (".", "[")
+    return FieldError(place.removeprefix(".").rstrip("`"), message) if is_field else None
 
 
 def _too_large(request: Request[Any, Any, Any]) -> str:

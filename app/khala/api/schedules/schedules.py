@@ -17,7 +17,7 @@ from khala.api.openapi.document import OptionalBody, example
 from khala.api.schedules.types import FireRequest, NewSchedule, ScheduleEdit, SchedulePreview, StartedBySchedule
 from khala.api.threads.run_options import check_options
 from khala.api.types import Page
-from khala.api.validation import check_message_text, check_text
+from khala.api.validation import check_message_text, check_new_id, check_text
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.agents import AUTO
@@ -192,7 +192,7 @@ class ScheduleController(Controller):
         model = None if stored.options is None else stored.options.model
         if model is not None and not context.models.is_allowed(model):
             raise InvalidInput("The model of this schedule is not offered any more.")
-        message_id = None if data is None else data.message_id
+        message_id = None if data is None else check_new_id(data.message_id, "messageId")
         fired = await fire(context.db, stored, message_id or ids.new(), context.limits.sends)
         assert fired.thread_id is not None
         return Response(StartedBySchedule(thread_id=fired.thread_id, run_id=fired.run_id), status_code=202)

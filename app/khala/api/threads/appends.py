@@ -22,7 +22,7 @@ from khala.api.threads.types import (
     AppendedText,
     AppendRequest,
 )
-from khala.api.validation import check_json, check_text
+from khala.api.validation import check_json, check_new_id, check_text
 from khala.domain.access import Caller
 from khala.domain.chat import AppendedMessages
 from khala.domain.errors import InvalidInput, PayloadTooLarge
@@ -83,7 +83,7 @@ def _messages(given: Iterable[AppendedMessage]) -> Iterator[MessageToAppend]:
     for index, message in enumerate(given):
         path = f"messages[{index}]"
         yield MessageToAppend(
-            id=message.id,
+            id=check_new_id(message.id, f"{path}.id"),
             role=message.role,
             blocks=tuple(_joined(_blocks(message.parts, f"{path}.parts"))),
             author=None if message.author is None else check_text(message.author, f"{path}.author"),

@@ -8,7 +8,7 @@ from litestar import Response
 from khala.api.context import Context
 from khala.api.schedules.schedules import check_scheduled_options
 from khala.api.threads.types import NewMessage
-from khala.api.validation import check_message_text
+from khala.api.validation import check_message_text, check_new_id
 from khala.domain import ids
 from khala.domain.access import Caller
 from khala.domain.chat import SendResult
@@ -38,7 +38,7 @@ async def delay(context: Context, caller: Caller, thread_id: UUID, data: NewMess
         raise InvalidInput(NO_ATTACHMENTS, path="attachments")
     if isinstance(data.parent_id, UUID | None):
         raise InvalidInput(NO_PARENT, path="parentId")
-    message_id = data.message_id or ids.new()
+    message_id = check_new_id(data.message_id, "messageId") or ids.new()
     new = StoredSchedule(
         id=message_id,
         user_id=user_id,

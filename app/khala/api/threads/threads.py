@@ -28,7 +28,7 @@ from khala.api.threads.types import (
     ThreadChanges,
 )
 from khala.api.types import Page
-from khala.api.validation import check_message_text, check_text
+from khala.api.validation import check_message_text, check_new_id, check_text
 from khala.domain import ids
 from khala.domain.access import Action, Caller, validated_anon_key
 from khala.domain.agents import AUTO
@@ -252,7 +252,7 @@ class ThreadController(Controller):
             options = await choose_agent(context, caller, options, text)
         request = SendRequest(
             thread_id=thread_id,
-            message_id=data.message_id or ids.new(),
+            message_id=check_new_id(data.message_id, "messageId") or ids.new(),
             text=text,
             attachments=tuple(data.attachments),
             parent_id=data.parent_id,
@@ -287,7 +287,7 @@ class ThreadController(Controller):
                 text = await messages.read_text(driver, thread_id, data.message_id)
             options = await choose_agent(context, caller, options, text)
         request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=options)
-        answer_id = data.answer_id or ids.new()
+        answer_id = check_new_id(data.answer_id, "answerId") or ids.new()
         sent, new = await sends.regenerate(context.db, request, answer_id, caller, context.limits.sends)
         bind_contextvars(run_id=str(sent.run_id))
         return Response(sent, status_code=202 if new else 200)
