@@ -68,7 +68,7 @@ eval: $(READY)  ## Measure how well memories, agents and tools are found (ARGS="
 chaos: $(READY)  ## Inject random faults, and check that Khala keeps its promises (ARGS="--seed 7 --minutes 3")
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-conformance: $(READY)  ## Run the conformance tests of Durable Streams (ARGS="Fork")
+conformance: $(READY)  ## Run the conformance tests of Durable Streams and MCP (ARGS="mcp tools-call" or ARGS="streams Fork")
 	@$(BIN)/python -m tests.clients.conformance $(ARGS)
 
 clients: $(READY) browser  ## Run published clients against a server, and write docs/clients.md (ARGS="litellm llm")

@@ -1,6 +1,6 @@
 """Durable Streams: the protocol's own client and a part of its conformance tests, against a running server.
 
-`make conformance` runs all of its tests, which wait for a minute in all for streams to expire.
+`make conformance ARGS=streams` runs all of its tests, which wait for a minute in all for streams to expire.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from khala.store.postgres.database import Database
-from tests.clients.conformance import LONG_POLL_SECONDS, run_suite
+from tests.clients.streams_conformance import LONG_POLL_SECONDS, run_suite
 from tests.support import node_packages
 from tests.support.callers import owned_thread, person
 from tests.support.in_process import InProcessServer

@@ -26,6 +26,7 @@ from khala.store.postgres.database import Database
 from khala.store.tools import todos
 from khala.tools.mcp import McpServerConfig
 from khala.tools.port import CallContext, CallResult, Tool
+from tests.clients.mcp_conformance import app
 from tests.support.callers import Person, person
 from tests.support.in_process import InProcessServer
 from tests.support.mcp_client import connected, use
@@ -51,6 +52,7 @@ async def server(
         KHALA_MCP_CONFIG=str(folder / "mcp.json"),
         KHALA_TOOLS_ASK="edit_*",
         KHALA_TOOLS_DENY="delete_file",
+        KHALA_APP=app.MODULE,
     ) as inside:
         yield inside
 
@@ -108,6 +110,16 @@ async def test_a_group_offers_its_tools_and_no_others(server: InProcessServer, s
         assert await tool_names(mcp) == {"todo_add", "todo_list", "todo_complete"}
     for gone in ("/no-such-group", "/security"):
         assert (await _post(server, "tools/list", gone, owner.headers)).status_code == 404
+
+
+async def test_tools_of_the_application_are_offered_to_accounts_that_may_write(
+    server: InProcessServer, store: Database
+) -> None:
+    owner = await person(store)
+    async with client(server, owner.headers) as mcp:
+        assert _text(await mcp.call_tool("test_simple_text", {})) == "This is a simple text response for testing."
+    async with client(server, await with_scopes(store, owner, "read")) as reader:
+        assert "test_simple_text" not in await tool_names(reader)
 
 
 async def test_groups_are_listed_with_the_tools_offered_to_the_caller(server: InProcessServer, store: Database) -> None:

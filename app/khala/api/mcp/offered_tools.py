@@ -3,12 +3,12 @@
 from uuid import UUID
 
 from khala.domain.access import Caller
-from khala.domain.tools import RuleAction, ToolActor
+from khala.domain.tools import SEPARATOR, RuleAction, ToolActor
 from khala.tools.mcp import ToolGroup
 from khala.tools.port import Tool
 from khala.tools.tool_registry import ToolRegistry
 
-SOURCES = ("builtin", "user")
+SOURCES = ("builtin", "app", "user")
 """Tools of other MCP servers are not offered: clients can connect to those servers themselves."""
 READ_ONLY_TOOLS = frozenset(
     {"read_file", "list_directory", "glob", "grep", "todo_list", "memory_search", "memory_list", "read_blob"}
@@ -42,7 +42,9 @@ class McpToolCatalog:
 
     def _is_selected(self, tool: Tool) -> bool:
         in_group = self._group is None or self._group.has(tool.spec.name)
-        return tool.spec.source in SOURCES and in_group and tool.spec.name not in THREAD_TOOLS
+        # A server may be named `app`, but the names of its tools have the separator.
+        is_own = tool.spec.source in SOURCES and SEPARATOR not in tool.spec.name
+        return is_own and in_group and tool.spec.name not in THREAD_TOOLS
 
     def _is_permitted(self, tool: Tool, action: RuleAction) -> bool:
         match action:
