@@ -19,7 +19,7 @@ import pytest
 from khala.domain.tools import TOOL_NAME, ToolActor
 from khala.tools.mcp import McpServerConfig, connection_events
 from khala.tools.mcp.connection import MIN_CHECK_INTERVAL_SECONDS
-from khala.tools.port import ToolError
+from khala.tools.port import ToolError, ToolFile
 from tests.support import everything
 from tests.support.mcp_client import (
     ROOT,
@@ -78,7 +78,8 @@ async def test_tools_have_their_specs_and_results_keep_their_types(how: str, jou
         image = await use(connections, "peculiar__image", call_context(sink=sink))
         assert (image.output, image.media_type, bytes(sink.content)) == (None, "image/png", PNG)
         mixed = await use(connections, "peculiar__mixed")
-        assert mixed.output == f"look:\n[image/png, {len(PNG)} bytes, left out]"
+        assert mixed.content == ("look:", ToolFile(data=PNG, media_type="image/png"))
+        assert mixed.summary == f"look:\n[image/png, {len(PNG)} bytes]"
         assert state(connections).tools == len(tools)
 
 
@@ -414,7 +415,7 @@ async def _reference(connections: Any) -> None:
     )
     assert (done.ok, len(progress)) == (True, 3)
     image = await use(connections, "everything__get-tiny-image")
-    assert "[image/png, " in image.output
+    assert [item.media_type for item in image.content if isinstance(item, ToolFile)] == ["image/png"]
     structured = await use(connections, "everything__get-structured-content", location="Chicago")
     assert set(structured.output) == {"temperature", "conditions", "humidity"}
     wrong = await use(connections, "everything__get-sum", a="two")

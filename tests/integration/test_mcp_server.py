@@ -16,8 +16,8 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from khala.api.mcp import call_results, tool_calls
 from khala.api.mcp import server as mcp_server
-from khala.api.mcp import tool_calls
 from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.domain.access import SCOPES, Scope
 from khala.domain.tools import ToolSpec
@@ -118,6 +118,8 @@ async def test_tools_of_the_application_are_offered_to_accounts_that_may_write(
     owner = await person(store)
     async with client(server, owner.headers) as mcp:
         assert _text(await mcp.call_tool("test_simple_text", {})) == "This is a simple text response for testing."
+        mixed = await mcp.call_tool("test_multiple_content_types", {})
+        assert [block.type for block in mixed.content] == ["text", "image", "resource"]
     async with client(server, await with_scopes(store, owner, "read")) as reader:
         assert "test_simple_text" not in await tool_names(reader)
 
@@ -272,7 +274,7 @@ async def test_a_large_output_is_truncated_with_a_note(server: InProcessServer, 
     async with client(server, owner.headers) as mcp:
         for how in ("text", "text/csv"):
             output = _text(await mcp.call_tool("shout", {"how": how, "size": 1_000_000}))
-            assert len(output) < mcp_server.MAX_RESULT_BYTES + 200
+            assert len(output) < call_results.MAX_RESULT_BYTES + 200
             assert output.endswith("[truncated: the first 262,144 of 1,000,000 bytes]")
             assert _text(await mcp.call_tool("shout", {"how": how, "size": 5000})) == "a" * 5000
         large = await mcp.call_tool("shout", {"how": "image/png", "size": 1_000_000})

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from khala.sdk import AgentRunContext, AppTool, ToolCallContext, agent, tool
+from khala.sdk import AgentRunContext, AppTool, ToolCallContext, ToolFile, agent, tool
 from khala.sdk.loading import AppError, load_app
+from khala.sdk.tool import as_result
 from tests.support import app_agents
+from tests.support.mcp_client import call_context
 
 
 def test_a_tool_gets_its_schema_from_the_function() -> None:
@@ -133,3 +135,10 @@ def test_a_module_that_cannot_be_used_is_named(tmp_path: Path, code: str, messag
     name = write(tmp_path, f"khala_test_app_{abs(hash(code))}", code)
     with pytest.raises(AppError, match=f"{name}.*{message}"):
         load_app([name], folder=tmp_path)
+
+
+async def test_a_tool_may_return_files_beside_text() -> None:
+    file = ToolFile(data=b"x", media_type="image/png")
+    assert (await as_result(file, call_context())).content == (file,)
+    assert (await as_result(["a", file, {"b": 1}], call_context())).content == ("a", file, '{"b":1}')
+    assert (await as_result(["a", "b"], call_context())).output == ["a", "b"]

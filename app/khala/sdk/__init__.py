@@ -20,7 +20,7 @@ from khala.sdk.agent import (
 from khala.sdk.errors import StepError
 from khala.sdk.loop import EndReason, LoopContext, Reply
 from khala.sdk.tool import AppTool, ToolCallContext, tool
-from khala.tools.port import ToolError
+from khala.tools.port import ToolError, ToolFile
 
 __all__ = [
     "AgentRunContext",
@@ -37,6 +37,7 @@ __all__ = [
     "StepError",
     "ToolCallContext",
     "ToolError",
+    "ToolFile",
     "ToolSpec",
     "ToolUse",
     "agent",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from khala.domain.tools import SEPARATOR, TOOL_NAME, RuleAction, ToolActor, ToolPermission, ToolSpec
-from khala.tools.port import CallContext, CallResult, ToolError
+from khala.tools.port import CallContext, CallResult, ToolError, ToolFile
 
 APP_SOURCE = "app"
 """The source of the tools of `KHALA_APP`, in lists of tools and in receipts."""
@@ -123,8 +123,9 @@ def tool(
     descriptions of parameters. A parameter of the type `ToolCallContext` gets the context of the call, and is no
     argument. A function that is not `async` is called in a thread.
 
-    The function returns text, bytes or anything that is JSON; long output is stored as a blob. It raises `ToolError`
-    with a message for the model. The message of any other exception is only logged.
+    The function returns text, bytes, a `ToolFile`, anything that is JSON, or a list of these with a `ToolFile`; long
+    output is stored as a blob. It raises `ToolError` with a message for the model. The message of any other exception
+    is only logged.
 
     `name`: by default the function's. `permissions`: a guest is only offered tools that need no other permissions than
     `fs` and `ui`. `approval`: whether a call is allowed, or a person is asked, if no rule says otherwise. `idempotent`:
@@ -171,10 +172,18 @@ def as_json(value: Any) -> Any:
 
 async def as_result(value: Any, call: CallContext) -> CallResult:
     """The result of a call whose function returned this value. Raises `ToolError`."""
+    if isinstance(value, ToolFile):
+        return CallResult(content=(value,))
+    if isinstance(value, list | tuple) and any(isinstance(item, ToolFile) for item in value):
+        return CallResult(content=tuple(item if isinstance(item, ToolFile) else _as_text(item) for item in value))
     if isinstance(value, bytes | bytearray):
         await call.sink.write(bytes(value))
         return CallResult(media_type="application/octet-stream")
     return CallResult(output="" if value is None else as_json(value))
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(as_json(value)).decode()
 
 
 def _create(function: Callable[..., Any], *, name: str, timeout: float, **options: Any) -> AppTool:
@@ -184,7 +193,7 @@ def _create(function: Callable[..., Any], *, name: str, timeout: float, **option
         raise ValueError(f"{name}: a tool's name has 1 to 64 letters, digits, _ and -, and no {SEPARATOR}.")
     if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
         raise ValueError(f"{name}: a timeout is more than 0 and at most {MAX_TIMEOUT_SECONDS:g} seconds.")
-    description, described = _documentation(function)
+    description, described = documentation(function)
     if not description:
         raise ValueError(f"{name}: a tool needs a docstring, by which the model decides when to call it.")
     if len(description) > MAX_DESCRIPTION_CHARACTERS:
@@ -235,7 +244,7 @@ def _schema(arguments: type[BaseModel], name: str) -> dict[str, Any]:
     return schema | {"properties": schema.get("properties", {})}
 
 
-def _documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+def documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The description of the function, and of its parameters."""
     docstring = griffe.Docstring(inspect.getdoc(function) or "")
     description, described = "", {}

@@ -70,15 +70,25 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: CallClock | None = None
 
 
+class ToolFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in the result of a tool, as an image. `uri` is the address of the resource whose content it is."""
+
+    data: bytes
+    media_type: str = "application/octet-stream"
+    uri: str | None = None
+
+
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call.
 
-    `output` is text or JSON; None if the output was written to the sink, as bytes of `media_type`. `summary` is a
-    line for people; by default it is the beginning of the output.
+    `output` is text or JSON; None if the output was written to the sink, as bytes of `media_type`. A result of several
+    texts and files has `content` in place of both. `summary` is a line for people; by default it is the beginning of
+    the output.
     """
 
     ok: bool = True
     output: Any = None
+    content: tuple[str | ToolFile, ...] = ()
     media_type: str = "text/plain; charset=utf-8"
     summary: str | None = None
     code: str | None = None

@@ -1,16 +1,47 @@
 """What the protocol's conformance tests call, as an application of Khala defines it (`KHALA_APP`)."""
 
 import asyncio
+import base64
 
-from khala.sdk import ToolCallContext, ToolError, tool
+from khala.sdk import ToolCallContext, ToolError, ToolFile, tool
 
 MODULE = __name__
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+WAV = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0" + bytes.fromhex("401f0000803e000002001000") + b"data\0\0\0\0"
 
 
 @tool
 def test_simple_text() -> str:
     """Return a text."""
     return "This is a simple text response for testing."
+
+
+@tool
+def test_image_content() -> ToolFile:
+    """Return an image."""
+    return ToolFile(data=PNG, media_type="image/png")
+
+
+@tool
+def test_audio_content() -> ToolFile:
+    """Return sound."""
+    return ToolFile(data=WAV, media_type="audio/wav")
+
+
+@tool
+def test_embedded_resource() -> ToolFile:
+    """Return a resource."""
+    text = b"This is an embedded resource content."
+    return ToolFile(data=text, media_type="text/plain", uri="test://embedded-resource")
+
+
+@tool
+def test_multiple_content_types() -> list[str | ToolFile]:
+    """Return a text, an image and a resource."""
+    data = ToolFile(data=b'{"test":"data","value":123}', media_type="application/json", uri="test://mixed-content")
+    return ["Multiple content types test:", ToolFile(data=PNG, media_type="image/png"), data]
 
 
 @tool

@@ -162,7 +162,7 @@ class McpResources:
             content = await workspace_files.read(driver, self._caller.user_id, normalized)
         sniffer = ContentSniffer()
         sniffer.feed(content)
-        return _contents(uri, sniffer.media_type("text/plain") or "application/octet-stream", content)
+        return resource_contents(uri, sniffer.media_type("text/plain") or "application/octet-stream", content)
 
     async def _read_memory(self, uri: str, memory_id: UUID) -> types.TextResourceContents:
         async with self._context.db.driver() as driver:
@@ -181,7 +181,7 @@ class McpResources:
                 f"This blob has {blob.size:,} bytes, and a resource at most {MAX_RESOURCE_BYTES:,}. "
                 f"Read it over HTTP, at /api/blobs/{blob.id}."
             )
-        return _contents(uri, blob.media_type, await read_whole(self._context.blobs.service, blob))
+        return resource_contents(uri, blob.media_type, await read_whole(self._context.blobs.service, blob))
 
 
 def _file(entry: WorkspaceEntry) -> types.Resource:
@@ -202,8 +202,10 @@ def _blob(blob: Blob) -> types.Resource:
     )
 
 
-def _contents(uri: str, media_type: str, content: bytes) -> types.TextResourceContents | types.BlobResourceContents:
-    """The content as text if it is text."""
+def resource_contents(
+    uri: str, media_type: str, content: bytes
+) -> types.TextResourceContents | types.BlobResourceContents:
+    """A content of a resource: as text if it is text, else as base64."""
     if is_text(content):
         return types.TextResourceContents(uri=uri, mime_type=media_type, text=content.decode("utf-8", "replace"))
     return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=base64.b64encode(content).decode())

@@ -1,7 +1,6 @@
 """The MCP server of one request: lists and calls tools, and reads resources and prompts, for its caller."""
 
 import asyncio
-import base64
 import re
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.context import Context as KhalaContext
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.mcp.call_results import TruncatingSink, convert_result, failed_result
 from khala.api.mcp.completions import McpCompletions
 from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
 from khala.api.mcp.prompts import McpPrompts
@@ -27,18 +27,14 @@ from khala.api.mcp.resources import TEMPLATES, McpResources
 from khala.api.mcp.tool_calls import NEEDS_ACCOUNT, NEEDS_ACCOUNT_MESSAGE
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.errors import KhalaError, PayloadTooLarge
+from khala.domain.errors import KhalaError
 from khala.tools.invocation import invoke
 from khala.tools.mcp import ToolGroup
-from khala.tools.port import CallContext, CallResult, Tool
+from khala.tools.port import CallContext, Tool
 from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
-MAX_RESULT_BYTES = 256 * 1024
-"""Longer results are truncated."""
-MAX_OUTPUT_BYTES = 128 << 20
-"""A tool that writes more is stopped."""
 MAX_CONCURRENT_CALLS = 8
 """Per user, in this process."""
 VALID_KEY = re.compile(r"[!-~]{1,200}")
@@ -109,7 +105,7 @@ class _RequestHandler:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         if _running_calls.get(user_id, 0) >= MAX_CONCURRENT_CALLS:
-            return _failed(f"At most {MAX_CONCURRENT_CALLS} calls of one account run at once. Try again soon.")
+            return failed_result(f"At most {MAX_CONCURRENT_CALLS} calls of one account run at once. Try again soon.")
         _running_calls[user_id] = _running_calls.get(user_id, 0) + 1
         try:
             return await self._call(ctx, tool, params)
@@ -125,7 +121,7 @@ class _RequestHandler:
     async def _call(self, ctx: Context, tool: Tool, params: types.CallToolRequestParams) -> types.CallToolResult:
         started_at = time.monotonic()
         updates: asyncio.Queue[str] = asyncio.Queue(maxsize=16)
-        sink = _TruncatingSink()
+        sink = TruncatingSink()
         call = CallContext(
             id=str(ids.new()),
             idempotency_key=self._idempotency_key(params),
@@ -141,7 +137,7 @@ class _RequestHandler:
             await asyncio.wait({reporter})
         duration_ms = round((time.monotonic() - started_at) * 1000, 1)
         log.info("mcp_call", tool=tool.spec.name, ok=result.ok, code=result.code, ms=duration_ms)
-        return _result(result, sink)
+        return convert_result(result, sink, call.id)
 
     def _idempotency_key(self, params: types.CallToolRequestParams) -> str:
         """Return the call's idempotency key, within its account. An invalid key counts as absent."""
@@ -206,21 +202,6 @@ def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
         raise MCPError(types.INVALID_PARAMS, "There are no more pages.")
 
 
-class _TruncatingSink:
-    """A sink that keeps the beginning of the output."""
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.size = 0
-
-    async def write(self, data: bytes) -> None:
-        """Keep as much of the data as the result may contain."""
-        self.size += len(data)
-        if self.size > MAX_OUTPUT_BYTES:
-            raise PayloadTooLarge(f"A tool may write at most {MAX_OUTPUT_BYTES:,} bytes.")
-        self.content += data[: max(0, MAX_RESULT_BYTES - len(self.content))]
-
-
 def _describe(tool: Tool) -> types.Tool:
     spec = tool.spec
     annotations = types.ToolAnnotations(
@@ -245,40 +226,3 @@ async def _report_progress(ctx: Context, updates: asyncio.Queue[str]) -> None:
         text = await updates.get()
         count += 1
         await ctx.session.report_progress(count, message=text)
-
-
-def _result(result: CallResult, sink: _TruncatingSink) -> types.CallToolResult:
-    if result.output is None and sink.size:
-        return types.CallToolResult(content=[_bytes_content(result.media_type, sink)], is_error=not result.ok)
-    if isinstance(result.output, str):
-        return types.CallToolResult(
-            content=[_text_content(result.output.encode("utf-8", "replace"))], is_error=not result.ok
-        )
-    encoded = b"" if result.output is None else msgspec.json.encode(result.output)
-    structured = result.output if isinstance(result.output, dict) and len(encoded) <= MAX_RESULT_BYTES else None
-    return types.CallToolResult(content=[_text_content(encoded)], structured_content=structured, is_error=not result.ok)
-
-
-def _bytes_content(media_type: str, sink: _TruncatingSink) -> types.ContentBlock:
-    kind = media_type.partition(";")[0].strip()
-    if kind.startswith("text/") or kind == "application/json":
-        return _text_content(bytes(sink.content), sink.size)
-    data, whole = base64.b64encode(sink.content).decode(), sink.size <= MAX_RESULT_BYTES
-    if whole and kind.startswith("image/"):
-        return types.ImageContent(data=data, mime_type=kind)
-    if whole and kind.startswith("audio/"):
-        return types.AudioContent(data=data, mime_type=kind)
-    return types.TextContent(text=f"[{kind}, {sink.size:,} bytes, omitted]")
-
-
-def _text_content(encoded: bytes, size: int | None = None) -> types.TextContent:
-    """Return the beginning of a text, and a note if it is truncated."""
-    size = len(encoded) if size is None else size
-    note = f"\n[truncated: the first {MAX_RESULT_BYTES:,} of {size:,} bytes]" if size > MAX_RESULT_BYTES else ""
-    return types.TextContent(
-        text=encoded[:MAX_RESULT_BYTES].decode("utf-8", "replace" if not note else "ignore") + note
-    )
-
-
-def _failed(message: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)
