@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -30,6 +32,7 @@ from khala.domain.budgets import (
 )
 from khala.domain.chat import RunBudget, RunOptions, SendResult
 from khala.domain.errors import BudgetExhausted, Conflict, RateLimited, RunActive
+from khala.runs import budget_meter
 from khala.runs.budget_meter import BudgetMeter
 from khala.runs.usage_tally import UsageTally
 from khala.store.accounts import claims
@@ -387,14 +390,17 @@ async def test_time_is_reserved_in_portions_until_none_is_left(db: Database, mon
     for portions in (budgets.INITIAL_RESERVATION, budgets.FURTHER_RESERVATION):
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
+    tally = UsageTally()
+    # Each reading is 20 ms after the previous one: on a slow machine, real time would pass several portions at once.
+    readings = (tally.began + number / 50 for number in itertools.count())
+    clock = SimpleNamespace(monotonic=lambda: next(readings))
+    monkeypatch.setattr(budget_meter, "time", clock)
     async with db.driver() as driver:
-        meter = BudgetMeter(
-            db, sent.run_id, await ledger.read_account(driver, sent.thread_id, sent.run_id), UsageTally()
-        )
+        meter = BudgetMeter(db, sent.run_id, await ledger.read_account(driver, sent.thread_id, sent.run_id), tally)
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.1"), 0)
     with pytest.raises(BudgetExhausted, match="this chat"):
-        await asyncio.wait_for(meter.watch_time(), 5)
-    assert time.monotonic() - meter.tally.began >= 0.35
+        await asyncio.wait_for(meter.watch_time(), 60)
+    assert clock.monotonic() - tally.began >= 0.35
     assert meter.exhausted
     assert (await levels(db))["thread", "seconds"] == (Decimal("0.35"), 0)
 
