@@ -1,7 +1,6 @@
 """The clients of AG-UI and TanStack AI, unmodified, against a running server."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,14 @@ from websockets.asyncio.client import connect
 
 from tests.support import node_packages
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROGRAMS = Path(__file__).parent / "ag-ui"
 KEY = "k" * 40
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

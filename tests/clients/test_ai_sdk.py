@@ -1,7 +1,6 @@
 """The AI SDK, unmodified, against a running server: chats, replays, tools with approvals, stops, files and errors."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest_asyncio
 
 from tests.support import node_packages
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.system.browser import words
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -18,11 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROGRAM = Path(__file__).parent / "ai-sdk" / "chat.mjs"
 KEY = "k" * 40
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -446,13 +446,6 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def documented(server: InProcessServer) -> Mapping[str, set[int]]:
     """The statuses that the OpenAPI documents have for each route."""
     documents = [

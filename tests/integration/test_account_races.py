@@ -2,13 +2,11 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from khala.domain import ids
 from khala.domain.access import Caller
@@ -21,24 +19,13 @@ from tests.support.callers import owned_thread, person
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer
 from tests.support.people import make_member
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PASSWORD = "en taro adun"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 async def _deadlocks(db: Database) -> int:

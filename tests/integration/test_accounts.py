@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from khala.api.accounts import sign_in_throttle
 from khala.domain.access import key_hash
@@ -20,24 +19,13 @@ from tests.support.callers import owned_thread, person
 from tests.support.client import Thread, client, text_of
 from tests.support.in_process import InProcessServer, khala
 from tests.support.people import make_member
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PASSWORD, ANOTHER, WRONG = "en taro adun", "en taro tassadar", "my life for aiur"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_TRUSTED_PROXIES="127.0.0.1") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_TRUSTED_PROXIES="127.0.0.1")
 
 
 @contextlib.asynccontextmanager

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
-import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -16,7 +14,7 @@ from khala.api.chats.chat_ids import answer_id_of, regenerated_id, results_id, t
 from khala.domain.access import Caller, author_id_of_key, key_hash
 from tests.support.agents import call
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,11 +22,7 @@ KEY = {"X-Anon-Key": "k" * 40}
 AG_UI_MESSAGE = {"id": "q", "role": "user", "content": "Hi"}
 ASK = call("write_file", path="a.txt", content="one") + " /then " + call("delete_file", path="a.txt") + " /say Over."
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0", KHALA_RUNS_PER_OWNER="200") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0", KHALA_RUNS_PER_OWNER="200")
 
 
 def user(text: str, message_id: str = "q") -> dict[str, Any]:

@@ -2,17 +2,15 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.frames import events, socket
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,11 +32,7 @@ RUN_DOORS: list[tuple[str, str, Any]] = [
     ("POST", "/cancel", {"reason": "Mine now"}),
 ]
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 async def test_without_the_key_every_route_is_forbidden_and_nothing_changes(server: InProcessServer) -> None:

@@ -15,17 +15,13 @@ from khala.api.http import http_protocol as heads
 from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON = {"Content-Type": "application/json"}
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

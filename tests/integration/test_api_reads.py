@@ -11,15 +11,11 @@ import pytest_asyncio
 from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread, text_of
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture, shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_RUNS_PER_OWNER="1000") as inside:
-        yield inside
+server = server_fixture(with_executor=False, KHALA_RUNS_PER_OWNER="1000")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -2,17 +2,15 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -20,11 +18,7 @@ KEY = "a" * 32
 WELCOME = "Hello there."
 NOTHING = "Nothing to change: send a title, a visibility or an activeLeaf."
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_WELCOME=WELCOME) as inside:
-        yield inside
+server = server_fixture(with_executor=False, KHALA_WELCOME=WELCOME)
 
 
 async def create(server: InProcessServer, **body: Any) -> httpx.Response:

@@ -52,13 +52,6 @@ async def queueing(postgres_url: str, template: str) -> AsyncIterator[InProcessS
         yield inside
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 def message(text: str, role: str = "assistant", **more: Any) -> dict[str, Any]:
     return {"id": str(uuid.uuid4()), "role": role, "parts": [{"type": "text", "text": text}]} | more
 

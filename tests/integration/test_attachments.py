@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.integration.test_uploads import uploaded
 from tests.support.agents import Agent
@@ -16,17 +15,13 @@ from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_server import PNG
 from tests.support.providers import Server, serving
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEXT = b"En taro Adun"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_WELCOME="") as inside:
-        yield inside
+server = server_fixture(KHALA_WELCOME="")
 
 
 @contextlib.asynccontextmanager

@@ -61,13 +61,6 @@ async def server(
             yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def requester(server: InProcessServer, store: Database) -> Requester:
     requester = await Requester.new(server, store)

@@ -16,23 +16,12 @@ from tests.support.client import Thread, text_of
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
 from tests.support.providers import Server, serving
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture, shared
 from tests.support.store import batch, claim, ending, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

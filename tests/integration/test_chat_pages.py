@@ -15,22 +15,11 @@ from khala.store.threads.feedback import FIRST
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_PUBLIC_THREADS="1")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -1,12 +1,10 @@
 """Claims: an anonymous thread becomes an account's thread in place, as a whole and once, also concurrently."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from khala.store.postgres.database import Database
 from tests.support.agents import act, call, rules
@@ -14,25 +12,14 @@ from tests.support.callers import Person, person
 from tests.support.client import Thread, text_of
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MANY = 50
 STORY = "/words=60 /pace=60"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture()
 
 
 async def claim(thread: Thread, who: Person, *, key: str | None = None) -> httpx.Response:

@@ -47,13 +47,6 @@ async def server(postgres_url: str, template: str, embeddings: EmbeddingServer) 
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 def limited(scope: BudgetScope, tokens: int) -> BudgetPolicy:
     return BudgetPolicy(limits=(BudgetLimit(scope=scope, measure="tokens", most=Decimal(tokens)),))
 

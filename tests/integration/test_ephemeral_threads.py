@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from tests.integration.test_openai_retries import IMAGE
 from tests.support.client import text_of
 from tests.support.in_process import InProcessServer
 from tests.support.openai_api import Requester, user
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,18 +24,7 @@ EPHEMERAL = {"x-thread": "ephemeral"}
 NO_TTLS = ("59", "604801", "-1", "1.5", "soon", "9" * 99)
 KEEP = RetentionPolicy(idle=timedelta(0))
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -17,15 +17,11 @@ from tests.integration.test_api_threads import assert_problem
 from tests.support.account_with_data import upload
 from tests.support.in_process import InProcessServer
 from tests.support.remote_workers import RUNNING, RawRun, RemoteScene, lapse_lease, remote_scene
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_LEASE_SECONDS="1") as inside:
-        yield inside
+server = server_fixture(KHALA_LEASE_SECONDS="1")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -28,17 +28,13 @@ from tests.support.remote_workers import (
     text,
     worker_client,
 )
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture, shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LEASE_SECONDS = "1"
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_LEASE_SECONDS=LEASE_SECONDS) as inside:
-        yield inside
+server = server_fixture(KHALA_LEASE_SECONDS=LEASE_SECONDS)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -12,17 +12,13 @@ from tests.integration.test_api_threads import assert_problem
 from tests.support.client import View
 from tests.support.frames import Socket, events, socket
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture, shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HEAD = {"id", "threadId", "parentId", "role", "status", "runId", "seq", "createdAt", "updatedAt"}
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_FLUSH_MS="20") as inside:
-        yield inside
+server = server_fixture(KHALA_FLUSH_MS="20")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -3,12 +3,10 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
 from functools import partial
 from itertools import pairwise
 
 import pytest
-import pytest_asyncio
 
 from khala.api.http.http_protocol import BoundedHttpProtocol
 from khala.api.threads import feed_reader
@@ -17,15 +15,11 @@ from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Observer, View
 from tests.support.frames import NARROW_BYTES, events, socket, unread_events
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 async def test_events_are_the_frames_of_the_socket_numbered_by_revision(server: InProcessServer) -> None:

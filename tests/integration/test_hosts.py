@@ -1,18 +1,16 @@
 """The `Host` check: a page that rebinds its name to this server's address (DNS rebinding) is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import pytest_asyncio
 from websockets import InvalidStatus
 
 from tests.integration.test_api_threads import assert_problem
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,11 +28,7 @@ PATHS = (
     "/nothing",
 )
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 async def get_as(server: InProcessServer, host: str, path: str = "/api/auth", **headers: str) -> Any:

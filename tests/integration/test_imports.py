@@ -127,13 +127,6 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         await db.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 async def imported(server: InProcessServer, who: Person, content: bytes) -> dict[str, Any]:
     """The last event of an import."""
     response = await server.http.post("/api/imports", content=content, headers=who.headers)

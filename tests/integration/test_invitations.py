@@ -1,7 +1,6 @@
 """Invitations: a user becomes a member only with consent, and cannot be flooded with invitations."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,7 +8,6 @@ from uuid import UUID
 import httpx
 import msgspec
 import pytest
-import pytest_asyncio
 
 from khala.domain.invitations import MAX_FROM_ONE_SENDER, MAX_MEMBERS, MAX_RECEIVED, MAX_SENT_PER_DAY
 from khala.store.accounts import accounts
@@ -21,22 +19,11 @@ from tests.support.callers import Person, owned_thread, person
 from tests.support.frames import Socket, socket
 from tests.support.in_process import InProcessServer
 from tests.support.people import make_member
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 class InvitingThread(msgspec.Struct, frozen=True):

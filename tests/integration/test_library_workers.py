@@ -26,7 +26,7 @@ from tests.support.library_scene import AGENTS_MODULE, Provider, library_setting
 from tests.support.providers import Reply, in_steps, serving
 from tests.support.remote_workers import RemoteScene, create_agent, create_token, remote_scene, running
 from tests.support.server import ROOT
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.wires import UseTool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,10 +45,7 @@ async def provider() -> AsyncIterator[Provider]:
         yield Provider(server)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_LEASE_SECONDS="1") as inside:
-        yield inside
+server = server_fixture(KHALA_LEASE_SECONDS="1")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

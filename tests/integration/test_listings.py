@@ -17,22 +17,11 @@ from tests.support.account_with_data import Account, account, join_by_link, own_
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_UNDO_SECONDS="30") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_UNDO_SECONDS="30")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -35,13 +35,6 @@ async def server(postgres_url: str, template: str, host: ArchiveServer) -> Async
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 async def events(server: InProcessServer, who: Person, **body: Any) -> list[dict[str, Any]]:
     response = await server.http.post(PATH, headers=who.headers, json=body)
     assert response.status_code == 200, response.text

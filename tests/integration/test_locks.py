@@ -26,7 +26,7 @@ from khala.store.threads.sends import SendRequest
 from tests.support.callers import Person, owned_thread, person
 from tests.support.commands import LIMITS, Crowd
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.store import batch, claim, ending, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -41,11 +41,7 @@ REFUSED = {
 """What a command may be answered where another one came first, or where somebody was invited often enough."""
 OPENAI_CALL = {"model": "demo", "messages": [{"role": "user", "content": "/say Hello."}]}
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_USER_RUNS_PER_HOUR="10000") as inside:
-        yield inside
+server = server_fixture(KHALA_USER_RUNS_PER_HOUR="10000")
 
 
 @pytest_asyncio.fixture(loop_scope="function")

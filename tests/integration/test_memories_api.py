@@ -13,15 +13,11 @@ from khala.domain.memories import MAX_TEXT_CHARACTERS
 from tests.support.account_with_data import Account, account, join_by_link, own_thread
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

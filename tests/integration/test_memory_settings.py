@@ -37,13 +37,6 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def who(server: InProcessServer) -> AsyncIterator[Account]:
     async with account(server) as made:

@@ -29,24 +29,13 @@ from tests.support.oauth import (
     register,
     signed_in,
 )  # fmt: skip
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -42,13 +42,6 @@ async def server(postgres_url: str, template: str, real: RealProvider) -> AsyncI
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 @pytest_asyncio.fixture(loop_scope="module", autouse=True)
 async def no_users(store: Database) -> None:
     """Delete all users: in each test the provider's three people sign in for the first time."""

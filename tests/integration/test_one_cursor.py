@@ -3,12 +3,10 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from khala.domain import ids
 from khala.store.postgres.database import Database
@@ -18,7 +16,7 @@ from tests.support.in_process import InProcessServer
 from tests.support.known_answer import KnownAnswer
 from tests.support.protocols import PROTOCOLS, AiSdkStream, FollowedAnswer, Frame
 from tests.support.server import Worker, ended
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,11 +35,7 @@ QUESTION = (
 EDITED = {"path": "b.txt"}
 """The arguments with which the approver lets the last call run."""
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, **ENV) as inside:
-        yield inside
+server = server_fixture(with_executor=False, **ENV)
 
 
 class Executors:

@@ -5,7 +5,6 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -35,7 +34,7 @@ from tests.support.forwarder import forwarder
 from tests.support.in_process import InProcessServer, khala
 from tests.support.mcp_server import PNG
 from tests.support.openai_api import WEATHER, Requester, user
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.store import HIGH_LIMITS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,18 +44,7 @@ SLOW = "/words=30 /pace=30"
 IMAGE = {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}
 Headers = dict[str, Any]
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -102,13 +102,6 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def document(server: InProcessServer) -> dict[str, Any]:
     return dict((await server.http.get("/api/openapi.json")).raise_for_status().json())
 

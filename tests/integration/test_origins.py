@@ -7,23 +7,18 @@ from uuid import uuid4
 
 import httpx
 import pytest
-import pytest_asyncio
 from websockets import InvalidStatus
 
 from tests.support.client import client
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer, khala
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVIL, FRIEND = "https://evil.example", "https://friend.example"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_ORIGINS=FRIEND) as inside:
-        yield inside
+server = server_fixture(with_executor=False, KHALA_ORIGINS=FRIEND)
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,7 @@ from khala.api.http.rate_limits import RateLimiter
 from khala.api.http.request_origin import OriginPolicy
 from khala.store.threads.sends import SendLimits
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,10 +75,7 @@ async def page(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 @pytest.mark.parametrize("name", FILES)

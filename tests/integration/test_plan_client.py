@@ -6,14 +6,13 @@ import json
 import stat
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -22,7 +21,7 @@ from khala.operations.plan_client.api import ServerConnection, open_client
 from khala.operations.plan_client.view_state import FeedFrame
 from tests.support.forwarder import Forwarder
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.terminal import LEAVE_SCREEN, on_terminal, result, without_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,11 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 DONE = '/call complete_step {"summary": "done"}'
 CTRL_C = "\x03"
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 class Workplace:

@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,11 @@ import pytest_asyncio
 from tests.integration.test_plans_api import PlanClient, refusal, step
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -5,15 +5,13 @@
 
 import os
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from tests.support.in_process import InProcessServer
 from tests.support.server import ROOT
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.terminal import LEAVE_SCREEN, on_terminal, result
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -48,11 +46,7 @@ UNSTEADY = (
 )
 """What differs between two sessions, and the text that stands for it."""
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 async def recorded(folder: Path, server: InProcessServer) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,7 +14,7 @@ from khala.store.postgres.database import Database
 from tests.support.callers import owned_thread, person
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,18 +23,7 @@ HANGS = "/hang=1"
 FAST = {"stepDelayMs": 0, "retryBaseMs": 1}
 SECONDS = 20
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_COOLDOWN_MS="0") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_COOLDOWN_MS="0")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -22,18 +22,14 @@ from khala_client import (
 from tests.support.answer_dropping import losing_answers
 from tests.support.forwarder import Forwarder
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WITHIN_SECONDS = 20.0
 QUICK = RetryPolicy(base_delay=0.02, max_delay=0.1)
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import websockets
 from websockets.asyncio.server import ServerConnection, serve
 
@@ -23,7 +22,7 @@ from khala_client import (
     feed,
 )
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,11 +34,7 @@ PROTOCOLS = [websockets.Subprotocol("khala.v1")]
 
 Script = Callable[[ServerConnection, AsyncIterator[dict[str, Any]]], Awaitable[None]]
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
+server = server_fixture()
 
 
 @contextlib.asynccontextmanager

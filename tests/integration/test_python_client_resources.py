@@ -34,18 +34,14 @@ from tests.support.agents import call
 from tests.support.callers import person
 from tests.support.forwarder import Forwarder
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 QUICK = RetryPolicy(base_delay=0.02, max_delay=0.1)
 WITHIN_SECONDS = 30.0
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -19,17 +19,13 @@ from tests.support.in_process import InProcessServer
 from tests.support.ports import free_port
 from tests.support.remote_workers import RawRun, RemoteScene, lapse_lease, remote_scene, working
 from tests.support.server import ROOT
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXAMPLES = ROOT / "app" / "clients" / "python" / "examples"
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_LEASE_SECONDS="1") as inside:
-        yield inside
+server = server_fixture(KHALA_LEASE_SECONDS="1")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

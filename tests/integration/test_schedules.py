@@ -23,18 +23,14 @@ from tests.support.callers import Person, owned_thread, person
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
 from tests.support.people import make_member
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture, shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOURLY = {"text": "/words=3 /pace=0", "cron": "0 * * * *"}
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    """A server that fires nothing: the tests do."""
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
+"""A server that fires nothing: the tests do."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -23,23 +23,12 @@ from tests.support.blobs import new_blob_service, store_blob
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.server import command
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.store import new_thread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_PUBLIC_THREADS="1")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -1,33 +1,20 @@
 """Options of a send: unsupported or unstorable options are refused by name, and invalid values are not stored."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from khala.domain.chat import RunOptions
 from khala.store.postgres.database import Database
 from tests.integration.test_api_threads import assert_problem
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 async def send(thread: Thread, options: dict[str, Any]) -> Any:

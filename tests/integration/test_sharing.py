@@ -1,6 +1,5 @@
 """Sharing a live thread: with members, by links and publicly; and the end of sharing."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,28 +7,16 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 import pytest
-import pytest_asyncio
 
 from khala.domain.access import key_hash
 from khala.store.postgres.database import Database
 from tests.support.callers import Person, expire_link, owned_thread, person
 from tests.support.in_process import InProcessServer, khala
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, KHALA_PUBLIC_THREADS="1") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(KHALA_PUBLIC_THREADS="1")
 
 
 class SharedThread(msgspec.Struct, frozen=True):

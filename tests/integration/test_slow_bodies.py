@@ -17,7 +17,7 @@ from khala.api.http import http_protocol as heads
 from tests.support.client import client
 from tests.support.homes import home
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,11 +25,7 @@ PAUSE = 1.0
 """Seconds that a body may pause, at these servers."""
 WITHIN = 10.0
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_BODY_SECONDS=f"{PAUSE:g}") as inside:
-        yield inside
+server = server_fixture(with_executor=False, KHALA_BODY_SECONDS=f"{PAUSE:g}")
 
 
 class RawConnection:

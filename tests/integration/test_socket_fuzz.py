@@ -7,11 +7,10 @@ import json
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import websockets
 from structlog.testing import capture_logs
 
@@ -22,7 +21,7 @@ from khala.main import MAX_SOCKET_FRAME_BYTES
 from tests.support.client import Thread
 from tests.support.frames import socket
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -45,11 +44,7 @@ SPARE = {"clients": 3, "subscriptions": 3}
 
 Junk = str | bytes
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template) as inside:
-        yield inside
+server = server_fixture()
 
 
 class FrameFuzzer:

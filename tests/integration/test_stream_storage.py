@@ -35,13 +35,6 @@ async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessSer
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 async def count(store: Database, table: str) -> int:
     async with store.driver() as driver:
         found: int = await driver.fetchval(f"SELECT count(*) FROM {table}")

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from khala.store.postgres.database import Database
 from tests.support.callers import Person, person
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.webhook_receiver import ReceivedWebhook, WebhookReceiver, webhook_receiver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,18 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONTROL = "/v1/stream/__ds/subscriptions"
 JSON = {"Content-Type": "application/json"}
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_FETCH_ALLOW="127.0.0.0/8") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False, KHALA_FETCH_ALLOW="127.0.0.0/8")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -63,13 +63,6 @@ async def server(postgres_url: str, template: str, provider: ProviderServer) -> 
         yield inside
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 @pytest.fixture
 def model(provider: ProviderServer) -> TitleModel:
     provider.calls.clear()

@@ -3,12 +3,10 @@
 Rules are set by the operator, the user and the thread.
 """
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from khala.domain.tools import ToolActor, ToolRule, ToolSpec
 from khala.store.postgres.database import Database
@@ -17,23 +15,12 @@ from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support.callers import owned_thread, person
 from tests.support.in_process import InProcessServer
 from tests.support.people import add_member
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.tool_calls import call, guest, user
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_TOOLS_DENY="todo_complete") as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False, KHALA_TOOLS_DENY="todo_complete")
 
 
 def tool_registry(store: Database, *patterns: str, deny: str | None = None, connections: Any = None) -> ToolRegistry:

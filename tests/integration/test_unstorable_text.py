@@ -10,7 +10,7 @@ import pytest_asyncio
 from khala.store.postgres.database import Database
 from tests.support.callers import Person, person
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -33,11 +33,7 @@ DOORS = [
     ("/api/memories", '{"text":"@"}'),
 ]  # fmt: skip
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
+server = server_fixture(with_executor=False)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

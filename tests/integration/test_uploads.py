@@ -20,18 +20,14 @@ from tests.support.blobs import blob_service_of
 from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.s3 import S3, serving
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
 PDF = b"%PDF-1.7\n\xff\xfe\0"
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False, KHALA_UPLOAD_MB="2") as inside:
-        yield inside
+server = server_fixture(with_executor=False, KHALA_UPLOAD_MB="2")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

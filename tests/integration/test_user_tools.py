@@ -1,7 +1,6 @@
 """Tools of users: none runs before its user approves it, and a tool can access only its arguments."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -17,7 +16,7 @@ from khala.tools.sandbox import Sandbox, missing_requirement
 from khala.tools.tool_registry import ToolRegistry, ToolRegistryOptions
 from tests.support.callers import Person, person
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 from tests.support.tool_calls import call, user
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,18 +34,7 @@ SHOUT: dict[str, Any] = {
     "code": "import json, sys\nprint(json.dumps({'said': json.load(sys.stdin)['text'].upper()}))",
 }
 
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

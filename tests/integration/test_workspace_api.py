@@ -1,32 +1,19 @@
 """The workspace over REST: pages, the download of one file, and that nobody sees another person's files."""
 
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
 from khala.store.tools import workspace_files
 from tests.support.callers import owned_thread, person
 from tests.support.in_process import InProcessServer
-from tests.support.shared_server import shared
+from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(postgres_url: str, template: str) -> AsyncIterator[InProcessServer]:
-    async with shared(postgres_url, template, with_executor=False) as inside:
-        yield inside
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
+server = server_fixture(with_executor=False)
 
 
 async def test_the_files_of_a_guests_thread_are_listed_in_pages_and_downloaded(

@@ -74,13 +74,6 @@ async def server(postgres_url: str, template: str, forger: Forger) -> AsyncItera
         yield inside
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def store(server: InProcessServer) -> AsyncIterator[Database]:
-    database = Database(server.database_url)
-    yield database
-    await database.close()
-
-
 def by_secret(secret: str = SECRET, algorithm: str = "HS256", **changed: object) -> str:
     """A token of the issuer with the secret; a claim that is None is left out."""
     now = int(time.time())
