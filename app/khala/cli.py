@@ -25,7 +25,7 @@ MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
 @click.group(epilog=EPILOG)
-@click.version_option(package_name="khala", prog_name="khala")
+@click.version_option(package_name="khala-server", prog_name="khala")
 def main() -> None:
     """Khala: durable, realtime chat threads on nothing but Postgres."""
 

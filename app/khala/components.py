@@ -239,7 +239,7 @@ def _message_days(settings: Settings) -> int:
 async def _open_wake_bus(settings: Settings) -> "NatsBus | None":
     if settings.database.wake_url is None:
         return None
-    # Its library is installed with khala[nats] only.
+    # Its library is installed with khala-server[nats] only.
     from khala.live.nats_bus import NatsBus
 
     bus = NatsBus(settings.database.wake_url)

@@ -1,5 +1,5 @@
-"""The version of the installed package, which pyproject.toml names."""
+"""The version of the installed distribution `khala-server`, whose import package is `khala`."""
 
 from importlib.metadata import version
 
-KHALA_VERSION = version("khala")
+KHALA_VERSION = version("khala-server")

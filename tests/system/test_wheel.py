@@ -34,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=400)
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob("khala_server-*.whl")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     uv = str(Path(sys.executable).parent / "uv")

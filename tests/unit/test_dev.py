@@ -122,7 +122,7 @@ def test_a_bad_name_of_a_project_is_refused(name: str, tmp_path: Path) -> None:
         new_project.create(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["json", "agents", "khala"])
+@pytest.mark.parametrize("name", ["json", "agents", "khala", "khala-server"])
 def test_the_name_of_another_package_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(KnownFailure, match="name of another package"):
         new_project.create(name, tmp_path)

@@ -15,7 +15,7 @@ BUILDER = PACKAGE.parents[1] / "infra" / "typescript_clients.py"
 IN_CHECKOUT = PACKAGE.parent / "clients" / "typescript" / "packed"
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MAX_NAME_CHARACTERS = 60
-TAKEN = frozenset({"khala", "khala-client", "agents", "tests", "web"})
+TAKEN = frozenset({"khala", "khala-server", "khala-client", "agents", "tests", "web"})
 """Names that packages or files of the project have already."""
 NPM_PACKAGES = ("client", "react")
 RENAMED = {"env.example": ".env.example", "gitignore": ".gitignore"}

@@ -56,7 +56,7 @@ async def wake(settings: Settings) -> Finding:
     """The NATS server answers, where one is set."""
     if settings.database.wake_url is None:
         return ok("wake", "by Postgres; KHALA_WAKE_URL is not set")
-    # Its library is installed with khala[nats] only.
+    # Its library is installed with khala-server[nats] only.
     from khala.live.nats_bus import NatsBus
 
     try:

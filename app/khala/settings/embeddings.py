@@ -23,8 +23,8 @@ class EmbeddingSettings(SettingGroup):
     model: EmbeddingName = setting(
         "KHALA_EMBEDDINGS",
         None,
-        "The embedding model, as `openai:NAME`, `openai:NAME@DIMENSIONS`, `local:DIRECTORY` or `none`. Without one, "
-        "texts are found by their words only.",
+        "The embedding model, as `openai:NAME`, `openai:NAME@DIMENSIONS`, `local:DIRECTORY` (which needs "
+        "`khala-server[local]`) or `none`. Without one, texts are found by their words only.",
     )
     url: WebUrl | None = setting(
         "KHALA_EMBEDDINGS_URL",

@@ -23,7 +23,7 @@ BY_MEMORY = "The process that starts the server decides. [How it is chosen](oper
 
 def _wake_url(value: object) -> NatsServers:
     if find_spec("nats") is None:
-        raise ValueError("needs nats-py: install khala[nats].")
+        raise ValueError("needs nats-py: pip install 'khala-server[nats]'.")
     try:
         return nats_url.parse(str(value))
     except ValueError as error:
@@ -75,7 +75,8 @@ class DatabaseSettings(SettingGroup):
         None,
         "A NATS server that carries the wake-ups of the hot path instead of NOTIFY, as "
         "`nats://name:password@host:4222/prefix`. All processes of a database need the same value; databases that "
-        "share a NATS server need a prefix each. It needs `khala[nats]`; [scaling](scaling.md) says when it helps.",
+        "share a NATS server need a prefix each. It needs `khala-server[nats]`; [scaling](scaling.md) says when it "
+        "helps.",
         secret=True,
     )
     parts_days: Whole = setting(

@@ -1,8 +1,8 @@
 """The embedding model port for a model in a directory: an ONNX export of sentence-transformers, run in this process.
 
-Needs the extra `khala[local]` (onnxruntime, tokenizers, numpy). The directory has `model.onnx` or `onnx/model.onnx`,
-`tokenizer.json`, and, as sentence-transformers writes them, `1_Pooling/config.json`, `sentence_bert_config.json` and
-`config_sentence_transformers.json`, of which all three are optional.
+Needs the extra `khala-server[local]` (onnxruntime, tokenizers, numpy). The directory has `model.onnx` or
+`onnx/model.onnx`, `tokenizer.json`, and, as sentence-transformers writes them, `1_Pooling/config.json`,
+`sentence_bert_config.json` and `config_sentence_transformers.json`, of which all three are optional.
 """
 
 import asyncio
@@ -134,7 +134,9 @@ def _load(directory: Path) -> "tuple[onnxruntime.InferenceSession, tokenizers.To
         import onnxruntime
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise LocalModelError("A local embedding model needs more packages: install khala[local].") from error
+        raise LocalModelError(
+            "A local embedding model needs more packages: pip install 'khala-server[local]'."
+        ) from error
     model = next((directory / name for name in MODEL_FILES if (directory / name).is_file()), None)
     vocabulary = directory / "tokenizer.json"
     if model is None or not vocabulary.is_file():

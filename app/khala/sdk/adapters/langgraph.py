@@ -14,7 +14,7 @@ try:
     from langgraph.pregel import Pregel
     from langgraph.types import Command, Interrupt
 except ImportError as error:  # pragma: no cover
-    raise ImportError("This module needs LangGraph: install Khala's extra [langgraph]") from error
+    raise ImportError("This module needs LangGraph: pip install 'khala-server[langgraph]'") from error
 
 from khala.sdk.adapters.langgraph_callbacks import RunCallbacks
 from khala.sdk.adapters.langgraph_checkpoints import RunCheckpoints, is_checkpoint

@@ -9,7 +9,7 @@ try:
     from agents import Agent, AgentsException, RunConfig, Runner, TResponseInputItem
     from agents.result import RunResultStreaming
 except ImportError as error:  # pragma: no cover
-    raise ImportError("This module needs the OpenAI Agents SDK: install Khala's extra [openai-agents]") from error
+    raise ImportError("This module needs the OpenAI Agents SDK: pip install 'khala-server[openai-agents]'") from error
 
 from khala.sdk.adapters.openai_agents_clones import AgentClones
 from khala.sdk.adapters.openai_agents_models import RunModels

@@ -24,7 +24,7 @@ try:
     )
     from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDefinition, ToolDenied
 except ImportError as error:  # pragma: no cover
-    raise ImportError("This module needs Pydantic AI: install Khala's extra [pydantic-ai]") from error
+    raise ImportError("This module needs Pydantic AI: pip install 'khala-server[pydantic-ai]'") from error
 
 from khala.sdk.adapters.surface import (
     PastReply,
