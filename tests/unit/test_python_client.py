@@ -17,6 +17,7 @@ from khala_client.errors import (
     ConnectionFailed,
     Forbidden,
     InvalidRequest,
+    InvalidSetting,
     KhalaError,
     NotFound,
     RateLimited,
@@ -26,12 +27,13 @@ from khala_client.errors import (
 )
 from khala_client.event_stream import EventStreamParser
 from khala_client.feed import FeedCursor
-from khala_client.http_core import ClientConfig
+from khala_client.http_core import ClientConfig, HttpCore
 from khala_client.models import Delta, Snapshot
 from khala_client.options import ResponseFormat, RunBudget, RunOptions
 from khala_client.retries import RetryPolicy
 from khala_client.state import apply_delta, from_snapshot
 from khala_client.wire import decode, encode
+from khala_client.worker import Worker
 from tests.support.server import ROOT
 
 TIME = "2026-01-01T00:00:00Z"
@@ -160,16 +162,37 @@ def test_options_that_are_not_given_are_not_sent() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8000", "ftp://a", "http://", "http://a?b=1", ""])
 def test_an_address_that_is_none_is_refused_at_once(address: str) -> None:
-    with pytest.raises(ValueError, match="address"):
+    with pytest.raises(InvalidSetting, match="address"):
         ClientConfig(server=address)
 
 
-@pytest.mark.parametrize("secret", ["", "a b", "token\n", "t\u00f6ken"])
-def test_a_secret_that_fits_into_no_header_is_refused_at_once(secret: str) -> None:
-    with pytest.raises(ValueError, match="printable"):
+@pytest.mark.parametrize(
+    ("secret", "reason"),
+    [("", "is empty"), ("a b", "contains ' '"), ("token\n", r"contains '\\n'"), ("…", "contains '…'")],
+)
+def test_a_secret_that_fits_into_no_header_is_refused_at_once(secret: str, reason: str) -> None:
+    with pytest.raises(InvalidSetting, match=reason):
         BearerToken(secret)
-    with pytest.raises(ValueError, match="printable"):
+    with pytest.raises(InvalidSetting, match=reason):
         Keys(anon_key=secret)
+
+
+def test_a_worker_whose_token_is_a_placeholder_ends_with_one_line() -> None:
+    worker = Worker("http://127.0.0.1:9", "khala_…")
+    worker.agent("poet")(lambda context: context.text("Aiur"))
+    with pytest.raises(SystemExit, match=r"^The worker cannot start\. A token .* contains '…'\. Replace the"):
+        worker.serve()
+
+
+async def test_a_client_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    retry = RetryPolicy(max_attempts=3, base_delay=0)
+    core = HttpCore(ClientConfig(server="http://127.0.0.1:9", retry=retry))
+    with pytest.raises(ConnectionFailed):
+        await core.request("GET", "/api/me", object)
+    await core.aclose()
+    [line] = caplog.messages
+    assert line.startswith("waiting for http://127.0.0.1:9: 127.0.0.1 does not answer: ")
+    assert line.endswith(". Trying again.")
 
 
 def test_keys_of_a_thread_replace_those_of_the_client() -> None:

@@ -72,6 +72,8 @@ def _id(*names: str) -> UUID:
 
 async def main() -> None:
     """Serve the channels with the API token in `KHALA_TOKEN`."""
+    if len(sys.argv) != 2:
+        sys.exit("Usage: python bot.py FILE < MESSAGES. FILE stores the ids of the messages that were answered.")
     token = os.environ.get("KHALA_TOKEN")
     if not token:
         sys.exit("Set KHALA_TOKEN to an API token with the scopes `read` and `write`.")

@@ -5,6 +5,7 @@ The browser only knows this app and its session. The app calls Khala for its use
 
 import os
 import secrets
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -13,7 +14,7 @@ from fastapi import Cookie, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from khala_client import AsyncKhala, AsyncRun, KhalaError, NotFound, RateLimited, RunFailed
+from khala_client import AsyncKhala, AsyncRun, InvalidSetting, KhalaError, NotFound, RateLimited, RunFailed
 
 USERS = {"ada": "lovelace", "alan": "turing"}
 """Names and passwords. An app has a table of users and a library for passwords here."""
@@ -36,17 +37,26 @@ def khala_for(app: FastAPI, user: str) -> AsyncKhala:
     return khala
 
 
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One client for the life of the process: it keeps its connections."""
+def create_client() -> AsyncKhala:
+    """The client of this process. Ends the program with one line if there is no usable token."""
     token = os.environ.get("KHALA_TOKEN")
     if not token:
-        raise RuntimeError("Set KHALA_TOKEN to an API token with the scopes `read` and `write`.")
-    async with AsyncKhala(token=token) as app.state.khala:
+        sys.exit("Set KHALA_TOKEN to an API token with the scopes `read` and `write`.")
+    try:
+        return AsyncKhala(token=token)
+    except InvalidSetting as error:
+        sys.exit(error.message)
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Close the client's connections when the process ends."""
+    async with app.state.khala:
         yield
 
 
 app = FastAPI(lifespan=lifespan)
+app.state.khala = create_client()
 
 
 class SignIn(BaseModel):

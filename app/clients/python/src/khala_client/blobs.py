@@ -101,7 +101,7 @@ async def download(
         except KhalaError as error:
             if not error.is_transient or attempt + 1 >= core.config.retry.max_attempts:
                 raise
-            await core.pause(core.config.retry.delay(attempt, error))
+            await core.pause_after(error, core.config.retry.delay(attempt, error))
             attempt += 1
     if expected is not None and (position != expected.size or digest.hexdigest() != expected.sha256):
         raise ServerError("The downloaded bytes are not those of the blob.")

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from khala_client.errors import InvalidSetting
+
 TokenProvider: TypeAlias = Callable[[], str | Awaitable[str]]
 """Returns a bearer token that is valid now. It is called again when the token expires or is refused."""
 
@@ -18,9 +20,17 @@ PROVIDER_TIMEOUT_SECONDS = 30.0
 
 
 def check_secret(name: str, value: str) -> None:
-    """Raise `ValueError` if the value does not fit into a header, as one that was read with the end of its line."""
-    if not (value and value.isascii() and value.isprintable() and " " not in value):
-        raise ValueError(f"{name} consists of printable ASCII characters without spaces.")
+    """Raise `InvalidSetting` if the value does not fit into a header.
+
+    Examples are a placeholder that was copied, such as `…`, and a value that was read with the end of its line.
+    """
+    wrong = next((one for one in value if not "!" <= one <= "~"), None)
+    if wrong is not None or not value:
+        reason = "is empty" if wrong is None else f"contains {wrong!r}"
+        hint = "" if wrong is None or wrong.isascii() else " Replace the placeholder of the example."
+        raise InvalidSetting(
+            f"{name} consists of printable ASCII characters without spaces, but this one {reason}.{hint}"
+        )
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):

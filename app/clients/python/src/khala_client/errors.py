@@ -36,6 +36,10 @@ class KhalaError(Exception):
         return False
 
 
+class InvalidSetting(KhalaError, ValueError):
+    """The address of the server, a token, a key or a user id is malformed. Nothing was sent."""
+
+
 class InvalidRequest(KhalaError):
     """The request is malformed, too large, or of a type that the server does not take: 400, 405, 413, 415, 416, 421."""
 

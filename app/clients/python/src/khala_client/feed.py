@@ -199,7 +199,8 @@ class Feed:
             raise error
         self._attempt += 1
         self._tell("waiting")
-        await self._core.pause(delay)
+        # A single lost connection is ordinary, as after a restart of the server.
+        await (self._core.pause(delay) if self._attempt == 1 else self._core.pause_after(error, delay))
 
     def _tell(self, phase: Literal["connecting", "live", "waiting"]) -> None:
         if self._options.on_connection is not None:

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeAlias, TypeVar
@@ -14,15 +16,19 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 
 from khala_client.credentials import BearerToken, Keys, TokenProvider
-from khala_client.errors import ConnectionFailed, KhalaError, NotFound, ServerError, error_of
+from khala_client.errors import ConnectionFailed, InvalidSetting, KhalaError, NotFound, ServerError, error_of
 from khala_client.retries import RetryPolicy
 from khala_client.wire import decode, encode
+
+log = logging.getLogger("khala_client")
 
 Decoded = TypeVar("Decoded")
 Params: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 """For one attempt of a request, from its beginning to the end of its answer."""
+REPEAT_SECONDS = 60.0
+"""Time after which a client logs again that it waits for its server."""
 MAX_ANSWER_BYTES = 64 << 20
 MAX_ERROR_BYTES = 1 << 20
 FILE_TIMEOUT = httpx.Timeout(30.0)
@@ -59,9 +65,9 @@ class ClientConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         address = urlsplit(self.server)
         if address.scheme not in ("http", "https") or not address.hostname or address.query or address.fragment:
-            raise ValueError(f"The address of a server begins with http:// or https://, not {self.server!r}.")
+            raise InvalidSetting(f"The address of a server begins with http:// or https://, not {self.server!r}.")
         if self.user is not None and not (self.user and self.user.isascii() and self.user.isprintable()):
-            raise ValueError("The external id of a user consists of printable ASCII characters.")
+            raise InvalidSetting("The external id of a user consists of printable ASCII characters.")
         if self.timeout <= 0:
             raise ValueError("A timeout is a positive number of seconds.")
         msgspec.structs.force_setattr(self, "server", self.server.rstrip("/"))
@@ -86,6 +92,7 @@ class HttpCore:
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         )
 
+        self._logged_at = float("-inf")
         self._closing = asyncio.Event()
         self._sockets: set[ClientConnection] = set()
 
@@ -111,6 +118,14 @@ class HttpCore:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
         self._require_open()
+
+    async def pause_after(self, error: KhalaError, seconds: float) -> None:
+        """Wait, as `pause`, before a request that failed is repeated. Logs what it waits for, at most once a minute."""
+        now = time.monotonic()
+        if now - self._logged_at >= REPEAT_SECONDS:
+            self._logged_at = now
+            log.warning("waiting for %s: %s Trying again.", self.config.server, error)
+        await self.pause(seconds)
 
     def _require_open(self) -> None:
         if self._closing.is_set():
@@ -220,7 +235,7 @@ class HttpCore:
                 delay = policy.follow_delay(number, error)
                 if delay is None or policy.is_over(loop.time() + delay - begin):
                     raise
-                await self.pause(delay)
+                await self.pause_after(error, delay)
         raise AssertionError("unreachable")
 
     async def _with_retries(self, attempt: Attempt) -> Answer:
@@ -235,7 +250,7 @@ class HttpCore:
                 is_last = number + 1 == policy.max_attempts or loop.time() + delay - begin > policy.max_elapsed
                 if not error.is_transient or is_last:
                     raise
-                await self.pause(delay)
+                await self.pause_after(error, delay)
         raise AssertionError("unreachable")
 
     async def _send_once(

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from khala_client.errors import KhalaError
+from khala_client.errors import InvalidSetting, KhalaError
 from khala_client.http_core import ClientConfig, HttpCore
 from khala_client.run_context import RunContext
 from khala_client.worker_parts import AgentError, ApprovalDenied, Released, ReplayDiverged
@@ -114,7 +114,9 @@ class Worker:
         return register
 
     def serve(self) -> None:
-        """Work until SIGTERM or SIGINT. Ends the program with a line and status 1 if the server refuses the worker.
+        """Work until SIGTERM or SIGINT.
+
+        Ends the program with a line and status 1 if the token is malformed or the server refuses the worker.
 
         What happens to the connection is logged by `khala_client.worker`: to standard error, if the program has not
         configured logging.
@@ -124,6 +126,8 @@ class Worker:
             log.setLevel(logging.INFO)
         try:
             asyncio.run(self._serve())
+        except InvalidSetting as error:
+            raise SystemExit(f"The worker cannot start. {error.message}") from None
         except KhalaError as error:
             raise SystemExit(f"The worker stops: {self._config.server} refuses it. {error.message}") from None
 

@@ -38,6 +38,14 @@ describe("a call", () => {
     expect(one.headers).toMatchObject({ "content-type": "application/json", "x-anon-key": "k1", "x-share-key": "k2", authorization: "Bearer t" });
   });
 
+  test("with a placeholder for a token is refused as the server would, and is not sent", async () => {
+    const { url, asked } = await always(200, "null");
+    const error = await failure(request("GET", url, { keys: { token: "khala_…" } }));
+    expect(error).toMatchObject({ status: 401, code: "unauthorized" });
+    expect((error as ApiError).message).toContain('contains "…"');
+    expect(asked).toHaveLength(0);
+  });
+
   test("without keys and body sends none", async () => {
     const { url, asked } = await always(200, "null");
     expect(await request("GET", url)).toBeNull();

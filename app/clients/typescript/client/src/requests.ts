@@ -182,7 +182,23 @@ export function sleep(milliseconds: number, signal: EventTarget = retrySignal): 
   });
 }
 
+/**
+ * What is wrong with a token or a key, null if it fits into a header. `fetch` would throw an error that looks like one of the
+ * network, and is repeated.
+ */
+export function credentialProblem(name: string, value: string): string | null {
+  const wrong = Array.from(value).find((one) => one < "!" || one > "~");
+  if (wrong === undefined) return null;
+  const hint = wrong > "~" ? " Replace the placeholder of the example." : "";
+  return `${name} consists of printable ASCII characters without spaces, but this one contains ${JSON.stringify(wrong)}.${hint}`;
+}
+
+/** Throws the `ApiError` that the server would answer, if a credential fits into no header. */
 function keyHeaders({ anonKey, shareKey, token }: AccessKeys): Record<string, string> {
+  for (const [name, value] of Object.entries({ "An anonymous key": anonKey, "A share key": shareKey, "A token": token })) {
+    const detail = credentialProblem(name, value ?? "");
+    if (detail !== null) throw new ApiError(401, { code: "unauthorized", detail });
+  }
   return {
     ...(anonKey && { "X-Anon-Key": anonKey }),
     ...(shareKey && { "X-Share-Key": shareKey }),

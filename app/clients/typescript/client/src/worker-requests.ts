@@ -1,5 +1,6 @@
 // The requests of a worker to the executor protocol.
 
+import { credentialProblem } from "./requests.ts";
 import { WorkerRequestError } from "./worker-types.ts";
 
 const REQUEST_TIMEOUT_MS = 35_000;
@@ -20,6 +21,8 @@ export interface ExecutorRequests {
 /** The requests of a worker with this token. */
 export function requestsTo(server: string, token: string, fetch: typeof globalThis.fetch): ExecutorRequests {
   async function send(method: string, path: string, init: RequestInit, timeoutMs: number): Promise<Response> {
+    const problem = credentialProblem("A token", token);
+    if (problem !== null) throw new WorkerRequestError(problem, "unauthorized", 401);
     const timeout = AbortSignal.timeout(timeoutMs);
     const headers = { authorization: `Bearer ${token}`, ...(init.headers as Record<string, string> | undefined) };
     const signal = init.signal ? AbortSignal.any([init.signal, timeout]) : timeout;
@@ -28,8 +31,8 @@ export function requestsTo(server: string, token: string, fetch: typeof globalTh
       // Read as a whole, so that an answer that breaks off is no answer.
       const whole = new Response(NO_BODY.has(response.status) ? null : await response.arrayBuffer(), response);
       if (response.ok) return whole;
-      const problem = (parse(await whole.text()) ?? {}) as { code?: string; detail?: string };
-      throw new WorkerRequestError(problem.detail ?? `Status ${response.status}`, problem.code ?? "", response.status);
+      const { detail, code } = (parse(await whole.text()) ?? {}) as { code?: string; detail?: string };
+      throw new WorkerRequestError(detail ?? `Status ${response.status}`, code ?? "", response.status);
     } catch (error) {
       if (error instanceof WorkerRequestError) throw error;
       throw new WorkerRequestError(`There was no answer: ${reasonOf(error)}`, "unavailable", 0);

@@ -2,6 +2,9 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 import { AgentError, type AgentFunction, Worker } from "./worker.ts";
 
+/** The part of Node's `process` that is used here. Its types are not available beside those of the browser. */
+declare const process: { exitCode: number | undefined };
+
 interface Request {
   path: string;
   body: Record<string, unknown>;
@@ -159,6 +162,28 @@ test("a worker that has lost a run sends nothing more about it", async () => {
   await running;
   expect(server.finish).toBeUndefined();
   expect(server.requests.filter(({ path }) => path.startsWith("runs/"))).toHaveLength(1);
+});
+
+test("a worker whose token is a placeholder, or is refused, ends with one line and status 1", async () => {
+  const server = new FakeServer();
+  server.refuse = () => ({ status: 401, code: "unauthorized" });
+  const lines: string[] = [];
+  try {
+    for (const token of ["khala_…", "secret"]) {
+      const worker = new Worker({ server: "http://khala/", token, fetch: server.fetch, log: (line) => lines.push(line) });
+      worker.agent("poet", (run) => run.text("Aiur"));
+      await worker.serve();
+      expect(process.exitCode).toBe(1);
+      process.exitCode = undefined;
+    }
+  } finally {
+    process.exitCode = undefined;
+  }
+  expect(lines).toEqual([
+    'The worker cannot start. A token consists of printable ASCII characters without spaces, but this one contains "…". Replace the placeholder of the example.',
+    "The worker stops: http://khala refuses it. unauthorized",
+  ]);
+  expect(server.requests).toHaveLength(1);
 });
 
 test("a worker says why it has no connection, and that it has one, each once", async () => {

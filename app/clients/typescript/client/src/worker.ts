@@ -1,5 +1,6 @@
 // A worker: executes the runs of remote agents that it names, with functions of the program. It needs `fetch` only.
 
+import { credentialProblem } from "./requests.ts";
 import { type ExecutorRequests, requestsTo, sleep } from "./worker-requests.ts";
 import { AgentContext } from "./worker-run.ts";
 import { ConnectionLog } from "./worker-log.ts";
@@ -13,6 +14,14 @@ const WAIT_SECONDS = 20;
 /** The same before the worker knows that it is connected, so that it can say so soon. */
 const FIRST_WAIT_SECONDS = 1;
 const HEARTBEATS_PER_LEASE = 4;
+const STOP_SIGNALS = ["SIGTERM", "SIGINT"] as const;
+
+/** What `serve` uses of Node's `process`. */
+interface NodeProcess {
+  exitCode?: number | undefined;
+  on(signal: string, listener: () => void): unknown;
+  off(signal: string, listener: () => void): unknown;
+}
 
 /** A function that executes the runs of an agent. */
 export type AgentFunction = (run: AgentContext) => Promise<void>;
@@ -30,7 +39,7 @@ export interface WorkerOptions {
   /** Time that a run waits for an approval, before it is given back until there is a decision. */
   holdMs?: number;
   fetch?: typeof globalThis.fetch;
-  /** Gets a line when the worker is connected, and when its connection fails; by default `console.warn`. */
+  /** Gets a line when the worker is connected, when its connection fails, and when `serve` gives up; by default `console.warn`. */
   log?: (line: string) => void;
 }
 
@@ -69,7 +78,28 @@ export class Worker {
     this.#wake();
   }
 
-  /** Works until `stop` is called. Throws if the server refuses the token or an agent. */
+  /**
+   * In Node: works until SIGTERM or SIGINT. If the token is malformed, or the server refuses it or an agent, this logs one line, and
+   * the program's exit status is 1.
+   */
+  async serve(): Promise<void> {
+    const node = (globalThis as { process?: NodeProcess }).process;
+    const stop = (): void => this.stop();
+    for (const signal of STOP_SIGNALS) node?.on(signal, stop);
+    try {
+      const problem = credentialProblem("A token", this.#options.token);
+      if (problem === null) return await this.run();
+      this.#options.log(`The worker cannot start. ${problem}`);
+    } catch (error) {
+      if (!(error instanceof WorkerRequestError)) throw error;
+      this.#options.log(`The worker stops: ${this.#options.server} refuses it. ${error.message}`);
+    } finally {
+      for (const signal of STOP_SIGNALS) node?.off(signal, stop);
+    }
+    if (node) node.exitCode = 1;
+  }
+
+  /** Works until `stop` is called. Throws if the token is malformed, or the server refuses it or an agent. */
   async run(): Promise<void> {
     if (!this.#agents.size) throw new Error("Register an agent first.");
     const beat = this.#beats();

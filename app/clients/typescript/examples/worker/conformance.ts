@@ -2,10 +2,7 @@
 
 import { Worker } from "../../client/src/worker.ts";
 
-declare const process: {
-  env: Record<string, string | undefined>;
-  on: (event: "SIGTERM", listener: () => void) => void;
-};
+declare const process: { env: Record<string, string | undefined> };
 
 const { KHALA_SERVER = "", KHALA_TOKEN = "", KHALA_AGENT = "" } = process.env;
 const worker = new Worker({ server: KHALA_SERVER, token: KHALA_TOKEN, graceMs: 1000 });
@@ -30,5 +27,4 @@ worker.agent(KHALA_AGENT, async (run) => {
   }
 });
 
-process.on("SIGTERM", () => worker.stop());
-await worker.run();
+await worker.serve();
