@@ -10,7 +10,7 @@ import pytest
 from khala.domain.backoff import Backoff
 from khala.domain.vectors import Vector
 from khala.models.embeddings import embedder as embedder_module
-from khala.models.embeddings import embedding_names
+from khala.models.embeddings import embedding_names, openai_protocol
 from khala.models.embeddings.embedder import MAX_CALLS, Embedder
 from khala.models.embeddings.factory import EmbeddingModelError, open_embedder
 from khala.models.port import ModelFailed
@@ -114,6 +114,25 @@ async def test_a_wrong_answer_is_an_error_and_never_a_vector(
     assert reason in str(raised.value.__cause__)
     assert raised.value.retryable
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("tokens", [-1_000, 10**30, 5_000])
+async def test_usage_that_the_texts_cannot_have_is_estimated(
+    embedder: Embedder, server: EmbeddingServer, tokens: int
+) -> None:
+    server.default = EmbeddingReply(body={"data": [{"embedding": [1, 0]}], "usage": {"prompt_tokens": tokens}})
+    result = await embedder.documents(["a dog"])
+    assert (result.tokens, result.estimated) == (2, True)
+
+
+async def test_a_response_that_arrives_byte_by_byte_is_given_up(
+    embedder: Embedder, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_protocol, "CALL_TIMEOUT_SECONDS", 0.1)
+    server.default = EmbeddingReply(pause=0.02)
+    with pytest.raises(ModelFailed) as raised:
+        await embedder.documents(["a dog"])
+    assert (raised.value.code, raised.value.retryable) == ("timeout", True)
 
 
 async def test_a_model_with_other_dimensions_under_the_same_name_is_refused(

@@ -391,6 +391,28 @@ async def test_a_server_that_lies_stores_no_vector_and_marks_no_memory(
     assert await rows(db, "SELECT count(*) FROM memory_vectors") == 2
 
 
+@pytest.mark.parametrize("first_lies", [True, False])
+async def test_after_a_change_of_the_dimensions_all_vectors_are_computed_again(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, *, first_lies: bool
+) -> None:
+    monkeypatch.setattr("khala.models.retry_policy.BACKOFF", Backoff(first_seconds=0.001))
+    space = await user_space(db)
+    short = EmbeddingReply(change=lambda vectors: [[1.0, 0.5] for _ in vectors])
+    server.default = short if first_lies else EmbeddingReply()
+    await add(service, space, "A dog")
+    await embed_all(service)
+    server.default = EmbeddingReply() if first_lies else short
+    await add(service, space, "A car")
+    with pytest.raises(ModelFailed):
+        await service.embed_some()
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 1
+    await embed_all(service)
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 2
+    assert await rows(db, "SELECT count(DISTINCT vector_dims(vector)) FROM memory_vectors") == 1
+    asked = await service.search([space], "puppy", limit=1)
+    assert asked[0].text == "A dog" or not first_lies
+
+
 async def test_a_score_by_words_is_the_share_of_the_words_that_match(db: Database) -> None:
     service, space = MemoryService(db, None), await user_space(db)
     await add(service, space, "Tassadar drinks green tea", "The printer is broken")

@@ -11,6 +11,7 @@ The last dimension is for texts without any concept; they are near each other on
 
 import asyncio
 import base64
+import json
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ class EmbeddingReply:
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     """Time before the reply."""
+    pause: float = 0.0
+    """Time after each byte of the reply."""
     body: Any = None
     """This JSON instead of the vectors."""
     raw: bytes | None = None
@@ -67,7 +70,7 @@ class EmbeddingServer:
         values = [float(any(word in words for word in group)) for group in self.concepts]
         return [*values, 0.0 if any(values) else 1.0]
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         """Reply to one call."""
         body = await request.json()
         self.requests.append(body)
@@ -82,7 +85,18 @@ class EmbeddingServer:
         if reply.body is not None or reply.status != 200:
             failure = {"error": {"message": "scripted failure", "type": "scripted"}}
             return web.json_response(reply.body or failure, status=reply.status, headers=reply.headers)
+        if reply.pause:
+            return await self._drip(request, self._result(body, reply), reply.pause)
         return web.json_response(self._result(body, reply))
+
+    async def _drip(self, request: web.Request, result: dict[str, Any], pause: float) -> web.StreamResponse:
+        """Send the reply byte by byte."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for byte in json.dumps(result).encode():
+            await response.write(bytes([byte]))
+            await asyncio.sleep(pause)
+        return response
 
     def _result(self, body: Mapping[str, Any], reply: EmbeddingReply) -> dict[str, Any]:
         texts = body["input"]

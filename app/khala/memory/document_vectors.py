@@ -46,10 +46,17 @@ async def embed(embedder: Embedder, texts: Sequence[str], *, is_available: bool 
 
 
 async def with_zeros(embedder: Embedder, vectors: Sequence[Vector | None]) -> list[Vector]:
-    """The vectors, with one that is near to no text for each text that the model refuses. Raises `ModelFailed`."""
-    known = next((vector for vector in vectors if vector is not None), None)
-    example = known if known is not None else (await embedder.documents([CANARY])).vectors[0]
-    return [zero_vector(len(example)) if vector is None else vector for vector in vectors]
+    """The vectors, with one that is near to no text for each text that the model refuses.
+
+    Raises `ModelFailed`, also if they have different numbers of dimensions.
+    """
+    dimensions = {len(vector) for vector in vectors if vector is not None}
+    if not dimensions:
+        dimensions = {len((await embedder.documents([CANARY])).vectors[0])}
+    if len(dimensions) > 1:
+        raise ModelFailed("invalid_response", "The embedding model has changed.", retryable=True)
+    zero = zero_vector(dimensions.pop())
+    return [zero if vector is None else vector for vector in vectors]
 
 
 async def _is_available(embedder: Embedder) -> bool:

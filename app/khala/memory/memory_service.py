@@ -16,7 +16,7 @@ from khala.domain.extraction import ExtractedMemory
 from khala.domain.memories import Extraction, Memory, MemorySpace, NewMemory
 from khala.domain.vectors import Vector
 from khala.memory import document_vectors
-from khala.memory.document_vectors import CANARY
+from khala.memory.document_vectors import CANARY, DocumentVectors
 from khala.memory.embedding_meter import EmbeddingMeter
 from khala.models.embeddings.embedder import Embedder
 from khala.models.port import ModelFailed
@@ -225,7 +225,7 @@ class MemoryService:
             batch = await vectors.pending(driver, generation, BATCH, without=self.meter.paused())
         affordable = await self.meter.affordable(batch)
         if affordable:
-            await vectors.store(self._db, generation, await self._embed(affordable))
+            await vectors.store(self._db, generation, await self._embed(affordable, generation))
         return bool(affordable) or (bool(batch) and self.meter.may_pause)
 
     async def leased_generation(self) -> int | None:
@@ -241,7 +241,7 @@ class MemoryService:
         """The generation of the model, by the vector of the canary, which is compared from time to time."""
         assert self._embedder is not None
         if time.monotonic() > self._canary_checked_at + CANARY_SECONDS:
-            (canary,) = (await self._embedder.documents([CANARY])).vectors
+            canary = await self._embedder.relearned(CANARY)
             before = await vectors.generation_of(self._db, self._embedder.name, len(canary))
             generation = await vectors.check_canary(self._db, self._embedder.name, canary)
             if generation != before:
@@ -252,10 +252,25 @@ class MemoryService:
             self._canary_dimensions = len(canary)
         return await self.generation(self._canary_dimensions)
 
-    async def _embed(self, batch: Sequence[PendingMemory]) -> dict[UUID, Vector | None]:
+    async def embed(self, texts: Sequence[str], generation: int) -> DocumentVectors:
+        """The vectors of these texts, which belong to this generation: see `leased_generation`.
+
+        Raises `ModelFailed`, also for vectors with other dimensions than those of the generation. After a failure, the
+        canary is compared again.
+        """
+        try:
+            result = await document_vectors.embed(self.embedder, texts)
+            dimensions = {len(vector) for vector in result.vectors if vector is not None}
+            if any(self._generations.get(one) != generation for one in dimensions):
+                raise ModelFailed("invalid_response", "The embedding model has changed.", retryable=True)
+        except ModelFailed:
+            self._canary_checked_at = float("-inf")
+            raise
+        return result
+
+    async def _embed(self, batch: Sequence[PendingMemory], generation: int) -> dict[UUID, Vector | None]:
         """The vectors of the batch, None for those that the model refuses."""
-        assert self._embedder is not None
-        result = await document_vectors.embed(self._embedder, [pending.text for pending in batch])
+        result = await self.embed([pending.text for pending in batch], generation)
         found = {pending.id: vector for pending, vector in zip(batch, result.vectors, strict=True)}
         embedded = [pending for pending in batch if found[pending.id] is not None]
         refused = [str(pending.id) for pending in batch if found[pending.id] is None]

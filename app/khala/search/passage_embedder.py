@@ -10,7 +10,6 @@ import structlog
 
 from khala.domain.errors import Unavailable
 from khala.domain.passages import passages
-from khala.memory import document_vectors
 from khala.memory.embedding_meter import PAUSE_SECONDS
 from khala.memory.memory_service import FAILURE_SECONDS, MemoryService
 from khala.models.port import ModelFailed
@@ -99,7 +98,7 @@ class PassageEmbedder:
         if not entries:
             return await passage_queue.walk(self._db, generation, days=self._days)
         batch = await self._read(entries, generation)
-        vectors = await self._embed(await self._affordable(batch))
+        vectors = await self._embed(await self._affordable(batch), generation)
         stored = [*batch.empty, *vectors]
         await passage_vectors.store(self._db, generation, stored, done=sorted(batch.done), rest=batch.rest)
         return True
@@ -134,11 +133,11 @@ class PassageEmbedder:
         batch.rest |= {entry_id: RestOfEntry(first, PAUSE_SECONDS) for entry_id, first in refused.items()}
         return [one for one in batch.passages if one.position < refused.get(one.entry_id, one.position + 1)]
 
-    async def _embed(self, batch: Sequence[Passage]) -> list[PassageVector]:
+    async def _embed(self, batch: Sequence[Passage], generation: int) -> list[PassageVector]:
         """The vectors of the passages."""
         if not batch:
             return []
-        result = await document_vectors.embed(self._memories.embedder, [passage.text for passage in batch])
+        result = await self._memories.embed([passage.text for passage in batch], generation)
         made = list(zip(batch, result.vectors, strict=True))
         embedded = [passage for passage, vector in made if vector is not None]
         self._memories.meter.count_batch(embedded, result.tokens)

@@ -11,7 +11,7 @@ import structlog
 from khala.domain.backoff import Backoff
 from khala.domain.parts import TokenUsage
 from khala.domain.vectors import Vector
-from khala.models import prices, retry_policy
+from khala.models import failures, prices, retry_policy
 from khala.models.embeddings.port import EmbeddingModel, EmbeddingResult, Purpose
 from khala.models.port import ModelFailed
 from khala.signals import metrics
@@ -58,8 +58,20 @@ class Embedder:
 
     @property
     def dimensions(self) -> int | None:
-        """The length of the model's vectors, as of its last answer; None before the first one of this process."""
+        """The length of the model's vectors; None before its first answer in this process."""
         return self._dimensions
+
+    async def relearned(self, text: str) -> Vector:
+        """The vector of a text, whose number of dimensions all later ones must have. Raises `ModelFailed`.
+
+        So a model that was replaced under the same name, or whose first answer was wrong, can be used again.
+        """
+        known, self._dimensions = self._dimensions, None
+        try:
+            return (await self.documents([text])).vectors[0]
+        finally:
+            if self.dimensions is None:
+                self._dimensions = known
 
     async def documents(self, texts: Sequence[str]) -> EmbeddingResult:
         """The vectors of texts that will be searched. A failed call is repeated as a model's call is.
@@ -138,6 +150,13 @@ class Embedder:
                 metrics.MODEL_RETRIES.labels(self._model.provider, failure.code).inc()
                 await asyncio.sleep(decision.seconds)
 
+    def _check_dimensions(self, found: int) -> None:
+        """All vectors have as many dimensions as the first one had. Raises `ModelFailed`."""
+        self._dimensions = self._dimensions or found
+        if found != self._dimensions:
+            cause = ValueError(f"A vector has {found} dimensions instead of {self._dimensions}.")
+            raise failures.from_kind(failures.INVALID_RESPONSE, self.provider, midstream=False) from cause
+
     async def _call(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
         provider, model = self._model.provider, self._model.model
         outcome = "canceled"
@@ -145,8 +164,8 @@ class Embedder:
             began = time.monotonic()
             try:
                 result = await self._model.embed([text[:MAX_CHARACTERS] for text in texts], purpose)
+                self._check_dimensions(len(result.vectors[0]))
                 outcome = "ok"
-                self._dimensions = len(result.vectors[0])
             except ModelFailed as failure:
                 outcome = failure.code
                 raise

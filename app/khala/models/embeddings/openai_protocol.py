@@ -1,5 +1,6 @@
 """The embedding model port for OpenAI, and for servers with its `/v1/embeddings`: Ollama, vLLM, TEI, LiteLLM."""
 
+import asyncio
 import base64
 import binascii
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from khala.domain.vectors import Vector, unit_vector
+from khala.domain.vectors import MAX_DIMENSIONS, Vector, unit_vector
 from khala.models import failures, token_counter
 from khala.models.embeddings.embedding_names import EmbeddingRef
 from khala.models.embeddings.port import EmbeddingResult, Purpose
@@ -22,6 +23,10 @@ from khala.models.streaming.http_client import FAILURE_KINDS, HttpClient, read_a
 SUCCESS = 200
 MAX_TEXTS = 128
 """Texts of one call. OpenAI accepts 2,048, some servers 32 to 256 times the length of a passage."""
+CALL_TIMEOUT_SECONDS = 100.0
+"""Time of one call, however slowly its response arrives. Shorter than the lease of those who wait for it."""
+MAX_ADDED_TOKENS = 512
+"""Tokens that a server may add to a text, which has at most one token for each byte, such as an instruction."""
 MAX_BYTES_PER_VALUE = 32
 """Of a response: a number as JSON text has about 22 bytes, in base64 it has 6."""
 MAX_FRAME_BYTES = 64 << 10
@@ -51,7 +56,7 @@ class _Body(msgspec.Struct):
 class OpenAIEmbeddings:
     """One model, called over the embeddings API.
 
-    Every vector must have the same number of dimensions: the requested one, or that of the first answer.
+    The vectors of a response must have the same number of dimensions: the requested one, if there is one.
     """
 
     max_texts = MAX_TEXTS
@@ -62,7 +67,6 @@ class OpenAIEmbeddings:
         self.model = ref.name
         self._http = http
         self._requested = ref.dimensions
-        self._dimensions = ref.dimensions
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> EmbeddingResult:
         """Call the model once. See `port.EmbeddingModel.embed`."""
@@ -70,7 +74,10 @@ class OpenAIEmbeddings:
         if self._requested is not None:
             request["dimensions"] = self._requested
         try:
-            async with self._http.post("embeddings", msgspec.json.encode(request)) as response:
+            async with (
+                asyncio.timeout(CALL_TIMEOUT_SECONDS),
+                self._http.post("embeddings", msgspec.json.encode(request)) as response,
+            ):
                 if response.status != SUCCESS:
                     raise await error_responses.read(response)
                 return self._result(await self._read(response, len(texts)), texts)
@@ -84,7 +91,7 @@ class OpenAIEmbeddings:
         await self._http.aclose()
 
     async def _read(self, response: aiohttp.ClientResponse, count: int) -> _Body:
-        limit = MAX_FRAME_BYTES + count * (self._dimensions or 4096) * MAX_BYTES_PER_VALUE
+        limit = MAX_FRAME_BYTES + count * (self._requested or MAX_DIMENSIONS) * MAX_BYTES_PER_VALUE
         body = bytearray()
         while chunk := await read_available(response):
             body += chunk
@@ -96,13 +103,20 @@ class OpenAIEmbeddings:
         if body.error is not None:
             raise ProviderRefusalError.parse(body.error, status=None)
         vectors = tuple(unit_vector(_values(item)) for item in _ordered(body.data or [], len(texts)))
+        dimensions = self._requested or len(vectors[0])
         for vector in vectors:
-            self._dimensions = self._dimensions or len(vector)
-            if len(vector) != self._dimensions:
-                raise BadEmbeddingsError(f"A vector has {len(vector)} dimensions instead of {self._dimensions}.")
-        reported = body.usage and (body.usage.prompt_tokens or body.usage.total_tokens)
-        tokens = reported or sum(map(token_counter.estimate, texts))
-        return EmbeddingResult(vectors=vectors, tokens=tokens, estimated=not reported)
+            if len(vector) != dimensions:
+                raise BadEmbeddingsError(f"A vector has {len(vector)} dimensions instead of {dimensions}.")
+        reported = _reported_tokens(body.usage, texts)
+        tokens = sum(map(token_counter.estimate, texts)) if reported is None else reported
+        return EmbeddingResult(vectors=vectors, tokens=tokens, estimated=reported is None)
+
+
+def _reported_tokens(usage: _Usage | None, texts: Sequence[str]) -> int | None:
+    """The tokens that the server reports, or None if it reports none, or a number that these texts cannot have."""
+    reported = usage and (usage.prompt_tokens or usage.total_tokens)
+    most = sum(len(text.encode(errors="replace")) + MAX_ADDED_TOKENS for text in texts)
+    return reported if reported and 0 < reported <= most else None
 
 
 def _ordered(items: Sequence[_Item], count: int) -> Sequence[_Item]:
