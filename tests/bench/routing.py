@@ -94,7 +94,7 @@ async def measure(url: str) -> RoutingCosts:
         by_words, by_meaning = AgentRouter(db, None, MemoryService(db, None)), AgentRouter(db, embedder, memories)
         await by_meaning.prepare()
         found = await candidates(db, owner)
-        await by_meaning.route("warm", found)
+        await by_meaning.route(owner, "warm", found)
         await by_meaning.embed_missing()
         generation = await memories.generation(DIMENSIONS)
         own = [agent.id for agent in found if agent.id is not None]
@@ -103,10 +103,10 @@ async def measure(url: str) -> RoutingCosts:
             (await who.http.post("/api/route", json={"text": task})).raise_for_status()
 
         async def words(task: str) -> None:
-            await by_words.route(task, await candidates(db, owner))
+            await by_words.route(owner, task, await candidates(db, owner))
 
         async def meaning(task: str) -> None:
-            await by_meaning.route(task, await candidates(db, owner))
+            await by_meaning.route(owner, task, await candidates(db, owner))
 
         async def scan(task: str) -> None:
             query = await memories.query(task)

@@ -1,20 +1,28 @@
-"""Embeddings count against budgets and have receipts: of requests, of searches, and of memories in the background."""
+"""Embeddings count against budgets and have receipts: of requests, searches, routing, and in the background."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from khala.domain.agents import AgentDefinition
 from khala.domain.budgets import BudgetLimit, BudgetPolicy, BudgetScope
 from khala.domain.memories import MemorySpace, NewMemory
+from khala.domain.routing import RouteDecision
+from khala.memory import embedding_meter
+from khala.memory.agent_router import BUILT_IN, AgentRouter
 from khala.memory.memory_service import MemoryService
 from khala.models.embeddings import embedding_names
+from khala.models.embeddings.embedding_names import EmbeddingRef
 from khala.models.embeddings.factory import open_embedder
 from khala.models.provider_registry import ProviderAccess
+from khala.store.agents import agents
 from khala.store.budgets import charges, payers
 from khala.store.postgres.database import Database
 from tests.support.callers import Person, person
@@ -35,16 +43,18 @@ async def embeddings() -> AsyncIterator[EmbeddingServer]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(postgres_url: str, template: str, embeddings: EmbeddingServer) -> AsyncIterator[InProcessServer]:
-    async with shared(
-        postgres_url,
-        template,
-        with_executor=False,
-        KHALA_EMBEDDINGS=MODEL,
-        KHALA_EMBEDDINGS_URL=embeddings.url,
-        KHALA_USER_TOKENS_PER_DAY="100",
-        KHALA_USER_TOTAL_USD_PER_DAY="1",
-    ) as inside:
-        yield inside
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedding_meter, "RECORD_SECONDS", 0.02)
+        async with shared(
+            postgres_url,
+            template,
+            with_executor=False,
+            KHALA_EMBEDDINGS=MODEL,
+            KHALA_EMBEDDINGS_URL=embeddings.url,
+            KHALA_USER_TOKENS_PER_DAY="100",
+            KHALA_USER_TOTAL_USD_PER_DAY="1",
+        ) as inside:
+            yield inside
 
 
 def limited(scope: BudgetScope, tokens: int) -> BudgetPolicy:
@@ -157,6 +167,74 @@ async def test_a_request_counts_by_its_usage_and_is_refused_over_the_limit(
     assert [row["cost_usd"] for row in await receipts(store, who.id)] == [60 * TOKEN_USD, 0]
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_choice_of_an_agent_counts_for_the_person_or_the_guests_thread(
+    server: InProcessServer, store: Database
+) -> None:
+    who, thread = await person(store), await server.thread()
+
+    async def preview(headers: dict[str, str], text: str, **more: str) -> str:
+        answer = await server.http.post("/api/route", json={"text": text, **more}, headers=headers)
+        return str(answer.raise_for_status().json()["by"])
+
+    async def counted(query: str, of: UUID) -> int:
+        while not (found := await rows(store, query, of)):
+            await asyncio.sleep(0.02)
+        return sum(msgspec.json.decode(row["data"])["usage"]["inputTokens"] for row in found)
+
+    async with asyncio.timeout(20):
+        while await preview(who.headers, "a dog to route") != "meaning":
+            await asyncio.sleep(0.02)
+        assert await counted("SELECT data FROM usage_receipts WHERE user_id = $1", who.id) == 4
+        sent = await thread.send("a small dog to route", options={"agent": "auto"})
+        assert await counted("SELECT data FROM usage_receipts WHERE thread_id = $1", UUID(thread.id)) == 5
+    assert await preview(thread.headers, "a small dog to route", threadId=thread.id) == "meaning"
+    options = await rows(store, "SELECT options FROM runs WHERE id = $1", UUID(sent["runId"]))
+    assert msgspec.json.decode(options[0]["options"])["route"]["by"] == "meaning"
+    rest = {"model": "khala", "input": "a dog " * 48}
+    (await server.http.post("/v1/embeddings", json=rest, headers=who.headers)).raise_for_status()
+    assert await preview(who.headers, "another dog to route") == "words"
+    assert await preview(who.headers, "a dog to route") == "meaning", "a known vector costs nothing"
+
+
+async def test_an_agent_counts_once_for_its_owner_and_without_budget_words_route(
+    db: Database, service: MemoryService, near: EmbeddingServer
+) -> None:
+    owner = (await person(db)).id
+
+    async def own(name: str, example: str) -> None:
+        definition = AgentDefinition(title=name, description="", instructions="", tools=["*"], examples=[example])
+        await agents.create(db, owner, name, definition)
+
+    async def route(router: AgentRouter, task: str) -> RouteDecision:
+        async with db.driver() as driver:
+            return await router.route(owner, task, [*BUILT_IN, *await agents.routable(driver, owner)])
+
+    router, of_other_process = (AgentRouter(db, service.embedder, service) for _ in range(2))
+    await router.prepare()
+    await own("kennel", "Walk the dog")
+    assert (await route(router, "a puppy")).by == "words", "the vectors are missing"
+    assert near.texts == [], "and a vector of the task would be of no use"
+    await router.embed_missing()
+    await service.meter.record()
+    assert await settled(db, owner) == 4, "the agent, and not those of the server"
+    for _ in range(2):
+        assert (await route(router, "a puppy")).by == "meaning"
+    await route(of_other_process, "a puppy")
+    await of_other_process.embed_missing()
+    assert (await route(of_other_process, "a puppy")).by == "meaning"
+    await service.meter.record()
+    assert await settled(db, owner) == 4 + 2, "the task once, and the agent not again"
+    await own("stable", "Feed the pony, and give it enough of its water on each day of the summer")
+    await route(router, "a puppy")
+    await router.embed_missing()
+    assert "stable\n" not in near.texts, "the rest of the budget does not allow it"
+    await spend(db, owner, 20)
+    called = len(near.requests)
+    without = await route(router, "walk another dog")
+    assert (without.agent, without.by, len(near.requests)) == ("kennel", "words", called)
+
+
 async def test_searches_and_memories_count_for_their_owner(db: Database, service: MemoryService) -> None:
     mine = await space_of_user(db)
     thread_id = await new_thread(db)
@@ -238,6 +316,21 @@ async def test_a_failed_call_in_the_background_costs_nothing(
     near.default = EmbeddingReply()
     await service.meter.record()
     assert (await settled(db, mine.owner_id), await receipts(db, mine.owner_id)) == (0, [])
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of one account", "of a plan"])
+async def test_limits_hold_where_none_are_for_all_accounts(db: Database, near: EmbeddingServer, *, own: bool) -> None:
+    few = BudgetLimit(scope="user", measure="tokens", most=Decimal(5))
+    policy = BudgetPolicy() if own else BudgetPolicy(plans={"small": (few,)}, default_plan="small")
+    mine = await space_of_user(db)
+    if own:
+        await rows(db, """UPDATE users SET budget_limits = '{"tokensPerDay": "5"}' WHERE id = $1""", mine.owner_id)
+    embedder = open_embedder(EmbeddingRef(provider="openai", name="near"), ProviderAccess(url=near.url))
+    service = MemoryService(db, embedder, policy)
+    await service.prepare()
+    assert await service.meter.allows(mine.owner_id, "a dog")
+    assert not await service.meter.allows(mine.owner_id, "a dog that is too long for it")
+    await embedder.aclose()
 
 
 async def test_a_search_waits_for_no_lock_of_a_budget(db: Database, service: MemoryService) -> None:

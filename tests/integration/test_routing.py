@@ -77,7 +77,7 @@ async def test_a_task_is_routed_to_the_agent_that_fits_and_the_run_says_so(who: 
     thread = await own_thread(who)
     run_id = await finished(thread, REVIEW, agent="auto")
     parts = await thread.parts(run_id)
-    expected = {field: shown[field] for field in ("agent", "confidence", "alternatives", "why")}
+    expected = {field: shown[field] for field in ("agent", "confidence", "alternatives", "why", "by")}
     assert (parts[0]["kind"], parts[0]["data"]) == ("route", expected)
     body = provider.calls[-1].body
     assert system_of(body) == f"Be brief.\n\n{BY_NAME['reviewer'].instructions}"
@@ -218,15 +218,16 @@ async def test_meaning_finds_an_agent_that_shares_no_words_with_the_task(server:
             title="Kennel", description="", instructions="", tools=["*"], examples=["Walk the dog"]
         )
         await agents.create(db, owner, "kennel", definition)
-        by_words = await router.route(task, await candidates(db, owner))
+        by_words = await router.route(owner, task, await candidates(db, owner))
         assert by_words.abstained, "its vectors are missing"
         await router.embed_missing()
-        by_meaning = await router.route(task, await candidates(db, owner))
+        by_meaning = await router.route(owner, task, await candidates(db, owner))
         assert (by_meaning.agent, by_meaning.why) == ("kennel", "An example or the description is close in meaning.")
         await agents.change(db, owner, "kennel", {"examples": ["Walk the cat"]})
-        assert (await router.route(task, await candidates(db, owner))).abstained, "a new version has no vectors yet"
+        changed = await candidates(db, owner)
+        assert (await router.route(owner, task, changed)).abstained, "a new version has no vectors yet"
         embeddings.default = EmbeddingReply(status=500)
-        assert (await router.route("Another puppy", await candidates(db, owner))).abstained, "words answer meanwhile"
+        assert (await router.route(owner, "Another puppy", changed)).abstained, "words answer meanwhile"
         await embedder.aclose()
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT count(*) FROM agent_vectors") == 2
@@ -253,9 +254,9 @@ async def test_an_agent_with_a_text_that_the_model_refuses_holds_up_no_other(ser
             definition = AgentDefinition(title=title, description="", instructions="", tools=["*"], examples=examples)
             await agents.create(db, owner, name, definition)
         for task, expected in (("The puppy is hungry", "kennel"), ("My automobile", "half")):
-            await router.route(task, await candidates(db, owner))
+            await router.route(owner, task, await candidates(db, owner))
             await router.embed_missing()
-            assert (await router.route(task, await candidates(db, owner))).agent == expected
+            assert (await router.route(owner, task, await candidates(db, owner))).agent == expected
         called = len(embeddings.requests)
         await router.embed_missing()
         assert len(embeddings.requests) == called, "refused texts are not tried again"

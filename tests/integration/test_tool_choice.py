@@ -1,7 +1,7 @@
 """The choice of tools by meaning: once all have vectors, without a wait for slow servers, and within budgets."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ from khala.domain.budgets import BudgetLimit, BudgetPolicy
 from khala.domain.errors import Unavailable
 from khala.domain.tool_relevance import matching_tools, relevant_tools
 from khala.domain.tools import ToolSpec
+from khala.domain.vectors import Vector
 from khala.memory import memory_service, tool_router
 from khala.memory.agent_router import AgentRouter
 from khala.memory.memory_service import MemoryService
@@ -47,7 +48,7 @@ class Chooser:
 
     async def chosen(self, *specs: ToolSpec, text: str = TEXT) -> tuple[str, list[str]]:
         """Whether words or the meaning chose, and the tools, the best first."""
-        meaning = await self.tools.meaning(self.payer_id, text, specs)
+        meaning = await self.tools.of_run(self.payer_id)(text, specs)
         found = relevant_tools(text, specs, limit=1, meaning=meaning)
         return "words" if meaning is None else "meaning", [spec.name for spec in found]
 
@@ -98,7 +99,7 @@ async def test_meaning_finds_a_tool_that_shares_no_words_and_each_text_is_embedd
     assert server.texts == [], "nothing is embedded while a run waits"
     await who.embed()
     assert await who.chosen(CAR, DOG) == ("meaning", [DOG.name])
-    meaning = await who.tools.meaning(who.payer_id, TEXT, [CAR, DOG])
+    meaning = await who.tools.of_run(who.payer_id)(TEXT, [CAR, DOG])
     assert matching_tools(TEXT, [CAR, DOG], 8, meaning) == [DOG], "a tool that is far and shares no word is not found"
     renamed = tool("zoo__feed", "Brings water to a dog")
     assert await who.chosen(CAR, renamed) == ("words", [CAR.name]), "a new description has no vector yet"
@@ -110,6 +111,33 @@ async def test_meaning_finds_a_tool_that_shares_no_words_and_each_text_is_embedd
         "zoo repair\nRepairs a car",
     ]
     assert server.texts.count(TEXT) == 1
+
+
+async def test_the_steps_of_a_run_compare_its_text_once_with_each_tool(
+    db: Database, server: EmbeddingServer, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = await chooser(db, embedder)
+    await who.chosen(CAR, DOG)
+    await who.embed()
+    compared: list[bytes] = []
+    compare = tool_router._closenesses
+
+    def counted(vector: Vector, tools: Mapping[bytes, Vector]) -> dict[bytes, float]:
+        compared.extend(tools)
+        return compare(vector, tools)
+
+    monkeypatch.setattr(tool_router, "_closenesses", counted)
+    meanings, other = who.tools.of_run(who.payer_id), who.tools.of_run(who.payer_id)
+    first = await meanings(TEXT, [DOG])
+    embedder.forget_queries()
+    server.default = EmbeddingReply(status=500)
+    both = await meanings(TEXT, [CAR, DOG])
+    assert first is not None
+    assert both is not None
+    assert both.closenesses.items() > first.closenesses.items()
+    assert await meanings(TEXT, [CAR, DOG]) == both
+    assert len(compared) == 2
+    assert await other(TEXT, [CAR, DOG]) is None, "another run has its own text"
 
 
 async def test_words_choose_without_a_wait_while_the_embedding_server_is_slow_or_away(

@@ -244,7 +244,7 @@ def test_every_kind_is_read_as_the_type_that_wrote_it() -> None:
         Logprobs(
             tokens=(TokenLogprob(token="a", logprob=-0.5, bytes=(97,), top=(LikelyToken(token="b", logprob=-1.5),)),)
         ),
-        Route(agent="a", confidence=0.5, alternatives=(LikelyAgent(agent="b", confidence=0.1),), why="w"),
+        Route(agent="a", confidence=0.5, alternatives=(LikelyAgent(agent="b", confidence=0.1),), why="w", by="words"),
     ]
     for part in examples:
         assert read(*_encoded(part)) == part

@@ -49,6 +49,7 @@ def test_confidences_are_probabilities_of_different_choices(
     confidences = [other.confidence for other in decision.alternatives]
     assert confidences == sorted(confidences, reverse=True)
     assert decision.abstained is (decision.agent == DEFAULT_AGENT)
+    assert decision.by == ("words" if similarities is None else "meaning")
     if not decision.abstained:
         assert decision.confidence >= max([FLOOR - 0.001, *confidences])
 

@@ -18,6 +18,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from khala.domain.chat import WireStruct
+from khala.domain.parts import RelevanceBasis
 
 ContentT = TypeVar("ContentT")
 
@@ -28,9 +29,6 @@ LeftOutReason: TypeAlias = Literal["limit", "share", "shortened", "summarised", 
 """Why something is not in a prompt: the prompt's limit or the section's maximum share is used up, only its beginning is
 included, a summary replaces it, a tool does not relate to the conversation, or a file was not read.
 """
-
-RelevanceBasis: TypeAlias = Literal["words", "meaning"]
-"""What the relevance of a tool follows from: its words alone, or also its meaning."""
 
 SHARES: Mapping[SectionName, int] = {
     "instructions": 5, "memories": 10, "summary": 10, "turns": 30, "files": 30, "tools": 15,

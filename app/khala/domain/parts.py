@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -164,16 +164,22 @@ class LikelyAgent(PartStruct, frozen=True, kw_only=True):
     confidence: float
 
 
+RelevanceBasis: TypeAlias = Literal["words", "meaning"]
+"""What the relevance of a tool or an agent follows from: its words alone, or also its meaning."""
+
+
 class Route(PartStruct, frozen=True, kw_only=True):
     """The agent that the server chose for the run, `default` if it chose none. It is no part of the content.
 
     `confidence` is the probability that the choice is right. Of the alternatives, a part names only built-in agents.
+    `by`: whether the meaning of the task counted, or only its words. Parts of earlier versions do not say it.
     """
 
     agent: str
     confidence: float
     alternatives: tuple[LikelyAgent, ...]
     why: str
+    by: RelevanceBasis | None = None
 
 
 class RunFailure(PartStruct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from khala.memory import document_vectors
 from khala.memory.job_loop import run_when_requested
 from khala.memory.memory_service import FAILURE_SECONDS, MemoryService
 from khala.models.embeddings.embedder import Embedder
+from khala.models.embeddings.port import EmbeddingResult
 from khala.signals import metrics
 from khala.store.agents import agent_vectors
 from khala.store.postgres.database import Database
@@ -33,6 +34,19 @@ BUILT_IN: Sequence[RoutableAgent] = tuple(
 )
 
 
+class OwnAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a user's agent that is embedded at the cost of the user."""
+
+    id: UUID
+    owner_id: UUID
+    texts: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """All texts of the agent."""
+        return "\n".join(self.texts)
+
+
 class BuiltInVectors(msgspec.Struct, frozen=True, kw_only=True):
     """The vectors of the built-in agents' texts, by name, and what follows from them about the model."""
 
@@ -48,8 +62,8 @@ class BuiltInVectors(msgspec.Struct, frozen=True, kw_only=True):
 class AgentRouter:
     """Routes tasks to agents. Unless all agents that may be chosen have vectors, only words count.
 
-    Agents are embedded in the background after a task for which their vectors were missing. Those of users are stored;
-    those of the built-in agents are computed by each process.
+    Agents are embedded in the background after a task for which their vectors were missing. Those of users are stored,
+    and count against the budgets of these users; those of the built-in agents are computed by each process.
     """
 
     def __init__(self, db: Database, embedder: Embedder | None, memories: MemoryService) -> None:
@@ -58,7 +72,7 @@ class AgentRouter:
         self._memories = memories
         self._profiles: OrderedDict[tuple[str, UUID | None], AgentProfile] = OrderedDict()
         self._built_in: BuiltInVectors | None = None
-        self._pending: dict[UUID, RoutableAgent] = {}
+        self._pending: dict[UUID, OwnAgent] = {}
         self._missing = asyncio.Event()
 
     async def prepare(self) -> None:
@@ -66,12 +80,15 @@ class AgentRouter:
         if self._memories.by_meaning:
             await agent_vectors.create_table(self._db)
 
-    async def route(self, task: str, agents: Sequence[RoutableAgent]) -> RouteDecision:
-        """The agent for this task, among these."""
-        meaning = await self._meaning(task, agents)
+    async def route(self, payer_id: UUID, task: str, agents: Sequence[RoutableAgent]) -> RouteDecision:
+        """The agent for this task, among the built-in agents and those of the user.
+
+        The vector of the task counts for the user or thread `payer_id`. If its budgets do not allow the call, or the
+        model does not answer, only words count.
+        """
+        meaning = await self._meaning(payer_id, task, agents)
         decision = routing.decide(task, [self._profile(agent) for agent in agents], meaning)
-        outcome = "abstained" if decision.abstained else "routed"
-        metrics.ROUTES.labels(outcome, "words" if meaning is None else "meaning").inc()
+        metrics.ROUTES.labels("abstained" if decision.abstained else "routed", decision.by).inc()
         return decision
 
     def _profile(self, agent: RoutableAgent) -> AgentProfile:
@@ -85,19 +102,27 @@ class AgentRouter:
         self._profiles.move_to_end(key)
         return found
 
-    async def _meaning(self, task: str, agents: Sequence[RoutableAgent]) -> Meaning | None:
+    async def _meaning(self, payer_id: UUID, task: str, agents: Sequence[RoutableAgent]) -> Meaning | None:
         """How close the task is to all agents, or None if one has no vectors."""
         if not self._memories.by_meaning or not agents:
             return None
-        query = await self._memories.query(task[: routing.MAX_TASK_CHARACTERS])
+        own = {
+            agent.id: OwnAgent(id=agent.id, owner_id=payer_id, texts=agent.texts)
+            for agent in agents
+            if agent.id is not None
+        }
+        if self._built_in is None:
+            self._request(own.values())
+        if self._built_in is None or not self._pending.keys().isdisjoint(own):
+            return None  # The vector of the task would be of no use yet, and somebody pays for it.
+        query = await self._memories.query(task[: routing.MAX_TASK_CHARACTERS], payer_id)
         if query.vector is None:
             return None
-        own = {agent.id: agent for agent in agents if agent.id is not None}
         async with self._db.driver() as driver:
             found = await agent_vectors.similarities(driver, list(own), query.vector, query.generation) if own else {}
         built_in = self.built_in(query.generation)
         if built_in is None or len(found) < len(own):
-            self._request([agent for agent_id, agent in own.items() if agent_id not in found])
+            self._request(agent for agent_id, agent in own.items() if agent_id not in found)
             return None
         closenesses = {
             agent.name: (
@@ -118,10 +143,11 @@ class AgentRouter:
         if self._built_in is None:
             self._missing.set()
 
-    def _request(self, agents: Sequence[RoutableAgent]) -> None:
-        """Let the background loop embed these agents, and the built-in ones."""
-        room = MAX_PENDING - len(self._pending)
-        self._pending |= {agent.id: agent for agent in islice(agents, max(0, room)) if agent.id is not None}
+    def _request(self, agents: Iterable[OwnAgent]) -> None:
+        """Let the background loop embed these agents, unless they have vectors, and the built-in ones."""
+        paused = set(self._memories.meter.paused())
+        missing = (agent for agent in agents if agent.owner_id not in paused and agent.id not in self._pending)
+        self._pending |= {agent.id: agent for agent in islice(missing, max(0, MAX_PENDING - len(self._pending)))}
         self._missing.set()
 
     async def run(self) -> None:
@@ -136,29 +162,37 @@ class AgentRouter:
             )
 
     async def embed_missing(self) -> None:
-        """Embed the built-in agents, and users' agents that were missing. Raises `ModelFailed`."""
-        assert self._embedder is not None
-        if self._built_in is None:
-            self._built_in = await self._embed_built_in()
+        """Embed the built-in agents, and users' agents that were missing. Raises `ModelFailed`.
+
+        The agents of a user whose budget is used up stay without vectors until a later task.
+        """
+        built_in = self._built_in = self._built_in or await self._embed_built_in()
         while self._pending:
             agent_id, agent = next(iter(self._pending.items()))
-            vectors = await self._embed(agent.texts)
-            generation = await self._memories.generation(len(vectors[0]))
-            await agent_vectors.store(self._db, agent_id, generation, vectors)
-            metrics.AGENTS_EMBEDDED.inc()
+            async with self._db.driver() as driver:
+                is_known = await agent_vectors.exist(driver, agent_id, built_in.generation)
+            if not is_known and await self._memories.meter.affordable([agent]):
+                await self._embed_own(agent)
             self._pending.pop(agent_id, None)
 
+    async def _embed_own(self, agent: OwnAgent) -> None:
+        embedded = await self._embed(agent.texts)
+        self._memories.meter.count(agent.owner_id, embedded.tokens)
+        generation = await self._memories.generation(len(embedded.vectors[0]))
+        await agent_vectors.store(self._db, agent.id, generation, embedded.vectors)
+        metrics.AGENTS_EMBEDDED.inc()
+
     async def _embed_built_in(self) -> BuiltInVectors:
-        assert self._embedder is not None
-        found = await self._embed([text for agent in BUILT_IN for text in agent.texts])
+        found = (await self._embed([text for agent in BUILT_IN for text in agent.texts])).vectors
         generation = await self._memories.generation(len(found[0]))
         rest = iter(found)
         vectors = {agent.name: list(islice(rest, len(agent.texts))) for agent in BUILT_IN}
         background = routing.background(list(vectors.values()))
         return BuiltInVectors(generation=generation, vectors=vectors, background=background)
 
-    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def _embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """The vectors of these texts. That of a text which the model refuses is near to no task."""
-        assert self._embedder is not None
-        result = await document_vectors.embed(self._embedder, texts)
-        return await document_vectors.with_zeros(self._embedder, result.vectors)
+        embedder = self._memories.embedder
+        result = await document_vectors.embed(embedder, texts)
+        vectors = await document_vectors.with_zeros(embedder, result.vectors)
+        return EmbeddingResult(vectors=tuple(vectors), tokens=result.tokens)

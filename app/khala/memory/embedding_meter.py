@@ -61,7 +61,6 @@ class EmbeddingMeter:
         self._db = db
         self._embedder = embedder
         self._budgets = budgets
-        self._is_limited = any(limit.measure in MEASURES for limit in budgets.limits)
         self._tokens: Counter[UUID] = Counter()
         """Tokens that are not recorded yet, by owner."""
         self._calls: Counter[UUID] = Counter()
@@ -121,13 +120,12 @@ class EmbeddingMeter:
 
     async def _fitting(self, owner_id: UUID, texts: Sequence[str]) -> int:
         """The number of texts, from the first on, that the owner's budgets allow."""
-        if not self._is_limited:
-            return len(texts)
         async with self._db.driver() as driver:
-            payer = await payers.of_owner(driver, owner_id)
-            if payer is None:
+            found = await payers.with_limits(driver, self._budgets, owner_id)
+            if found is None:
                 return len(texts)
-            left = await charges.remainder(driver, self._budgets, payer, MEASURES)
+            payer, policy = found
+            left = await charges.remainder(driver, policy, payer, MEASURES)
         tokens = self._tokens[owner_id]
         for many, text in enumerate(texts):
             tokens += estimate(text)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 from uuid import UUID
@@ -14,7 +14,7 @@ import structlog
 
 from khala.domain import routing, tool_relevance
 from khala.domain.errors import Unavailable
-from khala.domain.routing import Meaning
+from khala.domain.routing import Background, Meaning
 from khala.domain.tools import ToolSpec
 from khala.domain.vectors import Vector
 from khala.memory import document_vectors
@@ -35,6 +35,8 @@ WAIT_SECONDS = 0.5
 """Time that a run waits for the vector of its text. A model call that follows takes longer."""
 PAUSE_SECONDS = 60.0
 """Time without such waits after one that was too long."""
+MAX_COMPARED_TEXTS = 8
+"""Texts of a run that are remembered with the closeness of the tools: the conversation, and searches for tools."""
 USER_SOURCE = "user"
 """The source of the tools that users define."""
 
@@ -56,6 +58,34 @@ class ToolText(msgspec.Struct, frozen=True, kw_only=True):
     is_own: bool
 
 
+class ComparedText(msgspec.Struct, kw_only=True):
+    """A text with its vector, and how close it is to the tools with which it was compared, by their keys."""
+
+    generation: int
+    vector: Vector
+    background: Background
+    closenesses: dict[bytes, float] = {}
+
+
+class RunMeanings:
+    """How close tools are to the texts of one run: see `ToolRouter.meaning`.
+
+    Each text is compared once with each tool, however many steps the run has.
+    """
+
+    def __init__(self, router: "ToolRouter", payer_id: UUID) -> None:
+        self._router = router
+        self._payer_id = payer_id
+        self._compared: OrderedDict[str, ComparedText] = OrderedDict()
+
+    async def __call__(self, text: str, specs: Sequence[ToolSpec]) -> Meaning | None:
+        """How close the tools are to the text."""
+        found = await self._router.meaning(self._payer_id, text, specs, self._compared)
+        while len(self._compared) > MAX_COMPARED_TEXTS:
+            self._compared.popitem(last=False)
+        return found
+
+
 class ToolRouter:
     """Compares tools with texts. Unless all tools in question have vectors, only words count.
 
@@ -75,44 +105,70 @@ class ToolRouter:
         self._missing = asyncio.Event()
         self._paused_until = float("-inf")
 
-    async def meaning(self, payer_id: UUID, text: str, specs: Sequence[ToolSpec]) -> Meaning | None:
+    def of_run(self, payer_id: UUID) -> ToolMeanings:
+        """How close tools are to the texts of a run for which this user or thread pays."""
+        return RunMeanings(self, payer_id)
+
+    async def meaning(
+        self, payer_id: UUID, text: str, specs: Sequence[ToolSpec], compared: MutableMapping[str, ComparedText]
+    ) -> Meaning | None:
         """How close the tools, whose names are unique, are to the text; None if only words can be compared now.
 
         That is so without an embedding model, while a tool has no vector, if the model does not answer within half a
         second, and if the budgets of the payer, a user or a thread, do not allow its call.
+
+        `compared`: texts that were compared before. The text is added to them.
         """
-        found = await self._meaning(payer_id, text.strip()[: routing.MAX_TASK_CHARACTERS], specs)
+        found = await self._meaning(payer_id, text.strip()[: routing.MAX_TASK_CHARACTERS], specs, compared)
         metrics.TOOL_CHOICES.labels("words" if found is None else "meaning").inc()
         return found
 
-    async def _meaning(self, payer_id: UUID, text: str, specs: Sequence[ToolSpec]) -> Meaning | None:
+    async def _meaning(
+        self, payer_id: UUID, text: str, specs: Sequence[ToolSpec], compared: MutableMapping[str, ComparedText]
+    ) -> Meaning | None:
         if not self._memories.by_meaning or not text or not 0 < len(specs) <= MAX_CACHED_TOOLS:
             return None
         tools = {spec.name: _tool_text(spec, payer_id) for spec in specs}
-        generation, vectors = self._generation, self._known(tools)
-        if len(vectors) < len(tools):
+        generation, vectors = self._generation, self._known(tools.values())
+        if any(tool.key not in vectors for tool in tools.values()):
             self._request(tools.values())
             return None
+        one = compared.get(text)
+        if one is None or one.generation != generation:
+            one = await self._comparable(payer_id, text, generation, tools.values())
+        if one is None:
+            return None
+        compared[text] = one
+        missing = {key: vector for key, vector in vectors.items() if key not in one.closenesses}
+        if missing:
+            one.closenesses |= await asyncio.to_thread(_closenesses, one.vector, missing)
+        return Meaning(
+            closenesses={name: one.closenesses[tool.key] for name, tool in tools.items()}, background=one.background
+        )
+
+    async def _comparable(
+        self, payer_id: UUID, text: str, generation: int, tools: Iterable[ToolText]
+    ) -> ComparedText | None:
+        """The text with its vector, or None if that is unknown or not of this generation, which the tools have."""
         query = await self._query(payer_id, text)
         if query is None or query.vector is None:
             return None
         if query.generation != generation:
             self._forget(generation)
-            self._request(tools.values())
+            self._request(tools)
             return None
         built_in = self._agents.built_in(query.generation)
         if built_in is None:
             self._agents.request_built_in()
             return None
-        closenesses = await asyncio.to_thread(_closenesses, query.vector, vectors)
-        return Meaning(closenesses=closenesses, background=built_in.background)
+        return ComparedText(generation=generation, vector=query.vector, background=built_in.background)
 
-    def _known(self, tools: Mapping[str, ToolText]) -> dict[str, Vector]:
-        """The vectors of the tools that have one, by name."""
-        known = {name: tool.key for name, tool in tools.items() if tool.key in self._vectors}
-        for key in known.values():
+    def _known(self, tools: Iterable[ToolText]) -> dict[bytes, Vector]:
+        """The vectors of the tools that have one, by key."""
+        known = [tool.key for tool in tools if tool.key in self._vectors]
+        for key in known:
             self._vectors.move_to_end(key)
-        return {name: self._vectors[key] for name, key in known.items()}
+        return {key: self._vectors[key] for key in known}
 
     async def _query(self, payer_id: UUID, text: str) -> MemoryQuery | None:
         """The text with its vector, or None if that takes too long or the database is out of reach."""
@@ -198,5 +254,6 @@ def _tool_text(spec: ToolSpec, payer_id: UUID) -> ToolText:
     return ToolText(key=key, text=text, owner_id=payer_id, is_own=spec.source == USER_SOURCE)
 
 
-def _closenesses(vector: Vector, tools: Mapping[str, Vector]) -> dict[str, float]:
-    return {name: routing.similarity(vector, other) for name, other in tools.items()}
+def _closenesses(vector: Vector, tools: Mapping[bytes, Vector]) -> dict[bytes, float]:
+    asked = list(vector)  # Else each comparison would make its numbers anew.
+    return {key: routing.similarity(asked, other) for key, other in tools.items()}

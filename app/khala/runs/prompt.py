@@ -13,13 +13,12 @@ from khala.domain.context import (
     ContextSection,
     FilledSection,
     LeftOut,
-    RelevanceBasis,
     SectionInput,
     SectionName,
     build_context,
 )
 from khala.domain.fold import CompactionBlock, FileBlock, text_of
-from khala.domain.parts import RecalledMemory
+from khala.domain.parts import RecalledMemory, RelevanceBasis
 from khala.domain.run_progress import RunProgress, RunStep
 from khala.domain.tools import ToolSpec
 from khala.models.port import Prompt, PromptTurn

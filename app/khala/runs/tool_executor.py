@@ -8,7 +8,6 @@ an unknown outcome.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -68,7 +67,7 @@ class ToolDependencies(msgspec.Struct, frozen=True, kw_only=True):
 
     def tool_meanings(self, payer_id: UUID) -> ToolMeanings:
         """Compares tools with texts for this user or thread."""
-        return by_words if self.tool_router is None else partial(self.tool_router.meaning, payer_id)
+        return by_words if self.tool_router is None else self.tool_router.of_run(payer_id)
 
 
 class ToolExecutor:

@@ -210,7 +210,7 @@ class AgentSubmission:
         return [result for result in results if result.call_id in handed]
 
     async def _options(self, text: str) -> RunOptions:
-        return await chat_runs.checked_options(self._context, self._caller, self._given_options(), text)
+        return await chat_runs.checked_options(self._context, self._caller, self._given_options(), text, self.thread_id)
 
     def _given_options(self) -> Mapping[str, Any]:
         """Return the options, with the client's tools as functions, and its context as instructions."""

@@ -3,6 +3,8 @@
 A guest must have an agent's tools.
 """
 
+from uuid import UUID
+
 import msgspec
 
 from khala.api.context import Context
@@ -60,9 +62,12 @@ async def _find_shared(context: Context, caller: Caller, link: str) -> StoredAge
     return found if found is not None and _has_tools(context, caller, found.agent) else None
 
 
-async def choose_agent(context: Context, caller: Caller, options: RunOptions, task: str) -> RunOptions:
-    """The options to store for a run whose agent the server chooses by this task, and the decision."""
-    decision = await context.router.route(task, await list_routable(context, caller, options.model))
+async def choose_agent(context: Context, caller: Caller, options: RunOptions, task: str, payer_id: UUID) -> RunOptions:
+    """The options to store for a run whose agent the server chooses by this task, and the decision.
+
+    The vector of the task counts for the user or thread `payer_id`. The caller may send at its cost.
+    """
+    decision = await context.router.route(payer_id, task, await list_routable(context, caller, options.model))
     route = decision.part(agent_seeds.BY_NAME)
     found = None if decision.abstained else await find_agent(context, caller, decision.agent)
     if found is None:  # Also if it has just been deleted.

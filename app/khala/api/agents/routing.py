@@ -45,16 +45,18 @@ async def route_task(
     """
     text = check_message_text(data.text)
     if data.thread_id is None:
-        require_user(caller)
+        payer_id = require_user(caller)
     else:
         async with context.db.driver() as driver:
             await access.authorize(driver, data.thread_id, caller, Action.SEND_MESSAGE)
-    decision = await context.router.route(text, await catalog.list_routable(context, caller, model=None))
+        payer_id = caller.user_id or data.thread_id
+    decision = await context.router.route(payer_id, text, await catalog.list_routable(context, caller, model=None))
     return RoutePreview(
         agent=decision.agent,
         confidence=decision.confidence,
         abstained=decision.abstained,
         why=decision.why,
+        by=decision.by,
         alternatives=decision.alternatives,
         estimate=await _estimate(context, caller, data.thread_id, decision.agent, text),
     )

@@ -18,7 +18,7 @@ from khala.domain.agents import (
     ToolPatterns,
 )
 from khala.domain.chat import RunBudget
-from khala.domain.parts import LikelyAgent
+from khala.domain.parts import LikelyAgent, RelevanceBasis
 from khala.domain.run_estimates import RunEstimate
 
 
@@ -71,11 +71,13 @@ class RoutePreview(ApiStruct, frozen=True, kw_only=True):
     """The agent for a task, `default` if the router `abstained`, and an estimate of its run.
 
     `confidence` is the probability that the choice is right. `alternatives` are other agents, the most likely first.
+    `by`: whether the meaning of the task counted, or only its words.
     """
 
     agent: str
     confidence: float
     abstained: bool
     why: str
+    by: RelevanceBasis
     alternatives: Sequence[LikelyAgent]
     estimate: RunEstimate

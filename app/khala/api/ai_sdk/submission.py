@@ -199,7 +199,7 @@ class ChatSubmission(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.request.message_id == question.client_id else msgspec.UNSET
 
     async def _options(self, text: str) -> RunOptions:
-        return await chat_runs.checked_options(self.context, self.caller, self.request.options, text)
+        return await chat_runs.checked_options(self.context, self.caller, self.request.options, text, self.thread_id)
 
 
 def streamed(found: FoundRun) -> StreamedRun:

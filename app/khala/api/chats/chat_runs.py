@@ -40,10 +40,17 @@ async def create_thread(context: Context, caller: Caller, chat_id: str, text: st
     await threads.create(context.db, thread_id, caller, title=title, welcome="", reserved=is_named)
 
 
-async def checked_options(context: Context, caller: Caller, given: Mapping[str, Any], text: str) -> RunOptions:
-    """Return the options of a run that answers the text, with the agent chosen. Raises `InvalidInput`."""
+async def checked_options(
+    context: Context, caller: Caller, given: Mapping[str, Any], text: str, thread_id: UUID
+) -> RunOptions:
+    """Return the options of a run that answers the text, with the agent chosen. Raises `InvalidInput`.
+
+    The caller may send in the thread.
+    """
     checked = await check_options(read_options(given), context, caller)
-    return await choose_agent(context, caller, checked, text) if checked.agent == AUTO else checked
+    if checked.agent != AUTO:
+        return checked
+    return await choose_agent(context, caller, checked, text, caller.user_id or thread_id)
 
 
 def read_options(given: Mapping[str, Any]) -> RunOptions:

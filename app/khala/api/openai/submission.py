@@ -6,6 +6,7 @@ from uuid import UUID, uuid5
 import msgspec
 import structlog
 
+from khala.api.accounts.authentication import require_user
 from khala.api.agents.catalog import choose_agent, resolve_agent
 from khala.api.blobs import remote_files
 from khala.api.blobs.attached_files import AttachedFile, store_files
@@ -221,7 +222,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     async def _run_options(self, task: str) -> RunOptions:
         run = self.options.run
         if run.agent == AUTO:
-            chosen = await choose_agent(self.context, self.caller, run, task)
+            chosen = await choose_agent(self.context, self.caller, run, task, require_user(self.caller))
         else:
             chosen = await resolve_agent(self.context, self.caller, run, path=AGENT_HEADER)
         if self.response is None:

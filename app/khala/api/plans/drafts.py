@@ -72,7 +72,7 @@ class PlanDraftController(Controller):
             thread_id=thread_id,
             message_id=plans.goal_id(plan_id),
             text=data.goal,
-            options=await _run_options(context, caller, plan_id, data),
+            options=await _run_options(context, caller, plan_id, data, caller.user_id or thread_id),
         )
         try:
             sent, is_new = await sends.send(context.db, request, caller, context.limits.sends)
@@ -96,12 +96,14 @@ class PlanDraftController(Controller):
         return await _read(context, caller, thread_id, plan_id)
 
 
-async def _run_options(context: Context, caller: Caller, plan_id: UUID, data: NewPlanDraft) -> StoredRunOptions:
+async def _run_options(
+    context: Context, caller: Caller, plan_id: UUID, data: NewPlanDraft, payer_id: UUID
+) -> StoredRunOptions:
     options = await check_options(data.options, context, caller)
     if (options.agent or "").startswith((COMMAND_PREFIX, APP_PREFIX)):
         raise InvalidInput("This agent makes no plans. Name one that has instructions.", path="options.agent")
     if options.agent == AUTO:
-        options = await choose_agent(context, caller, options, data.goal)
+        options = await choose_agent(context, caller, options, data.goal, payer_id)
     draft = PlanDraft(
         plan_id=plan_id,
         title=data.title,

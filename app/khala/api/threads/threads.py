@@ -249,7 +249,7 @@ class ThreadController(Controller):
         if options.agent == AUTO:
             async with context.db.driver() as driver:
                 await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
-            options = await choose_agent(context, caller, options, text)
+            options = await choose_agent(context, caller, options, text, caller.user_id or thread_id)
         request = SendRequest(
             thread_id=thread_id,
             message_id=check_new_id(data.message_id, "messageId") or ids.new(),
@@ -285,7 +285,7 @@ class ThreadController(Controller):
             async with context.db.driver() as driver:
                 await access.authorize(driver, thread_id, caller, Action.SEND_MESSAGE)
                 text = await messages.read_text(driver, thread_id, data.message_id)
-            options = await choose_agent(context, caller, options, text)
+            options = await choose_agent(context, caller, options, text, caller.user_id or thread_id)
         request = SendRequest(thread_id=thread_id, message_id=data.message_id, text="", options=options)
         answer_id = check_new_id(data.answer_id, "answerId") or ids.new()
         sent, new = await sends.regenerate(context.db, request, answer_id, caller, context.limits.sends)

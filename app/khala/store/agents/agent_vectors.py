@@ -29,6 +29,7 @@ SIMILARITIES = """
     WHERE agent_id = ANY ($1::uuid[]) AND generation = $3 GROUP BY agent_id
 """
 """The vector of the task is a scalar subquery: a parameter that is cast for each row is also parsed for each row."""
+HAS_VECTORS = "SELECT EXISTS (SELECT FROM agent_vectors WHERE agent_id = $1 AND generation = $2)"
 STORE = """
     WITH held AS MATERIALIZED (SELECT id FROM agents WHERE id = $1 FOR NO KEY UPDATE), old AS (
         DELETE FROM agent_vectors USING held WHERE agent_id = held.id AND generation <> $2
@@ -58,6 +59,11 @@ async def similarities(
     """The similarities of each agent's texts, by its version's id. Agents without vectors are missing."""
     rows = await driver.fetch(SIMILARITIES, agent_ids, as_text(vector), generation)
     return {row["agent_id"]: row["similarities"] for row in rows}
+
+
+async def exist(driver: Driver, agent_id: UUID, generation: int) -> bool:
+    """Whether this version of an agent has vectors of this generation."""
+    return bool(await driver.fetchval(HAS_VECTORS, agent_id, generation))
 
 
 @retried

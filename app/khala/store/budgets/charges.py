@@ -173,8 +173,10 @@ async def add(
 async def remainder(
     driver: Driver, policy: BudgetPolicy, payer: Payer, measures: Sequence[BudgetMeasure]
 ) -> Mapping[BudgetMeasure, Decimal]:
-    """The amounts that the payer's limits have left. Waits for no lock. A measure without a limit is missing."""
-    policy = await account_plans.policy_of(driver, policy, payer.keys)
+    """The amounts that the payer's limits have left. Waits for no lock. A measure without a limit is missing.
+
+    `policy`: the limits that apply to the payer.
+    """
     requests = _requests(policy, payer, dict.fromkeys(measures, UNIT), datetime.now(UTC), refusable=True)
     columns = [(*one.window_key, one.most) for one in requests]
     rows = await driver.fetch(REMAINDER, *zip(*columns, strict=True)) if columns else []

@@ -358,11 +358,15 @@ class AgentChoice(WireStruct, frozen=True, kw_only=True):
 
 
 class AgentRoute(WireStruct, frozen=True, kw_only=True):
-    """The agent that the server would choose for a text. If it abstained, `agent` is `default`."""
+    """The agent that the server would choose for a text. If it abstained, `agent` is `default`.
+
+    `by`: `words` or `meaning`. Servers of earlier versions do not say it.
+    """
 
     agent: str
     confidence: float
     abstained: bool = False
     why: str = ""
+    by: str | None = None
     alternatives: tuple[AgentChoice, ...] = ()
     estimate: AgentEstimate = AgentEstimate()

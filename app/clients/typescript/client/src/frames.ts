@@ -539,12 +539,14 @@ export interface MemoryRecall {
  * The agent that the server chose for the run, `default` if it chose none. It is no part of the content.
  *
  * `confidence` is the probability that the choice is right. Of the alternatives, a part names only built-in agents.
+ * `by`: whether the meaning of the task counted, or only its words. Parts of earlier versions do not say it.
  */
 export interface Route {
   agent: string;
   confidence: number;
   alternatives: LikelyAgent[];
   why: string;
+  by?: "words" | "meaning";
 }
 
 /**
@@ -1810,12 +1812,14 @@ export interface RunEstimate {
  * The agent for a task, `default` if the router `abstained`, and an estimate of its run.
  *
  * `confidence` is the probability that the choice is right. `alternatives` are other agents, the most likely first.
+ * `by`: whether the meaning of the task counted, or only its words.
  */
 export interface RoutePreview {
   agent: string;
   confidence: number;
   abstained: boolean;
   why: string;
+  by: "words" | "meaning";
   alternatives: LikelyAgent[];
   estimate: RunEstimate;
 }
