@@ -30,6 +30,8 @@ from khala.domain.plans.events import (
 )
 from khala.domain.plans.plan import MAX_ITERATIONS, Plan, PlanBudget, PlanMode, PlannedStep, PlanStep
 
+ATTRIBUTED = Edited | StepSkipped | StepCancelled
+"""The events by which a person may leave out the last step of a plan."""
 STOPPED = "The plan has stopped for good. To go on with its steps, export it and create a plan from the document."
 
 
@@ -172,7 +174,15 @@ def pause_for_review(plan: Plan, events: Iterable[PlanEvent], now: datetime) -> 
     """
     if plan.status != "running" or not any(isinstance(event, Edited | ConfigChanged) for event in events):
         return []
-    return [Pausing(at=now, reason="requested")]
+    return [Pausing(at=now, reason="review", edited=True)]
+
+
+def attribute(events: Iterable[PlanEvent], *, by_requester: bool) -> list[PlanEvent]:
+    """The events of a command, with whether the person for whom the plan acts has given it."""
+    return [
+        msgspec.structs.replace(event, by_requester=by_requester) if isinstance(event, ATTRIBUTED) else event
+        for event in events
+    ]
 
 
 def _change_status(plan: Plan, command: Start | Pause | Resume | Stop, now: datetime) -> list[PlanEvent]:

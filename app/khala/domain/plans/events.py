@@ -39,9 +39,13 @@ class Started(EventStruct, frozen=True, kw_only=True, tag="started"):
 
 
 class Pausing(EventStruct, frozen=True, kw_only=True, tag="pausing"):
-    """No step starts any more. The plan is paused when those under way have ended."""
+    """No step starts any more. The plan is paused when those under way have ended.
+
+    `edited`: another person than the one for whom the plan acts has changed it.
+    """
 
     reason: PauseReason
+    edited: bool = False
 
 
 class Paused(EventStruct, frozen=True, kw_only=True, tag="paused"):
@@ -183,13 +187,16 @@ class StepSkipped(EventStruct, frozen=True, kw_only=True, tag="step_skipped"):
 
     step_id: str
     by_person: bool = False
+    by_requester: bool = False
+    """By the person for whom the plan acts."""
     canceled_run: UUID | None = None
 
 
 class StepCancelled(EventStruct, frozen=True, kw_only=True, tag="step_cancelled"):
-    """A person canceled a step. What depends on it does not run."""
+    """A person canceled a step. What depends on it does not run. `by_requester`: as in `StepSkipped`."""
 
     step_id: str
+    by_requester: bool = False
     canceled_run: UUID | None = None
 
 
@@ -227,7 +234,7 @@ class NoProgress(EventStruct, frozen=True, kw_only=True, tag="no_progress"):
 class Edited(EventStruct, frozen=True, kw_only=True, tag="edited"):
     """A person changed the steps, the title or the goal.
 
-    `changed` has whole steps, and `order` the ids of all steps.
+    `changed` has whole steps, and `order` the ids of all steps. `by_requester`: as in `StepSkipped`.
     """
 
     title: str | None = None
@@ -236,6 +243,7 @@ class Edited(EventStruct, frozen=True, kw_only=True, tag="edited"):
     removed: tuple[str, ...] = ()
     changed: tuple[PlannedStep, ...] = ()
     order: tuple[str, ...] = ()
+    by_requester: bool = False
 
 
 PlanEvent: TypeAlias = (

@@ -11,7 +11,7 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
-from khala.domain.access import Action, Caller, presented_key_id
+from khala.domain.access import Action, Caller, as_requester, presented_key_id
 from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans import commands
@@ -138,9 +138,11 @@ async def command_all(
         await _check_edits(driver, stored, edited_after)
         await step_runs.report_ended(driver, stored)
         now = await plan_rows.read_time(driver)
+        is_requester = as_requester(caller, stored.user_id, stored.requester_key_id) is not None
         for one in given:
             if not is_satisfied(stored.plan, one):
-                stored.apply(commands.decide(stored.plan, one, now))
+                events = commands.decide(stored.plan, one, now)
+                stored.apply(commands.attribute(events, by_requester=is_requester))
         if any(isinstance(event, Started | Resumed) for event in stored.unsaved):
             # Whoever lets a plan go on is the person for whom its steps act, and whose budgets they use.
             network = caller.network if caller.user_id is None else None
