@@ -1,8 +1,14 @@
 // Splits a text into words, case-folded so that equal words compare as equal.
 
-/** Scripts without spaces between words. Each character counts as a word, which finds all that a dictionary would, and more. */
-const UNSPACED = String.raw`[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\p{sc=Lao}\p{sc=Khmer}\p{sc=Myanmar}]`;
-const WORD = new RegExp(String.raw`${UNSPACED}\p{M}*|(?:(?!${UNSPACED})[\p{L}\p{N}\p{M}_])+`, "gu");
+/**
+ * Scripts without spaces between words, and Hangul, in which particles follow a word without a space: those of `UNSPACED` in
+ * `khala.domain.search_terms`. Each character counts as a word, which finds all that a dictionary would, and more.
+ */
+const SCRIPTS = ["Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Hangul", "Thai", "Lao", "Khmer", "Myanmar", "Tai_Le", "New_Tai_Lue", "Tai_Tham", "Balinese", "Javanese"];
+const UNSPACED = `[${SCRIPTS.map((script) => String.raw`\p{sc=${script}}`).join("")}]`;
+/** A syllable of Hangul that is stored as its letters, as in the file names of macOS. */
+const HANGUL_LETTERS = String.raw`[\u1100-\u115f][\u1160-\u11a7][\u11a8-\u11ff]?`;
+const WORD = new RegExp(String.raw`${HANGUL_LETTERS}|${UNSPACED}\p{M}*|(?:(?!${UNSPACED})[\p{L}\p{N}\p{M}_])+`, "gu");
 const ASCII = /^[ -~\t\r\n]*$/;
 const SEGMENT = /[\p{L}\p{N}\p{M}_]+/gu;
 

@@ -50,6 +50,22 @@ describe("a search", () => {
     for (const query of ["straße", "NASS", "ὀδυσσεύσ", "天气"]) expect(archive.search(query, 1)).toMatchObject([{ messageId: "a", by: "words" }]);
   });
 
+  test.each([
+    ["대한민국", "민국"],
+    ["\u1112\u1161\u11ab\u1100\u1173\u11af", "글"],
+    ["ㄅㄆㄇㄈ", "ㄇ"],
+    ["ꀀꀁꀂ", "ꀁ"],
+    ["ᥐᥑᥒ", "ᥑ"],
+    ["ᦀᦁᦂ", "ᦁ"],
+    ["ᨠᨡᨢ", "ᨡ"],
+    ["ᬓᬔᬕ", "ᬔ"],
+    ["ꦏꦑꦒ", "ꦑ"],
+  ])("finds a part of %s, as the server does", async (text, part) => {
+    const archive = archiveOf();
+    await archive.add(thread("t"), [{ id: "a", text, at: 1 }]);
+    expect(archive.search(part, 1)).toMatchObject([{ messageId: "a", by: "words" }]);
+  });
+
   test("finds nothing for nothing", async () => {
     const archive = archiveOf();
     await archive.add(thread("t"), [{ id: "a", text: "word", at: 1 }]);
