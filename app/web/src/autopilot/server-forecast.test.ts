@@ -14,6 +14,7 @@ const PREVIEW: RoutePreview = {
   confidence: 0.82,
   abstained: false,
   why: "Matching words: “review”.",
+  by: "words",
   alternatives: [{ agent: "tester", confidence: 0.1 }],
   estimate: { steps: 4, seconds: 30, usd: "0.05", of: 5 },
 };
