@@ -12,9 +12,9 @@ from khala.domain.flush_policy import FlushPolicy
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs.leases import Lease
 from tests.integration.test_budgets import limit, limited
-from tests.integration.test_writer import finish, stored, writing
+from tests.integration.test_writer import finish, stored
 from tests.support.callers import Person, owned_thread, person
-from tests.support.store import ask, claim
+from tests.support.store import ask, claim, writing
 
 LOCKED_ROWS = {
     "user": "SELECT FROM users WHERE id = $1 FOR UPDATE",

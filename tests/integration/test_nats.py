@@ -11,7 +11,6 @@ import asyncpg
 import httpx
 import pytest
 
-from khala.domain.flush_policy import FlushPolicy
 from khala.domain.parts import Finish, TokenUsage
 from khala.live import fallback_poll, nats_bus
 from khala.live.nats_bus import MAX_PENDING_BYTES, NatsBus
@@ -26,14 +25,14 @@ from khala.store.postgres.notifications import (
     RUNS_CHANNEL,
     THREADS_CHANNEL,
 )
-from khala.store.runs.group_commit import WakeBus, Writer
+from khala.store.runs.group_commit import WakeBus
 from tests.support.client import Observer, Thread
 from tests.support.live import follow, recording
 from tests.support.nats import NatsServer, nats_server
 from tests.support.observed_run import ObservedRun, assert_verified
 from tests.support.postgres_proxy import proxy
 from tests.support.server import Server, Worker, command, ended
-from tests.support.store import lease_of, new_thread
+from tests.support.store import lease_of, new_thread, writing
 
 LOGIN = ("khala", "en-taro-adun")
 NOBODY = f"nats://{LOGIN[0]}:{LOGIN[1]}@127.0.0.1:1"
@@ -80,17 +79,6 @@ async def connected(bus: WakeBus, *, really: bool = True) -> None:
 
 
 @contextlib.asynccontextmanager
-async def writing(db: Database, bus: WakeBus) -> AsyncIterator[Writer]:
-    writer = Writer(db, FlushPolicy(), bus)
-    task = asyncio.create_task(writer.run())
-    try:
-        yield writer
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-@contextlib.asynccontextmanager
 async def notifications_on(database_url: str, channel: str) -> AsyncIterator[list[str]]:
     """The payloads that Postgres notifies on this channel."""
     payloads: list[str] = []
@@ -112,7 +100,7 @@ async def test_a_group_commit_is_published_by_nats_alone_and_by_notify_during_an
         async with (
             connected_bus(server, **{THREADS_CHANNEL: live.threads.handle_notification}) as bus,
             notifications_on(database_url, THREADS_CHANNEL) as by_postgres,
-            writing(db, bus) as writer,
+            writing(db, bus=bus) as writer,
             recording(live, 1) as (recorder,),
         ):
             await follow(live.threads, db, recorder.client, lease.thread_id)
@@ -148,7 +136,7 @@ class LossyBus:
 async def test_a_commit_without_a_wake_up_is_found_by_the_slow_poll(db: Database) -> None:
     lease = await lease_of(db, await new_thread(db))
     live = LiveService(db, db)
-    async with writing(db, LossyBus()) as writer, recording(live, 1) as (recorder,):
+    async with writing(db, bus=LossyBus()) as writer, recording(live, 1) as (recorder,):
         await follow(live.threads, db, recorder.client, lease.thread_id)
         await recorder.until(2)
         stream = writer.open(lease)
@@ -178,7 +166,7 @@ async def test_a_commit_without_an_acknowledgement_is_published_once_it_is_found
     bus = RecordingBus()
     async with proxy(database_url) as between:
         far = Database(between.url)
-        async with writing(far, bus) as writer:
+        async with writing(far, bus=bus) as writer:
             stream = writer.open(lease)
             between.mark = lease.run_id.bytes
             between.commits_to_lose = 1

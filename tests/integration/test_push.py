@@ -13,7 +13,7 @@ from khala.domain import ids
 from khala.domain.access import Caller, Role, key_hash
 from khala.domain.errors import NotFound, Unauthorized
 from khala.domain.plans.attempts import AttemptCompleted, AttemptOverBudget
-from khala.domain.plans.commands import Edit, Pause, Resume, SkipStep, Stop
+from khala.domain.plans.commands import Pause, Resume, SkipStep, Stop
 from khala.domain.push import MAX_ATTEMPTS, MAX_FAILURES, MAX_SUBSCRIPTIONS
 from khala.push.dispatcher import PushDispatcher
 from khala.push.push_sender import PushSender
@@ -456,26 +456,6 @@ async def test_a_server_subscribes_a_browser_and_notifies_it(
         ended = await server.http.delete(f"/api/me/push/subscriptions/{made.json()['id']}", headers=keyed)
         assert ended.status_code == 204
         await store.close()
-
-
-async def test_a_plan_that_pauses_because_of_an_edit_is_told_to_its_person_and_not_to_the_editor(
-    db: Database, service: PushService, dispatcher: PushDispatcher
-) -> None:
-    owner, editor = await person(db, "Owner"), await person(db, "Editor")
-    thread_id = await owned_thread(db, owner)
-    await sharing.set_role(db, thread_id, editor.id, "editor", owner.caller)
-    await sharing.join(db, thread_id, editor.id, editor.caller)
-    for each in (owner, editor):
-        await subscribed(db, service, dispatcher, each.caller)
-    plan_id = await started_plan(db, thread_id, editor.caller)
-    await plans.command(db, plan_id, owner.caller, Edit(title="Another title"))
-    await drive(db, plan_id, AttemptCompleted(summary="Done."))
-    async with db.driver() as driver:
-        query = "SELECT subject_id FROM push_messages JOIN push_subscriptions ON id = subscription_id"
-        assert [row["subject_id"] for row in await driver.fetch(query)] == [editor.id]
-    await dispatcher.look()
-    (received,) = service.received
-    assert received.message["reason"] == "review"
 
 
 async def test_the_end_of_a_plan_is_not_told_to_the_person_who_leaves_out_its_last_step(

@@ -13,6 +13,7 @@ import pytest
 
 from khala.domain.access import Caller, key_hash
 from khala.domain.errors import Unavailable
+from khala.domain.flush_policy import FlushPolicy
 from khala.live import fallback_poll
 from khala.live.access_guard import AccessGuard
 from khala.live.service import LiveService
@@ -33,7 +34,7 @@ from tests.support.people import (
     signed_in,
     soon,
 )
-from tests.support.store import CALLER, KEY, batch, lease_of, new_thread, revision_of, write
+from tests.support.store import CALLER, KEY, batch, lease_of, new_thread, revision_of, write, writing
 
 
 @pytest.fixture
@@ -56,21 +57,36 @@ def is_chained(recorder: FrameRecorder) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def streaming_run(db: Database, lease: Lease) -> AsyncIterator[list[int]]:
-    """Write to the run while the context is open; yields the sequence numbers that were written."""
+async def streaming_run(db: Database, lease: Lease, live: LiveService | None = None) -> AsyncIterator[list[int]]:
+    """Write to the run while the context is open; yields the sequence numbers that were written.
+
+    With `live`, it is written by that process, which delivers its appends without reading them.
+    """
     written: list[int] = []
 
-    async def stream() -> None:
+    async def stream(write_text: Callable[[int], Awaitable[object]]) -> None:
         for seq in range(100_000):
-            await write(db, batch(lease, seq, f"{seq} "))
+            await write_text(seq)
             written.append(seq)
 
-    task = asyncio.create_task(stream())
-    try:
-        yield written
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    async with contextlib.AsyncExitStack() as stack:
+        if live is None:
+            task = asyncio.create_task(stream(lambda seq: write(db, batch(lease, seq, f"{seq} "))))
+        else:
+            policy = FlushPolicy(milliseconds=1)
+            writer = await stack.enter_async_context(writing(db, policy, local=live.own_appends))
+            buffer = writer.open(lease)
+
+            async def write_text(seq: int) -> None:
+                buffer.append_text(f"{seq} ")
+                await buffer.wait_written()
+
+            task = asyncio.create_task(stream(write_text))
+        try:
+            yield written
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
 
 async def wait_for_more(written: list[int], count: int) -> None:
@@ -127,7 +143,11 @@ async def test_after_a_revocation_its_observers_get_nothing_in_any_process_and_o
     lease = await lease_of(db, thread_id)
     follower, command = await way(db, thread_id)
     before = await revision_of(db, thread_id)
-    async with process(db, 3) as (one, here), process(db, 3) as (other, there), streaming_run(db, lease) as written:
+    async with (
+        process(db, 3) as (one, here),
+        process(db, 3) as (other, there),
+        streaming_run(db, lease, one) as written,
+    ):
         for live, (owner, *followers) in ((one, here), (other, there)):
             await follow(live.threads, db, owner.client, thread_id)
             for recorder in followers:
@@ -167,7 +187,7 @@ async def test_observers_that_keep_access_after_a_claim_continue_without_a_gap(d
     user = await signed_in(db, user_id)
     await add_member(db, thread_id, user_id)
     before = await revision_of(db, thread_id)
-    async with process(db, 2) as (live, (anonymous, claimer)), streaming_run(db, lease) as written:
+    async with process(db, 2) as (live, (anonymous, claimer)), streaming_run(db, lease, live) as written:
         await follow(live.threads, db, anonymous.client, thread_id)
         await follow(live.threads, db, claimer.client, thread_id, user)
         await wait_for_more(written, 10)

@@ -26,10 +26,8 @@ from khala.store.runs.leases import Lease
 from khala.store.runs.run_buffer import MAX_PARTS_PER_BATCH, LeaseLost, RunBuffer
 from khala.store.threads import thread_feed
 from tests.support import postgres
-from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write
+from tests.support.store import CALLER, batch, claim, ending, lease_of, new_thread, write, writing
 
-PROMPT = FlushPolicy()
-"""The default policy."""
 SLOW = FlushPolicy(milliseconds=60_000, chars=1200, parts=32)
 """A policy under which time makes nothing due."""
 
@@ -39,15 +37,6 @@ def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Store few parts by one call of the database's function, and by a transaction as many parts are."""
     if request.param == "transaction":
         monkeypatch.setattr(parts, "MAX_CALLED_PARTS", 0)
-
-
-@contextlib.asynccontextmanager
-async def writing(db: Database, policy: FlushPolicy = PROMPT) -> AsyncIterator[Writer]:
-    writer = Writer(db, policy)
-    task = asyncio.create_task(writer.run())
-    yield writer
-    task.cancel()
-    await asyncio.wait({task})
 
 
 async def stored(db: Database, lease: Lease) -> list[str]:

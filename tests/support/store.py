@@ -1,16 +1,20 @@
 """Creates threads, runs and leases directly in the store, without a server."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from uuid import UUID
 
 from khala.domain import ids
 from khala.domain.access import Caller, key_hash
 from khala.domain.chat import RunOptions, SendResult
+from khala.domain.flush_policy import FlushPolicy
 from khala.domain.fold import Content
 from khala.domain.parts import Finish, Notice, PartData, TextDelta, TokenUsage, encode
 from khala.store.postgres.database import Database
 from khala.store.runs import run_queue
 from khala.store.runs.endings import RunEnding
+from khala.store.runs.group_commit import LocalFeed, WakeBus, Writer
 from khala.store.runs.leases import Lease
 from khala.store.runs.parts import Batch, append
 from khala.store.runs.run_queue import ClaimedRun
@@ -20,6 +24,8 @@ from khala.store.threads.sends import SendLimits, SendRequest
 KEY = "k" * 40
 CALLER = Caller(anon_key_hash=key_hash(KEY))
 HIGH_LIMITS = SendLimits(per_owner=1000, waiting=10_000)
+PROMPT = FlushPolicy()
+"""The default policy of flushes."""
 
 
 async def new_thread(db: Database, *, welcome: str = "") -> UUID:
@@ -95,3 +101,17 @@ async def write(db: Database, *batches: Batch) -> dict[UUID, int]:
 def notice() -> Notice:
     """A part without text."""
     return Notice(code="resumed", message="Goes on.")
+
+
+@contextlib.asynccontextmanager
+async def writing(
+    db: Database, policy: FlushPolicy = PROMPT, *, bus: WakeBus | None = None, local: LocalFeed | None = None
+) -> AsyncIterator[Writer]:
+    """A writer whose loop runs."""
+    writer = Writer(db, policy, bus, local)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

@@ -321,4 +321,20 @@ MUTANTS = (
         tests=("tests/unit/test_encoded_frame.py",),
         why="A frame of 65,536 bytes would fail to be sent.",
     ),
+    Mutant(
+        name="other-changes-of-own-appends-are-not-read",
+        file="app/khala/live/own_appends.py",
+        old="            else:\n                self._hub.refresh(thread_id)\n",
+        new="",
+        tests=("tests/unit/test_own_appends.py::test_threads_that_may_have_changed_otherwise_are_read",),
+        why="The end of an answer would arrive seconds late, because its notification needs no read.",
+    ),
+    Mutant(
+        name="notifications-of-other-threads-are-taken-for-own",
+        file="app/khala/live/own_appends.py",
+        old='return {str(thread_id) for thread_id in self._thread_ids}.issuperset(payload.split(","))',
+        new="return True",
+        tests=("tests/unit/test_own_appends.py::test_the_notification_of_an_append_is_taken_once",),
+        why="A change of a thread that another transaction wrote would arrive seconds late.",
+    ),
 )

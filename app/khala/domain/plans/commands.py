@@ -174,7 +174,7 @@ def pause_for_review(plan: Plan, events: Iterable[PlanEvent], now: datetime) -> 
     """
     if plan.status != "running" or not any(isinstance(event, Edited | ConfigChanged) for event in events):
         return []
-    return [Pausing(at=now, reason="review", edited=True)]
+    return [Pausing(at=now, reason="requested")]
 
 
 def attribute(events: Iterable[PlanEvent], *, by_requester: bool) -> list[PlanEvent]:

@@ -39,13 +39,9 @@ class Started(EventStruct, frozen=True, kw_only=True, tag="started"):
 
 
 class Pausing(EventStruct, frozen=True, kw_only=True, tag="pausing"):
-    """No step starts any more. The plan is paused when those under way have ended.
-
-    `edited`: another person than the one for whom the plan acts has changed it.
-    """
+    """No step starts any more. The plan is paused when those under way have ended."""
 
     reason: PauseReason
-    edited: bool = False
 
 
 class Paused(EventStruct, frozen=True, kw_only=True, tag="paused"):

@@ -8,7 +8,7 @@ from khala.operations.plan_client.text import one_line
 
 REASONS = {
     "requested": "a person asked for it",
-    "review": "the result of a step, or a change by another person, waits for a review",
+    "review": "the result of a step waits for a review",
     "step_failed": "a step failed",
     "no_progress": "too many attempts in a row completed no step",
     "all_limited": "all agents have reached their rate limits",

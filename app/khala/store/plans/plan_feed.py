@@ -34,8 +34,9 @@ from khala.store.threads.reset_marks import IS_PLAN
 log = structlog.get_logger()
 T = TypeVar("T")
 
-LONG_FIELDS = ("added", "changed", "completed", "config", "goal", "order", "removed", "steps")
-"""Fields of events that are not shown: they can have thousands of values, or texts that the plan has itself."""
+OMITTED_FIELDS = ("added", "byRequester", "changed", "completed", "config", "goal", "order", "removed", "steps")
+"""Fields of events that are not shown: they can have thousands of values, or texts that the plan has itself, or only
+decide who is notified."""
 
 WATCHED = "unnest($1::uuid[], $2::bigint[]) AS watched (thread_id, after)"
 CHANGED_PLANS = f"""
@@ -48,7 +49,7 @@ CHANGED_STEPS = f"""
         ORDER BY revision LIMIT {MAX_FEED_STEPS + 1}
     ) AS step ORDER BY step.plan_id, step.position
 """
-EVENT = f"event.plan_id, event.seq, event.thread_id, event.data - '{{{','.join(LONG_FIELDS)}}}'::text[] AS data"
+EVENT = f"event.plan_id, event.seq, event.thread_id, event.data - '{{{','.join(OMITTED_FIELDS)}}}'::text[] AS data"
 NEW_EVENTS = f"""
     SELECT {EVENT} FROM {WATCHED} CROSS JOIN LATERAL (
         SELECT * FROM plan_events WHERE plan_events.thread_id = watched.thread_id AND revision > watched.after

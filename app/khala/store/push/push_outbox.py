@@ -45,23 +45,16 @@ TOOK_LONG = f"""
      ORDER BY seq DESC LIMIT 1) < clock_timestamp() - interval '{LONG_ANSWER.seconds} s'
 """
 """SQL: it is long ago that a person has let the plan go on."""
-LAST_EVENT = """
-    (SELECT data FROM plan_events WHERE plan_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND data ->> 'type' {types}
-     ORDER BY seq DESC LIMIT 1)
+ENDED_BY_REQUESTER = """
+    (SELECT data -> 'byRequester' FROM plan_events
+     WHERE plan_id = $1 AND thread_id IS NOT DISTINCT FROM $2
+       AND data ->> 'type' NOT IN ('stopping', 'stopped', 'attempt_charged')
+     ORDER BY seq DESC LIMIT 1) IS NOT DISTINCT FROM 'true'::jsonb
 """
-PAUSE = LAST_EVENT.format(types="= 'pausing'")
-WAS_EDITED = f"({PAUSE} -> 'edited') IS NOT DISTINCT FROM 'true'::jsonb"
-"""SQL: the plan has paused because another person has changed it."""
-CAUSE = LAST_EVENT.format(types="NOT IN ('stopping', 'stopped', 'attempt_charged')")
-ENDED_BY_REQUESTER = f"({CAUSE} -> 'byRequester') IS NOT DISTINCT FROM 'true'::jsonb"
 """SQL: the plan has ended because the person for whom it acts has left out the last step."""
 RECORD_PLAN: Mapping[PushKind, str] = {
     "waiting": RECORD.format(
-        work="plan",
-        source=PLAN,
-        kind="waiting",
-        people=f"thread.owner_id, {PERSON}",
-        wanted=f"(subscription.subject_id IN ({PERSON}) OR NOT {WAS_EDITED})",
+        work="plan", source=PLAN, kind="waiting", people=f"thread.owner_id, {PERSON}", wanted="true"
     ),
     "answer": RECORD.format(
         work="plan",
@@ -71,8 +64,8 @@ RECORD_PLAN: Mapping[PushKind, str] = {
         wanted=f"subscription.answers AND {TOOK_LONG} AND NOT {ENDED_BY_REQUESTER}",
     ),
 }
-"""For the person for whom the plan acts, and while it waits and was not changed, for the thread's owner. Whether they
-may resume it is checked before the delivery."""
+"""For the person for whom the plan acts, and while it waits, for the thread's owner. Whether they may resume it is
+checked before the delivery."""
 
 
 async def record_waiting(driver: Driver, runs: Collection[tuple[UUID, UUID]]) -> None:
