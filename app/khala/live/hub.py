@@ -238,6 +238,8 @@ class Hub:
                 read = TopicRead(change(), None)
                 await self._deliver_topic(topic, read)
                 delivered.append(read)
+        if delivered:
+            metrics.FEED_OWN_TOPICS.observe(len(delivered))
         self._deliveries.record(delivered, began)
         return behind
 

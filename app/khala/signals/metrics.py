@@ -113,6 +113,9 @@ FEED_LAG = _histogram(
     buckets=FAST_BUCKETS_SECONDS,
 )
 FEED_TOPICS = _histogram("feed_read_topics", "Topics in one read of the feed.", buckets=COUNT_BUCKETS)
+FEED_OWN_TOPICS = _histogram(
+    "feed_own_topics", "Topics whose text this process delivers together without a read.", buckets=COUNT_BUCKETS
+)
 FEED_FAILED = _counter("feed_reads_failed_total", "Reads of the feed that failed and are retried.")
 LISTENER_CONNECTED = _gauge("listener_connected", "Whether the connection for notifications is up: 1 or 0.")
 LISTENER_LOST = _counter("listener_reconnects_total", "Losses of the connection for notifications.")
