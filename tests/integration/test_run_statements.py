@@ -8,7 +8,7 @@ from khala.runs.run_execution import RunExecution
 from khala.store.memories import memory_settings
 from khala.store.memories.memory_settings import MemorySettingChanges
 from khala.store.postgres.database import Database
-from khala.store.runs.parts import APPEND_PARTS
+from khala.store.runs.parts import STORE_PARTS
 from tests.integration.test_budgets import limit, limited
 from tests.integration.test_database_lost import idle_executor
 from tests.support.callers import owned_thread, person
@@ -19,7 +19,7 @@ CLAIM_STATEMENTS = 5
 """Of a claim, however many runs it claims: with BEGIN and COMMIT, their reservations and their requesters' settings."""
 START_STATEMENTS = 3
 """Of a run until it calls the model: the prompt's messages, whether there are memories, and rules for tools."""
-FIRST_COMMIT = on_one_line(APPEND_PARTS)
+FIRST_COMMIT = on_one_line(STORE_PARTS)
 """The group commit of the first text."""
 ABOUT_TYPES = ("WITH RECURSIVE typeinfo_tree", "SELECT current_setting('jit')")
 """Statements of the driver on a new connection, about types of arguments that it does not know."""

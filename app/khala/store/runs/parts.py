@@ -4,7 +4,7 @@ The fence is safe because every transaction that changes a run's epoch or status
 statement here locks the threads that are written to. The later statements begin after that, so the epochs that they
 check are current and can't change before the commit; a run that was taken over matches none of them.
 
-An append of few parts, and of nothing else, calls the function `append_parts` of the database, which does the same in
+An append of few parts, and of nothing else, calls the function `store_parts` of the database, which does the same in
 one round trip. With many parts, COPY costs less.
 """
 
@@ -97,10 +97,10 @@ no other transaction adds a part.
 COLUMNS = ("run_id", "seq", "message_id", "thread_id", "kind", "data", "revision")
 
 MAX_CALLED_PARTS = 16
-"""Parts that one call of `append_parts` stores. COPY costs less from about 50 parts on, and writes less WAL."""
-APPEND_PARTS = """
+"""Parts that one call of `store_parts` stores. COPY costs less from about 50 parts on, and writes less WAL."""
+STORE_PARTS = """
     SELECT run_id, stored, revision, stored_at
-    FROM append_parts($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::uuid[],
+    FROM store_parts($1::uuid[], $2::uuid[], $3::int[], $4::int[], $5::uuid[],
                       $6::int[], $7::int[], $8::text[], $9::text[], $10)
 """
 """Increments revisions as `BUMP_REVISIONS`, and adds the parts that are not stored yet of runs that are still held. The
@@ -209,7 +209,7 @@ async def append(driver: Driver, batches: Sequence[Batch], *, notify: bool = Tru
 
 
 def _is_small(batches: Sequence[Batch]) -> bool:
-    """Whether they add few parts and change nothing else, so that `append_parts` can store them."""
+    """Whether they add few parts and change nothing else, so that `store_parts` can store them."""
     return sum(len(batch.parts) for batch in batches) <= MAX_CALLED_PARTS and not any(
         batch.receipts or batch.approvals or batch.steps is not None or batch.ending for batch in batches
     )
@@ -224,7 +224,7 @@ async def _call(driver: Driver, batches: Sequence[Batch], *, notify: bool) -> di
     parts = [(number, *part) for number, batch in enumerate(batches, 1) for part in batch.parts]
     channel = THREADS_CHANNEL if notify else None
     columns = zip(*parts, strict=True)
-    rows_of_runs = await driver.fetch(APPEND_PARTS, *_columns(batches), message_ids, *columns, channel)
+    rows_of_runs = await driver.fetch(STORE_PARTS, *_columns(batches), message_ids, *columns, channel)
     return {run_id: _StoredBatch(*stored) for run_id, *stored in rows_of_runs}
 
 

@@ -1,4 +1,7 @@
-"""Let the function that appends parts return revisions, and keep the plans of its statements."""
+"""Add a function that appends parts as `append_parts` does, returns revisions, and keeps the plans of its statements.
+
+The version before calls `append_parts`, which is therefore dropped by a later one.
+"""
 
 from alembic import op
 
@@ -7,8 +10,8 @@ down_revision = "0040"
 branch_labels = None
 depends_on = None
 
-APPEND_PARTS = """
-CREATE FUNCTION append_parts(
+STORE_PARTS = """
+CREATE FUNCTION store_parts(
     run_ids uuid[], thread_ids uuid[], epochs int[], last_seqs int[], message_ids uuid[],
     lease_numbers int[], seqs int[], kinds text[], data text[], channel text
 ) RETURNS TABLE (run_id uuid, stored int, revision bigint, stored_at timestamptz) LANGUAGE plpgsql AS $$
@@ -18,7 +21,7 @@ DECLARE
     revisions bigint[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE 'append_parts needs the isolation level read committed, because its fence reads after it has locked';
+        RAISE 'store_parts needs the isolation level read committed, because its fence reads after it has locked';
     END IF;
     WITH bumped AS (
         UPDATE threads SET revision = revision + 1
@@ -78,9 +81,8 @@ for any number that Postgres would plan the statements at each call, which takes
 
 
 def upgrade() -> None:
-    op.execute("DROP FUNCTION append_parts")
-    op.execute(APPEND_PARTS)
+    op.execute(STORE_PARTS)
 
 
 def downgrade() -> None:
-    """The version before calls the function by the columns that it knows, so it can stay."""
+    op.execute("DROP FUNCTION store_parts")
