@@ -79,7 +79,8 @@ async def measure(url: str, folder: Path, runs: int, parts: int) -> RemoteThroug
     """Measure both in turn, each with so many runs of so many parts. Returns the medians."""
     writer, remote = [], []
     env = {"DATABASE_URL": url, "KHALA_MODEL": "demo", "KHALA_RUNS_PER_OWNER": "1000"}
-    server = Server(folder / "server.log", env, "--no-executor")  # Otherwise it would execute the writer's runs.
+    # Without an executor: it would execute the runs of the writer.
+    server = Server(folder / "server.log", env, "--no-executor", anew=True)
     with ended(server):
         await asyncio.to_thread(server.start)
         for _ in range(ROUNDS):
