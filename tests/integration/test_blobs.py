@@ -486,6 +486,18 @@ async def test_the_number_of_pending_uploads_is_limited(
     await store_blob(blob_service, thread_id)
 
 
+async def test_concurrent_uploads_to_many_threads_do_not_exceed_the_limit_of_their_author(
+    db: Database, blob_service: BlobService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "MAX_UNATTACHED", 3)
+    author = ids.new()
+    thread_ids = [await new_thread(db) for _ in range(12)]
+    uploads = (store_blob(blob_service, each, author_id=author, attached=False) for each in thread_ids)
+    outcomes = await asyncio.gather(*uploads, return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [type(error) for error in refused] == [RateLimited] * 9
+
+
 async def test_files_left_by_a_crash_are_not_objects_and_are_cleared(tmp_path: Path) -> None:
     store = FilesystemBlobStore(tmp_path)
     source = tmp_path / "source"

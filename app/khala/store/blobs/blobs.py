@@ -36,6 +36,8 @@ MAX_LISTED_THREADS = 1_000
 LAST_ID = UUID(int=2**128 - 1)
 QUOTA_LOCK_CLASS = 0x6B6C
 """The class of the advisory locks under which a thread's storage is counted."""
+UPLOADER_LOCK_CLASS = 0x6B75
+"""The class of the advisory locks under which the unattached uploads of an author are counted, in all threads."""
 
 COLUMNS = "id, thread_id, run_id, sha256, size, media_type, name, preview, author_id, attached, created_at, expires_at"
 NOT_EXPIRED = "coalesce(expires_at > clock_timestamp(), true)"
@@ -192,9 +194,10 @@ async def add(
     Raises `ThreadNotFound` or `RunNotFound`, `StaleLease`, `PayloadTooLarge` over the thread's quota or the number of
     a run's blobs, and `RateLimited` for too many unattached uploads.
     """
-    # Locked, because concurrent checks in a thread would each see the same free quota.
-    lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:thread))")
-    await connection.execute(lock, {"class": QUOTA_LOCK_CLASS, "thread": str(new.thread_id)})
+    # Locked, because concurrent checks of an author or in a thread would each see the same free quota.
+    if new.author_id is not None and not new.attached:
+        await _lock_quota(connection, UPLOADER_LOCK_CLASS, new.author_id)
+    await _lock_quota(connection, QUOTA_LOCK_CLASS, new.thread_id)
     driver = await driver_of(connection)
     await _lock_parents(driver, new, claim)
     stored = await find_or_check(driver, new, quota, claim)
@@ -204,6 +207,11 @@ async def add(
         await _count_guest_bytes(driver, new, quota)
         await driver.execute(INSERT, *msgspec.structs.astuple(new))
     return stored or new.id
+
+
+async def _lock_quota(connection: AsyncConnection, lock_class: int, counted_id: UUID) -> None:
+    lock = text("SELECT pg_advisory_xact_lock(:class, hashtext(:counted))")
+    await connection.execute(lock, {"class": lock_class, "counted": str(counted_id)})
 
 
 async def find_or_check(driver: Driver, new: NewBlob, quota: StorageQuota, claim: str | None) -> UUID | None:

@@ -19,7 +19,7 @@ LOCK_ORDER = (
     "deleted_accounts",
     "completion_requests",  # and, just before it, the advisory lock of equal requests
     "gate",  # advisory, of an owner: `owners.close_gate`
-    "keeping",  # advisory, of a thread: `blobs.add`
+    "keeping",  # advisory, of an uploader and then of a thread: `blobs.add`
     "threads",
     "thread_resets",
     "plans",
