@@ -1,6 +1,7 @@
 """The cost of a send in statements, and the state that it decides by."""
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
@@ -8,7 +9,7 @@ from khala.domain import ids
 from khala.domain.access import Action, Caller
 from khala.domain.budgets import HOUR_SECONDS
 from khala.domain.chat import RunOptions
-from khala.domain.errors import Forbidden, RunActive
+from khala.domain.errors import Forbidden, RateLimited, RunActive
 from khala.store.postgres.database import Database
 from khala.store.sharing import access
 from khala.store.threads import messages, sends, thread_feed, threads
@@ -123,3 +124,19 @@ async def _until_waiting(db: Database) -> None:
     async with asyncio.timeout(5), db.driver() as driver:
         while not await driver.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0.01)
+
+
+async def test_of_many_sends_at_once_to_an_owners_threads_exactly_the_allowed_number_is_queued(db: Database) -> None:
+    user = await person(db)
+    thread_ids = [await owned_thread(db, user) for _ in range(12)]
+    limits = SendLimits(per_owner=5)
+
+    async def send(thread_id: UUID) -> None:
+        question = SendRequest(thread_id=thread_id, message_id=ids.new(), text="?", options=RunOptions())
+        await sends.send(db, question, user.caller, limits)
+
+    outcomes = await asyncio.gather(*map(send, thread_ids), return_exceptions=True)
+    refused = [error for error in outcomes if error is not None]
+    assert [type(error) for error in refused] == [RateLimited] * 7
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT count(*) FROM runs") == 5

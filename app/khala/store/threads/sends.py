@@ -223,7 +223,12 @@ async def queue_answer(
     # As late as possible: budget windows are shared, and stay locked until the commit. Users' rows are locked last.
     await _interrupt(driver, to_cancel, reservations, sent.revision)
     await ledger.reserve(driver, sent.run_id, reservations, now)
-    await thread_lists.mark_changed(driver, [thread.id], unread=True, author_id=caller.user_id)
+    active = await thread_lists.mark_changed(
+        driver, [thread.id], unread=True, author_id=caller.user_id, owner_id=thread.owner_id
+    )
+    if active > limits.per_owner:
+        # Other sends to threads of this owner were stored since the limits were checked.
+        raise _too_many_runs(thread, limits, is_owner=True)
     return sent
 
 
@@ -295,15 +300,20 @@ async def _check_limits(
     own = thread.own - sum(run["fairness_key"] == thread.fairness_key for run in unheld)
     waiting = thread.waiting - sum(run["status"] == "queued" for run in unheld)
     if own >= limits.per_owner or waiting >= limits.waiting:
-        owner: LimitScope = "thread" if thread.owner_id is None else "account"
-        by_owner = ReachedLimit("active_runs", owner, limits.per_owner)
-        by_queue = ReachedLimit("queued_runs", "deployment", limits.waiting)
-        raise RateLimited(
-            "Too many answers are waiting to be written. Try again soon.",
-            limit=by_owner if own >= limits.per_owner else by_queue,
-            retry_after=QUEUE_FULL_RETRY_SECONDS,
-        )
+        raise _too_many_runs(thread, limits, is_owner=own >= limits.per_owner)
     return to_cancel
+
+
+def _too_many_runs(thread: OpenThread, limits: SendLimits, *, is_owner: bool) -> RateLimited:
+    """The error for too many runs of the thread's owner, or in the whole queue."""
+    owner: LimitScope = "thread" if thread.owner_id is None else "account"
+    by_owner = ReachedLimit("active_runs", owner, limits.per_owner)
+    by_queue = ReachedLimit("queued_runs", "deployment", limits.waiting)
+    return RateLimited(
+        "Too many answers are waiting to be written. Try again soon.",
+        limit=by_owner if is_owner else by_queue,
+        retry_after=QUEUE_FULL_RETRY_SECONDS,
+    )
 
 
 async def _interrupt(

@@ -62,7 +62,8 @@ MARK_CHANGED = f"""
         RETURNING listings.user_id
     )
     SELECT pg_notify($6, CASE WHEN count(DISTINCT user_id) > {MAX_IDS_PER_PAYLOAD} THEN '{EVERYTHING}'
-                              ELSE string_agg(DISTINCT user_id::text, ',') END)
+                              ELSE string_agg(DISTINCT user_id::text, ',') END),
+           (SELECT count(*) FROM runs WHERE fairness_key = $7 AND status IN ('queued', 'running', 'blocked')) AS active
     FROM stamped HAVING count(*) > 0
 """
 
@@ -90,15 +91,22 @@ async def mark_changed(
     author_id: UUID | None = None,
     only_user: UUID | None = None,
     gone: bool = False,
-) -> None:
+    owner_id: UUID | None = None,
+) -> int:
     """Mark the entries of these threads as changed in all lists that have them, or in the list of `only_user`.
 
     With `unread`, because of a new message or answer, the threads become unread for all users but `author_id`. With
     `gone`, the threads are removed from the lists.
+
+    Returns the number of runs of `owner_id` that are queued or active. If the threads are on the owner's list, no other
+    transaction that marks the owner's threads can add one before this transaction ends. 0 without an `owner_id`.
     """
     user_ids = [only_user] if only_user else [row["id"] for row in await driver.fetch(LOCK_LISTED_USERS, thread_ids)]
-    if user_ids:
-        await driver.execute(MARK_CHANGED, thread_ids, user_ids, gone, unread, author_id, ACCOUNTS_CHANNEL)
+    if not user_ids:
+        return 0
+    arguments = thread_ids, user_ids, gone, unread, author_id, ACCOUNTS_CHANNEL, owner_id
+    row = await driver.fetchrow(MARK_CHANGED, *arguments)
+    return 0 if row is None else int(row["active"])
 
 
 async def lock_user(driver: Driver, user_id: UUID) -> None:
