@@ -13,7 +13,7 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from khala.api.mcp import resources
+from khala.api.mcp import resource_contents, resources
 from khala.domain.access import Scope
 from khala.domain.memories import MemorySpace, NewMemory
 from khala.store.accounts import api_tokens
@@ -219,7 +219,7 @@ async def test_a_resource_that_is_too_large_is_refused_with_the_place_to_read_it
 ) -> None:
     owner = await person(store)
     thread_id = await owned_thread(store, owner)
-    ref = await create_blob(store, thread_id, b"a" * (resources.MAX_RESOURCE_BYTES + 1))
+    ref = await create_blob(store, thread_id, b"a" * (resource_contents.MAX_RESOURCE_BYTES + 1))
     async with client(server, owner.headers) as mcp:
         with pytest.raises(MCPError) as refused:
             await mcp.read_resource(f"khala://blobs/{ref.blob_id}")

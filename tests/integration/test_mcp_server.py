@@ -16,7 +16,7 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from khala.api.mcp import call_results, tool_calls
+from khala.api.mcp import call_results, concurrent_calls, tool_calls
 from khala.api.mcp import server as mcp_server
 from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.domain.access import SCOPES, Scope
@@ -395,7 +395,7 @@ async def test_many_calls_at_once_are_answered_or_refused(
         refused = [answer for answer in answers if answer.is_error]
         assert all("at once" in _text(answer) for answer in refused)
         assert len(refused) < 30
-    monkeypatch.setattr(mcp_server, "MAX_CONCURRENT_CALLS", 0)
+    monkeypatch.setattr(concurrent_calls, "MAX_CONCURRENT_CALLS", 0)
     async with client(server, owner.headers) as mcp:
         assert "at once" in _text(await mcp.call_tool("todo_list", {}))
 

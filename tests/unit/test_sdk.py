@@ -1,16 +1,18 @@
 """The decorators of tools and agents, and how modules with them are loaded."""
 
 import sys
+import time
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from khala.sdk import AgentRunContext, AppTool, ToolCallContext, ToolFile, agent, tool
+from khala.sdk import AgentRunContext, AppTool, ToolCallContext, ToolFile, agent, prompt, resource, tool
 from khala.sdk.loading import AppError, load_app
 from khala.sdk.tool import as_result
-from tests.support import app_agents
+from khala.sdk.uri_template import UriTemplate
+from tests.support import app_agents, app_contents
 from tests.support.mcp_client import call_context
 
 
@@ -142,3 +144,82 @@ async def test_a_tool_may_return_files_beside_text() -> None:
     assert (await as_result(file, call_context())).content == (file,)
     assert (await as_result(["a", file, {"b": 1}], call_context())).content == ("a", file, '{"b":1}')
     assert (await as_result(["a", "b"], call_context())).output == ["a", "b"]
+
+
+def test_a_prompt_gets_its_arguments_from_the_function() -> None:
+    letter = app_contents.customer_letter
+    assert (letter.name, letter.title, letter.function.description) == (
+        "customer_letter", "Write to a customer", "Write a letter.",
+    )  # fmt: skip
+    assert list(letter.function.parameters) == ["customer", "tone", "lines"]
+    assert letter.function.required == {"customer"}
+    assert letter.function.choices["tone"] == ("formal", "friendly")
+    assert app_contents.broken_prompt() == 3
+
+
+def test_a_function_that_cannot_be_a_prompt_or_resource_is_refused_with_the_reason() -> None:
+    def with_list(items: list[str]) -> str:
+        return str(items)
+
+    def no_variable() -> str:
+        return ""
+
+    for function, problem in ((with_list, "arguments are texts"), (without_hint, "type hint"), (generator, "return")):
+        with pytest.raises(TypeError, match=problem):
+            prompt(function)
+    for uri in ("shop://a/{item}", "shop://a/{item}/{other}"):
+        with pytest.raises(TypeError, match="a parameter for each variable"):
+            resource(uri)(no_variable)
+    with pytest.raises(ValueError, match="a name has"):
+        prompt(name="two words")(no_variable)
+    with pytest.raises(ValueError, match="timeout"):
+        resource("shop://a", timeout=0)(no_variable)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["shop", "shop:", "a b://c", "khala://files/a", "KHALA://x", "shop://ä", "shop://{a}{b}", "shop://{+a}/{b}",
+     "shop://{a}/{a}", "shop://{a", "shop://{a*}", "shop://{+a}/", "shop://" + "a" * 2_000],
+)  # fmt: skip
+def test_a_text_that_is_no_uri_of_a_resource_is_refused(uri: str) -> None:
+    with pytest.raises(ValueError, match=r"URI|variable|characters"):
+        UriTemplate(uri)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "variables"),
+    [
+        ("shop://a", "shop://a", {}),
+        ("shop://a", "shop://a/", None),
+        ("shop://{a}", "shop://x%20y", {"a": "x y"}),
+        ("shop://{a}", "shop://", None),
+        ("shop://{a}", "shop://x/y", None),
+        ("shop://{a}-{b}", "shop://x-y-z", {"a": "x", "b": "y-z"}),
+        ("shop://{a}/{+b}", "shop://x/y/z?q#f", {"a": "x", "b": "y/z?q#f"}),
+        ("shop://{a}.json", "shop://x.json", {"a": "x"}),
+        ("shop://{a}.json", "shop://xyjson", None),
+    ],
+)
+def test_a_template_matches_uris(template: str, uri: str, variables: dict[str, str] | None) -> None:
+    assert UriTemplate(template).match(uri) == variables
+
+
+def test_a_template_matches_in_linear_time() -> None:
+    template = UriTemplate("shop://" + "-".join(f"{{v{number}}}" for number in range(10)) + "/end")
+    began = time.perf_counter()
+    assert template.match("shop://" + "-" * 1_900) is None
+    assert template.match("shop://" + "a-" * 900) is None
+    assert time.perf_counter() - began < 0.5
+
+
+def test_prompts_and_resources_are_collected_and_names_are_unique(tmp_path: Path) -> None:
+    app = load_app([app_contents.MODULE])
+    assert "dialogue" in app.prompts
+    assert app.resources["stock"].is_template
+    head = "from khala.sdk import prompt, resource\n"
+    twice = head + '@prompt(name="a")\ndef one() -> str: return ""\n@prompt(name="a")\ndef two() -> str: return ""\n'
+    with pytest.raises(AppError, match="two prompts with the name a"):
+        load_app([write(tmp_path, "khala_test_app_prompts", twice)], folder=tmp_path)
+    same = head + '@resource("a:b")\ndef one() -> str: return ""\n@resource("a:b")\ndef two() -> str: return ""\n'
+    with pytest.raises(AppError, match="two resources with the URI a:b"):
+        load_app([write(tmp_path, "khala_test_app_uris", same)], folder=tmp_path)

@@ -99,10 +99,12 @@ def _in_daemon_thread(load: Callable[[], App]) -> "asyncio.Future[App]":
 
 
 def described(app: App) -> str:
-    """The agents and tools in a few words."""
+    """The agents and tools in a few words, and the prompts and resources if there are any."""
     agents = ", ".join(one.agent.name for one in app.agents.values()) or "none"
     tools = ", ".join(app.tools) or "none"
-    return f"agents: {agents}; tools: {tools}"
+    prompts = f"; prompts: {', '.join(app.prompts)}" if app.prompts else ""
+    resources = f"; resources: {', '.join(app.resources)}" if app.resources else ""
+    return f"agents: {agents}; tools: {tools}{prompts}{resources}"
 
 
 def explain(error: Exception, folder: Path) -> str:

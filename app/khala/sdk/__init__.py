@@ -1,7 +1,7 @@
-"""Agents and tools of your own, in Python: what the module that `KHALA_APP` names imports.
+"""Agents, tools, prompts and resources of your own, in Python: what the module that `KHALA_APP` names imports.
 
 ```python
-from khala.sdk import AgentRunContext, agent, tool
+from khala.sdk import AgentRunContext, agent, prompt, resource, tool
 ```
 """
 
@@ -19,18 +19,25 @@ from khala.sdk.agent import (
 )
 from khala.sdk.errors import StepError
 from khala.sdk.loop import EndReason, LoopContext, Reply
+from khala.sdk.prompt import AppPrompt, PromptMessage, prompt
+from khala.sdk.reading import ReaderContext
+from khala.sdk.resource import AppResource, resource
 from khala.sdk.tool import AppTool, ToolCallContext, tool
 from khala.tools.port import ToolError, ToolFile
 
 __all__ = [
     "AgentRunContext",
     "AppAgent",
+    "AppPrompt",
+    "AppResource",
     "AppTool",
     "ApprovalResult",
     "CallOutcome",
     "ConversationTurn",
     "EndReason",
     "LoopContext",
+    "PromptMessage",
+    "ReaderContext",
     "RecordedCall",
     "Reply",
     "RunStep",
@@ -41,5 +48,7 @@ __all__ = [
     "ToolSpec",
     "ToolUse",
     "agent",
+    "prompt",
+    "resource",
     "tool",
 ]

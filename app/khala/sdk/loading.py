@@ -1,17 +1,24 @@
-"""Imports the modules of `KHALA_APP`, once or again, and finds their agents and tools."""
+"""Imports the modules of `KHALA_APP`, once or again, and finds their agents, tools, prompts and resources."""
 
 import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import TypeVar
 
 from khala.domain.agents import APP_PREFIX
 from khala.sdk.agent import AppAgent
+from khala.sdk.prompt import AppPrompt
+from khala.sdk.resource import AppResource
 from khala.sdk.tool import AppTool
+
+T = TypeVar("T")
 
 MAX_AGENTS = 100
 MAX_TOOLS = 200
+MAX_PROMPTS = 100
+MAX_RESOURCES = 200
 KEPT_PACKAGES = frozenset({"khala", "khala_client", "__main__", "__mp_main__"})
 """Packages that are never imported anew, even if the project's folder is a checkout of Khala."""
 IGNORED_FOLDERS = frozenset(
@@ -26,20 +33,28 @@ class AppError(RuntimeError):
 
 
 class App:
-    """The agents and tools of an application, by name. Agents' names are without their prefix.
+    """The agents, tools, prompts and resources of an application, by name. Agents' names are without their prefix.
 
     `replace` puts other ones in their place. A run keeps the function with which it was called.
     """
 
     def __init__(
-        self, *, agents: Mapping[str, AppAgent] | None = None, tools: Mapping[str, AppTool] | None = None
+        self,
+        *,
+        agents: Mapping[str, AppAgent] | None = None,
+        tools: Mapping[str, AppTool] | None = None,
+        prompts: Mapping[str, AppPrompt] | None = None,
+        resources: Mapping[str, AppResource] | None = None,
     ) -> None:
         self.agents: Mapping[str, AppAgent] = MappingProxyType(dict(agents or {}))
         self.tools: Mapping[str, AppTool] = MappingProxyType(dict(tools or {}))
+        self.prompts: Mapping[str, AppPrompt] = MappingProxyType(dict(prompts or {}))
+        self.resources: Mapping[str, AppResource] = MappingProxyType(dict(resources or {}))
 
     def replace(self, other: "App") -> None:
-        """Have the agents and tools of `other` from now on."""
+        """Have the agents, tools, prompts and resources of `other` from now on."""
         self.agents, self.tools = other.agents, other.tools
+        self.prompts, self.resources = other.prompts, other.resources
 
     def find(self, name: str, *, guest: bool) -> AppAgent | None:
         """The agent `app:NAME`; None if there is none, or if the caller is a guest who may not use it."""
@@ -50,7 +65,7 @@ class App:
 
 
 def load_app(modules: Iterable[str], *, folder: Path | None = None) -> App:
-    """Import the modules, and collect the agents and tools among their attributes.
+    """Import the modules, and collect the agents, tools, prompts and resources among their attributes.
 
     Modules are also looked for in `folder`, by default in the working directory. Raises `AppError`.
     """
@@ -60,18 +75,49 @@ def load_app(modules: Iterable[str], *, folder: Path | None = None) -> App:
     place = str(folder or Path.cwd())
     if place not in sys.path:
         sys.path.insert(0, place)
-    agents: dict[str, AppAgent] = {}
-    tools: dict[str, AppTool] = {}
+    found = _Found()
     for module in map(_import, names):
         for value in vars(module).values():
-            if isinstance(value, AppAgent):
-                if agents.setdefault(value.name, value) is not value:
-                    raise AppError(f"{module.__name__}: there are two agents with the name {value.name}.")
-            elif isinstance(value, AppTool) and tools.setdefault(value.spec.name, value) is not value:
-                raise AppError(f"{module.__name__}: there are two tools with the name {value.spec.name}.")
-    if len(agents) > MAX_AGENTS or len(tools) > MAX_TOOLS:
-        raise AppError(f"At most {MAX_AGENTS} agents and {MAX_TOOLS} tools are allowed.")
-    return App(agents=agents, tools=tools)
+            found.add(module.__name__, value)
+    return found.app()
+
+
+class _Found:
+    """The objects of the modules, by kind and name."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, AppAgent] = {}
+        self._tools: dict[str, AppTool] = {}
+        self._prompts: dict[str, AppPrompt] = {}
+        self._resources: dict[str, AppResource] = {}
+
+    def add(self, module: str, value: object) -> None:
+        """Add the value if it is of the application. Raises `AppError` if its name is taken."""
+        match value:
+            case AppAgent():
+                _add(self._agents, value.name, value, f"{module}: there are two agents")
+            case AppTool():
+                _add(self._tools, value.spec.name, value, f"{module}: there are two tools")
+            case AppPrompt():
+                _add(self._prompts, value.name, value, f"{module}: there are two prompts")
+            case AppResource():
+                _add(self._resources, value.name, value, f"{module}: there are two resources")
+
+    def app(self) -> App:
+        """The application. Raises `AppError` if it has too many objects, or two resources with one URI."""
+        if len(self._agents) > MAX_AGENTS or len(self._tools) > MAX_TOOLS:
+            raise AppError(f"At most {MAX_AGENTS} agents and {MAX_TOOLS} tools are allowed.")
+        if len(self._prompts) > MAX_PROMPTS or len(self._resources) > MAX_RESOURCES:
+            raise AppError(f"At most {MAX_PROMPTS} prompts and {MAX_RESOURCES} resources are allowed.")
+        uris = [one.uri.text for one in self._resources.values()]
+        if twice := sorted(uri for uri in set(uris) if uris.count(uri) > 1):
+            raise AppError(f"There are two resources with the URI {twice[0]}.")
+        return App(agents=self._agents, tools=self._tools, prompts=self._prompts, resources=self._resources)
+
+
+def _add(kind: dict[str, T], name: str, value: T, problem: str) -> None:
+    if kind.setdefault(name, value) is not value:
+        raise AppError(f"{problem} with the name {name}.")
 
 
 def reload_app(modules: Iterable[str], *, folder: Path) -> App:

@@ -6,27 +6,20 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, get_type_hints, overload
+from typing import Any, overload
 
-import griffe
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from khala.domain.tools import SEPARATOR, TOOL_NAME, RuleAction, ToolActor, ToolPermission, ToolSpec
+from khala.sdk.parameters import arguments_of, check_description, check_timeout, documentation, problems, schema_of
 from khala.tools.port import CallContext, CallResult, ToolError, ToolFile
 
 APP_SOURCE = "app"
 """The source of the tools of `KHALA_APP`, in lists of tools and in receipts."""
-MAX_DESCRIPTION_CHARACTERS = 2_000
-MAX_TIMEOUT_SECONDS = 3_600.0
 MAX_THREADS = 64
 """Functions that are not `async` and run at once. Further calls wait."""
-MAX_PROBLEMS = 5
-"""Invalid arguments that the model is told of."""
-_QUIET: Any = {style: {"warnings": False} for style in ("google", "numpy", "sphinx")}
-"""Options of the parser, which else warns of parameters that have their type in the signature."""
-
 
 _THREADS = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="khala-app")
 """Threads of their own, so that slow functions do not delay the work of the server."""
@@ -85,7 +78,7 @@ class AppTool:
         try:
             values = self._arguments.model_validate(args)
         except ValidationError as error:
-            raise ToolError(_problems(error), code="bad_arguments") from error
+            raise ToolError(problems(error), code="bad_arguments") from error
         named = {name: getattr(values, name) for name in self._arguments.model_fields}
         if self._context is not None:
             named[self._context] = ToolCallContext(actor=call.actor, idempotency_key=call.idempotency_key, call=call)
@@ -191,71 +184,18 @@ def _create(function: Callable[..., Any], *, name: str, timeout: float, **option
         raise TypeError(f"{name}: a tool is a function that returns its result.")
     if TOOL_NAME.fullmatch(name) is None or SEPARATOR in name:
         raise ValueError(f"{name}: a tool's name has 1 to 64 letters, digits, _ and -, and no {SEPARATOR}.")
-    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
-        raise ValueError(f"{name}: a timeout is more than 0 and at most {MAX_TIMEOUT_SECONDS:g} seconds.")
+    check_timeout(name, timeout)
     description, described = documentation(function)
     if not description:
         raise ValueError(f"{name}: a tool needs a docstring, by which the model decides when to call it.")
-    if len(description) > MAX_DESCRIPTION_CHARACTERS:
-        raise ValueError(f"{name}: a description has at most {MAX_DESCRIPTION_CHARACTERS:,} characters.")
-    arguments, context = _arguments(function, name, described)
+    check_description(name, description)
+    arguments, context = arguments_of(function, name, described, ToolCallContext)
     spec = ToolSpec(
         name=name,
         description=description,
-        parameters=_schema(arguments, name),
+        parameters=schema_of(arguments, name),
         timeout=timeout,
         source=APP_SOURCE,
         **options,
     )
     return AppTool(function, spec, arguments, context)
-
-
-def _arguments(
-    function: Callable[..., Any], name: str, described: dict[str, str]
-) -> tuple[type[BaseModel], str | None]:
-    """The arguments as a model, and the name of the parameter for the context."""
-    hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}
-    context = None
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise TypeError(f"{name}: {parameter} cannot be an argument: it has no name of its own.")
-        if parameter.name not in hints:
-            raise TypeError(f"{name}: the parameter {parameter.name} needs a type hint.")
-        if hints[parameter.name] is ToolCallContext:
-            context = parameter.name
-            continue
-        default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], Field(default, description=described.get(parameter.name)))
-    try:
-        return create_model(name, __config__=ConfigDict(extra="forbid"), **fields), context
-    except (PydanticUserError, NameError) as error:
-        raise TypeError(f"{name}: a parameter cannot be described as JSON: {error}") from error
-
-
-def _schema(arguments: type[BaseModel], name: str) -> dict[str, Any]:
-    try:
-        schema = arguments.model_json_schema()
-    except PydanticUserError as error:
-        raise TypeError(f"{name}: a parameter cannot be described as JSON: {error}") from error
-    schema.pop("title", None)
-    for described in schema.get("properties", {}).values():
-        described.pop("title", None)
-    return schema | {"properties": schema.get("properties", {})}
-
-
-def documentation(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The description of the function, and of its parameters."""
-    docstring = griffe.Docstring(inspect.getdoc(function) or "")
-    description, described = "", {}
-    for section in docstring.parse("auto", per_style_options=_QUIET):
-        if section.kind is griffe.DocstringSectionKind.text and not description:
-            description = section.value.strip()
-        elif section.kind is griffe.DocstringSectionKind.parameters:
-            described = {parameter.name: parameter.description for parameter in section.value}
-    return description, described
-
-
-def _problems(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]
-    return " ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}." for problem in problems)

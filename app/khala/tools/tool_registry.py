@@ -180,6 +180,13 @@ class ToolRegistry:
         allowed: dict[str, RuleAction] = {name: action for name, action in actions.items() if action != "deny"}
         return OfferedTools({name: tools[name] for name in allowed}, allowed)
 
+    async def allowed_names(self, actor: ToolActor, names: Iterable[str]) -> set[str]:
+        """Those of these names that the operator offers, and that no rule denies: as if they were tools."""
+        rules, _ = await self._read_own(actor)
+        specs = [ToolSpec(name=name, description="", parameters={}) for name in names]
+        offered = [spec for spec in specs if self._is_offered(spec, actor, None)]
+        return {spec.name for spec in offered if self._action(spec, rules) != "deny"}
+
     def offers_to_guests(self, patterns: Sequence[str]) -> bool:
         """Whether guests have all tools of this server that the patterns match."""
         connect = () if self._account_tools is None else self._account_tools.connect_tools()

@@ -2,8 +2,9 @@
 
 import asyncio
 import base64
+from typing import Any
 
-from khala.sdk import ToolCallContext, ToolError, ToolFile, tool
+from khala.sdk import ToolCallContext, ToolError, ToolFile, prompt, resource, tool
 
 MODULE = __name__
 PNG = base64.b64decode(
@@ -57,3 +58,55 @@ async def test_tool_with_progress(context: ToolCallContext) -> str:
         context.progress(f"{percent} of 100")
         await asyncio.sleep(0.05)
     return "The tool has reported progress."
+
+
+@prompt
+def test_simple_prompt() -> str:
+    """Return a prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@prompt
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """Return a prompt with its arguments.
+
+    Args:
+        arg1: The first argument.
+        arg2: The second argument.
+
+    """
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@prompt
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[str | ToolFile]:  # noqa: N803  # as the suite calls it
+    """Return a prompt with a resource."""
+    text = b"Embedded resource content for testing."
+    return [
+        ToolFile(data=text, media_type="text/plain", uri=resourceUri),
+        "Please process the embedded resource above.",
+    ]
+
+
+@prompt
+def test_prompt_with_image() -> list[str | ToolFile]:
+    """Return a prompt with an image."""
+    return [ToolFile(data=PNG, media_type="image/png"), "Please analyze the image above."]
+
+
+@resource("test://static-text", media_type="text/plain")
+def static_text() -> str:
+    """Return a text."""
+    return "This is the content of the static text resource."
+
+
+@resource("test://static-binary", media_type="image/png")
+def static_binary() -> bytes:
+    """Return an image."""
+    return PNG
+
+
+@resource("test://template/{id}/data")
+def template_data(id: str) -> dict[str, Any]:  # noqa: A002  # as the suite calls it
+    """Return data for an id."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}

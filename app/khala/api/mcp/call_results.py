@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import mcp_types as types
 import msgspec
 
-from khala.api.mcp.resources import SCHEME, resource_contents
+from khala.api.mcp.resource_contents import SCHEME, resource_contents
 from khala.domain.errors import PayloadTooLarge
 from khala.tools.port import CallResult, ToolFile
 

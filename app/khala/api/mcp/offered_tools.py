@@ -1,5 +1,6 @@
 """The tools of this server that a caller is offered over MCP."""
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from khala.domain.access import Caller
@@ -39,6 +40,11 @@ class McpToolCatalog:
         offered = await self._tool_registry.offer(self.actor)
         selected = {name: tool for name, tool in offered.tools.items() if self._is_selected(tool)}
         return {name: tool for name, tool in selected.items() if self._is_permitted(tool, offered.actions[name])}
+
+    async def allowed_names(self, names: Iterable[str]) -> set[str]:
+        """Those of these names of prompts or resources that the group has, and that no rule for tools denies."""
+        selected = [name for name in names if self._group is None or self._group.has(name)]
+        return await self._tool_registry.allowed_names(self.actor, selected) if selected else set()
 
     def _is_selected(self, tool: Tool) -> bool:
         in_group = self._group is None or self._group.has(tool.spec.name)

@@ -1,9 +1,10 @@
-"""The prompts that a caller is offered over MCP: the instructions of the agents that they may use."""
+"""The prompts that a caller is offered over MCP: the application's, and the instructions of agents."""
 
 import mcp_types as types
 
 from khala.api.agents import catalog
 from khala.api.context import Context
+from khala.api.mcp.app_contents import McpAppContents, describe_prompt
 from khala.domain.access import Caller
 from khala.domain.agents import Agent
 from khala.domain.errors import NotFound
@@ -17,35 +18,54 @@ MAX_TASK_CHARACTERS = 100_000
 
 
 class McpPrompts:
-    """The prompts that one request is offered. An agent without instructions is none."""
+    """The prompts that one request is offered. An agent without instructions is none.
 
-    def __init__(self, context: Context, caller: Caller, group: ToolGroup | None) -> None:
+    A prompt of the application hides the agent of the same name.
+    """
+
+    def __init__(self, context: Context, caller: Caller, group: ToolGroup | None, app: McpAppContents) -> None:
         self._context = context
         self._caller = caller
-        self._is_offered = group is None or group.name == AGENTS_GROUP
+        self._app = app
+        self._has_agents = group is None or group.name == AGENTS_GROUP
 
     async def list(self) -> list[types.Prompt]:
-        """List the agents by name."""
-        if not self._is_offered:
-            return []
-        agents = await catalog.list_agents(self._context, self._caller)
-        return [_prompt(agent) for agent in agents if agent.instructions]
+        """List the prompts by name."""
+        agents = await catalog.list_agents(self._context, self._caller) if self._has_agents else []
+        by_name = {agent.name: _prompt(agent) for agent in agents if agent.instructions}
+        by_name |= {name: describe_prompt(prompt) for name, prompt in (await self._app.prompts()).items()}
+        return [prompt for _, prompt in sorted(by_name.items())]
 
     async def get(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
-        """The agent's instructions, and the task if there is one, as messages. Raises `NotFound`."""
-        found = await catalog.find_agent(self._context, self._caller, name) if self._is_offered else None
-        agent = found.agent if isinstance(found, StoredAgent) else found
-        if agent is None or not agent.instructions:
-            raise NotFound("There is no such prompt.")
+        """The prompt's messages; of an agent, the instructions, and the task if there is one. Raises `KhalaError`."""
+        prompt = (await self._app.prompts()).get(name)
+        if prompt is not None:
+            return await self._app.get_prompt(prompt, arguments)
+        found = await self._find_agent(name)
         task = arguments.get(TASK, "")[:MAX_TASK_CHARACTERS]
         return types.GetPromptResult(
-            description=agent.description or agent.title,
+            description=found.description or found.title,
             messages=[
                 types.PromptMessage(role="user", content=types.TextContent(text=text))
-                for text in (agent.instructions, task)
+                for text in (found.instructions, task)
                 if text
             ],
         )
+
+    async def choices(self, name: str, argument: str) -> tuple[str, ...]:
+        """The values that the argument may have; none if it may have any. Raises `NotFound`."""
+        prompt = (await self._app.prompts()).get(name)
+        if prompt is None:
+            await self._find_agent(name)
+            return ()
+        return prompt.function.choices.get(argument, ())
+
+    async def _find_agent(self, name: str) -> Agent:
+        found = await catalog.find_agent(self._context, self._caller, name) if self._has_agents else None
+        agent = found.agent if isinstance(found, StoredAgent) else found
+        if agent is None or not agent.instructions:
+            raise NotFound("There is no such prompt.")
+        return agent
 
 
 def _prompt(agent: Agent) -> types.Prompt:

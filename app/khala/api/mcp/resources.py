@@ -1,6 +1,7 @@
-"""The resources that a caller is offered over MCP: files of the workspace, memories, and blobs of threads.
+"""The resources that a caller is offered over MCP: the application's, files of the workspace, memories, and blobs.
 
-A kind of resource is offered where the tool that reads it is offered, so groups, tokens and rules apply to both.
+A kind of Khala's own resources is offered where the tool that reads it is offered, so groups, tokens and rules apply to
+both.
 """
 
 import base64
@@ -15,9 +16,11 @@ import msgspec
 from khala.api.blobs.blob_responses import read_whole
 from khala.api.blobs.blobs import find_readable_blob
 from khala.api.context import Context
+from khala.api.mcp.app_contents import McpAppContents, describe_resource, describe_template
 from khala.api.mcp.offered_tools import McpToolCatalog
+from khala.api.mcp.resource_contents import MAX_RESOURCE_BYTES, SCHEME, resource_contents
 from khala.api.memories.memories import may_change
-from khala.blobs.content_type import ContentSniffer, is_text
+from khala.blobs.content_type import ContentSniffer
 from khala.domain.access import Action, Caller
 from khala.domain.errors import InvalidInput, NotFound, PayloadTooLarge
 from khala.domain.memories import Memory
@@ -31,19 +34,19 @@ from khala.store.tools.workspace_files import WorkspaceEntry
 from khala.tools import paths
 from khala.tools.port import ToolError
 
-ResourceKind: TypeAlias = Literal["files", "memories", "blobs"]
-"""The first part of a resource's URI, `khala://KIND/…`."""
+OwnKind: TypeAlias = Literal["files", "memories", "blobs"]
+"""The first part of the URI of a resource of Khala, `khala://KIND/…`."""
+OWN_KINDS: tuple[OwnKind, ...] = get_args(OwnKind)
+ResourceKind: TypeAlias = Literal["app", "files", "memories", "blobs"]
+"""The kinds in the order of the list. `app` are the resources of the application."""
 KINDS: tuple[ResourceKind, ...] = get_args(ResourceKind)
-READING_TOOLS: dict[ResourceKind, str] = {"files": "read_file", "memories": "memory_list", "blobs": "read_blob"}
-SCHEME = "khala://"
+READING_TOOLS: dict[OwnKind, str] = {"files": "read_file", "memories": "memory_list", "blobs": "read_blob"}
 PAGE_SIZE = 100
 """Resources of one page of the list."""
-MAX_RESOURCE_BYTES = 1 << 20
-"""Bytes of a resource that can be read."""
 MAX_NAME_CHARACTERS = 100
 MAX_CURSOR_CHARACTERS = 8_192
 
-TEMPLATES: dict[ResourceKind, types.ResourceTemplate] = {
+TEMPLATES: dict[OwnKind, types.ResourceTemplate] = {
     "files": types.ResourceTemplate(
         name="file",
         title="File",
@@ -76,25 +79,40 @@ class ResourcePage(msgspec.Struct, frozen=True):
 class McpResources:
     """The resources that one request is offered. The methods raise `KhalaError`."""
 
-    def __init__(self, context: Context, caller: Caller, catalog: McpToolCatalog) -> None:
+    def __init__(self, context: Context, caller: Caller, catalog: McpToolCatalog, app: McpAppContents) -> None:
         self._context = context
         self._caller = caller
         self._catalog = catalog
+        self._app = app
 
-    async def kinds(self) -> list[ResourceKind]:
-        """The kinds of resources that the caller is offered."""
+    async def templates(self) -> list[types.ResourceTemplate]:
+        """The templates of the resources that the caller is offered: those of the application first."""
+        resources = (await self._app.resources()).values()
+        of_app = [describe_template(resource) for resource in resources if resource.is_template]
+        return of_app + [TEMPLATES[kind] for kind in await self.own_kinds()]
+
+    async def choices(self, template: str, variable: str) -> tuple[str, ...]:
+        """The values that the variable may have; none if it may have any. Raises `NotFound` for an unknown template."""
+        for resource in (await self._app.resources()).values():
+            if resource.is_template and resource.uri.text == template:
+                return resource.function.choices.get(variable, ())
+        if not any(TEMPLATES[kind].uri_template == template for kind in await self.own_kinds()):
+            raise NotFound("There is no such resource template.")
+        return ()
+
+    async def own_kinds(self) -> list[OwnKind]:
+        """The kinds of Khala's resources that the caller is offered."""
         tools = await self._catalog.tools()
-        return [kind for kind in KINDS if READING_TOOLS[kind] in tools]
+        return [kind for kind in OWN_KINDS if READING_TOOLS[kind] in tools]
 
     async def page(self, cursor: str | None) -> ResourcePage:
-        """List the account's resources: files by path, then memories and blobs, the newest first."""
-        if self._caller.user_id is None:
-            return ResourcePage([], None)
-        kinds: Sequence[ResourceKind] = await self.kinds()
+        """List the resources: the application's by name, files by path, then memories and blobs, the newest first."""
+        own = [] if self._caller.user_id is None else await self.own_kinds()
+        kinds: Sequence[ResourceKind] = ["app", *own]
         first, after = _decode(cursor)
         found: list[types.Resource] = []
         for kind in kinds[kinds.index(first) :] if first in kinds else kinds if first is None else ():
-            page = await self._page_of(kind, self._caller.user_id, after, PAGE_SIZE - len(found))
+            page = await self._page_of(kind, self._catalog.actor.owner_id, after, PAGE_SIZE - len(found))
             found += page.resources
             if page.next is not None:
                 return ResourcePage(found, _encode(kind, page.next))
@@ -110,9 +128,11 @@ class McpResources:
 
     async def read(self, uri: str) -> types.TextResourceContents | types.BlobResourceContents:
         """Read a resource."""
+        if not uri.startswith(SCHEME):
+            return await self._app.read(uri)
         kind, _, key = uri.removeprefix(SCHEME).partition("/")
-        kinds = await self.kinds()
-        if uri.startswith(SCHEME) and key:
+        kinds = await self.own_kinds()
+        if key:
             if kind == "files" and kind in kinds:
                 return await self._read_file(uri, unquote(key))
             if kind == "memories" and kind in kinds:
@@ -122,6 +142,8 @@ class McpResources:
         raise NotFound("There is no such resource.")
 
     async def _page_of(self, kind: ResourceKind, user_id: UUID, after: str, limit: int) -> ResourcePage:
+        if kind == "app":
+            return await self._page_of_app(after, limit)
         async with self._context.db.driver() as driver:
             match kind:
                 case "files":
@@ -140,6 +162,12 @@ class McpResources:
                     resources = [_blob(blob) for blob in await self._readable(driver, listed[:limit])]
         has_more = len(keys) > limit
         return ResourcePage(resources, (keys[limit - 1] if limit else after) if has_more else None)
+
+    async def _page_of_app(self, after: str, limit: int) -> ResourcePage:
+        resources = [one for one in (await self._app.resources()).values() if not one.is_template and one.name > after]
+        names = [resource.name for resource in resources]
+        listed = [describe_resource(resource) for resource in resources[:limit]]
+        return ResourcePage(listed, names[limit - 1] if len(names) > limit else None)
 
     async def _readable(self, driver: Driver, listed: Sequence[Blob]) -> list[Blob]:
         threads = {blob.thread_id for blob in listed}
@@ -200,15 +228,6 @@ def _blob(blob: Blob) -> types.Resource:
     return types.Resource(
         uri=f"{SCHEME}blobs/{blob.id}", name=blob.name or str(blob.id), mime_type=blob.media_type, size=blob.size
     )
-
-
-def resource_contents(
-    uri: str, media_type: str, content: bytes
-) -> types.TextResourceContents | types.BlobResourceContents:
-    """A content of a resource: as text if it is text, else as base64."""
-    if is_text(content):
-        return types.TextResourceContents(uri=uri, mime_type=media_type, text=content.decode("utf-8", "replace"))
-    return types.BlobResourceContents(uri=uri, mime_type=media_type, blob=base64.b64encode(content).decode())
 
 
 def _id(text: str) -> UUID:

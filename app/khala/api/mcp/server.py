@@ -4,9 +4,8 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
-from uuid import UUID
 
 import mcp_types as types
 import msgspec
@@ -19,15 +18,17 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.context import Context as KhalaContext
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.mcp.app_contents import McpAppContents
 from khala.api.mcp.call_results import TruncatingSink, convert_result, failed_result
 from khala.api.mcp.completions import McpCompletions
+from khala.api.mcp.concurrent_calls import counted_call
 from khala.api.mcp.offered_tools import McpToolCatalog, is_read_only
 from khala.api.mcp.prompts import McpPrompts
-from khala.api.mcp.resources import TEMPLATES, McpResources
+from khala.api.mcp.resources import McpResources
 from khala.api.mcp.tool_calls import NEEDS_ACCOUNT, NEEDS_ACCOUNT_MESSAGE
 from khala.domain import ids
 from khala.domain.access import Caller
-from khala.domain.errors import KhalaError
+from khala.domain.errors import KhalaError, RateLimited
 from khala.tools.invocation import invoke
 from khala.tools.mcp import ToolGroup
 from khala.tools.port import CallContext, Tool
@@ -35,18 +36,16 @@ from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
 
-MAX_CONCURRENT_CALLS = 8
-"""Per user, in this process."""
 VALID_KEY = re.compile(r"[!-~]{1,200}")
 """An idempotency key of a client: printable ASCII."""
 MAX_URI_CHARACTERS = 1_000
 """Characters of a URI that an error repeats."""
+TEMPORARY = ("unavailable", "rate_limited")
+"""The codes of errors that may go away by themselves."""
 IDEMPOTENCY_KEY_FIELD = "khala/idempotencyKey"
 """The field of `_meta` with which a client marks a retry of a call."""
 
 Context = ServerRequestContext[Any, Any]
-
-_running_calls: dict[UUID, int] = {}
 
 
 class McpOffer(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +59,9 @@ class McpOffer(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, context: KhalaContext, caller: Caller, group: ToolGroup | None) -> "McpOffer":
         """The offer to this caller, in the group or in all of Khala."""
         tools = McpToolCatalog(context.tools.registry, caller, group)
-        resources = McpResources(context, caller, tools)
-        return cls(tools=tools, resources=resources, prompts=McpPrompts(context, caller, group))
+        app = McpAppContents(context, caller, tools)
+        resources = McpResources(context, caller, tools, app)
+        return cls(tools=tools, resources=resources, prompts=McpPrompts(context, caller, group, app))
 
 
 async def serve(offer: McpOffer, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,15 +104,12 @@ class _RequestHandler:
         tool = (await self._tools()).get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-        if _running_calls.get(user_id, 0) >= MAX_CONCURRENT_CALLS:
-            return failed_result(f"At most {MAX_CONCURRENT_CALLS} calls of one account run at once. Try again soon.")
-        _running_calls[user_id] = _running_calls.get(user_id, 0) + 1
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(counted_call(user_id))
+            except RateLimited as error:
+                return failed_result(error.message)
             return await self._call(ctx, tool, params)
-        finally:
-            _running_calls[user_id] -= 1
-            if not _running_calls[user_id]:
-                del _running_calls[user_id]
 
     async def _tools(self) -> dict[str, Tool]:
         with _reported():
@@ -166,8 +163,7 @@ class _ContentHandler:
     ) -> types.ListResourceTemplatesResult:
         _refuse_cursor(params)
         with _reported():
-            kinds = await self._resources.kinds()
-        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATES[kind] for kind in kinds])
+            return types.ListResourceTemplatesResult(resource_templates=await self._resources.templates())
 
     async def read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         with _reported(uri=params.uri[:MAX_URI_CHARACTERS]):
@@ -193,7 +189,7 @@ def _reported(**data: str) -> Iterator[None]:
     try:
         yield
     except KhalaError as error:
-        code = types.INTERNAL_ERROR if error.code == "unavailable" else types.INVALID_PARAMS
+        code = types.INTERNAL_ERROR if error.code in TEMPORARY else types.INVALID_PARAMS
         raise MCPError(code, error.message, {"code": error.code, **data}) from error
 
 
