@@ -84,7 +84,8 @@ async def test_a_redirect_is_checked_as_the_first_address_was(web: Pages, where:
 
 
 @pytest.mark.parametrize(
-    "where", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://a:b@127.0.0.1/", "http://0177.0.0.2/"]
+    "where",
+    ["file:///etc/passwd", "gopher://127.0.0.1/", "http://a:b@127.0.0.1/", "http://0177.0.0.2/", "https://xn--/"],
 )
 async def test_a_redirect_to_another_scheme_or_an_invalid_url_is_refused(web: Pages, where: str) -> None:
     web.respond("/", b"", "302 Found", Location=where)

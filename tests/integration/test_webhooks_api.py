@@ -144,6 +144,7 @@ async def test_bad_input_and_too_many_webhooks_are_refused(account: Account, rec
         ({"url": "http://8.8.8.8/"}, "url"),
         ({"url": "https://10.0.0.1/"}, "url"),
         ({"url": "https://user:secret@8.8.8.8/"}, "url"),
+        ({"url": "https://xn--/"}, "url"),
         ({"url": receiver.url, "events": ["run.exploded"]}, "events[0]"),
         ({"url": receiver.url, "description": "x" * 201}, "description"),
     ):

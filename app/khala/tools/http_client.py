@@ -149,9 +149,10 @@ def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
         url = httpx.URL(text) if base is None else base.join(text)
         if len(str(url)) > MAX_URL_CHARACTERS:
             raise ToolError("url: too long.", code="bad_arguments")
+        host = url.host  # Decodes it, and raises an error for a label that only looks like Punycode, as in `xn--`.
     except (httpx.InvalidURL, ValueError) as error:
         raise ToolError("url: not a valid address.", code="bad_arguments") from error
-    if url.scheme not in ("http", "https") or not url.raw_host:
+    if url.scheme not in ("http", "https") or not host:
         raise ToolError("url: must begin with http:// or https:// and a host.", code="bad_arguments")
     if url.userinfo:
         raise ToolError("url: user names and passwords are not allowed.", code="bad_arguments")
