@@ -11,6 +11,9 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import text
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from khala import store
 from khala.domain.errors import Unavailable
@@ -120,6 +123,47 @@ async def test_an_outage_is_not_retried_as_a_collision(db: Database) -> None:
         await cut()
     assert not isinstance(raised.value, TransactionConflict)
     assert tries == 1
+
+
+async def test_a_statement_that_waits_too_long_for_a_lock_does_not_say_that_the_database_is_out_of_reach(
+    db: Database, database_url: str
+) -> None:
+    thread_id = await new_thread(db)
+    lock = "SELECT FROM threads WHERE id = $1 FOR UPDATE"
+    impatient = Database(database_url, timeout=0.2)
+    try:
+        async with db.driver() as holder, holder.transaction():
+            await holder.execute(lock, thread_id)
+            with pytest.raises(Unavailable, match="did not answer in time"):
+                async with impatient.driver() as driver:
+                    await driver.execute(lock, thread_id)
+            with pytest.raises(Unavailable, match="did not answer in time"):
+                async with impatient.transaction() as connection:
+                    await connection.execute(text("SELECT FROM threads WHERE id = :id FOR UPDATE"), {"id": thread_id})
+    finally:
+        await impatient.close()
+
+
+async def test_a_database_that_is_read_only_says_that_it_takes_no_writes(db: Database) -> None:
+    with pytest.raises(Unavailable, match="takes no writes"):
+        async with db.snapshot() as driver:
+            await driver.execute("CREATE TABLE written ()")
+
+
+async def test_the_log_line_of_a_request_says_why_the_database_was_unavailable(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise Unavailable("The database did not answer in time.", retry_after=1) from TimeoutError("behind a lock")
+
+    async with khala(database_url, with_executor=False) as server:
+        thread = await server.thread()
+        monkeypatch.setattr(sends, "send", fail)
+        with capture_logs(processors=[merge_contextvars]) as logs:
+            response = await thread.post("send", {"text": "Hello"})
+    assert (response.status_code, "behind a lock" in response.text) == (503, False)
+    (line,) = [each for each in logs if each["event"] == "request"]
+    assert line["cause"] == "TimeoutError: behind a lock"
 
 
 def test_every_command_of_the_store_with_one_transaction_is_retried() -> None:

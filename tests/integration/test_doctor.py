@@ -215,6 +215,30 @@ async def test_an_idle_transaction_is_reported_with_the_command_that_ends_it(db:
         await other.close()
 
 
+async def test_a_transaction_for_whose_lock_a_statement_waits_is_reported_with_the_command_that_ends_it(
+    db: Database, database_url: str
+) -> None:
+    thread_id = await new_thread(db)
+    lock = "SELECT FROM threads WHERE id = $1 FOR UPDATE"
+    holder = await asyncpg.connect(database_url, server_settings={"application_name": "somebody"})
+    waiter = await asyncpg.connect(database_url)
+    try:
+        async with holder.transaction():
+            await holder.execute(lock, thread_id)
+            waiting = asyncio.create_task(waiter.execute(lock, thread_id))
+            terminate = f"pg_terminate_backend({holder.get_server_pid()})"
+            async with asyncio.timeout(10):
+                while (finding := await workload_checks.transactions(db, longest_wait=0)).state == "ok":
+                    await asyncio.sleep(0.02)
+            assert_finding(finding, "warn", "somebody", "for a lock", terminate)
+            assert_finding(await workload_checks.transactions(db), "ok")
+        await waiting
+        assert_finding(await workload_checks.transactions(db, longest_wait=0), "ok")
+    finally:
+        await holder.close()
+        await waiter.close()
+
+
 async def test_an_unreachable_database_is_a_finding_of_each_check_that_queries_it(tmp_path: Path) -> None:
     settings = configuration.from_environment({"KHALA_HOME": str(tmp_path), **DEMO})
     db = Database("postgresql://khala@127.0.0.1:1/khala")

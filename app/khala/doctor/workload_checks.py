@@ -13,6 +13,8 @@ from khala.store.webhooks import deliveries
 MAX_WAIT_SECONDS = 60.0
 """Maximum time that a run should wait for an executor."""
 MAX_TRANSACTION_SECONDS = 300.0
+MAX_LOCK_WAIT_SECONDS = 5.0
+"""Maximum time that a statement should wait for a lock."""
 MAX_EVENT_AGE_SECONDS = 3600.0
 """Maximum time that an event should wait for its webhook."""
 
@@ -24,6 +26,17 @@ TRANSACTIONS = """
       AND xact_start < clock_timestamp() - $1 * interval '1 s'
     ORDER BY xact_start LIMIT 1
 """
+BLOCKER = """
+    SELECT blocker.pid, coalesce(blocker.application_name, '') AS name,
+           max(extract(epoch FROM clock_timestamp() - waiting.query_start))::float AS seconds
+    FROM pg_stat_activity AS waiting CROSS JOIN LATERAL unnest(pg_blocking_pids(waiting.pid)) AS blocking (pid)
+    JOIN pg_stat_activity AS blocker ON blocker.pid = blocking.pid
+    WHERE waiting.datname = current_database() AND waiting.wait_event_type = 'Lock'
+      AND blocker.wait_event_type IS DISTINCT FROM 'Lock'
+      AND waiting.query_start < clock_timestamp() - $1 * interval '1 s'
+    GROUP BY 1, 2 ORDER BY 3 DESC LIMIT 1
+"""
+"""The session that holds the lock for which a statement has waited longest, and that waits for no lock itself."""
 RECENT_CHANGE = timedelta(days=30)
 MAX_SEARCH_WAITING = 1_000
 """Answers that may wait to be prepared for searches."""
@@ -84,13 +97,24 @@ async def webhooks(db: Database, *, late: float = MAX_EVENT_AGE_SECONDS) -> Find
     return ok("webhooks", says)
 
 
-async def transactions(db: Database, *, longest: float = MAX_TRANSACTION_SECONDS) -> Finding:
-    """Check for long or prepared transactions: they hold locks and delay vacuum. `longest`: maximum seconds of one."""
+async def transactions(
+    db: Database, *, longest: float = MAX_TRANSACTION_SECONDS, longest_wait: float = MAX_LOCK_WAIT_SECONDS
+) -> Finding:
+    """Check for long or prepared transactions, and for waits for the lock of one: they also delay vacuum.
+
+    `longest`: maximum seconds of a transaction. `longest_wait`: maximum seconds for which a statement waits for a lock.
+    """
     async with db.driver() as driver:
         prepared = await driver.fetchval(PREPARED)
+        blocker = await driver.fetchrow(BLOCKER, longest_wait)
         found = await driver.fetchrow(TRANSACTIONS, longest)
     if prepared is not None:
         return bad("transactions", f"a prepared transaction was left behind: ROLLBACK PREPARED '{prepared}'")
+    if blocker is not None:
+        owner = f"process {blocker['pid']} ({blocker['name'] or 'unnamed'})"
+        says = f"a statement has waited for {blocker['seconds']:.0f} s for a lock of {owner}"
+        advice = f"unless that is a migration, SELECT pg_terminate_backend({blocker['pid']})"
+        return warn("transactions", f"{says}: {advice}")
     if found is not None:
         advice = f"unless it is a backup, SELECT pg_terminate_backend({found['pid']})"
         harm = "it holds locks, and vacuum cannot clean up"

@@ -13,15 +13,26 @@ from litestar.exceptions import HTTPException, InternalServerException, Validati
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 from litestar.types import ExceptionHandlersMap
+from structlog.contextvars import bind_contextvars
 
 from khala.api.http.body_limits import MAX_BODY_BYTES
 from khala.api.http.strict_fields import sent_name
 from khala.domain.decimals import format_decimal
-from khala.domain.errors import InvalidInput, KhalaError, LimitReached, LimitScope, RequestTimeout, WrongSeq
+from khala.domain.errors import (
+    InvalidInput,
+    KhalaError,
+    LimitReached,
+    LimitScope,
+    RequestTimeout,
+    Unavailable,
+    WrongSeq,
+)
 
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
+MAX_CAUSE_CHARACTERS = 300
+"""Of the cause of a response with status 503, in the log."""
 
 STATUS: dict[str, int] = {
     "invalid_input": 400,
@@ -213,6 +224,10 @@ def _domain_error(_: Request[Any, Any, Any], error: KhalaError) -> Response[Prob
     if isinstance(error, RequestTimeout):
         # The rest of the body cannot be distinguished from the next request.
         headers["Connection"] = "close"
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        # The line of the request in the log says why. The client is not told.
+        cause = error.__cause__
+        bind_contextvars(cause=f"{type(cause).__name__}: {cause}"[:MAX_CAUSE_CHARACTERS])
     expected_seq = error.expected_seq if isinstance(error, WrongSeq) else None
     return problem_response(error.code, error.message, errors=errors, headers=headers, expected_seq=expected_seq)
 

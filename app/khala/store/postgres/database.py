@@ -44,6 +44,11 @@ UNAVAILABLE_ERRORS = (
 )
 """Errors of a database that is unavailable or busy: the same command may succeed later."""
 
+TOO_SLOW_ERRORS = (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError, PoolTimeout)
+"""Of these, the errors of statements that took too long, as behind the lock of another transaction."""
+NOT_WRITABLE_ERRORS = (asyncpg.DiskFullError, asyncpg.ReadOnlySQLTransactionError)
+"""Of these, the errors of a database that reads, but takes no writes."""
+
 CONFLICT_ERRORS = {asyncpg.DeadlockDetectedError: "deadlock", asyncpg.SerializationError: "serialization"}
 """Errors by which Postgres ends a transaction over the locks of others, and their names in the metric."""
 
@@ -178,8 +183,7 @@ async def _translated() -> AsyncIterator[None]:
     try:
         yield
     except UNAVAILABLE_ERRORS as error:
-        metrics.DATABASE_UNAVAILABLE.inc()
-        raise Unavailable("The database is out of reach. Try again in a moment.", retry_after=1) from error
+        raise _unavailable(error) from error
     except tuple(CONFLICT_ERRORS) as error:
         raise _conflict(error) from error
     except asyncpg.ForeignKeyViolationError as error:
@@ -194,9 +198,20 @@ async def _translated() -> AsyncIterator[None]:
         if isinstance(error.orig, UNAVAILABLE_ERRORS) or isinstance(
             error.orig and error.orig.__cause__, UNAVAILABLE_ERRORS
         ):
-            metrics.DATABASE_UNAVAILABLE.inc()
-            raise Unavailable("The database is busy. Try again in a moment.", retry_after=1) from error
+            raise _unavailable(cause if isinstance(cause, UNAVAILABLE_ERRORS) else error) from error
         raise
+
+
+def _unavailable(error: BaseException) -> Unavailable:
+    """The error for a database that cannot do this now. Counts it in the metric."""
+    metrics.DATABASE_UNAVAILABLE.inc()
+    if isinstance(error, TOO_SLOW_ERRORS):
+        message = "The database did not answer in time"
+    elif isinstance(error, NOT_WRITABLE_ERRORS):
+        message = "The database takes no writes now"
+    else:
+        message = "The database is out of reach"
+    return Unavailable(f"{message}. Try again in a moment.", retry_after=1)
 
 
 def _conflict(error: BaseException | None) -> TransactionConflict:
