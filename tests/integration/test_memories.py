@@ -21,7 +21,7 @@ from khala.models.embeddings.factory import open_embedder
 from khala.models.port import ModelFailed
 from khala.models.provider_registry import ProviderAccess
 from khala.store.accounts import accounts, claims
-from khala.store.memories import memories, search
+from khala.store.memories import memories, search, vectors
 from khala.store.operations import archive_rows, retention
 from khala.store.postgres.database import Database
 from khala.store.threads import threads
@@ -411,6 +411,74 @@ async def test_after_a_change_of_the_dimensions_all_vectors_are_computed_again(
     assert await rows(db, "SELECT count(DISTINCT vector_dims(vector)) FROM memory_vectors") == 1
     asked = await service.search([space], "puppy", limit=1)
     assert asked[0].text == "A dog" or not first_lies
+
+
+SHORT = EmbeddingReply(change=lambda vectors: [[1.0, 0.5] for _ in vectors])
+"""Vectors of another model: with two dimensions, and all near each other."""
+MIN_USE_IS_OVER = f"""
+    UPDATE vector_generations SET created_at = created_at - {vectors.MIN_USE_SECONDS} * interval '1 second' RETURNING 1
+"""
+
+
+async def test_a_search_whose_vector_has_other_dimensions_has_the_canary_compared_at_once(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("khala.models.embeddings.embedder.PAUSE", Backoff(first_seconds=0.0))
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog", "He likes tea")
+    await embed_all(service)
+    server.default = SHORT
+    assert texts_of(await service.search([space], "the dog", limit=1)) == ["Rex is a dog"], "by its words"
+    await embed_all(service)
+    assert await rows(db, "SELECT count(*) FROM memory_vectors WHERE vector_dims(vector) = 2") == 2
+    assert len(await service.search([space], "a puppy", limit=9)) == 2, "by the other model, to which all is near"
+
+
+async def test_a_model_that_is_used_again_after_another_one_embeds_all_memories_again(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("khala.models.embeddings.embedder.PAUSE", Backoff(first_seconds=0.0))
+    monkeypatch.setattr(memory_service, "OUTDATED_SECONDS", 0.0)
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog", "He likes tea")
+    await embed_all(service)
+    server.default = SHORT
+    await service.search([space], "the dog", limit=1)
+    await embed_all(service)
+    server.default = EmbeddingReply()
+    await service.search([space], "my dog", limit=1)
+    await add(service, space, "She drives to work")
+    await embed_all(service)
+    assert texts_of(await service.search([space], "puppy", limit=9)) == [], "not by one of three memories only"
+    assert not await service.embed_some(), "two models in turn do not embed everything again and again"
+    await rows(db, MIN_USE_IS_OVER)
+    await embed_all(service)
+    assert texts_of(await service.search([space], "which puppy", limit=9)) == ["Rex is a dog"]
+    assert texts_of(await service.search([space], "which car", limit=9)) == ["She drives to work"]
+    assert await rows(db, "SELECT count(*) FROM memory_vectors WHERE vector_dims(vector) = 5") == 3
+    assert await rows(db, "SELECT count(*) FROM memory_vectors") == 3
+    assert await generations(db) == ["openai:near", "openai:near"], "it is the model of before, and no changed one"
+
+
+async def test_an_earlier_model_is_not_used_again_while_another_process_uses_a_newer_one(
+    db: Database, service: MemoryService, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_service, "OUTDATED_SECONDS", 0.0)
+    space = await user_space(db)
+    await add(service, space, "Rex is a dog")
+    await embed_all(service)
+    newer = MemoryService(db, opened(server, "openai:newer@7"))
+    await newer.prepare()
+    await embed_all(newer)
+    await rows(db, MIN_USE_IS_OVER)
+    restarted = MemoryService(db, opened(server))
+    await restarted.prepare()
+    await embed_all(restarted)
+    assert texts_of(await newer.search([space], "puppy", limit=9)) == ["Rex is a dog"]
+    assert texts_of(await restarted.search([space], "puppy", limit=9)) == []
+    await rows(db, "UPDATE vector_generations SET leased_until = now() - interval '1 second' RETURNING 1")
+    await embed_all(restarted)
+    assert texts_of(await restarted.search([space], "my puppy", limit=9)) == ["Rex is a dog"]
 
 
 async def test_a_score_by_words_is_the_share_of_the_words_that_match(db: Database) -> None:

@@ -34,6 +34,8 @@ IDLE_SECONDS = 5.0
 """Time between two looks for new memories. A new memory of this process is embedded at once."""
 CANARY_SECONDS = 3600.0
 """Time between two looks whether the model has changed under the same name."""
+OUTDATED_SECONDS = 300.0
+"""The same while the model has an older generation than another one."""
 GENERATION_SECONDS = 60.0
 """Time for which a process may use a generation that another process has succeeded."""
 FAILURE_SECONDS = 30.0
@@ -56,6 +58,8 @@ class MemoryService:
         self._generations_read_at = float("-inf")
         self._canary_checked_at = float("-inf")
         self._canary_dimensions = 0
+        self._is_newest = True
+        """Whether the model has the newest generation of all models."""
         self._added = asyncio.Event()
         self._has_tables = False
 
@@ -238,19 +242,29 @@ class MemoryService:
             return generation if await vectors.lease(driver, generation, self._worker_id) else None
 
     async def _current_generation(self) -> int:
-        """The generation of the model, by the vector of the canary, which is compared from time to time."""
-        assert self._embedder is not None
-        if time.monotonic() > self._canary_checked_at + CANARY_SECONDS:
-            canary = await self._embedder.relearned(CANARY)
-            before = await vectors.generation_of(self._db, self._embedder.name, len(canary))
-            generation = await vectors.check_canary(self._db, self._embedder.name, canary)
-            if generation != before:
-                metrics.EMBEDDING_MODEL_CHANGES.inc()
-                log.warning("embedding_model_changed", model=self._embedder.name, generation=generation)
-            self._use(len(canary), generation)
-            self._canary_checked_at = time.monotonic()
-            self._canary_dimensions = len(canary)
+        """The generation of the model, by the vector of the canary, which is compared from time to time.
+
+        It is compared at once after a vector, of a search for example, with another number of dimensions.
+        """
+        interval = CANARY_SECONDS if self._is_newest else OUTDATED_SECONDS
+        if self.embedder.has_changed or time.monotonic() > self._canary_checked_at + interval:
+            await self._check_canary()
         return await self.generation(self._canary_dimensions)
+
+    async def _check_canary(self) -> None:
+        model = self.embedder.name
+        canary = await self.embedder.relearned(CANARY)
+        before = await vectors.generation_of(self._db, model, len(canary))
+        generation = await vectors.check_canary(self._db, model, canary)
+        if generation != before:
+            metrics.EMBEDDING_MODEL_CHANGES.inc()
+            log.warning("embedding_model_changed", model=model, generation=generation)
+        current, self._is_newest = await vectors.renew(self._db, generation, self._worker_id)
+        if current != generation:
+            log.info("embedding_model_used_again", model=model, generation=current)
+        self._use(len(canary), current)
+        self._canary_dimensions = len(canary)
+        self._canary_checked_at = time.monotonic()
 
     async def embed(self, texts: Sequence[str], generation: int) -> DocumentVectors:
         """The vectors of these texts, which belong to this generation: see `leased_generation`.

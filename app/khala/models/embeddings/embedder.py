@@ -38,6 +38,7 @@ class Embedder:
         self._places = {purpose: asyncio.Semaphore(calls) for purpose, calls in MAX_CALLS.items()}
         self._queries: OrderedDict[str, Vector] = OrderedDict()
         self._dimensions: int | None = None
+        self._has_changed = False
         self._failures = 0
         self._paused_until = 0.0
 
@@ -61,6 +62,11 @@ class Embedder:
         """The length of the model's vectors; None before its first answer in this process."""
         return self._dimensions
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether a vector had another number of dimensions than those before, since `relearned`."""
+        return self._has_changed
+
     async def relearned(self, text: str) -> Vector:
         """The vector of a text, whose number of dimensions all later ones must have. Raises `ModelFailed`.
 
@@ -68,10 +74,12 @@ class Embedder:
         """
         known, self._dimensions = self._dimensions, None
         try:
-            return (await self.documents([text])).vectors[0]
+            vector = (await self.documents([text])).vectors[0]
         finally:
             if self.dimensions is None:
                 self._dimensions = known
+        self._has_changed = False
+        return vector
 
     async def documents(self, texts: Sequence[str]) -> EmbeddingResult:
         """The vectors of texts that will be searched. A failed call is repeated as a model's call is.
@@ -154,6 +162,7 @@ class Embedder:
         """All vectors have as many dimensions as the first one had. Raises `ModelFailed`."""
         self._dimensions = self._dimensions or found
         if found != self._dimensions:
+            self._has_changed = True
             cause = ValueError(f"A vector has {found} dimensions instead of {self._dimensions}.")
             raise failures.from_kind(failures.INVALID_RESPONSE, self.provider, midstream=False) from cause
 

@@ -6,6 +6,9 @@ found by their words only. Nothing is lost with them: vectors can be computed ag
 A generation is a model, by its name, its number of dimensions and the vector of one known text, the canary. The vectors
 of two generations cannot be compared. After a change of the model, a space is searched by words only until all its
 memories have a vector of the new generation.
+
+Memories change to generations with higher numbers only, so two processes with different models do not embed them in
+turn. A model that is used again after another one therefore gets a new number: see `renew`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +33,10 @@ MIN_VERSION = (0, 7)
 """The first version of pgvector with vectors of 16-bit floats."""
 SIGNIFICANT_DIGITS = 4
 """Of a value: a 16-bit float has 3.3."""
+
+MIN_USE_SECONDS = 600.0
+"""Time for which the newest generation is used, before an earlier model that is used again gets a new number. It bounds
+how often all memories are embedded while a server answers with two models in turn."""
 
 CHANGE_MARK = "@@"
 """Separates the configured name of a model from the number of a generation that began because the model answered
@@ -86,6 +93,15 @@ SUCCEED = """
     FROM vector_generations CROSS JOIN (SELECT max(id) AS id FROM vector_generations) AS newest
     WHERE vector_generations.id = $1 RETURNING id
 """
+RENEW = """
+    UPDATE vector_generations SET id = newest.id + 1, created_at = now(), worker_id = NULL, leased_until = NULL
+    FROM (SELECT id, created_at FROM vector_generations ORDER BY id DESC LIMIT 1) AS newest
+    WHERE vector_generations.id = $1 AND newest.created_at <= now() - $3 * interval '1 second' AND NOT EXISTS (
+        SELECT FROM vector_generations AS newer
+        WHERE newer.id > $1 AND newer.worker_id <> $2 AND newer.leased_until > now())
+    RETURNING vector_generations.id
+"""
+IS_NEWEST = "SELECT NOT EXISTS (SELECT FROM vector_generations WHERE id > $1)"
 CHANGED = f"""
     SELECT created_at FROM vector_generations WHERE starts_with(model, $1 || '{CHANGE_MARK}')
     ORDER BY id DESC LIMIT 1
@@ -121,6 +137,7 @@ MARK_COMPLETE = """
           AND generation > 0 AND generation < $2)
     ORDER BY space_id
     ON CONFLICT (space_id) DO UPDATE SET generation = excluded.generation
+    WHERE vector_spaces.generation < excluded.generation
     RETURNING space_id
 """
 DELETE_OLD = """
@@ -187,6 +204,21 @@ async def check_canary(db: Database, model: str, canary: Vector) -> int:
         elif similarity < MIN_CANARY_SIMILARITY:
             return int(await driver.fetchval(SUCCEED, newest, model, CHANGE_MARK, as_text(canary)))
         return newest
+
+
+@retried
+async def renew(db: Database, generation: int, worker_id: UUID) -> tuple[int, bool]:
+    """The generation, with a new number if its model is used again after another one; and whether it is the newest.
+
+    It keeps its number while another process computes vectors of a newer one, and until that is `MIN_USE_SECONDS` old.
+    All memories are embedded again, because their vectors of this generation may be deleted.
+    """
+    async with db.driver() as driver, driver.transaction():
+        if await driver.fetchval(IS_NEWEST, generation):
+            return generation, True
+        await driver.execute(CREATE_LOCK)
+        renewed: int | None = await driver.fetchval(RENEW, generation, worker_id, MIN_USE_SECONDS)
+        return (generation, False) if renewed is None else (renewed, True)
 
 
 async def changed_at(driver: Driver, model: str) -> datetime | None:
