@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from khala.domain.plans.commands import Start
+from khala.domain.tool_relevance import MAX_RELEVANT_TOOLS
 from khala.store.postgres.database import Database, driver_url
 from khala.store.runs import parts
 from tests.support import postgres
@@ -31,6 +32,7 @@ DUE = "schedules belong to accounts, and the first that is due may be anyone's; 
 NOTIFIED = "notifications of many threads wait for push services, and the first that is due may be anyone's"
 OWNER = "the steps of a plan share the places of its owner, who has many threads; an index begins with the owner"
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
+VERSIONS = "an old version of an agent is deleted unless an active run has it; an index has the active runs"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
 LISTED = "a search begins with the threads of the caller's list, which an index of the owner has"
 EVENTS = "an endpoint gets the events of many threads; an index begins with the endpoint"
@@ -50,9 +52,14 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^SELECT extract\(epoch FROM due_at - .*FROM push_messages": ({"push_messages"}, NOTIFIED),
     r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
     r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
-    r"^SELECT DISTINCT agent FROM memories": ({"memories"}, SPACE),
+    r"^WITH RECURSIVE known AS \( \(SELECT agent": ({"memories"}, SPACE),
     r"^WITH asking AS MATERIALIZED .* FROM memories": ({"memories"}, SPACE),
+    r"^SELECT count\(\*\) FROM memories WHERE owner_id": ({"memories"}, SPACE),
+    r"^UPDATE memories SET used_at": ({"memories"}, SPACE),
+    r"^INSERT INTO vector_spaces": ({"memories"}, SEARCHED),
+    r"^WITH made AS .* SELECT id, space_id FROM memories WHERE id = ": ({"memories"}, SEARCHED),
     r"FROM memories WHERE generation < ": ({"memories"}, SEARCHED),
+    r"^DELETE FROM agents": ({"runs"}, VERSIONS),
     r"FROM search_queue": ({"search_queue"}, SEARCHED),
     r"FROM passage_queue": ({"passage_queue"}, SEARCHED),
     r"FROM blobs WHERE attached AND signature IS NULL": ({"blobs"}, SEARCHED),
@@ -83,6 +90,7 @@ async def use_everything(server: InProcessServer, db: Database) -> None:
     path = f"/api/threads/{thread.id}/messages?before={oldest}"
     (await thread.http.get(path, headers=thread.headers)).raise_for_status()
     await follow_together(server, db)
+    await remember_and_route(server, db)
 
 
 async def chat_twice(thread: Thread) -> None:
@@ -152,6 +160,52 @@ async def find_by_meaning(server: InProcessServer, headers: dict[str, str]) -> N
         if any(hit["by"] == "meaning" for hit in found.raise_for_status().json()["items"]):
             return
         await asyncio.sleep(0.2)
+
+
+async def remember_and_route(server: InProcessServer, db: Database) -> None:
+    """A signed-in user's tasks are routed, by meaning, and their runs are told memories and get the relevant tools."""
+    tassadar = await person(db, "Tassadar")
+    thread = Thread(server.http, str(await owned_thread(db, tassadar)), "")
+    thread.headers = tassadar.headers
+    kennel = {"title": "Kennel", "description": "word1", "instructions": "Be kind.", "tools": ["*"]}
+    for verb, path, body in (
+        ("PATCH", "me/memory", {"extraction": "on"}),
+        ("POST", "agents", {"name": "kennel", **kennel}),
+        ("POST", "memories", {"text": "The crystal is in Aiur"}),
+        ("POST", "memories", {"text": "The crystal is cold", "scope": "agent", "agent": "kennel"}),
+        ("POST", "memories", {"text": "The crystal is here", "threadId": thread.id}),
+    ):
+        answer = await server.http.request(verb, f"/api/{path}", json=body, headers=thread.headers)
+        answer.raise_for_status()
+    for path in (
+        "memories?q=crystal", f"memories?q=crystal&threadId={thread.id}", "memories?superseded=include",
+        "search?q=crystal", f"search?q=crystal&threadId={thread.id}",
+    ):  # fmt: skip
+        assert (await server.http.get(f"/api/{path}", headers=thread.headers)).raise_for_status().json()["items"]
+    async with asyncio.timeout(20):
+        while await route(server, thread, "term1 crystal") != "meaning":
+            await asyncio.sleep(0.2)
+        while not {"route", "memory", "meaning"} <= await kinds_of_run(thread):
+            await asyncio.sleep(0.2)
+    agent = await act(thread, f"{call('memory_search', query='crystal')} /then {call('memory_list')}")
+    assert (await agent.ended())["status"] == "final"
+
+
+async def route(server: InProcessServer, thread: Thread, text: str) -> str:
+    """Preview a run; returns by what its agent is chosen."""
+    answer = await server.http.post("/api/route", json={"text": text}, headers=thread.headers)
+    return str(answer.raise_for_status().json()["by"])
+
+
+async def kinds_of_run(thread: Thread) -> set[str]:
+    """Send a task to the agent that fits it best; returns the kinds of the run's parts, and how tools are chosen."""
+    functions = [{"name": f"own_{number}", "description": f"Number {number}"} for number in range(MAX_RELEVANT_TOOLS)]
+    agent = await act(thread, "term1 of the crystal /words=5", agent="auto", functions=functions)
+    await agent.ended()
+    context = await thread.http.get(f"/api/runs/{agent.run_id}/context", headers=thread.headers)
+    calls = context.raise_for_status().json()["calls"]
+    by = {left.get("by") for call in calls for section in call["sections"] for left in section["leftOut"]}
+    return {part["kind"] for part in await agent.parts()} | by
 
 
 async def test_hot_queries_name_their_threads(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ RETRY_SECONDS = 60.0
 
 REQUEST = """
     INSERT INTO memory_extractions (thread_id, subject_id, user_id, run_id, position, due_at)
-    SELECT $1, $2, $3, $4, position - 1, now() + $6 * interval '1 second' FROM messages WHERE id = $5
+    SELECT $1, $2, $3, $4, position - 1, now() + $6 * interval '1 second' FROM messages
+    WHERE id = $5 AND thread_id = $1
     ON CONFLICT (thread_id, subject_id) DO UPDATE SET
         user_id = excluded.user_id, run_id = excluded.run_id, due_at = excluded.due_at, attempts = 0,
         requests = memory_extractions.requests + 1

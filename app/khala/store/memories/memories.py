@@ -8,6 +8,7 @@ from khala.domain import ids, search_terms
 from khala.domain.errors import Conflict, NotFound, PayloadTooLarge
 from khala.domain.memories import MAX_MEMORIES, Memory, MemoryScope, MemorySpace, NewMemory, fingerprint
 from khala.store.memories import vectors
+from khala.store.postgres.array_arguments import any_of
 from khala.store.postgres.database import Database, Driver
 from khala.store.postgres.retries import retried
 from khala.store.postgres.rows import Record
@@ -20,6 +21,8 @@ IS_ERASED = "thread_id IN (SELECT id FROM threads WHERE id = memories.thread_id 
 LAST_ID = UUID(int=2**128 - 1)
 MAX_DELETED_ROWS = 1_000
 """Rows that one transaction forgets."""
+MAX_AGENTS = 100
+"""Agents of one owner whose memories are searched: the first ones by name."""
 
 INSERT = """
     INSERT INTO memories (id, owner_id, space_id, scope, kind, agent, text, keywords, fingerprint, terms, thread_id,
@@ -47,7 +50,7 @@ DELETE_ALL = """
 MOVE = "SELECT id, scope, agent, text, keywords FROM memories WHERE owner_id = $1 AND scope <> 'thread' ORDER BY id"
 CURRENT = f"""
     WITH RECURSIVE chain AS (
-        SELECT id AS first_id, id, superseded_by FROM memories WHERE id = ANY ($1::uuid[])
+        SELECT id AS first_id, id, superseded_by FROM memories WHERE id = {any_of(1, "uuid")}
         UNION SELECT first_id, newer.id, newer.superseded_by
         FROM chain JOIN memories AS newer ON newer.id = chain.superseded_by
     )
@@ -70,6 +73,17 @@ PAGE_OF_SPACES = f"""
     ) AS newest
     ORDER BY id DESC LIMIT $4
 """
+AGENTS = f"""
+    WITH RECURSIVE known AS (
+        (SELECT agent, 1 AS number FROM memories WHERE owner_id = $1 AND agent IS NOT NULL ORDER BY agent LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT agent FROM memories WHERE owner_id = $1 AND agent > known.agent ORDER BY agent LIMIT 1
+        ), number + 1 FROM known WHERE agent IS NOT NULL AND number < {MAX_AGENTS}
+    )
+    SELECT agent FROM known WHERE agent IS NOT NULL
+"""
+"""Reads one entry of the index for each agent. DISTINCT would read all memories of the owner."""
 EXPORT = f"""
     WITH RECURSIVE mine AS (
         SELECT * FROM memories WHERE owner_id = $1 OR scope = 'thread'
@@ -191,9 +205,8 @@ async def page_of_spaces(
 
 
 async def agents_of(driver: Driver, owner_id: UUID) -> list[str]:
-    """The agents that have memories of this owner."""
-    query = "SELECT DISTINCT agent FROM memories WHERE owner_id = $1 AND agent IS NOT NULL ORDER BY agent LIMIT 100"
-    return [row["agent"] for row in await driver.fetch(query, owner_id)]
+    """The agents that have memories of this owner, at most `MAX_AGENTS`."""
+    return [row["agent"] for row in await driver.fetch(AGENTS, owner_id)]
 
 
 async def move_all(driver: Driver, before: UUID, after: UUID) -> None:

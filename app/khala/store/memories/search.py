@@ -10,6 +10,7 @@ from khala.domain.memories import FUSION_RANK, LEXICAL_WEIGHT, Memory, MemorySpa
 from khala.domain.vectors import Vector
 from khala.store.memories.memories import IN_USE, IS_ERASED, memory
 from khala.store.memories.vectors import MIN_SIMILARITY
+from khala.store.postgres.array_arguments import any_of
 from khala.store.postgres.database import Driver
 from khala.store.postgres.rows import Record
 
@@ -17,6 +18,11 @@ MAX_CANDIDATES = 50
 """Memories of one order, by words or by meaning, that are fused."""
 MAX_FREQUENCY = 100
 """Memories with a word from which the word counts as frequent: it ranks memories, and finds none by itself."""
+MAX_TEXT_CHARACTERS = 8_000
+"""Characters of a query that count. A longer one, such as a message, is known by its beginning."""
+MAX_KEYS = 2_048
+"""Terms of a query in all its spaces together: each may take a look into the index of words. In many spaces, only the
+first terms of the query count."""
 MAX_MATCHES = 400
 """Memories with one of the words that are ranked."""
 MAX_SAMPLE = 128
@@ -149,16 +155,16 @@ MAX_VERSIONS = 10
 EARLIER = f"""
     WITH RECURSIVE versions AS (
         SELECT id AS newest, supersedes AS id, 1 AS age FROM memories
-        WHERE id = ANY ($1::uuid[]) AND supersedes IS NOT NULL
+        WHERE id = {any_of(1, "uuid")} AND supersedes IS NOT NULL
         UNION ALL
         SELECT versions.newest, older.supersedes, versions.age + 1
         FROM versions JOIN memories AS older ON older.id = versions.id
         WHERE older.supersedes IS NOT NULL AND versions.age < {MAX_VERSIONS}
     )
     SELECT memories.*, versions.newest FROM versions JOIN memories ON memories.id = versions.id
-    WHERE space_id = ANY ($2::uuid[]) AND {IS_ERASED} IS NOT TRUE ORDER BY versions.newest, versions.age
+    WHERE space_id = {any_of(2, "uuid")} AND {IS_ERASED} IS NOT TRUE ORDER BY versions.newest, versions.age
 """
-USED = "UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = ANY ($1::uuid[])"
+USED = f"UPDATE memories SET used_at = now(), uses = uses + 1 WHERE id = {any_of(1, 'uuid')}"
 
 
 class WordMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +202,8 @@ async def search(
 ) -> list[Memory]:
     """The memories of these spaces that fit the query, the best first, with their scores."""
     space_ids = list(dict.fromkeys(space.id for space in spaces))
-    terms = search_terms.terms(asked.text)
+    most = min(search_terms.MAX_TERMS, MAX_KEYS // max(1, len(space_ids)))
+    terms = search_terms.terms(asked.text[:MAX_TEXT_CHARACTERS], limit=most)
     keys = [key for space_id in space_ids for key in search_terms.term_keys(space_id, terms)]
     words = (space_ids, keys, list(terms.values()) * len(space_ids), match.min_share, match.unknown_weight, limit)
     by_meaning = () if asked.vector is None else (asked.vector, asked.generation)

@@ -53,6 +53,8 @@ memories = Table(
     CheckConstraint("scope IN ('user', 'thread', 'agent')", name="scope"),
     CheckConstraint("kind IN ('fact', 'preference', 'instruction', 'summary')", name="kind"),
     Index("memories_owner_id_idx", "owner_id", "id"),
+    # The agents that have memories of an owner, however many memories the owner has.
+    Index("memories_owner_id_agent_idx", "owner_id", "agent", postgresql_where=text("agent IS NOT NULL")),
     Index(
         "memories_space_id_fingerprint_key",
         "space_id",
