@@ -105,10 +105,10 @@ def _configured(folder: Path, served: HttpMcpServer, **settings: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def peculiar(folder: Path) -> AsyncIterator[tuple[HttpMcpServer, Path]]:
+async def peculiar(folder: Path, *, handshake: bool = True) -> AsyncIterator[tuple[HttpMcpServer, Path]]:
     """An MCP server of test tools over HTTP, and its journal."""
     journal = folder / "journal"
-    served = HttpMcpServer(journal)
+    served = HttpMcpServer(journal, handshake=handshake)
     served.start()
     try:
         await served.wait_ready()
@@ -119,10 +119,13 @@ async def peculiar(folder: Path) -> AsyncIterator[tuple[HttpMcpServer, Path]]:
 
 @contextlib.asynccontextmanager
 async def with_peculiar(database_url: str, folder: Path, **env: str) -> AsyncIterator[tuple[InProcessServer, Path]]:
-    """Khala with the test tools, which guests may use, and the journal of the tools."""
+    """Khala with the test tools, which guests may use, and the journal of the tools.
+
+    With `MODERN`, their server speaks only the protocol version without a handshake.
+    """
     timeout = float(env.pop("TIMEOUT", "30"))
     allowed = {name: bool(env.pop(name.upper(), "")) for name in ("sampling", "elicitation")}
-    async with peculiar(folder) as (served, journal):
+    async with peculiar(folder, handshake=not env.pop("MODERN", "")) as (served, journal):
         with _configured(folder, served, timeout=timeout, **allowed) as config:
             async with khala(database_url, with_executor=True, KHALA_MCP_CONFIG=str(config), **env) as inside:
                 await connected(inside)

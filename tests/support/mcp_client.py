@@ -54,9 +54,10 @@ def stdio(journal: Path, name: str = "peculiar", **settings: Any) -> McpServerCo
 class HttpMcpServer:
     """The same server over HTTP; it can be killed and started again."""
 
-    def __init__(self, journal: Path) -> None:
+    def __init__(self, journal: Path, *, handshake: bool = True) -> None:
         self.port = free_port()
         self._journal = journal
+        self._transport = "http" if handshake else "modern"
         self._process: ForkServerProcess | None = None
 
     def server(self, name: str = "peculiar", **settings: Any) -> McpServerConfig:
@@ -65,7 +66,7 @@ class HttpMcpServer:
     def start(self) -> None:
         # Forked, because the imports take a second of a core.
         self._process = CONTEXT.Process(
-            target=mcp_server.main, args=("http", str(self._journal), str(self.port)), daemon=True
+            target=mcp_server.main, args=(self._transport, str(self._journal), str(self.port)), daemon=True
         )
         self._process.start()
 
@@ -85,8 +86,9 @@ class HttpMcpServer:
 
 
 @contextlib.asynccontextmanager
-async def over_http(journal: Path) -> AsyncIterator[HttpMcpServer]:
-    server = HttpMcpServer(journal)
+async def over_http(journal: Path, *, handshake: bool = True) -> AsyncIterator[HttpMcpServer]:
+    """The running server. Without a handshake, it speaks only the newer version of the protocol."""
+    server = HttpMcpServer(journal, handshake=handshake)
     server.start()
     try:
         await server.wait_ready()

@@ -1,7 +1,7 @@
 """An MCP server for tests whose tools hang, fail, end the process or change, and record each call in a journal.
 
-Run as `python -m tests.support.mcp_server stdio JOURNAL` or `… http JOURNAL PORT`. The journal has one JSON line for
-each thing that happens.
+Run as `python -m tests.support.mcp_server stdio JOURNAL`, `… http JOURNAL PORT` or `… modern JOURNAL PORT`. The last
+speaks only the protocol version without a handshake. The journal has one JSON line for each thing that happens.
 """
 
 import asyncio
@@ -22,6 +22,11 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import ToolsListChanged
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.json_lines import objects
 
@@ -58,6 +63,7 @@ class Peculiar:
     def __init__(self, journal: Path) -> None:
         self._journal = journal
         self.grown = 0
+        self.bus = InMemorySubscriptionBus()
 
     def note(self, **entry: Any) -> None:
         with self._journal.open("a") as file:
@@ -69,6 +75,7 @@ class Peculiar:
             _tool("fail"), _tool("hang"), _tool("count", idempotent_hint=True), _tool("once"), _tool("slow"),
             _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
             _tool("ask"), _tool("capabilities"), _tool("question", idempotent_hint=True),
+            _tool("need", idempotent_hint=True), _tool("need_once"),
             _tool("deed", idempotent_hint=True), _tool("risk"), _tool("grow"),
             _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
             types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
@@ -81,19 +88,26 @@ class Peculiar:
         following = str(start + PAGE) if start + PAGE < len(tools) else None
         return types.ListToolsResult(tools=tools[start : start + PAGE], next_cursor=following)
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         key = (ctx.meta or {}).get("khala/idempotencyKey")
         args = params.arguments or {}
         identity = {name: value for name, value in (ctx.meta or {}).items() if name in ("khala/user", "khala/thread")}
         self.note(event="began", tool=params.name, key=key, n=args.get("n"), identity=identity)
         try:
             method: Callable[[Context, dict[str, Any]], Awaitable[Any]] | None = getattr(self, f"_{params.name}", None)
-            answer = await method(ctx, args) if method else f"{params.name} done"
+            if params.name.startswith("need"):
+                answer = await self._need(args, params)
+            else:
+                answer = await method(ctx, args) if method else f"{params.name} done"
         except anyio.get_cancelled_exc_class():
             self.note(event="cancelled", tool=params.name, key=key)
             raise
         self.note(event="done", tool=params.name, key=key)
-        return answer if isinstance(answer, types.CallToolResult) else _text_result(str(answer))
+        if isinstance(answer, types.CallToolResult | types.InputRequiredResult):
+            return answer
+        return _text_result(str(answer))
 
     async def _echo(self, _: Context, args: dict[str, Any]) -> str:
         return str(args["text"])
@@ -161,6 +175,26 @@ class Peculiar:
             self.note(event="answered", tool="question", **answers[-1])
         return json.dumps(answers)
 
+    async def _need(self, args: dict[str, Any], params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
+        """Requires the inputs of `rounds`, one round after the other, and returns the responses of all rounds.
+
+        The state has the responses so far. With `hang`, the first call after so many rounds hangs.
+        """
+        state = json.loads(params.request_state or "[]")
+        given = params.input_responses
+        if params.request_state is not None or given is not None:
+            state.append({name: one.model_dump(mode="json", exclude_none=True) for name, one in (given or {}).items()})
+        rounds = args.get("rounds", [])
+        if len(state) == args.get("hang") and not calls(self._journal, params.name, "hangs"):
+            self.note(event="hangs", tool=params.name)
+            await anyio.sleep(60)
+        if len(state) >= len(rounds) and not args.get("endless"):
+            return json.dumps(state)
+        requests = rounds[len(state) % len(rounds)] if rounds else {}
+        return types.InputRequiredResult.model_validate(
+            {"resultType": "input_required", "inputRequests": requests or None, "requestState": json.dumps(state)}
+        )
+
     async def _capabilities(self, ctx: Context, _: dict[str, Any]) -> str:
         given = ctx.session.client_capabilities
         return "nothing" if given is None else given.model_dump_json(exclude_none=True)
@@ -195,6 +229,7 @@ class Peculiar:
 
     async def _grow(self, ctx: Context, _: dict[str, Any]) -> str:
         self.grown += 1
+        await self.bus.publish(ToolsListChanged())
         await ctx.session.send_tool_list_changed()
         return "grown"
 
@@ -214,7 +249,13 @@ def _png() -> types.ImageContent:
 
 def made(journal: Path) -> Server[Any]:
     peculiar = Peculiar(journal)
-    return Server("peculiar", version="1", on_list_tools=peculiar.list_tools, on_call_tool=peculiar.call_tool)
+    return Server(
+        "peculiar",
+        version="1",
+        on_list_tools=peculiar.list_tools,
+        on_call_tool=peculiar.call_tool,
+        on_subscriptions_listen=ListenHandler(peculiar.bus),
+    )
 
 
 async def serve_stdio(server: Server[Any]) -> None:
@@ -225,8 +266,36 @@ async def serve_stdio(server: Server[Any]) -> None:
         await server.run(read, write, options)
 
 
-async def serve_http(server: Server[Any], port: int) -> None:
-    app = server.streamable_http_app()
+class WithoutHandshake:
+    """Refuses the handshake of older protocol versions, as a server does that has only the newer one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        body = await request.body()
+        message = json.loads(body)
+        if message["method"] == "initialize":
+            error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
+            answer = JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error}, status_code=404)
+            await answer(scope, receive, send)
+            return
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Any:
+            return unread.pop() if unread else await receive()
+
+        await self._app(scope, receive_again, send)
+
+
+async def serve_http(server: Server[Any], port: int, *, handshake: bool) -> None:
+    app: ASGIApp = server.streamable_http_app()
+    if not handshake:
+        app = WithoutHandshake(app)
     config = uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=0)
     await uvicorn.Server(config).serve()
 
@@ -234,7 +303,10 @@ async def serve_http(server: Server[Any], port: int) -> None:
 def main(transport: str, journal: str, port: str = "0") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     server = made(Path(journal))
-    asyncio.run(serve_stdio(server) if transport == "stdio" else serve_http(server, int(port)))
+    if transport == "stdio":
+        asyncio.run(serve_stdio(server))
+    else:
+        asyncio.run(serve_http(server, int(port), handshake=transport == "http"))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,17 @@ ABANDONED_SECONDS = 60.0
 """Time for which a server may still work on a call that Khala has cancelled."""
 
 
+class NobodyToAskError(ToolError):
+    """The call belongs to no run, so there is no person who could answer."""
+
+
 class _ActiveCall:
     def __init__(self, call: CallContext, timeout: asyncio.Timeout | None) -> None:
         self.call = call
         self.samples = 0
         self.questions = 0
         self.one_question = asyncio.Lock()
+        self.inputs: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.context = contextvars.copy_context()
         self._timeout = timeout
@@ -104,13 +109,17 @@ class ActiveCalls:
         """
         active = self._find(key)
         if active.call.ask is None:
-            raise ToolError("This call belongs to no run, so there is nobody to ask.")
+            raise NobodyToAskError("This call belongs to no run, so there is nobody to ask.")
         if active.questions >= MAX_QUESTIONS:
             raise ToolError(f"At most {MAX_QUESTIONS} questions are asked for one call.")
         active.questions += 1
         with active.paused():
             async with active.one_question:
                 return await active.run(_awaited(active.call.ask(question)))
+
+    def inputs(self, key: str) -> dict[str, Any]:
+        """The inputs that were given during the call with this key: a repeated attempt uses them again."""
+        return self._find(key).inputs
 
     def _find(self, key: str | None) -> _ActiveCall:
         if key is not None:

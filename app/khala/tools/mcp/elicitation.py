@@ -43,12 +43,19 @@ async def respond(
     """Ask the person of the run to which the server's call belongs, or refuse with a reason."""
     key = (params.meta or {}).get(IDEMPOTENCY_KEY_FIELD)
     try:
-        answer = await calls.ask(key if isinstance(key, str) else None, _question(server, params))
+        return await ask(server, calls, params, key if isinstance(key, str) else None)
     except ToolError as error:
         log.info("mcp_elicitation_refused", server=server, reason=error.message)
         return types.ErrorData(code=types.INVALID_PARAMS, message=error.message)
     except KhalaError as error:
         return types.ErrorData(code=types.INTERNAL_ERROR, message=error.message)
+
+
+async def ask(
+    server: str, calls: ActiveCalls, params: types.ElicitRequestParams, key: str | None
+) -> types.ElicitResult:
+    """Ask the person of the call with this key. Raises `ToolError` and `KhalaError`."""
+    answer = await calls.ask(key, _question(server, params))
     return types.ElicitResult(action=answer.action, content=answer.content)
 
 

@@ -35,6 +35,7 @@ READ_SLACK_SECONDS = 10.0
 """Time without data, beyond a call's own timeout, after which its connection is closed."""
 MAX_CONNECTIONS = 300
 MAX_IDLE_CONNECTIONS = 20
+LISTENING = re.compile(rb'"method"\s*:\s*"subscriptions/listen"')
 NOTIFICATION = re.compile(rb'"method"\s*:\s*"notifications/')
 
 
@@ -89,7 +90,7 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
 
     def _timeouts(self, request: httpx2.Request) -> dict[str, float | None]:
         timeouts: dict[str, float | None] = dict.fromkeys(("connect", "write", "pool"), CONNECT_TIMEOUT_SECONDS)
-        if request.method == "GET":
+        if request.method == "GET" or LISTENING.search(request.content[:200]) is not None:
             # The stream of notifications may be silent for any time.
             return timeouts | {"read": None}
         if request.method == "DELETE":

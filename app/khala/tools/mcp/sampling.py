@@ -25,12 +25,19 @@ async def respond(
     """Call a model under the budget of the run to which the server's call belongs, or refuse with a reason."""
     key = (params.meta or {}).get(IDEMPOTENCY_KEY_FIELD)
     try:
-        sampled = await calls.sample(key if isinstance(key, str) else None, _prompt(params))
+        return await sample(calls, params, key if isinstance(key, str) else None)
     except ToolError as error:
         log.info("mcp_sampling_refused", server=server, reason=error.message)
         return types.ErrorData(code=types.INVALID_REQUEST, message=error.message)
     except KhalaError as error:
         return types.ErrorData(code=types.INTERNAL_ERROR, message=error.message)
+
+
+async def sample(
+    calls: ActiveCalls, params: types.CreateMessageRequestParams, key: str | None
+) -> types.CreateMessageResult:
+    """Call a model for the call with this key. Raises `ToolError` and `KhalaError`."""
+    sampled = await calls.sample(key, _prompt(params))
     return types.CreateMessageResult(
         role="assistant",
         content=types.TextContent(text=sampled.text),

@@ -1,5 +1,6 @@
 """One session with a server, from its handshake to its end. Only this module uses the SDK's client."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -7,14 +8,20 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as types
 from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
+from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from khala.tools.mcp import elicitation, http, sampling, stdio
+from khala.domain.backoff import Backoff
+from khala.domain.errors import KhalaError
+from khala.tools.mcp import elicitation, http, sampling, stdio, tool_list_changes
 from khala.tools.mcp.active_calls import ActiveCalls
+from khala.tools.mcp.call_meta import IDEMPOTENCY_KEY_FIELD
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import DENIED, FORGOTTEN, LOST, REFUSED, TOO_LARGE, UNREACHABLE, ConnectionSignal
+from khala.tools.mcp.input_responder import InputResponder
 from khala.tools.mcp.tool_list import ToolListFilter
+from khala.tools.port import ToolError
 from khala.version import KHALA_VERSION
 
 if TYPE_CHECKING:
@@ -23,6 +30,15 @@ if TYPE_CHECKING:
 MAX_PAGES = 100
 MAX_TOOLS = 500
 """Tools of one server; further tools are left out."""
+NO_HANDSHAKE = (UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND)
+"""The codes with which a server refuses a handshake that it does not know."""
+MAX_ROUNDS = 20
+"""Times that a call is sent, with the input that the server requires. 10 questions and 10 model calls fit."""
+RETRY = Backoff(first_seconds=0.05, max_seconds=1.0)
+"""The delay before a call is sent again for which the server requires no input."""
+_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
 TOO_LARGE_EVENT = "SSE stream failed"
 """The SDK's message for a response over its limit. Such a request is not repeated."""
 
@@ -84,14 +100,15 @@ async def open_session(
             await _handshake(client)
         except MCPError as error:
             raise _request_error(error) from error
-        yield McpSession(client)
+        async with tool_list_changes.followed(client, signal):
+            yield McpSession(client, InputResponder(server, calls))
 
 
 async def _handshake(client: ClientSession) -> None:
     try:
         await client.initialize()
     except MCPError as error:
-        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        if error.code not in NO_HANDSHAKE:
             raise
         # The server speaks only the newer protocol, which has no handshake.
         await client.discover()
@@ -100,8 +117,9 @@ async def _handshake(client: ClientSession) -> None:
 class McpSession:
     """A session with a server. All methods raise `McpRequestError`."""
 
-    def __init__(self, client: ClientSession) -> None:
+    def __init__(self, client: ClientSession, responder: InputResponder) -> None:
         self._client = client
+        self._responder = responder
 
     async def tools(self) -> list[types.Tool]:
         """All tools of the server, up to `MAX_TOOLS`."""
@@ -121,17 +139,40 @@ class McpSession:
     async def call(
         self, tool: str, args: dict[str, Any], meta: Mapping[str, str], report: Callable[[str], None]
     ) -> types.CallToolResult:
-        """Call a tool with these fields of `_meta`. Cancelling the task cancels the call at the server."""
+        """Call a tool with these fields of `_meta`. Cancelling the task cancels the call at the server.
+
+        If the server requires input, it gets that, and the call is sent again.
+        """
 
         # The parameters have the names that the SDK's protocol for this callback requires.
         async def report_progress(progress: float, total: float | None, message: str | None) -> None:
             report(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
         params = types.CallToolRequestParams.model_validate({"name": tool, "arguments": args, "_meta": dict(meta)})
-        try:
-            return await self._client.send_request(
-                types.CallToolRequest(params=params), types.CallToolResult, progress_callback=report_progress
+        attempt = self._responder.attempt(meta[IDEMPOTENCY_KEY_FIELD])
+        for number in range(1, MAX_ROUNDS + 1):
+            result = await self._send(params, report_progress)
+            if isinstance(result, types.CallToolResult):
+                return result
+            if not result.input_requests:
+                await asyncio.sleep(RETRY.delay(number))
+            try:
+                responses = await attempt.respond(result.input_requests or {})
+            except (ToolError, KhalaError) as error:
+                raise McpRequestError(error.message, sent=True, session_ended=False) from error
+            params = params.model_copy(
+                update={"input_responses": responses or None, "request_state": result.request_state}
             )
+        raise McpRequestError(
+            f"The server has required input {MAX_ROUNDS} times, and no end is in sight.", sent=True, session_ended=False
+        )
+
+    async def _send(
+        self, params: types.CallToolRequestParams, report: ProgressFnT
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        try:
+            request = types.CallToolRequest(params=params)
+            return await self._client.send_request(request, _RESULT, progress_callback=report)
         except MCPError as error:
             raise _request_error(error) from error
         except (ValidationError, ValueError) as error:
