@@ -143,8 +143,11 @@ def sheets_of(gallery: Gallery, group: str) -> Iterator[tuple[str, Sheet]]:
 
 @contextmanager
 def opened_gallery() -> Iterator[Gallery]:
-    """The built gallery in a new Chromium. Until it ends, this thread can run no event loop."""
-    with served(0) as url, new_chromium(*STILL_FONTS) as chromium:
+    """The built gallery in a new Chromium: the headless shell would draw text in another way.
+
+    Until it ends, this thread can run no event loop.
+    """
+    with served(0) as url, new_chromium(*STILL_FONTS, whole=True) as chromium:
         yield Gallery(chromium, url)
 
 

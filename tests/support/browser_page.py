@@ -2,17 +2,17 @@
 
 import contextlib
 import json
-import shutil
 from collections.abc import AsyncIterator
 from uuid import UUID
 
 from playwright.async_api import Page, async_playwright
 
 from khala.store.postgres.database import Database
+from tests.support import browser_program
 from tests.support.client import Thread
 from tests.support.observed_run import Served
 from tests.support.update_storm import Storm
-from tests.system.browser import ARGUMENTS, PATIENCE_MS
+from tests.system.browser import PATIENCE_MS
 
 RECORD_FRAMES = """() => {
     window.seen = { frames: [], tasks: [] };
@@ -31,8 +31,8 @@ async def opened(server: Served, thread: Thread, *arguments: str, script: str = 
     """Open the thread in a browser with these additional arguments. `script` runs before the scripts of the page."""
     key = json.dumps({"id": thread.id, "title": None, "created": True, "key": thread.key, "usedAt": 1})
     async with async_playwright() as playwright:
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = await playwright.chromium.launch(executable_path=chromium, args=[*ARGUMENTS, *arguments])
+        given = [*browser_program.ARGUMENTS, *arguments]
+        browser = await playwright.chromium.launch(executable_path=browser_program.path(), args=given)
         context = await browser.new_context(viewport={"width": 1280, "height": 800}, service_workers="block")
         context.set_default_timeout(PATIENCE_MS)
         await context.add_init_script(f"localStorage.setItem('khala.chat.{thread.id}', {json.dumps(key)})")

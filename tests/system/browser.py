@@ -2,25 +2,14 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    # Disables two hidden pages of address bar suggestions, which cost a CPU second at each start.
-    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
-)
+from tests.support import browser_program
+
 PATIENCE_MS = 60_000
 BLOCKED = "Service Worker registration blocked by Playwright"
 PASSWORD = "en taro adun"
@@ -47,17 +36,19 @@ ServiceWorkers = Literal["allow", "block"]
 
 
 @contextmanager
-def new_chromium(*arguments: str) -> Iterator[Browser]:
-    """Debian's Chromium if it is installed, else Playwright's, with further command-line arguments.
+def new_chromium(*arguments: str, whole: bool = False) -> Iterator[Browser]:
+    """A new Chromium with further command-line arguments: `browser_program.path`.
+
+    `whole`: with what the headless shell has not, such as notifications.
 
     Until it ends, this thread can run no event loop.
     """
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
-        found = shutil.which("chromium") or shutil.which("chromium-browser")
-        chromium = playwright.chromium.launch(executable_path=found, args=[*ARGUMENTS, *arguments])
-        yield chromium
-        chromium.close()
+        given = [*browser_program.ARGUMENTS, *arguments]
+        started = playwright.chromium.launch(executable_path=browser_program.path(whole=whole), args=given)
+        yield started
+        started.close()
 
 
 @contextmanager

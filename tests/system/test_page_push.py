@@ -1,6 +1,8 @@
 """Push notifications in a real browser: turned on beside a call that waits, and shown by the service worker."""
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,10 +13,12 @@ from playwright.sync_api import Locator, expect
 from tests.support import postgres
 from tests.support.push_service import DEADLINE_SECONDS, Browser, collected_pushes, encoded
 from tests.support.server import Server, ended
-from tests.system.browser import Chat, new_profile
+from tests.system.browser import PATIENCE_MS, Chat, new_chromium, new_profile
 
 pytestmark = pytest.mark.timeout(180)
 
+ANOTHER = "0198c0de-0000-7000-8000-000000000000"
+"""Id of a thread that no window shows."""
 ASKS = '/call write_file {"path":"a.txt","content":"hi"} /then /call delete_file {"path":"a.txt"}'
 PUSH_MANAGER = """(subscription) => {
     let current = null;
@@ -31,6 +35,9 @@ NOTIFICATIONS = """async () => {
     const shown = await (await navigator.serviceWorker.ready).getNotifications();
     return shown.map(({ title, body, lang, data }) => ({ title, body, lang, path: data.path }));
 }"""
+CLOSE_NOTIFICATIONS = """async () => {
+    for (const each of await (await navigator.serviceWorker.ready).getNotifications()) each.close();
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +49,13 @@ def shared_server(postgres_url: str, template: str, tmp_path_factory: pytest.Tem
         with ended(server):
             server.start()
             yield server
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """Chromium with notifications."""
+    with new_chromium(whole=True) as started:
+        yield started
 
 
 def blocked_card(chat: Chat) -> Locator:
@@ -61,16 +75,28 @@ def pusher(chat: Chat, origin: str) -> Callable[[dict[str, Any]], None]:
     def note(event: dict[str, Any]) -> None:
         registrations.extend(each["registrationId"] for each in event["registrations"])
 
+    chat.page.wait_for_function("navigator.serviceWorker.controller !== null")
     session.on("ServiceWorker.workerRegistrationUpdated", note)
     session.send("ServiceWorker.enable")
-    chat.page.wait_for_function("navigator.serviceWorker.controller !== null")
-    assert registrations
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not registrations:
+        assert time.monotonic() < deadline, "Chromium names no service worker"
+        chat.page.wait_for_timeout(20)
 
     def push(message: dict[str, Any]) -> None:
         request = {"origin": origin, "registrationId": registrations[-1], "data": json.dumps(message)}
         session.send("ServiceWorker.deliverPushMessage", request)
 
     return push
+
+
+def notifications(chat: Chat, count: int) -> list[dict[str, Any]]:
+    """The notifications that are shown, once there are so many: the service worker shows them asynchronously."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while len(shown := chat.page.evaluate(NOTIFICATIONS)) < count:
+        assert time.monotonic() < deadline, f"{len(shown)} notifications instead of {count}"
+        chat.page.wait_for_timeout(50)
+    return list(shown)
 
 
 def test_a_notification_tells_what_waits_where_the_chat_is_not_shown(chromium: Chromium, server: Server) -> None:
@@ -91,12 +117,19 @@ def test_a_notification_tells_what_waits_where_the_chat_is_not_shown(chromium: C
         message = person.decrypt(body)
         assert (message["kind"], message["tool"]) == ("waiting", "delete_file")
         push = pusher(chat, server.url)
-        push(message)
-        assert chat.page.evaluate(NOTIFICATIONS) == [], "the person looks at the chat"
         path = chat.page.evaluate("location.pathname")
         chat.button("New chat").click()
+        expect(chat.page).not_to_have_url(re.compile(f"{path}$"))
         push(message)
-        (shown,) = chat.page.evaluate(NOTIFICATIONS)
+        (shown,) = notifications(chat, 1)
         assert shown["path"] == path
         assert (shown["body"], shown["lang"]) == ("delete_file is waiting for approval.", "en")
+        chat.page.goto(server.url + path)
+        expect(chat.card("delete_file")).to_be_visible()
+        chat.page.evaluate(CLOSE_NOTIFICATIONS)
+        push(message)
+        # What the service worker shows for the first message, it shows before this one.
+        push(message | {"threadId": ANOTHER})
+        (shown,) = notifications(chat, 1)
+        assert shown["path"] == f"/t/{ANOTHER}", "the person looks at the chat of the first message"
         assert chat.complaints == []
