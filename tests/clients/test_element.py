@@ -121,6 +121,28 @@ def test_a_thread_token_opens_one_thread_and_approvals_are_decided(
     page.close()
 
 
+def test_the_arguments_of_a_call_to_approve_hide_no_character(
+    browser: BrowserContext, site: str, folder: Path, server: Server
+) -> None:
+    hidden = r"note\u202etxt\u200b\ufe0f\u3164\u00ad\udb40\udc41.exe"
+    owner = {"X-Anon-Key": "h" * 40}
+    with httpx.Client(base_url=server.url, headers=owner) as http:
+        thread = http.post("/api/threads", json={"anonKey": "h" * 40}).json()["thread"]["id"]
+        made = http.post(f"/api/threads/{thread}/tokens", json={"role": "editor"}).json()
+        text = f'/call delete_file {{"path":"{hidden}"}} /say ❤️ 👩‍🚀'
+        sent = http.post(f"/api/threads/{thread}/send", json={"text": text, "options": {"autopilot": True}})
+        assert sent.status_code == httpx.codes.ACCEPTED, sent.text
+    tag = f'<khala-chat server="{server.url}" thread="{thread}" thread-token="{made["token"]}"></khala-chat>'
+    page = opened(browser, site, folder, tag)
+    call = page.locator(".call[data-state=blocked]")
+    expect(call.locator("small")).to_contain_text(f'"path": "{hidden}"')
+    call.get_by_role("button", name="Approve").click()
+    expect(page.locator(".call[data-state=blocked]")).to_have_count(0)
+    # Outside of arguments, emoji with their selectors and joiners stay as they are.
+    expect(answers(page).last).to_contain_text("❤️ 👩‍🚀")
+    page.close()
+
+
 def test_it_speaks_the_language_of_the_page_and_says_what_is_missing(
     browser: BrowserContext, site: str, folder: Path, server: Server
 ) -> None:

@@ -100,6 +100,35 @@ def test_arguments_are_checked_and_edited_before_a_call_is_approved(chat: Chat) 
     assert block["args"] == {"path": "b.txt"}
 
 
+HIDDEN = r"note\u202etxt\u200b\ufe0f\u3164\u00ad\udb40\udc41.exe"
+"""The name of a file as JSON, with a character of each class that a person would not see."""
+
+
+def test_arguments_to_approve_and_their_changes_hide_no_character(chat: Chat) -> None:
+    chat.with_autopilot()
+    chat.send(f'/call delete_file {{"path":"{HIDDEN}"}}')
+    waiting = chat.card("delete_file")
+    expect(waiting.get_by_role("group").locator("pre")).to_contain_text(f'"path": "{HIDDEN}"')
+    expect(waiting.locator(".card-args")).to_have_text("note⟨U+202E⟩txt⟨U+200B⟩⟨U+FE0F⟩⟨U+3164⟩⟨U+00AD⟩⟨U+E0041⟩.exe")
+    waiting.get_by_role("button", name="Edit arguments").click()
+    field = waiting.get_by_label("Arguments (JSON)")
+    assert f'"path": "{HIDDEN}"' in field.input_value()
+    field.fill('{"path": "note\u2066.exe"}')
+    changes = waiting.get_by_role("region", name="Changes")
+    expect(changes.locator(".gone")).to_contain_text(f'"path": "{HIDDEN}"')
+    expect(changes.locator(".new")).to_contain_text(r'"path": "note\u2066.exe"')
+    waiting.get_by_role("button", name="Approve with changes").click()
+    edited = open_card(waiting).get_by_role("group", name="Edited before approval")
+    expect(edited).to_contain_text(r'"path": "note\u2066.exe"')
+    chat.wait_for_end()
+    block = next(block for block in chat.stored()["messages"][-1]["content"] if block.get("tool") == "delete_file")
+    assert block["args"] == {"path": "note\u2066.exe"}
+    # Outside of calls, emoji with their selectors and joiners stay as they are.
+    chat.send("/echo ❤️ 👩‍🚀")
+    chat.wait_for_end()
+    assert "❤️ 👩‍🚀" in (chat.answer.text_content() or "")
+
+
 @pytest.mark.parametrize(
     ("status", "code", "detail", "says"),
     [

@@ -16,6 +16,8 @@ const ASKED = question(1, "Please tidy up the workspace.");
 const STEP = { step: 3, maxSteps: 20, toolCount: 2, usage: { inputTokens: 5120, outputTokens: 840 }, costUsd: "0.0312" };
 const ARGS = { path: "notes/2031-03-14 minutes of the meeting.md", content: "# Minutes\n\nNobody came." };
 const BLOCKED = call(1, "delete_file", { state: "blocked", args: { path: "notes/old.md" }, digest: "d1", expiresAt: inMinutes(9) });
+/** The name ends with characters that nobody would see: a control of direction, a tag, and a variation selector. */
+const HIDDEN = { path: "notes/old\u202edm.\u{e0041}exe\ufe0f" };
 const ASKS = call(1, "book_table", { state: "running", args: { city: "Lisbon" }, digest: "d1", reason: "Where would you like to sit?", expiresAt: inMinutes(4) });
 const EVERY: readonly ToolBlock[] = [
   call(1, "read_file", { args: { path: "notes/a.md" }, summary: "Read 120 lines." }),
@@ -62,6 +64,14 @@ const states: readonly GalleryState[] = [
   },
   { name: "a call failed", view, scenario: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
   { name: "a call needs approval", view, scenario: running([BLOCKED], { responses: asking(approval()) }) },
+  {
+    name: "the arguments hide characters", view,
+    scenario: running([{ ...BLOCKED, args: HIDDEN }], { responses: asking(approval({ args: HIDDEN })) }),
+    act: async (driver) => {
+      await driver.press("button", m.edit_arguments());
+      await driver.type("textarea", '{\n  "path": "notes/old.md\u202e"\n}');
+    },
+  },
   {
     name: "the arguments are edited", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
     act: async (driver) => {

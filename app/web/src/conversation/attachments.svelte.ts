@@ -1,6 +1,6 @@
 // The attachments of the next message: uploaded as soon as they are added, and kept until they are sent.
 
-import { ApiError, isRequestError } from "@khala/client";
+import { ApiError, isRequestError, withoutInvisible } from "@khala/client";
 import type { BlobRef } from "@khala/client";
 import { errorMessage, isPermanent } from "../state/error-messages.ts";
 import { UNTITLED_FILE } from "../state/strings.ts";
@@ -25,7 +25,7 @@ export class Attachment {
   abort = new AbortController();
 
   constructor(name: string, size: number, given: { file: File } | { blob: BlobRef }) {
-    this.name = name;
+    this.name = withoutInvisible(name) || UNTITLED_FILE;
     this.size = size;
     this.file = "file" in given ? given.file : null;
     if (this.file !== null && isPicture(this.file)) this.preview = URL.createObjectURL(this.file);

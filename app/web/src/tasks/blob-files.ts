@@ -1,5 +1,6 @@
 // Facts about a blob that need no download.
 
+import { withoutInvisible } from "@khala/client";
 import type { BlobRef } from "@khala/client";
 
 /** Whether a blob can be shown as lines of text. */
@@ -7,7 +8,7 @@ export function isText({ mediaType, preview }: BlobRef): boolean {
   return Boolean(preview) || /^text\/|json/.test(mediaType);
 }
 
-/** The file name of a blob. */
+/** The file name of a blob, without invisible characters. */
 export function fileName({ blobId, name, mediaType }: BlobRef): string {
-  return name ?? `${blobId}${mediaType.includes("json") ? ".json" : mediaType.startsWith("text/") ? ".txt" : ""}`;
+  return withoutInvisible(name ?? "") || `${blobId}${mediaType.includes("json") ? ".json" : mediaType.startsWith("text/") ? ".txt" : ""}`;
 }

@@ -2,7 +2,6 @@ import { expect, test } from "vitest";
 import type { ToolBlock } from "@khala/client";
 import { random } from "@khala/client/testing/random.ts";
 import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stateOf, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
-import { prettyJson } from "./json-text.ts";
 
 const graphemes = (text: string) => [...new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text)].length;
 const none = { queued: 0, running: 0, completed: 0, failed: 0, blocked: 0, cancelled: 0 };
@@ -72,6 +71,7 @@ test("the six states differ in shape and in words", () => {
   expect([new Set(Object.values(STATE_ICONS)).size, new Set(Object.values(STATE_LABELS)).size]).toEqual([6, 6]);
 });
 
-test("JSON that is to be approved of hides nothing", () => {
-  expect(prettyJson({ a: "x\u200by" })).toBe('{\n  "a": "x\\u200by"\n}');
+test("the line of a call names what nobody would see", () => {
+  expect(argumentsLine({ path: "a\u202ecod.exe\u{e0041}" })).toBe("a⟨U+202E⟩cod.exe⟨U+E0041⟩");
+  expect(argumentsLine({ text: "❤️\u00a0\ufeffx" })).toBe("❤️ ⟨U+FEFF⟩x");
 });

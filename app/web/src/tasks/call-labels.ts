@@ -1,8 +1,8 @@
 // Short labels of tool calls: arguments, states, times and the status of a step.
 
+import { markInvisible } from "@khala/client";
 import type { ToolBlock, ToolState } from "@khala/client";
 import { formatDuration, formatMilliseconds, formatNumber, formatUnits } from "../state/format.ts";
-import { withoutInvisible } from "./json-text.ts";
 import { m } from "../i18n/messages.ts";
 
 const MAX_LINE_CHARACTERS = 60;
@@ -48,9 +48,9 @@ export function hasEnded(state: ToolState): boolean {
 
 const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
 
-/** The text on one line of at most `max` graphemes, including the ellipsis if it is cut. */
+/** The text on one line of at most `max` graphemes, including the ellipsis if it is cut. Invisible characters are named. */
 function oneLine(text: string, max: number): string {
-  const line = withoutInvisible(text.slice(0, MAX_VALUE_CHARACTERS).replace(/[\s\p{Cc}\p{Cs}\p{Cn}]+/gu, " ")).trim();
+  const line = markInvisible(text.slice(0, MAX_VALUE_CHARACTERS).replace(/(?:(?!\ufeff)[\s\p{Cs}])+/gu, " ")).trim();
   const graphemes: string[] = [];
   for (const { segment } of segmenter.segment(line)) {
     if (graphemes.length === max) return `${graphemes.slice(0, max - 1).join("")}…`;

@@ -1,6 +1,6 @@
 // A JSON value as a tree of rows, read in pages. Closed values cost nothing, however large they are.
 
-import { escapeInvisible } from "./json-text.ts";
+import { escapeInvisible } from "@khala/client";
 
 /** Longer strings are cut in a row. */
 const MAX_TEXT_CHARACTERS = 1_000;

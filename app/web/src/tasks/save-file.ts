@@ -1,5 +1,6 @@
 // Saves bytes as a file of the browser.
 
+import { withoutInvisible } from "@khala/client";
 import type { BlobRef } from "@khala/client";
 import { fileName } from "./blob-files.ts";
 
@@ -11,9 +12,9 @@ export function saveFile(blob: BlobRef, bytes: Blob): void {
   saveBytes(fileName(blob), bytes);
 }
 
-/** Save bytes under this name as a download of the browser. */
+/** Save bytes under this name, without invisible characters, as a download of the browser. */
 export function saveBytes(name: string, bytes: Blob): void {
   const url = URL.createObjectURL(bytes);
-  Object.assign(document.createElement("a"), { href: url, download: name }).click();
+  Object.assign(document.createElement("a"), { href: url, download: withoutInvisible(name) }).click();
   setTimeout(() => URL.revokeObjectURL(url), OBJECT_URL_LIFETIME_MS);
 }

@@ -25,3 +25,4 @@ export type { AccessKeys, RequestOptions, UploadOptions } from "./requests.ts";
 export * from "./state.ts";
 export { IndexedDbStore, MemoryStore } from "./stores.ts";
 export type { Store } from "./stores.ts";
+export { escapeInvisible, markInvisible, visibleJson, withoutInvisible } from "./visible-text.ts";

@@ -1,6 +1,6 @@
 // One message: its text, files and tool calls, and what a person has to decide about them.
 
-import { answerStatus, withoutReplacedText } from "@khala/client";
+import { answerStatus, escapeInvisible, visibleJson, withoutInvisible, withoutReplacedText } from "@khala/client";
 import type { Block, ThreadMessage, ToolBlock } from "@khala/client";
 
 import { button, make } from "./elements.ts";
@@ -74,14 +74,16 @@ export class MessageElement {
       case "notice":
         return withDirection(make("small", { part: "notice", text: block.message }));
       case "file":
-        return make("small", { part: "file", text: `📎 ${block.blob.name ?? this.#labels.file}` });
+        return make("small", { part: "file", text: `📎 ${withoutInvisible(block.blob.name ?? "") || this.#labels.file}` });
       default:
         return make("span"); // Data of applications, and kinds of later versions.
     }
   }
 
   #call(message: ThreadMessage, call: ToolBlock): HTMLElement {
-    const element = make("div", { part: "call", children: [make("code", { text: call.tool }), withDirection(make("small", { text: detailOf(call) }))] });
+    const detail = withDirection(make("small", { text: detailOf(call) }));
+    if (call.state === "blocked") detail.dir = "ltr"; // JSON
+    const element = make("div", { part: "call", children: [make("code", { text: call.tool }), detail] });
     element.dataset.state = call.state;
     if (call.state !== "blocked") return element;
     const decide = (approved: boolean) => () => this.#actions.decide(message, call, approved);
@@ -113,10 +115,10 @@ export class MessageElement {
   }
 }
 
-/** What a call says: all its arguments while it waits for a decision, or the beginning of those that are too long. */
+/** What a call says: all its arguments, with nothing invisible, while it waits for a decision, or the beginning of those that are too long. */
 function detailOf({ state, args, argsBlob, summary }: ToolBlock): string {
   if (state !== "blocked") return (summary ?? "").slice(0, 500);
-  return args ? JSON.stringify(args, null, 1) : `${argsBlob?.preview ?? ""}…`;
+  return args ? visibleJson(args, 1) : `${escapeInvisible(argsBlob?.preview ?? "")}…`;
 }
 
 function withDirection<Element extends HTMLElement>(element: Element): Element {
