@@ -14,7 +14,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from infra.npm_projects import CLIENTS, NODE, environment
 from tests.support.server import Server
-from tests.system.browser import new_browser, words
+from tests.system.browser import another_browser, new_browser, words
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -59,6 +59,13 @@ def opened(browser: BrowserContext, address: str, errors: list[str]) -> Page:
     return page
 
 
+def another_person(context: BrowserContext, page: Page) -> Page:
+    """Opens the chat in another browser, with the key to it and an id of its own."""
+    key = page.evaluate("localStorage.getItem('khala.key')")
+    context.add_init_script(f"localStorage.setItem('khala.key', '{key}')")
+    return opened(context, page.url, [])
+
+
 def send(page: Page, text: str) -> None:
     page.get_by_label("Message", exact=True).fill(text)
     page.get_by_label("Message", exact=True).press("Enter")
@@ -78,7 +85,7 @@ def test_the_example_keeps_an_answer_exact_over_a_killed_server_and_decides_appr
     send(page, "/words=150 /pace=30")
     expect(answers(page).last).to_contain_text("word20 ")
     other = opened(browser, page.url, errors)
-    expect(other.get_by_text("2 people")).to_be_visible()
+    expect(answers(other).last).to_contain_text("word20 ")
     server.kill()
     expect(page.get_by_text("Reconnecting…")).to_be_visible()
     send(page, "/echo Sent while the server was away")
@@ -98,3 +105,31 @@ def test_the_example_keeps_an_answer_exact_over_a_killed_server_and_decides_appr
     page.reload()
     expect(answers(page).last).to_contain_text("Stopped")
     assert errors == []
+
+
+def test_two_tabs_of_one_person_are_one_person(browser: BrowserContext, site: str) -> None:
+    page = opened(browser, site, [])
+    page.get_by_role("button", name="Start a chat").click()
+    expect(page.locator("main[data-status=live]")).to_be_visible()
+    second = another_browser(browser)
+    other = another_person(second, page)
+    for one in (page, other):
+        expect(one.locator(".people")).to_have_text("2 people")
+    tab = opened(browser, page.url, [])
+    third = opened(second, page.url, [])
+    for one in (tab, third):
+        expect(one.locator(".people")).to_have_text("2 people")
+    other.close()
+    third.close()
+    expect(page.locator(".people")).to_have_text("")
+    expect(tab.locator(".people")).to_have_text("")
+
+
+def test_arguments_to_approve_are_shown_with_every_character(browser: BrowserContext, site: str) -> None:
+    page = opened(browser, site, [])
+    page.get_by_role("button", name="Start a chat").click()
+    expect(page.locator("main[data-status=live]")).to_be_visible()
+    send(page, r'/call delete_file {"path": "note\u202etxt\udb40\udc41.exe"} /say Over.')
+    expect(page.locator(".decision pre")).to_contain_text(r'"path": "note\u202etxt\udb40\udc41.exe"')
+    page.get_by_role("button", name="Approve").click()
+    expect(answers(page).last).to_contain_text("Over.")

@@ -34,10 +34,24 @@ export interface ThreadView {
   readonly activeAnswer: MessageState | null;
 }
 
-/** The people who are present in a thread: at most 50, those who changed last first, and how many more. */
+/** Who is present in a thread, once for each tab: at most 50, those who changed last first, and how many more. */
 export interface PresenceView {
   readonly participants: readonly Participant[];
   readonly more: number;
+}
+
+/**
+ * The people among the participants, each once, however many tabs they have open: accounts by their id, others by `person` in
+ * their state, a text that the application gives to all tabs of a browser. Without it, each tab counts.
+ */
+export function peopleOf(participants: readonly Participant[]): Participant[] {
+  const found = new Map<string, Participant>();
+  for (const one of participants) {
+    const { person } = one.state;
+    const key = one.userId !== undefined ? `user ${one.userId}` : typeof person === "string" ? `person ${person}` : `tab ${one.id}`;
+    if (!found.has(key)) found.set(key, one);
+  }
+  return [...found.values()];
 }
 
 /** Queued messages by entry, so that an unchanged entry stays the same object. */

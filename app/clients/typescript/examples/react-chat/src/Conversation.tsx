@@ -1,8 +1,10 @@
 // One chat: its messages, who is there, and the form for the next message.
 
+import { peopleOf } from "@khala/client";
 import { usePresence, useRun, useThread } from "@khala/react";
 import { useEffect, useRef, useState } from "react";
 
+import { person } from "./khala.ts";
 import { Message } from "./Message.tsx";
 
 const STATES: Record<string, string> = { connecting: "Connecting…", reconnecting: "Reconnecting…", refused: "No access" };
@@ -11,7 +13,7 @@ export function Conversation({ threadId }: { threadId: string }) {
   const { messages, status, error, state, send, resend, withdraw, loadOlder, retry } = useThread(threadId);
   const run = useRun(threadId);
   const [draft, setDraft] = useState("");
-  const { participants, more } = usePresence(threadId, { typing: draft !== "" });
+  const { participants, more } = usePresence(threadId, { typing: draft !== "", person });
   const end = useEndOf(messages);
   const isWriting = run.status === "writing";
 
@@ -26,7 +28,7 @@ export function Conversation({ threadId }: { threadId: string }) {
     <main data-status={status} data-run={run.status}>
       <header>
         <h1>{state.thread?.title ?? "New chat"}</h1>
-        <span className="people">{peopleIn(participants.length + more)}</span>
+        <span className="people">{peopleIn(peopleOf(participants).length + more)}</span>
         {status in STATES && (
           <span className="state" role="status">
             {STATES[status]}

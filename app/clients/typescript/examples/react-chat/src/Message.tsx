@@ -1,6 +1,6 @@
 // A message: its text, files and tool calls, and what a person has to decide about them.
 
-import { answerStatus } from "@khala/client";
+import { answerStatus, visibleJson, withoutInvisible } from "@khala/client";
 import type { Block, ThreadMessage, ToolBlock } from "@khala/client";
 import type { UseRun } from "@khala/react";
 
@@ -37,7 +37,7 @@ function BlockView({ block, run }: { block: Block; run: UseRun | null }) {
     case "notice":
       return <small>{block.message}</small>;
     case "file":
-      return <small>📎 {block.blob.name ?? "File"}</small>;
+      return <small>📎 {withoutInvisible(block.blob.name ?? "") || "File"}</small>;
     default:
       return null; // kinds of later versions
   }
@@ -54,9 +54,12 @@ function Call({ call, run }: { call: ToolBlock; run: UseRun | null }) {
       {call.summary && <small>{call.summary}</small>}
       {call.state === "blocked" && run && (
         <span className="decision">
-          <button className="primary" onClick={() => void run.approve(toolCallId, options)}>
-            Approve
-          </button>
+          {call.args && <pre>{visibleJson(call.args)}</pre>}
+          {call.args && ( // Nobody approves what they cannot see.
+            <button className="primary" onClick={() => void run.approve(toolCallId, options)}>
+              Approve
+            </button>
+          )}
           <button onClick={() => void run.deny(toolCallId, options)}>Deny</button>
         </span>
       )}
