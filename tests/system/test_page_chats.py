@@ -1,4 +1,4 @@
-"""The chat list of the page: its menu, folders, archive, undo and palette, and the names of guests."""
+"""The chat list of the page: its menu, folders, archive, undo and palette, hiding it, and the names of guests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +65,42 @@ def test_chats_are_pinned_filed_archived_deleted_and_restored(chat: Chat, tmp_pa
     page.get_by_role("combobox").fill("x")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    assert chat.complaints == []
+
+
+def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_reload(chat: Chat) -> None:
+    page = chat.page
+    drawer, field = page.locator("#drawer"), page.locator("#text")
+    chat.button("Hide chat list").click()
+    expect(drawer).to_be_hidden()
+    show = chat.button("Show chat list")
+    expect(show).to_be_focused()
+    expect(show).to_have_attribute("aria-expanded", "false")
+    page.reload()
+    expect(show).to_be_visible()
+    expect(drawer).to_be_hidden()
+    show.press("Enter")
+    expect(drawer).to_be_visible()
+    expect(chat.button("Hide chat list")).to_be_focused()
+    field.focus()
+    page.keyboard.press("Control+b")
+    expect(drawer).to_be_hidden()
+    expect(field).to_be_focused()
+    page.keyboard.press("Control+b")
+    page.locator("#filter").focus()
+    page.keyboard.press("Control+b")
+    expect(show).to_be_focused()
+    chat.send("/words=5")
+    chat.wait_for_end()
+    chat.button("New chat").click()
+    expect(page.locator(".message.user")).to_have_count(0)
+    expect(field).to_be_focused()
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.keyboard.press("Control+b")
+    expect(page.locator("#new")).to_be_focused()
+    chat.button("Hide chat list").click()
+    expect(drawer).to_be_hidden()
+    expect(page.locator("#menu")).to_be_focused()
     assert chat.complaints == []
 
 

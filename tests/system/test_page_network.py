@@ -150,7 +150,7 @@ def test_a_message_that_waits_survives_the_closing_of_its_tab(
     expect(again.locator(".message.user .content")).to_have_text(["/words=10", "later /words=20"])
     network.up()
     expect(again.locator(".message.assistant").last).to_contain_text("word20")
-    expect(again.locator(".message")).to_have_count(5)
+    expect(again.locator(".message")).to_have_count(4)
 
 
 def test_the_page_opens_without_its_server_and_shows_stored_messages(

@@ -19,6 +19,7 @@ function unsent(name: string, post: Refusal | typeof PENDING, connection: "live"
 
 const states: readonly GalleryState[] = [
   { name: "a question and an answer", view, scenario: { messages: [ASKED, ANSWERED] } },
+  { name: "an earlier answer hides its buttons", view, scenario: { messages: [ASKED, ANSWERED, question(3, "And in one word?"), answer(4, "Locks.")] } },
   { name: "details and rating of an answer", view, scenario: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, memories: 3 } }], responses: { "GET /api/threads/*/feedback": { items: [{ messageId: ANSWERED.id, rating: "up" }] } } }, act: (driver) => driver.press('[aria-expanded="false"].icon.act:not([aria-haspopup])') },
   { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
   { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },

@@ -1,6 +1,7 @@
 // Whole pages: what stands around the conversation, and how it all fits together.
 
 import App from "../../src/App.svelte";
+import { listVisibility } from "../../src/chats/list-visibility.svelte.ts";
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
 import { PENDING } from "../responses.ts";
 import { CHAT_ID, idOf, minutesAgo } from "../fixtures/ids.ts";
@@ -18,6 +19,7 @@ const CHAT: Scenario = { user: ADA, threads: THREADS, thread: { title: "Leases a
 const states: readonly GalleryState[] = [
   { name: "a new chat", view, height },
   { name: "a chat", view, height, scenario: CHAT },
+  { name: "the list is hidden", view, height, scenario: CHAT, prepare: () => void (listVisibility.isHidden = true) },
   { name: "an answer with others present", view, height, scenario: { ...CHAT, thread: { title: "A title that is far too long for the header of the page, at least on a small phone" }, messages: [...MESSAGES, question(3, "And a fencing token?", { authorId: ADA.id }), writing(4, "A number that grows")], present: [participant(1, { name: "Grace Hopper", userId: idOf(102), anonymous: false, state: { typing: true } }), participant(2), participant(3, { name: "Alan" })] } },
   { name: "offline", view, height, scenario: { ...CHAT, connection: "offline" } },
   { name: "the connection is lost", view, height, scenario: { ...CHAT, connection: "waiting" } },

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
-import { arrangeRows, chatsOf, folderNames, groupByDay, chatTitle, dayLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
+import { arrangeRows, chatsOf, folderNames, groupByTime, chatTitle, periodLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
 
 const NOW = new Date(2026, 10, 21, 11, 5).getTime();
 const HOUR = 3_600_000;
@@ -12,19 +12,24 @@ function chat(id: string, title = id, changedAt = NOW): ChatListItem {
 
 describe("days", () => {
   test("begin at midnight by the clock on the wall", () => {
-    expect(dayLabel(startOfDay(NOW), NOW)).toBe("Today");
-    expect(dayLabel(startOfDay(NOW) - 1, NOW)).toBe("Yesterday");
-    expect(dayLabel(startOfDay(NOW, 1), NOW)).toBe("Yesterday");
-    expect(dayLabel(startOfDay(NOW, 1) - 1, NOW)).toBe("Earlier");
+    expect(periodLabel(startOfDay(NOW), NOW)).toBe("Today");
+    expect(periodLabel(startOfDay(NOW) - 1, NOW)).toBe("Yesterday");
+    expect(periodLabel(startOfDay(NOW, 1), NOW)).toBe("Yesterday");
+    expect(periodLabel(startOfDay(NOW, 1) - 1, NOW)).toBe("Last 7 days");
+  });
+
+  test("that are further back are the last 7 and 30 days, then a month, then a year", () => {
+    const labels = [startOfDay(NOW, 7), startOfDay(NOW, 7) - 1, startOfDay(NOW, 30), startOfDay(NOW, 30) - 1, new Date(2026, 0, 1).getTime(), new Date(2026, 0, 1).getTime() - 1];
+    expect(labels.map((time) => periodLabel(time, NOW))).toEqual(["Last 7 days", "Last 30 days", "Last 30 days", "October", "January", "2025"]);
   });
 
   test("name what comes after a clock that is ahead today", () => {
-    expect(dayLabel(NOW + 48 * HOUR, NOW)).toBe("Today");
+    expect(periodLabel(NOW + 48 * HOUR, NOW)).toBe("Today");
   });
 
   test("head their chats once each, also where the order is not by time", () => {
-    const lines = groupByDay([chat("a"), chat("b", "b", NOW - 24 * HOUR), chat("c"), chat("d", "d", NOW - 240 * HOUR)], NOW);
-    expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Earlier", "d"]);
+    const lines = groupByTime([chat("a"), chat("b", "b", NOW - 24 * HOUR), chat("c"), chat("d", "d", NOW - 240 * HOUR)], NOW);
+    expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Last 30 days", "d"]);
   });
 });
 
@@ -50,7 +55,7 @@ describe("the filter", () => {
 });
 
 test("a list that is held still moves nothing, shows what has changed, and drops what is gone", () => {
-  const held = groupByDay([chat("a"), chat("b"), chat("c", "c", NOW - 24 * HOUR)], NOW);
+  const held = groupByTime([chat("a"), chat("b"), chat("c", "c", NOW - 24 * HOUR)], NOW);
   const lines = keepOrder(held, [chat("new"), chat("c", "C"), chat("a", "A")]);
   expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.title))).toEqual(["Today", "A", "Yesterday", "C"]);
 });

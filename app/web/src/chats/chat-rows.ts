@@ -1,10 +1,10 @@
-// The rows of the chat list: pinned chats, then folders, then the rest by day; filtered by title.
+// The rows of the chat list: pinned chats, then folders, then the rest by time; filtered by title.
 
+import { formatMonth } from "../state/format.ts";
 import type { ChatListItem } from "../state/page-model.ts";
 import { NEW_CHAT } from "../state/strings.ts";
 import { m } from "../i18n/messages.ts";
 
-export type Day = string;
 /** The heading of a section. `folder` has the name of a folder and whether its chats are hidden. */
 export type HeadingRow = { kind: "heading"; key: string; text: string; folder?: { name: string; count: number; isClosed: boolean } };
 export type ListRow = HeadingRow | { kind: "chat"; chat: ChatListItem };
@@ -20,9 +20,12 @@ export function startOfDay(now: number, before = 0): number {
   return new Date(day.getFullYear(), day.getMonth(), day.getDate() - before).getTime();
 }
 
-export function dayLabel(time: number, now: number): Day {
+/** The heading above chats of this time (ms): a day, the last 7 or 30 days, a month, or for earlier years the year. */
+export function periodLabel(time: number, now: number): string {
   if (time >= startOfDay(now)) return m.today();
-  return time >= startOfDay(now, 1) ? m.yesterday() : m.earlier();
+  if (time >= startOfDay(now, 1)) return m.yesterday();
+  if (time >= startOfDay(now, 7)) return m.last_7_days();
+  return time >= startOfDay(now, 30) ? m.last_30_days() : formatMonth(time, now);
 }
 
 /** The chats whose titles contain all words of `query`, in any order, case and accents. */
@@ -58,7 +61,7 @@ export function arrangeRows(chats: readonly ChatListItem[], now: number, closed:
   const others = chats.filter((chat) => !chat.pinned);
   const heading: ListRow[] = pinned.length > 0 ? [{ kind: "heading", key: "pinned", text: m.pinned() }] : [];
   const folders = folderNames(others).flatMap((name) => folderRows(name, others.filter(({ folder }) => folder === name), closed.has(name)));
-  return [...heading, ...pinned.map(chatRow), ...folders, ...groupByDay(others.filter(({ folder }) => folder === null), now)];
+  return [...heading, ...pinned.map(chatRow), ...folders, ...groupByTime(others.filter(({ folder }) => folder === null), now)];
 }
 
 function folderRows(name: string, chats: readonly ChatListItem[], isClosed: boolean): ListRow[] {
@@ -69,15 +72,15 @@ function chatRow(chat: ChatListItem): ListRow {
   return { kind: "chat", chat };
 }
 
-/** The rows of chats in no section: each day's heading once, before its first chat. */
-export function groupByDay(chats: readonly ChatListItem[], now: number): ListRow[] {
+/** The rows of chats in no section: each period's heading once, before its first chat. */
+export function groupByTime(chats: readonly ChatListItem[], now: number): ListRow[] {
   const lines: ListRow[] = [];
-  const named = new Set<Day>();
+  const named = new Set<string>();
   for (const chat of chats) {
-    const day = dayLabel(chat.changedAt, now);
-    if (!named.has(day)) lines.push({ kind: "heading", key: `day ${day}`, text: day });
+    const period = periodLabel(chat.changedAt, now);
+    if (!named.has(period)) lines.push({ kind: "heading", key: `period ${period}`, text: period });
     lines.push(chatRow(chat));
-    named.add(day);
+    named.add(period);
   }
   return lines;
 }

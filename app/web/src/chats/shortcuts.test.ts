@@ -7,6 +7,8 @@ const NONE: Key = { key: "", code: "", ctrlKey: false, metaKey: false, shiftKey:
 test.each([
   ["Ctrl+K", { key: "k", code: "KeyK", ctrlKey: true }, "palette"],
   ["⌘K with caps lock", { key: "K", code: "KeyK", metaKey: true }, "palette"],
+  ["Ctrl+B", { key: "b", code: "KeyB", ctrlKey: true }, "list"],
+  ["⌘B with caps lock", { key: "B", code: "KeyB", metaKey: true }, "list"],
   ["Ctrl+Shift+O", { key: "O", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
   ["Ctrl+Shift+O on a Greek keyboard", { key: "Ο", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
 ] as const)("%s works while typing, too", (_, key, shortcut) => {
@@ -23,6 +25,8 @@ test("a question mark is a letter while typing, and asks for help else", () => {
 test.each([
   ["K alone", { key: "k" }],
   ["Ctrl+Shift+K, the browser's console", { key: "K", code: "KeyK", ctrlKey: true, shiftKey: true }],
+  ["B alone", { key: "b" }],
+  ["Ctrl+Shift+B, the browser's bookmarks", { key: "B", code: "KeyB", ctrlKey: true, shiftKey: true }],
   ["Ctrl+O, the browser's", { key: "o", code: "KeyO", ctrlKey: true }],
   ["AltGr, which is Ctrl+Alt", { key: "k", ctrlKey: true, altKey: true }],
   ["a key within a composition", { key: "?", isComposing: true }],

@@ -3,13 +3,14 @@
 import { NEW_CHAT } from "../state/strings.ts";
 import { m } from "../i18n/messages.ts";
 
-type Shortcut = "palette" | "new" | "help";
+type Shortcut = "palette" | "new" | "list" | "help";
 export type Key = Pick<KeyboardEvent, "key" | "code" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey" | "isComposing">;
 
 /** The list in the help dialog. */
 export const SHORTCUTS: readonly (readonly [keys: string, does: string])[] = [
   [m.ctrl_k_or_k(), m.search_chats_messages_and_actions()],
   [m.ctrl_shift_o_or_o(), NEW_CHAT],
+  [m.ctrl_b_or_b(), m.show_or_hide_chat_list()],
   [m.key_enter(), m.send_the_message()],
   [m.key_shift_enter(), m.start_a_new_line()],
   [m.in_an_empty_message(), m.edit_your_last_message()],
@@ -22,6 +23,7 @@ export function shortcutOf({ key, code, ctrlKey, metaKey, shiftKey, altKey, isCo
   if (isComposing || altKey) return null;
   const command = ctrlKey !== metaKey;
   if (command && !shiftKey && key.toLowerCase() === "k") return "palette";
+  if (command && !shiftKey && key.toLowerCase() === "b") return "list";
   if (command && shiftKey && code === "KeyO") return "new";
   return !ctrlKey && !metaKey && !typing && key === "?" ? "help" : null;
 }

@@ -72,6 +72,13 @@ export function formatDate(time: string): string {
   return new Date(time).toLocaleDateString(formatLocale(), { dateStyle: "medium" });
 }
 
+/** "October", and "2025" if `time` (ms) is in another year than `now`. */
+export function formatMonth(time: number, now: number): string {
+  const date = new Date(time);
+  const isThisYear = date.getFullYear() === new Date(now).getFullYear();
+  return date.toLocaleDateString(formatLocale(), isThisYear ? { month: "long" } : { year: "numeric" });
+}
+
 /** "$0.50", and "$0.0012" where it is less than a cent. */
 export function formatUsd(usd: number): string {
   const digits = usd === 0 ? { maximumFractionDigits: 0 } : usd >= 0.01 ? {} : { minimumSignificantDigits: 2, maximumSignificantDigits: 2 };

@@ -3,6 +3,10 @@
 export const CROSS = "M5 5l10 10M15 5 5 15";
 export const MAGNIFIER = "M8.5 14a5.5 5.5 0 1 0 0-11 5.5 5.5 0 0 0 0 11zM12.5 12.5 17 17";
 export const MENU = "M3 6h14M3 10h14M3 14h9";
+/** A window with a panel where text begins. */
+export const PANEL = "M4.5 4h11A1.5 1.5 0 0 1 17 5.5v9a1.5 1.5 0 0 1-1.5 1.5h-11A1.5 1.5 0 0 1 3 14.5v-9A1.5 1.5 0 0 1 4.5 4zM8 4v12";
+export const ARCHIVE = "M3 4.5h14V8H3zM4.5 8v7a1 1 0 0 0 1 1h9a1 1 0 0 0 1-1V8M8 11h4";
+export const COMPOSE = "M16 10.5V15a1 1 0 0 1-1 1H5a1 1 0 0 1-1-1V5a1 1 0 0 1 1-1h4.5M8.5 11.5l.5-2.4 6-6 1.9 1.9-6 6z";
 export const MORE = "M4.6 10h.01M10 10h.01M15.4 10h.01";
 export const FOLDER = "M3 6.2V15a1 1 0 0 0 1 1h12a1 1 0 0 0 1-1V7.5a1 1 0 0 0-1-1h-6L8.3 4.5H4a1 1 0 0 0-1 1z";
 export const CHEVRON = "M7.5 5l5 5-5 5";

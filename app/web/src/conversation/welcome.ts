@@ -1,0 +1,16 @@
+// The welcome: the message that the server writes with a new chat.
+
+import type { ChatView, MessageView } from "../state/page-model.ts";
+
+/** The messages to show: once somebody has asked something, those after the welcome. */
+export function withoutWelcome(chat: Pick<ChatView, "messages" | "thread" | "hasQuestions"> | null): readonly MessageView[] {
+  const messages = chat?.messages ?? [];
+  const [first] = messages;
+  return chat?.hasQuestions && messages.length > 1 && first && isWelcome(first, chat.thread?.createdAt) ? messages.slice(1) : messages;
+}
+
+/** Whether the message was written in the transaction that created its chat. Those of models, bots and imports came later, or have an author. */
+function isWelcome({ head, blocks }: Pick<MessageView, "head" | "blocks">, createdAt: string | undefined): boolean {
+  const isPlain = blocks.length === 1 && blocks[0]?.block.type === "text";
+  return head.role === "assistant" && head.parentId === undefined && head.runId === undefined && head.authorName === undefined && isPlain && head.createdAt === createdAt;
+}
