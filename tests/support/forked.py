@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support import lock_order
+from tests.support import forked_runs, lock_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -20,6 +20,7 @@ CONTEXT.set_forkserver_preload(
         "genai_prices.data",
         "litestar.plugins.pydantic",
         "tiktoken",
+        "tests.support.forked_runs",
         "tests.support.lock_order",
         "tests.support.mcp_server",
         "tests.support.fork_server",
@@ -81,6 +82,8 @@ def _run(arguments: tuple[str, ...], env: dict[str, str], folder: Path, out: Pat
     os.chdir(folder)
     sys.argv = ["khala", *arguments]
     lock_order.install()
+    if forked_runs.VARIABLE in env:
+        forked_runs.install()
     # The fork server has imported it already; this process does not need it.
     from khala.cli import main
 

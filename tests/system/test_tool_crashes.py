@@ -4,21 +4,24 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx
+import psutil
 import pytest
 
-from tests.support import postgres
+from tests.support import forked_runs, postgres
 from tests.support.agents import PECULIAR, Agent, act, call, peculiar, rules
 from tests.support.client import Thread
 from tests.support.mcp_server import calls
 from tests.support.observed_run import assert_verified
 from tests.support.server import Server, Worker, ended
 
-LEASE = 1.2
+LEASE = 60.0
+"""Seconds. An executor that a busy machine delays keeps its lease; `Stage.kill` ends the lease of a killed one."""
 STEPS, AT_ONCE = 5, 4
 PROMPTLY = 60.0
 STORED = """
@@ -26,6 +29,11 @@ STORED = """
     WHERE run_id = $1 AND kind = $2 AND ($3::int IS NULL OR (data ->> 'step')::int = $3)
 """
 """Asks for one number: a look at the moment that a test waits for costs the server and this process next to nothing."""
+LAPSE = """
+    UPDATE runs SET lease_expires_at = clock_timestamp() - interval '1 second'
+    WHERE lease_owner = $1 AND status = 'running'
+"""
+"""Ends the leases of an executor, as time does."""
 
 
 class Stage:
@@ -47,10 +55,22 @@ class Stage:
         self._workers.append(worker)
         worker.start()
 
-    def kill(self) -> None:
-        """Kill the executor, and start another one."""
-        self._workers[-1].kill()
+    async def kill(self) -> None:
+        """Kill the executor, end its leases, and start another one."""
+        await self.lose_executor()
         self.start_executor()
+
+    async def lose_executor(self) -> None:
+        """Kill the executor, and end its leases once it and the processes of its isolated runs have ended."""
+        worker = self._workers[-1]
+        name, children = worker.id, psutil.Process(worker.pid).children()
+        worker.kill()
+
+        async def have_ended() -> bool:
+            return not any(map(runs, children))
+
+        await until(have_ended)
+        await self._store.execute(LAPSE, name)
 
     async def thread(self) -> Thread:
         thread = await Thread.create(self.http)
@@ -84,6 +104,7 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
             "KHALA_GRACE_SECONDS": "0",
             "KHALA_COOLDOWN_MS": "0",
             "KHALA_MCP_CONFIG": str(config),
+            forked_runs.VARIABLE: "1",
         }
         server = Server(tmp_path / "server.log", env, "--no-executor")
         with ended(server):
@@ -103,6 +124,13 @@ async def stage(database_url: str, tmp_path: Path) -> AsyncIterator[Stage]:
             assert not server.crashes()
             assert not [line for worker in stage.workers for line in worker.crashes()]
     assert_verified({"DATABASE_URL": database_url})
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether the process has not ended."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def five_steps(tool: str) -> str:
@@ -148,7 +176,7 @@ async def test_a_killed_executor_causes_no_effect_twice(stage: Stage, boundary: 
             return await boundary(stage, agent, step)
 
         await until(there)
-        stage.kill()
+        await stage.kill()
     run = await agent.ended(within=60)
     assert (run["status"], run["steps"], run["attempt"]) == ("final", STEPS, STEPS + 1)
     deeds = stage.event_counts("deed")
@@ -167,7 +195,7 @@ async def test_a_killed_executor_makes_no_call_twice_that_is_not_idempotent(stag
             return await boundary(stage, agent, step)
 
         await until(there)
-        stage.kill()
+        await stage.kill()
     assert (await agent.ended(within=60))["status"] == "final"
     # The tool refuses no call: it counts each call and each effect.
     received = Counter(call["n"] for call in calls(stage.journal, "risk", "began"))
@@ -195,7 +223,7 @@ async def test_a_call_with_an_unknown_outcome_is_shown_and_not_repeated(stage: S
         return bool(stage.event_counts("risk")) and await stage.stored(agent, "tool-result") == 1
 
     await until(risked)
-    stage.kill()
+    await stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
     assert stage.event_counts("risk", "began").total() == 1
@@ -219,7 +247,7 @@ async def test_an_answer_to_a_tool_survives_the_death_of_the_executor(stage: Sta
 
     await until(asked)
     (question,) = await questions("pending")
-    stage.workers[-1].kill()
+    await stage.lose_executor()
     answer = {"approved": True, "editedArgs": {"name": "Nexus"}, "digest": question["digest"]}
     assert (await agent.decide(question["toolCallId"], **answer)).status_code == 200
     stage.start_executor()
@@ -236,10 +264,10 @@ async def test_approval_survives_the_death_of_the_executor(stage: Stage) -> None
     await rules(thread, _all="allow", **{PECULIAR + "risk": "ask"})
     agent = await act(thread, f"{call(PECULIAR + 'deed', n=1)} {call(PECULIAR + 'risk', n=1)} /say Finished.")
     cards = await agent.until("running", "blocked")
-    stage.kill()  # the sibling is running, and there is no decision yet
+    await stage.kill()  # the sibling is running, and there is no decision yet
     await agent.status("blocked")
     assert (await agent.states()) == ["completed", "blocked"]
-    stage.kill()  # no executor holds the blocked run
+    await stage.kill()  # no executor holds the blocked run
     assert (await agent.decide(cards[1]["toolCallId"], approved=True)).status_code == 200
     run = await agent.ended(within=30)
     assert run["status"] == "final"
@@ -272,7 +300,7 @@ async def test_an_approved_idempotent_call_that_was_running_is_repeated_without_
         return bool(stage.event_counts("deed"))
 
     await until(acted)
-    stage.kill()
+    await stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
     (card,) = await agent.cards()
@@ -295,7 +323,7 @@ async def test_an_approved_call_with_effects_that_was_running_is_made_once_with_
         return bool(stage.event_counts("risk"))
 
     await until(risked)
-    stage.kill()
+    await stage.kill()
     run = await agent.ended(within=30)
     assert run["status"] == "final"
     assert stage.event_counts("risk", "began").total() == 1
