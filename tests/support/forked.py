@@ -1,5 +1,6 @@
 """Processes forked from one that has imported Khala already, because each import takes two seconds of a core."""
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -27,6 +28,8 @@ CONTEXT.set_forkserver_preload(
     ]
 )
 """Modules that are imported before the forks: Khala, modules that it imports later, and another server of tests."""
+IMPORT_VARIABLE = "KHALA_TEST_IMPORT"
+"""Environment variable with the name of a module that a forked process imports before it begins."""
 
 
 class Forked:
@@ -82,6 +85,8 @@ def _run(arguments: tuple[str, ...], env: dict[str, str], folder: Path, out: Pat
     os.chdir(folder)
     sys.argv = ["khala", *arguments]
     lock_order.install()
+    if module := env.get(IMPORT_VARIABLE):
+        importlib.import_module(module)
     if forked_runs.VARIABLE in env:
         forked_runs.install()
     # The fork server has imported it already; this process does not need it.

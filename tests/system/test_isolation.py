@@ -14,7 +14,7 @@ from tests.support import postgres
 from tests.support.agents import act, call, rules
 from tests.support.client import Thread, text_of
 from tests.support.observed_run import assert_verified, notices, numbered
-from tests.support.poison import POISONED
+from tests.support.poison import HARMLESS, POISONED
 from tests.support.ports import free_port
 from tests.support.server import Server, Worker, ended
 
@@ -44,7 +44,7 @@ class Stage:
     async def start_worker(self) -> Worker:
         """Start another worker, and wait until it is ready."""
         metrics = {"KHALA_METRICS": f"127.0.0.1:{free_port()}"}
-        worker = Worker(self._folder / f"worker{len(self.workers)}.log", self._env | metrics, anew=True)
+        worker = Worker(self._folder / f"worker{len(self.workers)}.log", self._env | metrics)
         self.workers.append(worker)
         await asyncio.to_thread(worker.start)
         await asyncio.to_thread(worker.wait_for, "Khala works as")
@@ -164,7 +164,7 @@ async def stage(database_url: str, tmp_path: Path, watchdog: float) -> AsyncIter
         "KHALA_GRACE_SECONDS": "0",
         "KHALA_COOLDOWN_MS": "0",
     }
-    server = Server(tmp_path / "server.log", {**env, "PYTHONPATH": ""}, "--no-executor")
+    server = Server(tmp_path / "server.log", env | HARMLESS, "--no-executor")
     with ended(server):
         server.start()
         async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:

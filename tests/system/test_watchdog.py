@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.poison import POISONED
+from tests.support.poison import HARMLESS, POISONED
 from tests.support.ports import free_port
 from tests.support.server import Server, ended
 
@@ -40,14 +40,14 @@ def env(database_url: str, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def server(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
     """`khala serve` with these settings."""
-    with running_server(Server(tmp_path / "server.log", env, anew=True)) as server:
+    with running_server(Server(tmp_path / "server.log", env)) as server:
         yield server
 
 
 @pytest.fixture
 def healthy(env: dict[str, str], tmp_path: Path) -> Iterator[Server]:
     """The same server, without the harmful messages."""
-    with running_server(Server(tmp_path / "server.log", env)) as server:
+    with running_server(Server(tmp_path / "server.log", env | HARMLESS)) as server:
         yield server
 
 

@@ -1,7 +1,7 @@
 """Makes the demo model obey directives that harm the process it runs in.
 
-Python imports this file at its start if its folder is in PYTHONPATH. So it affects the processes under test, and those
-that they start for isolated runs.
+Python imports this file at its start if its folder is in PYTHONPATH, and a process that tests fork imports it by its
+name. So it affects the processes under test, and those that they start for isolated runs.
 
     /hold      C code that holds the GIL for ever
     /sleep     a call that blocks the event loop for ever, without the GIL
