@@ -17,7 +17,7 @@ help:  ## List the targets
 serve: $(READY) web  ## Set up what is missing, and serve on http://127.0.0.1:8000 (HOST, PORT, KHALA_HOME)
 	@exec $(BIN)/khala serve
 
-test: $(READY) web browser services  ## Set up what is missing, and run all tests, JOBS at once
+test: $(READY) web programs  ## Set up what is missing, and run all tests, JOBS at once
 	@$(BIN)/python infra/web.py test
 	@$(BIN)/python infra/typescript_clients.py test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
@@ -98,9 +98,14 @@ $(READY): pyproject.toml uv.lock
 	@sh infra/setup.sh $(PYTHON)
 	@touch $@
 
-.PHONY: browser services
+.PHONY: browser services programs
 browser:
 	@sh infra/browser.sh
 
 services:
+	@sh infra/services.sh
+
+# One after the other, because only one process can install Debian's packages.
+programs:
+	@sh infra/browser.sh
 	@sh infra/services.sh

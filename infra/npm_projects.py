@@ -37,7 +37,12 @@ def install(project: Path) -> None:
 
 def npm(project: Path, *arguments: str) -> None:
     """Run npm in the project's folder. Exits with npm's status if it fails."""
-    done = subprocess.run([str(NODE), str(NPM), *arguments], cwd=project, env=environment(), check=False)
+    node(project, str(NPM), *arguments)
+
+
+def node(project: Path, *arguments: str) -> None:
+    """Run a script with node in the project's folder. Exits with node's status if it fails."""
+    done = subprocess.run([str(NODE), *arguments], cwd=project, env=environment(), check=False)
     if done.returncode:
         sys.exit(done.returncode)
 

@@ -32,7 +32,7 @@ def build() -> None:
         own = [path for path in sources(PAGE) if GALLERY_SOURCES not in path.parents]
         wanted = digest([*own, *sources(CLIENTS / "client")])
         if not has_content(stamp, wanted):
-            install()
+            _prepare()
             npm(PAGE, "run", "--silent", "build")
             _compress()
             stamp.write_text(wanted)
@@ -44,20 +44,20 @@ def gallery() -> None:
         stamp = GALLERY / ".built"
         wanted = digest([*sources(PAGE), *sources(CLIENTS / "client")])
         if not has_content(stamp, wanted):
-            install()
+            _prepare()
             npm(PAGE, "run", "--silent", "gallery")
             stamp.write_text(wanted)
 
 
 def check() -> None:
     """Check the page's style and types."""
-    install()
+    _prepare()
     npm(PAGE, "run", "--silent", "check")
 
 
 def test(*arguments: str) -> None:
     """Run the page's own tests."""
-    install()
+    _prepare()
     npm(PAGE, "run", "--silent", "test", "--", *arguments)
 
 
@@ -67,6 +67,13 @@ def dev(*arguments: str) -> None:
     os.chdir(PAGE)
     # Replaces this process, so that a signal to this process ends Vite.
     os.execve(NODE, [str(NODE), "node_modules/vite/bin/vite.js", *arguments], npm_projects.environment())
+
+
+def _prepare() -> None:
+    """Install the packages and compile the messages, one process at a time: a check and a build may run at once."""
+    install()
+    with locked("web-messages"):
+        npm_projects.node(PAGE, "messages.js")
 
 
 def _compress() -> None:
