@@ -40,6 +40,7 @@ def run(command: Coroutine[Any, Any, Result]) -> Result | None:
     import uvloop
 
     from khala.domain.errors import Unavailable
+    from khala.models.model_names import BadModelError
 
     result = None
     try:
@@ -49,6 +50,6 @@ def run(command: Coroutine[Any, Any, Result]) -> Result | None:
         raise SystemExit(130) from None
     except Unavailable as error:
         raise KnownFailure(f"{error.message} ({error.__cause__})") from error
-    except (OSError, RuntimeError, asyncpg.PostgresError) as error:
+    except (OSError, RuntimeError, BadModelError, asyncpg.PostgresError) as error:
         raise KnownFailure(str(error)) from error
     return result

@@ -185,6 +185,16 @@ def test_a_port_in_use_is_named_with_the_option_to_choose_another(command: str, 
     )
 
 
+def test_a_host_that_is_not_of_this_machine_and_a_missing_key_are_named_in_one_line(tmp_path: Path) -> None:
+    for host in ("203.0.113.1", "no-such-host.invalid"):
+        done = in_folder(tmp_path, "serve", "--port", "0", HOST=host)
+        assert done == f"Error: HOST must be an address of this machine, and not {host}.\n"
+    without_key = {"KHALA_MODEL": "openai:gpt-5", "OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}
+    done = in_folder(tmp_path, "serve", "--port", "0", **without_key)
+    assert done.splitlines()[-1] == "Error: No key for openai models: set OPENAI_API_KEY."
+    assert "Traceback" not in done
+
+
 def test_it_refuses_other_machines_and_other_databases(tmp_path: Path) -> None:
     assert "listens only on this machine, and not on HOST=0.0.0.0" in in_folder(tmp_path, "dev", HOST="0.0.0.0")
     assert "DATABASE_URL= khala dev" in in_folder(tmp_path, "dev", DATABASE_URL="postgresql://db.example/khala")

@@ -363,6 +363,20 @@ def test_every_setting_has_one_place_and_distinct_variables() -> None:
     assert all(definition.description.endswith(".") for definition in known)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["https://a.example/", "https://a.example/app", "a.example", "null", "https://A.example", "https://me@a.example"],
+)
+def test_an_origin_that_no_browser_sends_is_refused(value: str) -> None:
+    with pytest.raises(SettingError, match="KHALA_ORIGINS must be origins like"):
+        from_environment({"KHALA_ORIGINS": value})
+
+
+def test_origins_of_apps_and_ports_and_any_origin_are_accepted() -> None:
+    origins = ("http://localhost:3000", "https://[::1]:8443", "capacitor://localhost", "chrome-extension://abcdef", "*")
+    assert from_environment({"KHALA_ORIGINS": ",".join(origins)}).server.origins == origins
+
+
 def test_frame_ancestors_are_origins_and_nothing_else() -> None:
     found = from_environment({"KHALA_FRAME_ANCESTORS": "https://shop.example.com, https://*.example.org:8443"})
     assert found.server.frame_ancestors == ("https://shop.example.com", "https://*.example.org:8443")

@@ -16,13 +16,14 @@ from khala.settings.fields import (
     ValueKind,
     WebUrl,
     Whole,
-    Words,
     read_words,
     setting,
 )
 
 FRAME_ANCESTOR = re.compile(r"https?://(?:\*\.)?[A-Za-z0-9.-]+(?::\d{1,5})?|https?://\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 """An origin that may be put into the header `Content-Security-Policy`."""
+ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@\\A-Z]+")
+"""An origin as browsers send it: without a path, and in lower case. `null` is none: any page can have that one."""
 WELCOME = "Hi! Ask me anything. Your conversation is saved, even if you close this page."
 
 
@@ -31,6 +32,14 @@ def _hosts(value: object) -> tuple[str, ...]:
         return tuple(map(allowed_hosts.validated_host, read_words(value)))
     except ValueError as error:
         raise ValueError(f"must be names like chat.example.com or *.example.com: {error}.") from error
+
+
+def _origins(value: object) -> tuple[str, ...]:
+    origins = read_words(value)
+    for origin in origins:
+        if not ORIGIN.fullmatch(origin):
+            raise ValueError(f"must be origins like https://shop.example.com, without a path, or *, not {origin!r}")
+    return origins
 
 
 def _frame_ancestors(value: object) -> tuple[str, ...]:
@@ -46,6 +55,7 @@ def _public_url(value: object) -> object:
 
 
 HostNames: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_hosts), ValueKind("list of host names")]
+Origins: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_origins), ValueKind("list of origins")]
 FrameAncestors: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_frame_ancestors), ValueKind("list of origins")]
 PublicUrl: TypeAlias = Annotated[WebUrl, BeforeValidator(_public_url)]
 
@@ -70,10 +80,11 @@ class ServerSettings(SettingGroup):
         shown_default="the host of `KHALA_PUBLIC_URL`; without one, this machine's own names if `HOST` is a loopback "
         "address, else all",
     )
-    origins: Words = setting(
+    origins: Origins = setting(
         "KHALA_ORIGINS",
         (),
-        "Origins of other web pages that may call the API; `*` for any, but without cookies.",
+        "Origins of other web pages that may call the API, as `https://shop.example.com`; `*` for any, but without "
+        "cookies.",
     )
     frame_ancestors: FrameAncestors = setting(
         "KHALA_FRAME_ANCESTORS",

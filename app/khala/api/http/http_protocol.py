@@ -21,6 +21,8 @@ HEAD_TIMEOUT_SECONDS = 20.0
 BODY_TIMEOUT_SECONDS = MAX_BODY_SECONDS + 60
 """From the end of the headers to the end of the body. Longer than `BodyDeadline` waits if the body is read."""
 PORT_PROBLEMS = {errno.EADDRINUSE: "is in use by another process", errno.EACCES: "may be used only by root"}
+HOST_PROBLEMS = {errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN}
+"""Errors of an address that is not this machine's, and of a name without an address."""
 UNREAD_BODY_TIMEOUT_SECONDS = 30.0
 """For the rest of a body after its request was answered, so that the client can read the response."""
 
@@ -189,7 +191,7 @@ class UnsignalledServer(uvicorn.Server):
 def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socket:
     """Open a listening socket. It is opened first, so that a port in use is reported before anything is started.
 
-    Raises `OSError` with a sentence for a port that may not be used.
+    Raises `OSError` with a sentence for a port that may not be used, and for a host that is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -197,6 +199,8 @@ def open_listening_socket(host: str, port: int, *, backlog: int) -> socket.socke
     except OSError as error:
         if reason := PORT_PROBLEMS.get(error.errno or 0):
             raise OSError(f"Port {port} of {host} {reason}. Choose another one with --port.") from error
+        if error.errno in HOST_PROBLEMS:
+            raise OSError(f"HOST must be an address of this machine, and not {host}.") from error
         raise
     # Accepted sockets inherit this option. asyncio sets it only on sockets whose protocol number is TCP. Without it, a
     # response waits 40 ms for the acknowledgement of its own headers.
