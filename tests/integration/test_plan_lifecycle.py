@@ -12,10 +12,10 @@ from khala.domain.access import Caller, author_id_of_key, key_hash
 from khala.domain.budgets import BudgetPolicy
 from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans.attempts import AttemptCompleted
-from khala.domain.plans.commands import ChangeConfig, ChangeMode, Edit, PlanCommand, Resume, Start
+from khala.domain.plans.commands import ChangeConfig, ChangeMode, Edit, PlanCommand, Resume, Start, Stop
 from khala.domain.plans.config_changes import PlanConfigChanges
 from khala.signals import metrics
-from khala.store.accounts import account_removal, claims
+from khala.store.accounts import account_feed, account_removal, claims
 from khala.store.operations import retention
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
@@ -190,6 +190,31 @@ async def test_a_change_by_another_person_pauses_a_plan_until_it_is_resumed(db: 
     for caller, command, status in cases:
         assert (await plans.command(db, plan_id, caller, command)).status == status, command
     assert (await stored_plan(db, plan_id)).user_id == member.id
+
+
+async def test_the_thread_list_says_whether_a_plan_waits_for_a_person(db: Database, server: InProcessServer) -> None:
+    owner = await person(db)
+    thread = Thread(server.http, str(await owned_thread(db, owner)), "")
+    resumed, removed = ThreadPlan(db, thread, owner.caller), ThreadPlan(db, thread, owner.caller)
+    revisions: list[int] = []
+
+    async def waits() -> bool:
+        async with db.driver() as driver, driver.transaction():
+            listed = await account_feed.full_list(driver, owner.id)
+        assert listed is not None
+        revisions.append(listed.revision)
+        return listed.threads[0].plan_waits
+
+    assert not await waits()
+    for plan, instructions in ((resumed, LONG_HANG), (removed, COMPLETES)):
+        await plan.create(step("a"), step("b", instructions), mode="step")
+        await plan.command(Start())
+        await plan.wait(lambda stored: stored.plan.status == "paused")
+        assert await waits()
+        await (plan.command(Resume()) if plan is resumed else plan.remove())
+        assert not await waits()
+    assert revisions == sorted(set(revisions)), "the feed of the list tells each change"
+    await resumed.command(Stop())
 
 
 async def test_the_drivers_of_a_reset_thread_forget_its_plans(db: Database, server: InProcessServer) -> None:

@@ -76,6 +76,26 @@ def press(place: Locator | Page, name: str) -> None:
     place.get_by_role("button", name=name, exact=True).click()
 
 
+def test_a_chat_whose_plan_waits_is_marked_in_the_list_until_it_goes_on(chat: Chat) -> None:
+    page = chat.page
+    chat.register("selendis@example.com", "Selendis")
+    chat.send("Open the shop /words=3")
+    chat.wait_for_end()
+    origin, _, thread_id = chat.url.partition("/t/")
+    steps = [{"id": "a", "instructions": COMPLETES}, {"id": "b", "instructions": "/hang=1"}]
+    plan = {"title": "Shop", "mode": "step", "steps": [{"title": step["id"]} | step for step in steps]}
+    assert page.request.post(f"{origin}/api/threads/{thread_id}/plans", data=plan).ok
+    press(bar(page), "Start")
+    chat.button("New chat").click()
+    listed = chat.listed("Open the shop")
+    expect(listed).to_contain_text("Needs you")
+    expect(page).to_have_title(re.compile(r"^\(1\) "))
+    listed.click()
+    press(bar(page), "Approve and continue")
+    expect(listed).not_to_contain_text("Needs you")
+    assert chat.complaints == []
+
+
 def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: Chat) -> None:
     page = chat.page
     press(page, "Plans")

@@ -75,6 +75,8 @@ class ThreadListEntry(WireStruct, frozen=True, kw_only=True):
     unread: bool
     running: bool
     needs_approval: bool
+    plan_waits: bool = False
+    """Whether a plan has paused by itself, for a review or after a failure."""
     pinned: bool = False
     archived: bool = False
     folder: str | None = None

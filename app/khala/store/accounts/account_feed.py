@@ -14,9 +14,11 @@ from khala.domain.accounts import Invitation
 from khala.domain.chat import ThreadListEntry
 from khala.domain.frames import AccountDeltaFrame, AccountFrame
 from khala.store.accounts.account_marks import IS_OWNER_PRESENT, IS_PRESENT
+from khala.store.plans.plan_statistics import WAITS
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.sharing import invitations
+from khala.store.threads.reset_marks import IS_PLAN
 from khala.store.threads.thread_feed import SnapshotNeeded, TopicGone, Unchanged
 
 MAX_LISTED_THREADS = 200
@@ -29,11 +31,12 @@ REVISIONS = f"""
     FROM {WATCHED} JOIN users ON users.id = watched.user_id AND {IS_PRESENT.format("users.id")}
 """
 
-LISTED = """
+LISTED = f"""
     entry.user_id, entry.thread_id, entry.gone, entry.changed_at, entry.pinned, entry.archived, entry.folder,
     entry.said_revision > entry.read_revision AS unread,
     CASE WHEN threads.owner_id = entry.user_id THEN 'owner' ELSE memberships.role END AS role,
-    coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked, threads.*
+    coalesce(active.running, false) AS running, coalesce(active.blocked, false) AS blocked,
+    EXISTS (SELECT FROM plans WHERE plans.thread_id = threads.id AND {WAITS} AND {IS_PLAN}) AS plan_waits, threads.*
 """
 
 AROUND = f"""
@@ -155,6 +158,7 @@ def _listed(row: rows.Record) -> ThreadListEntry:
         unread=row["unread"],
         running=row["running"],
         needs_approval=row["blocked"],
+        plan_waits=row["plan_waits"],
         pinned=row["pinned"],
         archived=row["archived"],
         folder=row["folder"],

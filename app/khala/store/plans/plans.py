@@ -17,7 +17,7 @@ from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans import commands
 from khala.domain.plans.commands import PlanCommand
 from khala.domain.plans.dependencies import check_steps
-from khala.domain.plans.events import Created, Resumed, Started, Stopped
+from khala.domain.plans.events import Created, Paused, Resumed, Started, Stopped
 from khala.domain.plans.fold import create as first_state
 from khala.domain.plans.repeats import is_satisfied
 from khala.domain.plans.views import PlanDetail
@@ -34,7 +34,7 @@ from khala.store.postgres.rows import Record
 from khala.store.push import push_outbox
 from khala.store.schema.tables import threads as thread_table
 from khala.store.sharing import access
-from khala.store.threads import threads
+from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_PLAN
 from khala.store.webhooks import outbox
 
@@ -181,6 +181,7 @@ async def remove(db: Database, plan_id: UUID, caller: Caller) -> None:
         # Drivers remove what it left in Git checkouts.
         await notify(connection, PLANS_CHANNEL, str(plan_id))
         await audit.record(connection, "plan_deleted", caller, thread_id=thread_id, plan=str(plan_id))
+        await thread_lists.mark_changed(driver, [thread_id])
 
 
 class PlanChanged(Exception):
@@ -223,6 +224,9 @@ async def save(connection: AsyncConnection, stored: StoredPlan, start: StartOpti
         if kind is not None:
             await push_outbox.record_plan(driver, stored.id, stored.thread_id, kind)
     await step_runs.change(driver, stored, revision, start)
+    if any(isinstance(event, Paused | Resumed | Stopped) for event in stored.unsaved):
+        # Last, because users' rows are locked after all others.
+        await thread_lists.mark_changed(driver, [stored.thread_id])
 
 
 async def _bump(connection: AsyncConnection, thread_id: UUID, **changes: Any) -> int:

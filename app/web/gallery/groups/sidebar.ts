@@ -3,7 +3,7 @@
 import { chatMenu } from "../../src/chats/chat-menu-state.svelte.ts";
 import { idOf, minutesAgo } from "../fixtures/ids.ts";
 import { ADA } from "../fixtures/people.ts";
-import { THREADS } from "../fixtures/threads.ts";
+import { thread, THREADS } from "../fixtures/threads.ts";
 import { NOW } from "../frozen.ts";
 import { component, type GalleryState, type Group, type Scenario } from "../state.ts";
 import Sidebar from "../views/Sidebar.svelte";
@@ -17,6 +17,7 @@ const states: readonly GalleryState[] = [
   { name: "a guest with chats", view, height, scenario: { known: [chat(1, "Groceries", 10), chat(2, "What to read next", 90), chat(3, "From a link", 100, { shareKey: "key" })] } },
   { name: "an account", view, height: 860, scenario: LIST },
   { name: "an account without chats", view, height, scenario: { user: ADA } },
+  { name: "a call and a plan wait", view, height, scenario: { user: ADA, threads: [...THREADS.slice(0, 4), thread(20, "Photo albums", 20, { planWaits: true, unread: true }), thread(21, "Move the archive to another bucket", 25, { planWaits: true, running: true })] } },
   { name: "a folder is closed", view, height: 860, scenario: LIST, act: (driver) => driver.press("h2 button") },
   { name: "the archive", view, height, scenario: LIST, prepare: () => void (chatMenu.showsArchived = true) },
   { name: "the menu of a chat", view, height: 860, scenario: LIST, act: (driver) => driver.press(".tools button") },

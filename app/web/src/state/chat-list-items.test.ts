@@ -25,6 +25,15 @@ describe("the list", () => {
     ]);
   });
 
+  it("says what waits for a person", () => {
+    const items = mergeChats([entry("call", 3, { needsApproval: true }), entry("plan", 2, { planWaits: true }), entry("quiet", 1)], [], NOBODY);
+    expect(items.map(({ id, needsApproval, planWaits }) => [id, needsApproval, planWaits])).toEqual([
+      ["call", true, false],
+      ["plan", false, true],
+      ["quiet", false, false],
+    ]);
+  });
+
   it("says how one has come by a chat", () => {
     const own = [{ id: "link", title: null, created: true, shareKey: "s" }, { id: "mine", title: null, created: true, key: "k" }];
     const notes = (userId: string | null) => mergeChats([entry("shared", 1, { role: "editor" })], own, { ...NOBODY, userId }).map(({ id, accessNote: note }) => [id, note]);

@@ -47,7 +47,7 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : m.shared_with_you();
-  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry, ...listingOf(entry) };
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry, ...listingOf(entry) };
 }
 
 function listingOf({ pinned, archived, folder }: ChatListing): Pick<ChatListItem, "pinned" | "archived" | "folder"> {

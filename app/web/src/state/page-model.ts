@@ -132,6 +132,8 @@ export interface ChatListItem {
   readonly unread: boolean;
   readonly running: boolean;
   readonly needsApproval: boolean;
+  /** Whether a plan there has paused by itself, and waits for a person. */
+  readonly planWaits?: boolean;
   readonly changedAt: number;
   /** Whether its only key is in this browser. */
   readonly isAnonymous: boolean;

@@ -132,6 +132,7 @@ export interface ThreadListEntry {
   unread: boolean;
   running: boolean;
   needsApproval: boolean;
+  planWaits?: boolean;
   pinned?: boolean;
   archived?: boolean;
   folder?: string;
