@@ -19,7 +19,7 @@ const SHOWN = new Set(["title", "alt", "placeholder", "label", "none", "detail",
 const CODE = new Set(["code", "kbd", "pre"]);
 /** Names that are not translated, and literals that are no texts: key names, media queries, selectors, markup, fonts, paths of icons. */
 const NAMES = new Set(["Khala", "Khala:", "Edge", "Opera", "Firefox", "Chrome", "Safari", "Android", "Windows", "Linux", "Escape", "Enter", "Files"]);
-const NO_TEXT = /^(Arrow|Key)[A-Z]|^Alt\+|Error$|^\(.*\)$|^(min|max)-width|^[#.[]|<\w|\w="|^M[\d.]+|sans-serif|\/$|^noopener|^hint count$|^Mac OS$|^Noto Sans|mermaid\.|^picture dark$|^quiet |^read write|^(running tools|waiting for approval)$/;
+const NO_TEXT = /^(Arrow|Key)[A-Z]|^(Alt|Meta|Control)\+|Error$|^\(.*\)$|^(min|max)-width|^[#.[]|<\w|\w="|^M[\d.]+|sans-serif|\/$|^noopener|^hint count$|^Mac OS$|^Noto Sans|mermaid\.|^picture dark$|^quiet |^read write|^(running tools|waiting for approval)$/;
 /** Calls and constructors whose arguments nobody reads but developers, browsers and servers. */
 const INTERNAL = /^console\.|(querySelector(All)?|closest|matches|includes|startsWith|endsWith|addEventListener)$|Error$|^(DOMException|MediaQuery|Worker|RegExp|URL)$/;
 

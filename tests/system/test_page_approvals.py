@@ -30,6 +30,7 @@ def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is
     chat.wait_for_end()
     assert "Deleted a.txt." in chat.stored_text()
     chat.page.get_by_role("button", name="Settings").click()
+    chat.page.get_by_role("tab", name="Tools and services").click()
     allowed = chat.page.get_by_role("dialog", name="Settings").locator("#allowed")
     expect(allowed).to_contain_text("delete_file")
     allowed.get_by_role("button", name="Revoke delete_file").click()

@@ -54,6 +54,7 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     page.locator("#settings-open").click()
     page.locator("#theme").select_option("dark")
     page.locator("#text-size").select_option("large")
+    page.get_by_role("tab", name="Models and instructions").click()
     page.locator("#instructions").fill("Answer in one word.")
     page.locator("#instructions-form").get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()

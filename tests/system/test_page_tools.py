@@ -168,6 +168,7 @@ def test_a_person_connects_a_service_in_the_settings_and_disconnects_it(chat: Ch
     chat.register(ADA, "Ada")
     chat.with_autopilot()
     page.locator("#settings-open").click()
+    page.get_by_role("tab", name="Tools and services").click()
     expect(services).to_contain_text("Not connected")
     services.get_by_role("button", name="Connect notes").click()
     expect(page.locator("#connection-outcome")).to_have_text("notes is connected.")
@@ -182,6 +183,7 @@ def test_a_person_connects_a_service_in_the_settings_and_disconnects_it(chat: Ch
     result = open_card(page.locator(".card")).get_by_role("group", name="Result")
     expect(result).to_contain_text("whoami for alice")
     page.locator("#settings-open").click()
+    page.get_by_role("tab", name="Tools and services").click()
     services.get_by_role("button", name="Disconnect notes").click()
     expect(services).to_contain_text("Not connected")
     assert chat.complaints == []

@@ -54,7 +54,7 @@ const states: readonly GalleryState[] = [
   { name: "search is under way", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/search": PENDING } }, prepare: open("search"), act: (driver) => driver.type("#search-words", "lease") },
   { name: "the palette", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async (page) => (await page.agents.load(), open("palette")(page)) },
   { name: "the palette finds", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/search": { items: HITS } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "lease") },
-  { name: "the palette finds nothing", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/search": { items: [] } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "zzz") },
+  { name: "the palette finds nothing", view, height: 420, scenario: { ...CHAT, responses: { "GET /api/search": { items: [] } } }, prepare: open("palette"), act: (driver) => driver.type("#palette input", "zzz") },
   { name: "renaming", view, height: 320, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("rename", nonNull(chats.items[0])) },
   { name: "choosing a folder", view, height: 420, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("folder", nonNull(chats.items[0])) },
   { name: "shortcuts", view: component(Help, {}), height: 640 },

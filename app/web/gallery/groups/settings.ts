@@ -3,6 +3,8 @@
 import type { AccountConnection, Memory } from "@khala/client";
 
 import type { PageModel } from "../../src/state/page-model.ts";
+import type { SettingsSection } from "../../src/state/settings-section.ts";
+import { openSettings } from "../../src/state/settings-view.svelte.ts";
 import { PENDING, Refusal, type Responses } from "../responses.ts";
 import { AGENTS } from "../fixtures/agents.ts";
 import { CHAT_ID, idOf, inMinutes, minutesAgo, TIME } from "../fixtures/ids.ts";
@@ -15,6 +17,7 @@ import UsedMemories from "../views/UsedMemories.svelte";
 
 const view = component(Dialogs, {});
 const open = (dialog: PageModel["dialog"]) => (page: PageModel) => void (page.dialog = dialog);
+const settingsAt = (section: SettingsSection) => (page: PageModel) => openSettings(page, section);
 const CHAT: Scenario = { user: ADA, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
 const DAY = 24 * 60;
 
@@ -79,8 +82,14 @@ const CONTEXT: Responses = {
 };
 
 const states: readonly GalleryState[] = [
-  { name: "settings", view, height: 780, scenario: { ...CHAT, responses: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" }, "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: open("settings") },
-  { name: "settings of a guest", view, height: 740, scenario: { messages: CHAT.messages ?? [] }, prepare: open("settings") },
+  { name: "settings", view, height: 560, scenario: CHAT, prepare: settingsAt("general") },
+  { name: "settings: models and instructions", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" } } }, prepare: settingsAt("answers") },
+  { name: "settings: memory", view, height: 640, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: settingsAt("memory") },
+  { name: "settings: notifications", view, height: 560, scenario: CHAT, prepare: settingsAt("notifications") },
+  { name: "settings: tools and services", view, height: 560, scenario: { ...CHAT, responses: { "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: settingsAt("services") },
+  { name: "settings: data", view, height: 560, scenario: CHAT, prepare: settingsAt("data") },
+  { name: "settings of a guest", view, height: 600, scenario: { messages: CHAT.messages ?? [] }, prepare: settingsAt("answers") },
+  { name: "settings of a guest: data", view, height: 560, scenario: { messages: CHAT.messages ?? [] }, prepare: settingsAt("data") },
   { name: "the account", view, height: 1700, scenario: { ...CHAT, responses: ACCOUNT }, prepare: open("account") },
   { name: "the account cannot be loaded", view, height: 1100, scenario: { ...CHAT, responses: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, new Refusal(403, "forbidden", "No.")])) }, prepare: open("account") },
   { name: "memories", view, height: 980, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: open("memories") },
@@ -94,7 +103,7 @@ const states: readonly GalleryState[] = [
   { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
   { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
   { name: "a new agent", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (driver) => driver.press(".find .small") },
-  { name: "connected services", view, height: 1100, scenario: { ...CHAT, responses: SERVICES }, prepare: open("settings") },
+  { name: "connected services", view, height: 900, scenario: { ...CHAT, responses: SERVICES }, prepare: settingsAt("services") },
 ];
 
 export const settings: Group = { name: "settings", width: 640, states };

@@ -1,5 +1,6 @@
-// The labels of the actions on a chat.
+// The labels and icons of the actions on a chat.
 
+import { ARCHIVE, BIN, CROSS, DOWNLOAD, FOLDER, PENCIL, PIN, PRINTER, TURN_BACK } from "../style/icons.ts";
 import type { ChatAction } from "./chat-menu.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -16,4 +17,19 @@ export const ACTION_LABELS: Readonly<Record<ChatAction, string>> = {
   reset: m.reset_ellipsis(),
   delete: m.delete_action(),
   leave: m.remove_from_list(),
+};
+
+export const ACTION_ICONS: Readonly<Record<ChatAction, string>> = {
+  rename: PENCIL,
+  pin: PIN,
+  unpin: PIN,
+  folder: FOLDER,
+  archive: ARCHIVE,
+  unarchive: ARCHIVE,
+  markdown: DOWNLOAD,
+  json: DOWNLOAD,
+  print: PRINTER,
+  reset: TURN_BACK,
+  delete: BIN,
+  leave: CROSS,
 };

@@ -3,18 +3,22 @@
 import { tick } from "svelte";
 
 import { focusMessage } from "../dialogs/focus.ts";
+import { helpShortcut } from "../dialogs/help-shortcut.svelte.ts";
 import { panelState } from "../plans/panel-state.svelte.ts";
 import { sidePanel } from "../panel/side-panel.svelte.ts";
 import { setAppearance, theme, THEME_STORAGE_KEY, THEMES } from "../state/appearance.ts";
 import type { Theme } from "../state/appearance.ts";
 import { page } from "../state/page.svelte.ts";
 import type { PageModel } from "../state/page-model.ts";
+import { openSettings } from "../state/settings-view.svelte.ts";
 import { THEME_LABELS } from "../state/theme-labels.ts";
+import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, ENTER, FOLDER, KEYBOARD, MAGNIFIER, PERSON, ROBOT, SHARE, SLIDERS, SUN_AND_MOON } from "../style/icons.ts";
 import { act } from "./chat-actions.ts";
 import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
 import { chatActions, type ChatAction } from "./chat-menu.ts";
-import { ACTION_LABELS } from "./action-labels.ts";
+import { ACTION_ICONS, ACTION_LABELS } from "./action-labels.ts";
 import type { PaletteItem } from "./palette-items.ts";
+import { HELP_KEYS, NEW_CHAT_KEYS, SETTINGS_KEYS } from "./shortcut-keys.ts";
 import { searchState } from "./search-state.svelte.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -24,17 +28,17 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
   const { chat, account } = page;
   const isOwner = chat?.refusal === null && chat.role === "owner" && chat.thread !== null;
   return [
-    { id: "new", label: m.new_chat(), run: add },
-    { id: "search", label: m.search_messages(), run: searchMessages },
-    { id: "settings", label: m.settings(), run: open("settings") },
-    { id: "gallery", label: m.agents(), run: open("gallery") },
-    { id: "memories", label: m.memories(), run: open("memories") },
-    ...(chat?.mayWrite ? [{ id: "plans", label: m.plans(), run: () => panelState.open() }] : []),
-    ...(chat?.thread && chat.refusal === null ? [{ id: "files", label: m.files(), run: () => sidePanel.open(chat.id) }] : []),
-    ...(isOwner ? [{ id: "share", label: m.share_chat(), run: open("share") }] : []),
-    account.user === null ? { id: "signin", label: m.sign_in(), run: open("signin") } : { id: "account", label: m.your_account(), run: open("account") },
-    { id: "help", label: m.keyboard_shortcuts(), run: onhelp },
-    { id: "archived", label: m.archived(), run: () => void (chatMenu.showsArchived = true) },
+    { id: "new", label: m.new_chat(), icon: COMPOSE, shortcut: NEW_CHAT_KEYS, run: add },
+    { id: "search", label: m.search_messages(), icon: MAGNIFIER, run: searchMessages },
+    { id: "settings", label: m.settings(), icon: SLIDERS, shortcut: SETTINGS_KEYS, run: () => openSettings(page) },
+    { id: "gallery", label: m.agents(), icon: ROBOT, run: open("gallery") },
+    { id: "memories", label: m.memories(), icon: BOOKMARK, run: open("memories") },
+    ...(chat?.mayWrite ? [{ id: "plans", label: m.plans(), icon: CHECKLIST, run: () => panelState.open() }] : []),
+    ...(chat?.thread && chat.refusal === null ? [{ id: "files", label: m.files(), icon: FOLDER, run: () => sidePanel.open(chat.id) }] : []),
+    ...(isOwner ? [{ id: "share", label: m.share_chat(), icon: SHARE, run: open("share") }] : []),
+    account.user === null ? { id: "signin", label: m.sign_in(), icon: ENTER, run: open("signin") } : { id: "account", label: m.your_account(), icon: PERSON, run: open("account") },
+    { id: "help", label: m.keyboard_shortcuts(), icon: KEYBOARD, ...(helpShortcut.isOn && { shortcut: HELP_KEYS }), run: onhelp },
+    { id: "archived", label: m.archived(), icon: ARCHIVE, run: () => void (chatMenu.showsArchived = true) },
     ...themes(),
     ...ofOpenChat(),
   ];
@@ -43,7 +47,7 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
 /** The themes that are not in use. */
 function themes(): PaletteItem[] {
   const others = THEMES.filter((one) => one !== theme());
-  return others.map((one) => ({ id: `theme ${one}`, label: m.use_theme({ theme: THEME_LABELS[one] }), run: () => choose(one) }));
+  return others.map((one) => ({ id: `theme ${one}`, label: m.use_theme({ theme: THEME_LABELS[one] }), icon: SUN_AND_MOON, run: () => choose(one) }));
 }
 
 function choose(one: Theme): void {
@@ -56,7 +60,7 @@ function ofOpenChat(): PaletteItem[] {
   const item = itemOf(chat);
   const isListed = page.chats.items.some(({ id }) => id === chat.id);
   const actions = chatActions(item, { isListed, isOpen: true, hasQuestions: chat.hasQuestions, isStored: page.chats.isStored(chat.id) }).flat();
-  return actions.map((action: ChatAction) => ({ id: action, label: ACTION_LABELS[action], detail: m.this_chat(), run: () => void act(action, item, false) }));
+  return actions.map((action: ChatAction) => ({ id: action, label: ACTION_LABELS[action], icon: ACTION_ICONS[action], detail: m.this_chat(), run: () => void act(action, item, false) }));
 }
 
 function add(): void {

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
-import { agentsFor, chatsFor, itemsFor, stepIndex } from "./palette-items.ts";
+import { agentsFor, bestFirst, chatsFor, itemsFor, matchRank, stepIndex } from "./palette-items.ts";
 
 function chat(id: string, title: string, archived = false): ChatListItem {
   return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: false, entry: null, pinned: false, archived, folder: null };
 }
 
-const item = (label: string) => ({ id: label, label, run: () => undefined });
+const item = (label: string) => ({ id: label, label, icon: "", run: () => undefined });
 
 describe("chats of the palette", () => {
   const chats = [chat("1", "About trips"), chat("2", "Trips to Shakuras"), chat("3", "Old trips", true), chat("4", "Soup")];
@@ -29,6 +29,23 @@ test("actions are found by any of their words, agents only by a query", () => {
   expect(itemsFor(items, "chat n").map(({ label }) => label)).toEqual(["New chat"]);
   expect(agentsFor(items, "")).toEqual([]);
   expect(agentsFor(items, "sett")).toHaveLength(1);
+});
+
+test("the best match comes first: equal, at the start, at the start of a word, inside", () => {
+  const labels = ["Reset…", "Preset", "A set of things", "Settings", "Set"];
+  expect(itemsFor(labels.map(item), "set").map(({ label }) => label)).toEqual(["Set", "Settings", "A set of things", "Reset…", "Preset"]);
+  expect([matchRank("Élan vital", "elan"), matchRank("Über (neu)", "neu"), matchRank("x", "")]).toEqual([1, 2, 0]);
+});
+
+test("the group with the best match comes first, those that are found by their text last, and empty ones not at all", () => {
+  const groups = [
+    { id: "messages", heading: "", items: [item("set")], isFoundByText: true },
+    { id: "chats", heading: "", items: [item("Sunset")] },
+    { id: "actions", heading: "", items: [item("Reset"), item("Settings")] },
+    { id: "agents", heading: "", items: [] },
+  ];
+  expect(bestFirst(groups, "set").map(({ id }) => id)).toEqual(["actions", "chats", "messages"]);
+  expect(bestFirst(groups, " ").map(({ id }) => id)).toEqual(["messages", "chats", "actions"]);
 });
 
 test("the selection goes around at both ends", () => {

@@ -1,28 +1,46 @@
 // The entries of the palette: what a query finds among chats, actions and agents.
 
 import type { ChatListItem } from "../state/page-model.ts";
+import type { ShortcutLabel } from "./shortcut-keys.ts";
 import { chatTitle, foldText, hasWords } from "./chat-rows.ts";
 
-/** An entry that can be chosen. `ranges` are [start, end) of the matching words in `detail`. */
-export type PaletteItem = { id: string; label: string; detail?: string; ranges?: readonly (readonly [number, number])[]; run: () => void };
-export type PaletteGroup = { id: string; heading: string; items: readonly PaletteItem[] };
+/** An entry that can be chosen. `icon` is a path in a box of 20 by 20, `ranges` are [start, end) of the matching words in `detail`. */
+export type PaletteItem = { id: string; label: string; icon: string; detail?: string; shortcut?: ShortcutLabel; ranges?: readonly (readonly [number, number])[]; run: () => void };
+/** `isFoundByText`: its entries match by a text that they contain, not by their labels. */
+export type PaletteGroup = { id: string; heading: string; items: readonly PaletteItem[]; isFoundByText?: boolean };
 
 const MAX_CHATS = 6;
 const MAX_AGENTS = 5;
 
-/** The chats whose titles have the words of the query; without one, those used last. Chats that are not archived come first. */
+/** Ranks of matches, the best first; those by a text rank behind all labels. */
+const RANKS = { equal: 0, start: 1, startOfWord: 2, inside: 3, text: 4 } as const;
+
+/** How well a label that has the words of the query fits, as one of `RANKS`. Without a query, all fit alike. */
+export function matchRank(label: string, query: string): number {
+  const [text, words] = [foldText(label).trim(), foldText(query).trim()];
+  if (words === "" || text === words) return RANKS.equal;
+  if (text.startsWith(words)) return RANKS.start;
+  const starts = text.split(/[\s\p{P}]+/u);
+  return words.split(/\s+/).every((word) => starts.some((start) => start.startsWith(word))) ? RANKS.startOfWord : RANKS.inside;
+}
+
+/** The groups that have entries, the one with the best match first; else in their order. */
+export function bestFirst(groups: readonly PaletteGroup[], query: string): PaletteGroup[] {
+  const rankOf = ({ items, isFoundByText }: PaletteGroup): number => (isFoundByText ? RANKS.text : Math.min(...items.map(({ label }) => matchRank(label, query))));
+  const ranked = groups.filter(({ items }) => items.length > 0).map((group) => ({ group, rank: query.trim() ? rankOf(group) : 0 }));
+  return ranked.toSorted((one, other) => one.rank - other.rank).map(({ group }) => group);
+}
+
+/** The chats whose titles have the words of the query, the best match first; without one, those used last. Chats that are not archived come first. */
 export function chatsFor(chats: readonly ChatListItem[], query: string): ChatListItem[] {
   const found = query.trim() ? chats.filter((chat) => hasWords(chatTitle(chat), query)) : chats.filter(({ archived }) => !archived);
-  return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || Number(startsWith(other, query)) - Number(startsWith(one, query))).slice(0, MAX_CHATS);
+  return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || matchRank(chatTitle(one), query) - matchRank(chatTitle(other), query)).slice(0, MAX_CHATS);
 }
 
-function startsWith(chat: ChatListItem, query: string): boolean {
-  return query.trim() !== "" && foldText(chatTitle(chat)).startsWith(foldText(query.trim()));
-}
-
-/** The entries whose labels have the words of the query; `most` of them. */
+/** The entries whose labels have the words of the query, the best match first; `most` of them. */
 export function itemsFor(items: readonly PaletteItem[], query: string, most = Infinity): PaletteItem[] {
-  return items.filter(({ label }) => hasWords(label, query)).slice(0, most);
+  const found = items.filter(({ label }) => hasWords(label, query));
+  return found.toSorted((one, other) => matchRank(one.label, query) - matchRank(other.label, query)).slice(0, most);
 }
 
 /** The agents for a query; none without one, because the list would hide the chats. */

@@ -10,6 +10,7 @@ test.each([
   ["Ctrl+B", { key: "b", code: "KeyB", ctrlKey: true }, "list"],
   ["⌘B with caps lock", { key: "B", code: "KeyB", metaKey: true }, "list"],
   ["Ctrl+Shift+O", { key: "O", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
+  ["Ctrl+comma", { key: ",", code: "Comma", ctrlKey: true }, "settings"],
   ["Ctrl+Shift+O on a Greek keyboard", { key: "Ο", code: "KeyO", ctrlKey: true, shiftKey: true }, "new"],
 ] as const)("%s works while typing, too", (_, key, shortcut) => {
   expect(shortcutOf({ ...NONE, ...key }, true)).toBe(shortcut);

@@ -7,7 +7,7 @@ import { ACCOUNT_STORAGE_KEY } from "../browser/account-note.ts";
 import { BrowserAccount } from "./account.svelte.ts";
 import { isSharedAgent, parseAgentAddress } from "./agent-address.ts";
 import { chatPath, parseChatAddress } from "./chat-address.ts";
-import { receiveOutcome } from "./connection-outcome.ts";
+import { openSettingsFromAddress } from "./settings-view.svelte.ts";
 import { PageRequests } from "./page-requests.ts";
 import { AccountTransitions } from "./account-transitions.ts";
 import { OpenChat } from "./chat.svelte.ts";
@@ -301,7 +301,7 @@ class BrowserPage extends PageReports implements PageModel {
     const hasSignedIn = query.has("signed-in");
     const cameBack = await this.account.restore(problem !== null, hasSignedIn);
     if (problem !== null || next !== null || hasSignedIn) history.replaceState(null, "", location.pathname);
-    if (receiveOutcome()) this.dialog = "settings";
+    openSettingsFromAddress(this);
     this.#openFromAddress();
     if (this.account.user) this.stream.post({ type: "watch", isOn: true });
     if (cameBack) void this.#transitions.offerClaim();

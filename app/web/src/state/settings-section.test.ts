@@ -1,0 +1,9 @@
+import { expect, test } from "vitest";
+
+import { parseSettingsSection } from "./settings-section.ts";
+
+test("an address opens the section that it names, and the first one for a name that there is not", () => {
+  expect(parseSettingsSection("?settings=memory")).toBe("memory");
+  expect([parseSettingsSection("?settings="), parseSettingsSection("?settings=toString")]).toEqual(["general", "general"]);
+  expect([parseSettingsSection(""), parseSettingsSection("?signin=x")]).toEqual([null, null]);
+});
