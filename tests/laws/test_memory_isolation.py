@@ -247,9 +247,10 @@ class Isolation(MemoryWorld, RuleBasedStateMachine):
 
     @step(which=pick, origin=pick, text=word)
     def correct(self, which: int, origin: int, text: str) -> None:
-        """As the tool does it, which corrects a memory in any thread."""
+        """As the tool does it, which corrects an account's memory in any thread, and all others in their own only."""
         old = self.memories[which % len(self.memories)]
-        origin_id = self.thread(origin).id if old.space.scope != "thread" else old.origin
+        is_of_account = old.space.owner_id in {one.id for one in self.people}
+        origin_id = self.thread(origin).id if is_of_account else old.origin
         new = NewMemory(text=text, thread_id=None if origin_id is None else UUID(origin_id))
         twins = [memory for memory in self.in_space(old.space) if memory.text == text and memory is not old]
         try:
