@@ -140,6 +140,16 @@ async def test_a_deleted_thread_is_restored_with_its_members_and_a_canceled_answ
     assert (await thread.ended(sent["runId"]))["status"] == "final"
 
 
+async def test_a_restore_that_meets_the_deletion_and_other_restores_finds_the_thread(who: Account) -> None:
+    thread = await own_thread(who, "Aiur")
+    url = f"/api/threads/{thread.id}"
+    requests = [who.http.delete(url) if at % 2 else who.http.post(f"{url}/restore") for at in range(20)]
+    responses = await asyncio.gather(*requests)
+    restored = [response.status_code for response in responses if response.request.method == "POST"]
+    assert restored == [200] * 10
+    assert {response.status_code for response in responses if response.request.method == "DELETE"} <= {204, 404}
+
+
 async def test_a_deletion_is_final_after_its_time_and_with_the_account(
     server: InProcessServer, store: Database, who: Account
 ) -> None:

@@ -143,7 +143,7 @@ async def _remove_role(connection: AsyncConnection, thread_id: UUID, user_id: UU
     await requesters.cancel_runs_of_user(driver, [thread_id], user_id)
     where = (memberships.c.thread_id == thread_id) & (memberships.c.user_id == user_id)
     await connection.execute(delete(memberships).where(where))
-    await thread_lists.mark_changed(driver, [thread_id], only_user=user_id, gone=True)
+    await thread_lists.mark_changed(driver, [thread_id], user_ids=[user_id], gone=True)
     await invitations.remove(driver, thread_id, user_id)
 
 

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from khala.domain.access import Action, Caller, hashes_match
 from khala.domain.chat import Thread
@@ -14,6 +14,7 @@ from khala.store.postgres.database import Database, Driver, driver_of
 from khala.store.postgres.notifications import notify_drivers, notify_threads
 from khala.store.postgres.retries import retried
 from khala.store.runs import runs
+from khala.store.schema.tables import threads as thread_table
 from khala.store.threads import thread_lists, threads
 from khala.store.threads.reset_marks import IS_PLAN, IS_RUN
 
@@ -74,7 +75,8 @@ async def restore(db: Database, thread_id: UUID, caller: Caller) -> Thread:
     Raises `ThreadNotFound` if the deletion can't be undone any more, and `Forbidden`.
     """
     async with db.transaction() as connection:
-        await connection.execute(select(func.now()))
+        # The statements after this one see what a deletion or another restore has committed meanwhile.
+        await connection.execute(select(thread_table.c.id).where(thread_table.c.id == thread_id).with_for_update())
         driver = await driver_of(connection)
         gone = await driver.fetchrow(LOCK, thread_id)
         if gone is None:
@@ -112,4 +114,4 @@ async def _list_again(driver: Driver, thread_id: UUID, owner_id: UUID | None, ro
     again = [user_id for user_id in present if user_id in roles]
     await driver.execute(ADD_MEMBERS, thread_id, again, [roles[user_id] for user_id in again])
     await driver.execute(LIST_AGAIN, thread_id, present)
-    await thread_lists.mark_changed(driver, [thread_id])
+    await thread_lists.mark_changed(driver, [thread_id], user_ids=present)

@@ -70,7 +70,7 @@ async def _change_of_user(
         changed = changes.applied_to(before)
         if changed != before:
             await driver.execute(SET, user_id, thread_id, changed.pinned, changed.archived, changed.folder)
-            await thread_lists.mark_changed(driver, [thread_id], only_user=user_id)
+            await thread_lists.mark_changed(driver, [thread_id], user_ids=[user_id])
         return changed
 
 

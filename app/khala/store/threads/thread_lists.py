@@ -89,11 +89,13 @@ async def mark_changed(
     *,
     unread: bool = False,
     author_id: UUID | None = None,
-    only_user: UUID | None = None,
+    user_ids: Sequence[UUID] | None = None,
     gone: bool = False,
     owner_id: UUID | None = None,
 ) -> int:
-    """Mark the entries of these threads as changed in all lists that have them, or in the list of `only_user`.
+    """Mark the entries of these threads as changed in all lists that have them.
+
+    With `user_ids`, whose rows the caller has locked, only in the lists of these users.
 
     With `unread`, because of a new message or answer, the threads become unread for all users but `author_id`. With
     `gone`, the threads are removed from the lists.
@@ -101,7 +103,8 @@ async def mark_changed(
     Returns the number of runs of `owner_id` that are queued or active. If the threads are on the owner's list, no other
     transaction that marks the owner's threads can add one before this transaction ends. 0 without an `owner_id`.
     """
-    user_ids = [only_user] if only_user else [row["id"] for row in await driver.fetch(LOCK_LISTED_USERS, thread_ids)]
+    if user_ids is None:
+        user_ids = [row["id"] for row in await driver.fetch(LOCK_LISTED_USERS, thread_ids)]
     if not user_ids:
         return 0
     arguments = thread_ids, user_ids, gone, unread, author_id, ACCOUNTS_CHANNEL, owner_id
@@ -124,7 +127,7 @@ async def add_entry(driver: Driver, thread_id: UUID, user_id: UUID) -> None:
     """Add the thread to the user's list."""
     await lock_user(driver, user_id)
     await driver.execute(ADD_ENTRY, user_id, thread_id)
-    await mark_changed(driver, [thread_id], only_user=user_id)
+    await mark_changed(driver, [thread_id], user_ids=[user_id])
 
 
 MARK_READ = """
@@ -145,4 +148,4 @@ async def mark_read(db: Database, thread_id: UUID, user_id: UUID, revision: int)
         # The user's row is locked before the entry's, as in all transactions.
         await driver.execute("SELECT FROM users WHERE id = $1 FOR NO KEY UPDATE", user_id)
         if await driver.fetchrow(MARK_READ, user_id, thread_id, revision) is not None:
-            await mark_changed(driver, [thread_id], only_user=user_id)
+            await mark_changed(driver, [thread_id], user_ids=[user_id])
