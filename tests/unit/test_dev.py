@@ -8,10 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from watchfiles import Change
 
 from khala.console import KnownFailure
-from khala.dev import dev_settings, new_project
+from khala.dev import commands, dev_settings, new_project
 from khala.dev.app_reloader import SourceFilter, explain, watched_folders
 from khala.dev.delivery_log import DeliveryLog
 from khala.domain.webhooks import payload, signed_headers
@@ -159,3 +160,18 @@ async def test_an_allowed_endpoint_is_one_address_and_one_port() -> None:
     for host, port in (("127.0.0.1", 8000), ("127.0.0.2", 8001), ("10.0.0.1", 8001)):
         with pytest.raises(ToolError, match="KHALA_FETCH_ALLOW"):
             await guard.is_in_allowed_network(host, port)
+
+
+@pytest.mark.parametrize("is_in_path", [True, False])
+def test_a_new_project_names_the_program_as_the_person_can_call_it(
+    *, is_in_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "khala"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(program.parent) if is_in_path else str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(program), "new", "shop"])
+    monkeypatch.setattr(new_project, "create", lambda name, parent: parent / name)
+    done = CliRunner().invoke(commands.new, ["shop"])
+    assert done.output.splitlines()[-1] == (f"  {'khala' if is_in_path else program} dev")

@@ -1,5 +1,8 @@
 """The commands `khala dev` and `khala new`."""
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import click
@@ -35,7 +38,12 @@ def new(*, name: str) -> None:
     folder = new_project.create(name, Path.cwd())
     click.echo(f"The project is in {folder}. Begin with:")
     click.echo(f"  cd {name}")
-    click.echo("  khala dev")
+    click.echo(f"  {_program()} dev")
+
+
+def _program() -> str:
+    """The words by which a person calls this program: its path if `khala` is not in `PATH`, as in a checkout."""
+    return "khala" if shutil.which("khala") else shlex.quote(str(Path(sys.argv[0]).absolute()))
 
 
 def _print(line: str) -> None:

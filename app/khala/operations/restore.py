@@ -37,7 +37,8 @@ async def restore_dump(settings: Settings, backup: Path) -> None:
         async with server.connected() as connection:
             if await connection.fetchval("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"):
                 raise OperationFailed(
-                    "The database is not empty, and a restore overwrites nothing: set DATABASE_URL to a new database."
+                    "The database is not empty, and a restore overwrites nothing: set DATABASE_URL to a new database, "
+                    "or KHALA_HOME to a new folder for an embedded Postgres."
                 )
         # Bytes come before the rows that name them, as in Khala itself.
         missing = await load_blobs(settings, backup.parent / "blobs", blob_copies.names(backup / "blobs"))
