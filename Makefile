@@ -56,7 +56,7 @@ bench: $(READY)  ## Measure the path of a token, beside a bare broadcast and a n
 bench-compare: $(READY)  ## Repeat the measurements in ARGS=SAVED.json, and report what is worse
 	@$(BIN)/python -m tests.bench.compare $(ARGS)
 
-bench-page: $(READY) web browser  ## Measure how text appears, the page in a storm of updates, and its memory
+bench-page: $(READY) web browser  ## Measure how text and letters appear, the page in a storm of updates, and its memory
 	@$(BIN)/python -m tests.bench.page $(ARGS)
 
 scale: $(READY)  ## Fill a large database and measure what grows with it (ARGS="--threads 5000 --targets")

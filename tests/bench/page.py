@@ -1,4 +1,4 @@
-"""Benchmark of the page: `python -m tests.bench.page`. How text appears, frame times in a storm of updates, and memory.
+"""Benchmark of the page: `python -m tests.bench.page`. How text and letters appear, a storm of updates, and memory.
 
 It uses one Chromium, one server and one Postgres on this machine. A user types into the same page twice: while nothing
 else happens, and while 500 tool calls report progress, 20 of them every 16 ms. The ratio compares the two.
@@ -18,6 +18,7 @@ from playwright.async_api import CDPSession, Page, expect
 from khala.store.postgres.database import Database
 from tests.bench.counters import percentile
 from tests.bench.page_text import text_flow
+from tests.bench.page_typing import typing
 from tests.support import postgres
 from tests.support.browser_page import RECORD_FRAMES, opened, storm_on
 from tests.support.client import Thread
@@ -135,7 +136,7 @@ async def _open_and_close(page: Page, session: CDPSession, count: int) -> int:
     return peak
 
 
-async def bench(url: str, seconds: float, *, only_text: bool) -> dict[str, Any]:
+async def bench(url: str, seconds: float, *, only: str | None) -> dict[str, Any]:
     """Run the measurements on a new database and new servers."""
     with tempfile.TemporaryDirectory() as folder:
         name = await postgres.make_template(url)
@@ -146,9 +147,12 @@ async def bench(url: str, seconds: float, *, only_text: bool) -> dict[str, Any]:
             with_executor = Server(Path(folder) / "with-executor.log", env, anew=True)
             with ended(with_executor):
                 await asyncio.to_thread(with_executor.start)
+                if only == "typing":
+                    return {"typing": await typing(with_executor, seconds)}
                 found = {"text": await text_flow(with_executor, seconds)}
-                if only_text:
+                if only == "text":
                     return found
+                found["typing"] = await typing(with_executor, seconds)
                 found["memory"] = await memory(with_executor)
             idle = Server(Path(folder) / "idle.log", env, "--no-executor", anew=True)
             with ended(idle):
@@ -162,10 +166,14 @@ def main() -> None:
     """Measure, and print the figures as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (%(default)s)")
-    parser.add_argument("--only-text", action="store_true", help="measure only how text appears")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--only-text", action="store_const", const="text", dest="only", help="measure how text appears")
+    only.add_argument(
+        "--only-typing", action="store_const", const="typing", dest="only", help="measure how typed letters appear"
+    )
     args = parser.parse_args()
     with postgres.server() as url:
-        print(json.dumps(asyncio.run(bench(url, args.seconds, only_text=args.only_text)), indent=2))
+        print(json.dumps(asyncio.run(bench(url, args.seconds, only=args.only)), indent=2))
 
 
 if __name__ == "__main__":

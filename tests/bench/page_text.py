@@ -85,7 +85,7 @@ async def _recorded(server: Server, seconds: float) -> dict[str, Any]:
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
         thread = await Thread.create(http)
         async with opened(server, thread, script=RECORD_ARRIVALS) as page:
-            await _answer(page, thread, WORDS, seconds)
+            await answer_with(page, thread, WORDS, seconds)
             await page.evaluate(RECORD_TEXT)
             await expect(page.locator(".message[data-state=writing]")).to_have_count(
                 0, timeout=1000 * (2 * seconds + 30)
@@ -98,28 +98,29 @@ async def _measured(server: Server, seconds: float) -> dict[str, float]:
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
         thread = await Thread.create(http)
         async with opened(server, thread) as page:
-            await _answer(page, thread, BLOCKS, seconds)
+            await answer_with(page, thread, BLOCKS, seconds)
             session = await page.context.new_cdp_session(page)
             await session.send("Performance.enable", {"timeDomain": "threadTicks"})
-            before = await _metrics(session)
+            before = await thread_time(session)
             await asyncio.sleep(seconds / 2)
             assert await page.locator(".message[data-state=writing]").count() == 1, "The answer ended too soon."
-            after = await _metrics(session)
+            after = await thread_time(session)
     duration = after["Timestamp"] - before["Timestamp"]
     return {name: round(1000 * (after[key] - before[key]) / duration, 1) for name, key in METRICS.items()}
 
 
-async def _answer(page: Page, thread: Thread, text: str, seconds: float) -> None:
+async def answer_with(page: Page, thread: Thread, text: str, seconds: float) -> None:
     """Have the demo model echo the text for so many seconds, and wait until its beginning is shown."""
     characters = round((seconds * TOKENS_PER_SECOND + TOKENS_BEFORE) * 5)
     whole = (text * (characters // len(text) + 1))[:characters]
     await thread.send(f"/pace={TOKENS_PER_SECOND} /echo {whole}")
     shown = page.locator(".message:last-child[data-state=writing] .text")
-    await expect(shown).to_contain_text(whole.lstrip("# ")[:5])
+    await expect(shown).to_contain_text(whole.lstrip("# ")[:5], timeout=30_000)
     await page.wait_for_timeout(1000 * TOKENS_BEFORE / TOKENS_PER_SECOND)
 
 
-async def _metrics(session: CDPSession) -> dict[str, float]:
+async def thread_time(session: CDPSession) -> dict[str, float]:
+    """The browser's counters, such as `TaskDuration`, in seconds. "Performance.enable" chooses the clock."""
     found = await session.send("Performance.getMetrics")
     return {metric["name"]: metric["value"] for metric in found["metrics"]}
 
