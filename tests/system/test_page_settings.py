@@ -19,7 +19,7 @@ def test_the_settings_have_sections_for_the_keyboard_for_a_phone_and_for_links(c
     expect(tabs).to_have_text(SECTIONS)
     panel = page.get_by_role("tabpanel")
     expect(page.get_by_role("tabpanel", name="General").locator("#language")).to_be_visible()
-    tabs.first.focus()
+    expect(tabs.first).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(tabs.nth(1)).to_be_focused()
     expect(panel).to_have_attribute("aria-labelledby", "settings-tab-answers")
