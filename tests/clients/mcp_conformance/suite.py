@@ -28,6 +28,9 @@ PROGRAM = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
 CLIENT = f"{sys.executable} -m tests.clients.mcp_conformance.client"
 APP = "tests.clients.mcp_conformance.app"
 LISTED = re.compile(r"^ +- (\S+)$", re.MULTILINE)
+OAUTH = "auth/"
+"""Begins the names of the client's scenarios of OAuth. They need a person in a browser: `tests/integration/connections`
+has the tests of that."""
 SCENARIO_TIMEOUT_SECONDS = 120
 CLIENT_TIMEOUT_SECONDS = 60
 MAX_REASON_CHARACTERS = 300
@@ -92,7 +95,8 @@ def _run(part: ExpectedResults, pattern: str, folder: Path) -> Iterator[tuple[st
     program = node_packages.installed_packages(HERE) / PROGRAM
     listed = _node(program, {}, "list", "--requirements", part.version).stdout
     _, _, required = listed.partition(f"{part.side.capitalize()} scenarios")
-    names = [name for name in LISTED.findall(required.partition("\n\n")[0]) if pattern in name]
+    listed_names = LISTED.findall(required.partition("\n\n")[0])
+    names = [name for name in listed_names if pattern in name and not name.startswith(OAUTH)]
     output = folder / part.title
     with _examined(part, folder) as (arguments, env):
         words = [part.side, *arguments, "--output-dir", str(output)]

@@ -9,7 +9,7 @@ import mcp_types as types
 from mcp import ClientSession, MCPError
 from mcp.client.session import ClientRequestContext
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CONNECTION_CLOSED, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types import CONNECTION_CLOSED
 from pydantic import TypeAdapter, ValidationError
 
 from khala.domain.backoff import Backoff
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 MAX_PAGES = 100
 MAX_TOOLS = 500
 """Tools of one server; further tools are left out."""
-NO_HANDSHAKE = (UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND)
-"""The codes with which a server refuses a handshake that it does not know."""
+OWN_CODES = (UNREACHABLE, LOST, FORGOTTEN, TOO_LARGE, REFUSED, DENIED, CONNECTION_CLOSED)
+"""The codes of errors that are no answer of the server."""
 MAX_ROUNDS = 20
 """Times that a call is sent, with the input that the server requires. 10 questions and 10 model calls fit."""
 RETRY = Backoff(first_seconds=0.05, max_seconds=1.0)
@@ -105,12 +105,19 @@ async def open_session(
 
 
 async def _handshake(client: ClientSession) -> None:
+    """Agree on a version of the protocol: one with a handshake, or else the newer one."""
     try:
         await client.initialize()
     except MCPError as error:
-        if error.code not in NO_HANDSHAKE:
+        if error.code in OWN_CODES:
             raise
-        # The server speaks only the newer protocol, which has no handshake.
+        # Servers that have no handshake refuse it with various codes.
+        try:
+            await client.discover()
+        except MCPError:
+            raise error from None
+    except RuntimeError:
+        # The SDK raises it if the server answers the handshake with a version that has none.
         await client.discover()
 
 
