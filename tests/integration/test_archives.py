@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from khala.api.accounts import exports
 from khala.archive import exporter
 from khala.archive.reader import ArchiveReader
 from khala.domain.access import Caller
@@ -337,6 +338,19 @@ async def only_user_id(db: Database) -> Any:
     """The id of the only user."""
     async with db.driver() as driver:
         return await driver.fetchval("SELECT id FROM users")
+
+
+async def test_an_export_that_is_refused_because_others_run_does_not_count(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "MAX_EXPORTS_PER_HOUR", 2)
+    async with deployment(database_url, tmp_path) as server, account(server) as who:
+        with monkeypatch.context() as busy:
+            busy.setattr(exports, "MAX_OPEN_ARCHIVES", 0)
+            for _ in range(3):
+                refused = await who.http.get("/api/me/export")
+                assert (refused.status_code, refused.json()["limit"]) == (429, "open_exports")
+        assert (await who.http.get("/api/me/export")).status_code == 200
 
 
 async def test_an_account_has_one_export_at_a_time_and_a_client_that_disconnects_frees_it(

@@ -147,8 +147,11 @@ class AccountController(Controller):
         user_id = require_user(caller)
         async with context.db.snapshot() as driver:
             user = await accounts.get(driver, user_id)
+        is_archive = request.accept.best_match([ZIP, JSON_LINES], ZIP) == ZIP
+        if is_archive:
+            context.limits.exports.check(user_id)  # A refused export is not counted.
         await context.limits.exports.count(context.db, user_id)
-        if request.accept.best_match([ZIP, JSON_LINES], ZIP) == JSON_LINES:
+        if not is_archive:
             return Stream(
                 account_export.export_lines(context.db, user), media_type=JSON_LINES, headers=_attachment("khala.jsonl")
             )

@@ -34,6 +34,16 @@ class ExportLimiter:
         self._open: set[UUID] = set()
         self._reading = asyncio.Semaphore(MAX_READING_ARCHIVES)
 
+    def check(self, user_id: UUID) -> None:
+        """Raise `RateLimited` if an archive of the account is being sent, or too many archives are."""
+        if user_id in self._open:
+            limit = ReachedLimit("open_exports", "account", 1)
+            message = "An export of this account is running. Wait until it ends."
+            raise RateLimited(message, limit=limit, retry_after=10)
+        if len(self._open) >= MAX_OPEN_ARCHIVES:
+            limit = ReachedLimit("open_exports", "deployment", MAX_OPEN_ARCHIVES)
+            raise RateLimited("Too many exports are running. Try again later.", limit=limit, retry_after=60)
+
     async def count(self, db: Database, user_id: UUID) -> None:
         """Count an export. Raises `RateLimited` if the account has had too many."""
         wait = await counters.count(
@@ -49,13 +59,7 @@ class ExportLimiter:
 
         Raises `RateLimited` if too many exports are running, and the errors of the first chunk.
         """
-        if user_id in self._open:
-            limit = ReachedLimit("open_exports", "account", 1)
-            message = "An export of this account is running. Wait until it ends."
-            raise RateLimited(message, limit=limit, retry_after=10)
-        if len(self._open) >= MAX_OPEN_ARCHIVES:
-            limit = ReachedLimit("open_exports", "deployment", MAX_OPEN_ARCHIVES)
-            raise RateLimited("Too many exports are running. Try again later.", limit=limit, retry_after=60)
+        self.check(user_id)
         counted = self._counted(user_id, chunks)
         await anext(counted)
         return counted
