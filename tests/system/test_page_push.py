@@ -124,12 +124,20 @@ def test_a_notification_tells_what_waits_where_the_chat_is_not_shown(chromium: C
         (shown,) = notifications(chat, 1)
         assert shown["path"] == path
         assert (shown["body"], shown["lang"]) == ("delete_file is waiting for approval.", "en")
-        chat.page.goto(server.url + path)
-        expect(chat.card("delete_file")).to_be_visible()
         chat.page.evaluate(CLOSE_NOTIFICATIONS)
+        chat.page.go_back()
+        expect(chat.card("delete_file")).to_be_visible()
         push(message)
         # What the service worker shows for the first message, it shows before this one.
         push(message | {"threadId": ANOTHER})
         (shown,) = notifications(chat, 1)
         assert shown["path"] == f"/t/{ANOTHER}", "the person looks at the chat of the first message"
+        chat.page.evaluate(CLOSE_NOTIFICATIONS)
+        chat.page.goto(server.url + path)
+        expect(chat.card("delete_file")).to_be_visible()
+        chat.button("New chat").click()
+        expect(chat.page).not_to_have_url(re.compile(f"{path}$"))
+        push(message)
+        (shown,) = notifications(chat, 1)
+        assert shown["path"] == path, "the page was loaded at this chat, and shows another one"
         assert chat.complaints == []

@@ -2,6 +2,7 @@
 
 import { mount } from "svelte";
 import App from "./App.svelte";
+import { tellShownPath } from "./browser/shown-path.ts";
 import { m } from "./i18n/messages.ts";
 import { page, start } from "./state/page.svelte.ts";
 
@@ -14,6 +15,7 @@ addEventListener("vite:preloadError", () => page.toast(m.part_couldnt_load()));
 mount(App, { target: document.body });
 void start(stream);
 if (import.meta.env.PROD && "serviceWorker" in navigator) {
+  tellShownPath(navigator.serviceWorker);
   // The page works without a service worker while it is online.
   navigator.serviceWorker.register("/sw.js").catch((error: unknown) => console.info("khala", "The service worker could not be registered, so the page needs a network.", error));
 }

@@ -1,6 +1,7 @@
 // Notifications in the service worker: shows the server's push messages, and opens the chat that one is about.
 
 import { readTexts } from "../browser/push-texts.ts";
+import { PATH_REQUEST } from "../browser/shown-path.ts";
 import type { PlanPushTexts, PushTexts } from "../browser/push-texts.ts";
 
 /**
@@ -11,8 +12,10 @@ export type PushMessage = { kind: "waiting" | "answer"; threadId: string; title?
 
 // The part of a service worker's scope that is used; TypeScript's worker types can't be combined with those of pages.
 interface WindowClient {
+  /** The address with which the window was loaded, whatever it shows now. */
   readonly url: string;
   readonly visibilityState: "visible" | "hidden";
+  postMessage(message: unknown, transfer: Transferable[]): void;
   focus(): Promise<unknown>;
   navigate(url: string): Promise<unknown>;
 }
@@ -26,12 +29,14 @@ export interface NotificationScope {
 
 const PAGE_NAME = "Khala";
 const ICON = "/web/icon.svg";
+/** The time in which a window says what it shows, in ms. One that is silent counts as showing something else. */
+const REPLY_MS = 1000;
 
 /** Show the message in the person's language, unless a window shows its chat. A message of a later version is shown in general words. */
 export async function showPush(scope: NotificationScope, message: PushMessage): Promise<void> {
   const path = chatPath(message);
-  const windows = await pageWindows(scope);
-  if (windows.some(({ url, visibilityState }) => visibilityState === "visible" && new URL(url).pathname === path)) return;
+  const visible = (await pageWindows(scope)).filter(({ visibilityState }) => visibilityState === "visible");
+  if ((await windowAt(visible, path)) !== undefined) return;
   const texts = await readTexts();
   const { kind, threadId } = message;
   const shown: PushMessage = texts?.general ? { kind, threadId } : message;
@@ -47,7 +52,7 @@ export async function showPush(scope: NotificationScope, message: PushMessage): 
 /** Focus a window that shows the chat; else show it in another window of the page, or in a new one. */
 export async function openChat(scope: NotificationScope, path: string): Promise<void> {
   const windows = await pageWindows(scope);
-  const open = windows.find(({ url }) => new URL(url).pathname === path);
+  const open = await windowAt(windows, path);
   const shown = open ?? windows[0];
   await (shown ? shown.focus() : scope.clients.openWindow(path));
   // The browser refuses to navigate a window that this service worker does not control.
@@ -58,6 +63,27 @@ export async function openChat(scope: NotificationScope, path: string): Promise<
 async function pageWindows({ clients }: NotificationScope): Promise<readonly WindowClient[]> {
   const found = await clients.matchAll({ type: "window", includeUncontrolled: true });
   return found.filter(({ url }) => /^\/(t\/|$)/.test(new URL(url).pathname));
+}
+
+/** The first of these windows that shows this path now. */
+async function windowAt(windows: readonly WindowClient[], path: string): Promise<WindowClient | undefined> {
+  const paths = await Promise.all(windows.map(shownPath));
+  return windows[paths.indexOf(path)];
+}
+
+/** The path that a window shows, as the window itself says; null if it is silent. */
+function shownPath(window: WindowClient): Promise<unknown> {
+  const { port1, port2 } = new MessageChannel();
+  return new Promise((resolve) => {
+    const reply = (path: unknown) => {
+      clearTimeout(timer);
+      port1.close();
+      resolve(path);
+    };
+    const timer = setTimeout(reply, REPLY_MS, null);
+    port1.onmessage = ({ data }) => reply(data);
+    window.postMessage(PATH_REQUEST, [port2]);
+  });
 }
 
 function chatPath({ threadId }: PushMessage): string {

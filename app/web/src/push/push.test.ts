@@ -5,6 +5,7 @@ import { openChat, showPush } from "./push-events.ts";
 import type { NotificationScope, PushMessage } from "./push-events.ts";
 import { GUEST, PUSH_STORAGE_KEY, claimPush, expectConfirmation } from "../browser/push-account.ts";
 import { hideDetails, storeTexts } from "../browser/push-texts.ts";
+import { PATH_REQUEST } from "../browser/shown-path.ts";
 import { PushNote } from "./push-note.ts";
 
 const ORIGIN = "https://khala.test";
@@ -23,11 +24,14 @@ beforeEach(() => {
 });
 afterEach(() => vi.unstubAllGlobals());
 
-/** A browser with windows at these paths; the first ones are visible. */
-function browser(paths: readonly string[], { visible = paths.length, mayNavigate = true } = {}) {
+/** A browser with windows at these paths; the first ones are visible. They were `loadedAt` others, if that is given, and may be silent. */
+function browser(paths: readonly string[], { visible = paths.length, mayNavigate = true, loadedAt = paths, isSilent = false } = {}) {
   const [shown, done]: [Shown[], string[]] = [[], []];
   const windows = paths.map((path, at) => ({
-    url: ORIGIN + path,
+    url: ORIGIN + (loadedAt[at] ?? path),
+    postMessage: (message: unknown, [port]: Transferable[]) => {
+      if (message === PATH_REQUEST && !isSilent) (port as MessagePort).postMessage(path);
+    },
     visibilityState: at < visible ? ("visible" as const) : ("hidden" as const),
     focus: () => Promise.resolve(done.push(`focus ${path}`)),
     navigate: (url: string) => (mayNavigate ? Promise.resolve(done.push(`navigate ${path} to ${url}`)) : Promise.reject(new TypeError("not controlled"))),
@@ -98,6 +102,25 @@ describe("a push message", () => {
       await showPush(elsewhere.scope, WAITING);
       expect(elsewhere.shown).toHaveLength(1);
     }
+  });
+
+  test("counts what a window shows now, and not where it was loaded", async () => {
+    const looking = browser(["/t/t1"], { loadedAt: ["/"] });
+    await showPush(looking.scope, WAITING);
+    expect(looking.shown).toEqual([]);
+    const left = browser(["/t/t2"], { loadedAt: ["/t/t1"] });
+    await showPush(left.scope, WAITING);
+    expect(left.shown).toHaveLength(1);
+  });
+
+  test("is shown if a window does not say what it shows", async () => {
+    vi.useFakeTimers();
+    const silent = browser(["/t/t1"], { isSilent: true });
+    const done = showPush(silent.scope, WAITING);
+    await vi.runAllTimersAsync();
+    vi.useRealTimers();
+    await done;
+    expect(silent.shown).toHaveLength(1);
   });
 });
 
