@@ -391,8 +391,9 @@ async def test_time_is_reserved_in_portions_until_none_is_left(db: Database, mon
         monkeypatch.setitem(portions, "seconds", Decimal("0.1"))
     sent = await ask(db, await new_thread(db), limits=limited(limit("thread", "seconds", "0.35")))
     tally = UsageTally()
-    # Each reading is 20 ms after the previous one: on a slow machine, real time would pass several portions at once.
-    readings = (tally.began + number / 50 for number in itertools.count())
+    # Each reading is 3 ms after the previous one: on a slow machine, real time would pass several portions at once. No
+    # number of such steps is at the end of a portion, where rounding would decide.
+    readings = (tally.began + number * 0.003 for number in itertools.count())
     clock = SimpleNamespace(monotonic=lambda: next(readings))
     monkeypatch.setattr(budget_meter, "time", clock)
     async with db.driver() as driver:

@@ -30,7 +30,7 @@ HOUSEKEEPING = "what has expired or died is looked for everywhere, by an index o
 
 DUE = "schedules belong to accounts, and the first that is due may be anyone's; an index has them by time"
 NOTIFIED = "notifications of many threads wait for push services, and the first that is due may be anyone's"
-OWNER = "the steps of a plan share the places of its owner, who has many threads; an index begins with the owner"
+OWNER = "the runs of an owner, who has many threads, are limited; an index begins with the owner"
 SPACE = "the memories of a space belong to a user and to many threads; an index begins with the space"
 VERSIONS = "an old version of an agent is deleted unless an active run has it; an index has the active runs"
 SEARCHED = "one process prepares messages and memories of all threads for searches"
@@ -51,6 +51,7 @@ EXCUSED: dict[str, tuple[set[str], str]] = {
     r"^UPDATE push_messages SET due_at = .* ORDER BY due_at": ({"push_messages"}, NOTIFIED),
     r"^SELECT extract\(epoch FROM due_at - .*FROM push_messages": ({"push_messages"}, NOTIFIED),
     r"^SELECT plans.event_seq, plans.epoch, \( SELECT count": ({"runs"}, OWNER),
+    r"^WITH bumped AS \( UPDATE users SET revision": ({"runs"}, OWNER),
     r"EXISTS \(SELECT FROM memories WHERE space_id = ": ({"memories"}, SPACE),
     r"^WITH RECURSIVE known AS \( \(SELECT agent": ({"memories"}, SPACE),
     r"^WITH asking AS MATERIALIZED .* FROM memories": ({"memories"}, SPACE),

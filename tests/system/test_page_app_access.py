@@ -1,17 +1,26 @@
 """A person allows an MCP client access on the page: they sign in, decide, and end the access later."""
 
+from collections.abc import Iterator
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import pytest
+from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, Route, expect
 
 from tests.support.oauth import REDIRECT, TestClient
-from tests.system.browser import Chat, Server
+from tests.system.browser import Chat, Server, new_chromium
 
 pytestmark = pytest.mark.timeout(180)
 
 ADA = "ada@example.com"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """Chromium: in the headless shell, no test can answer for the app, to which the page goes from another origin."""
+    with new_chromium(whole=True) as started:
+        yield started
 
 
 def test_a_person_signs_in_allows_an_app_access_and_ends_it(

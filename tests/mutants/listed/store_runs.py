@@ -91,10 +91,21 @@ MUTANTS = (
     Mutant(
         name="ones-own-message-is-unread",
         file="app/khala/store/threads/sends.py",
-        old="unread=True, author_id=caller.user_id)",
-        new="unread=True)",
+        old="unread=True, author_id=caller.user_id,",
+        new="unread=True,",
         tests=("tests/integration/test_account_feed.py::test_each_listed_thread_has_its_pending_items_for_its_reader",),
         why="A sender would see their own message as unread.",
+    ),
+    Mutant(
+        name="sends-at-once-exceed-the-owners-limit",
+        file="app/khala/store/threads/sends.py",
+        old="if active > limits.per_owner:",
+        new="if False:",
+        tests=(
+            "tests/integration/test_send_statements.py::"
+            "test_of_many_sends_at_once_to_an_owners_threads_exactly_the_allowed_number_is_queued",
+        ),
+        why="Concurrent sends to several threads of an account would queue more runs than it may have.",
     ),
     Mutant(
         name="an-answer-id-of-another-question",

@@ -1,6 +1,7 @@
 // The labels and icons of the actions on a chat.
 
-import { ARCHIVE, BIN, CROSS, DOWNLOAD, FOLDER, PENCIL, PIN, PRINTER, TURN_BACK } from "../style/icons.ts";
+import { BIN, DOWNLOAD, PIN, PRINTER, TURN_BACK } from "../style/dialog-icons.ts";
+import { ARCHIVE, CROSS, FOLDER, PENCIL } from "../style/icons.ts";
 import type { ChatAction } from "./chat-menu.ts";
 import { m } from "../i18n/messages.ts";
 
