@@ -96,6 +96,9 @@ def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_rel
     expect(page.locator(".message.user")).to_have_count(0)
     expect(field).to_be_focused()
     page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_function("innerWidth === 390")
+    # The page knows its new width before it draws its next frame.
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     page.keyboard.press("Control+b")
     expect(page.locator("#new")).to_be_focused()
     chat.button("Hide chat list").click()

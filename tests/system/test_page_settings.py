@@ -75,6 +75,7 @@ def test_the_palette_shows_the_best_match_first_and_says_how_many_there_are(chat
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("dialog#settings")).to_have_count(0)
 
     page.keyboard.press("Control+k")
     field.fill("zzz-nowhere")
