@@ -99,7 +99,14 @@ const states: readonly GalleryState[] = [
   },
   { name: "a tool asks a question", view, scenario: running([ASKS], { responses: asking(question_) }) },
   { name: "a tool asks to open a page", view, scenario: running([ASKS], { responses: asking(approval({ tool: "book_table", args: { question: "Please sign in.", url: "https://accounts.example.com/authorize?client=restaurants" } })) }) },
-  { name: "a long output is not loaded yet", view, scenario: running([call(1, "run_command", { args: { command: "make test" }, summary: "Exit status 0.", blob: blob(1, "output.txt", "text/plain", 48_213, "collected 812 items\n") }), EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
+  {
+    name: "a long output is not loaded yet", view,
+    scenario: running([call(1, "run_command", { args: { command: "make test" }, summary: "Exit status 0.", blob: blob(1, "output.txt", "text/plain", 48_213, "collected 812 items\n") }), EVERY[6] ?? BLOCKED]),
+    act: async (driver) => {
+      await driver.press(".card-head");
+      await driver.find(".wrong:not(:empty)"); // the server does not have the output
+    },
+  },
   { name: "the bar of a run", view: bar, scenario: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
   { name: "the bar waits for approval", view: bar, scenario: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
   { name: "the graph of a run", view: bar, scenario: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="swarm"]') },
