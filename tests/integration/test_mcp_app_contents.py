@@ -1,17 +1,14 @@
 """Prompts and resources of the application over MCP: the official client finds, gets and reads them."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import mcp_types as types
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 
 from khala.api.mcp import concurrent_calls, resources
 from khala.store.accounts import api_tokens
@@ -19,6 +16,7 @@ from khala.store.postgres.database import Database
 from tests.support import app_contents
 from tests.support.callers import person
 from tests.support.in_process import InProcessServer
+from tests.support.official_mcp_client import client
 from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,16 +40,6 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
-
-
-@contextlib.asynccontextmanager
-async def client(
-    server: InProcessServer, headers: dict[str, str] | None = None, group: str = "", **more: Any
-) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(headers=headers or {}, timeout=20) as http:
-        transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
-        async with Client(transport, **more) as mcp:
-            yield mcp
 
 
 async def prompt_names(mcp: Client) -> set[str]:

@@ -1,17 +1,13 @@
 """Resources and prompts over MCP: the official client reads them, and no caller reads those of others."""
 
 import base64
-import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 from uuid import UUID
 
-import httpx2
 import mcp_types as types
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 
 from khala.api.mcp import resource_contents, resources
 from khala.domain.access import Scope
@@ -23,6 +19,7 @@ from khala.store.tools import workspace_files
 from tests.support.blobs import create_blob
 from tests.support.callers import Person, owned_thread, person
 from tests.support.in_process import InProcessServer
+from tests.support.official_mcp_client import client
 from tests.support.people import make_member
 from tests.support.shared_server import shared
 
@@ -50,16 +47,6 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
-
-
-@contextlib.asynccontextmanager
-async def client(
-    server: InProcessServer, headers: dict[str, str] | None = None, group: str = "", **more: Any
-) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(headers=headers or {}, timeout=20) as http:
-        transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
-        async with Client(transport, **more) as mcp:
-            yield mcp
 
 
 async def uris(mcp: Client) -> list[str]:

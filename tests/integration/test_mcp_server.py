@@ -2,19 +2,16 @@
 
 import asyncio
 import base64
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import httpx2
 import mcp_types as types
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 
 from khala.api.mcp import call_results, concurrent_calls, tool_calls
 from khala.api.mcp import server as mcp_server
@@ -30,6 +27,7 @@ from tests.clients.mcp_conformance import app
 from tests.support.callers import Person, person
 from tests.support.in_process import InProcessServer
 from tests.support.mcp_client import connected, use
+from tests.support.official_mcp_client import client
 from tests.support.shared_server import shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,17 +60,6 @@ async def store(server: InProcessServer) -> AsyncIterator[Database]:
     database = Database(server.database_url)
     yield database
     await database.close()
-
-
-@contextlib.asynccontextmanager
-async def client(
-    server: InProcessServer, who: dict[str, str] | None = None, group: str = "", **more: Any
-) -> AsyncIterator[Client]:
-    """The official client, with these headers."""
-    async with httpx2.AsyncClient(headers=who or {}, timeout=20) as http:
-        transport = streamable_http_client(f"{server.url}/mcp{group}", http_client=http)
-        async with Client(transport, **more) as mcp:
-            yield mcp
 
 
 async def tool_names(mcp: Client) -> set[str]:
