@@ -16,8 +16,13 @@ const CATALOG = /\/catalogs\/compiled\/messages\/(\w+)\.js$/;
 /** Files of `public` that the page shows. Their names have no hash. */
 const SHOWN = ["icon.svg"];
 const SESSION = "src/workers/session.ts";
+/** The typeface of all Latin text, which the page shows at once. */
+const TEXT_FONT = /assets\/geist-latin-wght-normal-[^/]*\.woff2$/;
 
-/** A Vite plugin: `sw.js`, with the files of the build in place of `__SHELL__`, and `session.js`. */
+/**
+ * A Vite plugin: `sw.js`, with the files of the build in place of `__SHELL__`, and `session.js`. The document preloads the typeface
+ * of its text, which it would only learn of from the styles of a later part.
+ */
 export function precache() {
   let config;
   return {
@@ -25,6 +30,14 @@ export function precache() {
     apply: "build",
     enforce: "post",
     configResolved: (resolved) => void (config = resolved),
+    transformIndexHtml: {
+      order: "post",
+      handler(_, { bundle }) {
+        const font = Object.keys(bundle).find((name) => TEXT_FONT.test(name));
+        if (font === undefined) throw new Error("The typeface of the text is not among the files of the build.");
+        return [{ tag: "link", injectTo: "head", attrs: { rel: "preload", href: config.base + font, as: "font", type: "font/woff2", crossorigin: true } }];
+      },
+    },
     async generateBundle(_, bundle) {
       const shown = await Promise.all(SHOWN.map((name) => readFile(join(config.publicDir, name), "utf8")));
       const shell = shellOf(bundle, config.base, shown);
@@ -37,7 +50,7 @@ export function precache() {
 
 /**
  * `first` is what is there without a network from the first visit on: the entry, the page with all that it imports, at once or
- * later, and the worker that follows the feed. Of the `languages`, the service worker caches the one of the browser. `shown` are pictures with names that stay. What only those later parts load, such as grammars, is kept when it was needed once.
+ * later, the worker that follows the feed, and the typeface of its text. Of the `languages`, the service worker caches the one of the browser. `shown` are pictures with names that stay. What only those later parts load, such as grammars, is kept when it was needed once.
  */
 function shellOf(bundle, base, shown) {
   const files = Object.values(bundle);
@@ -53,7 +66,7 @@ function shellOf(bundle, base, shown) {
     for (const later of entry.dynamicImports) gather(bundle[later], bundle, first);
     gather(entry, bundle, first);
   }
-  for (const name of names.filter(isStream)) first.add(name);
+  for (const name of names.filter((name) => isStream(name) || TEXT_FONT.test(name))) first.add(name);
   const page = files.find(({ fileName }) => fileName === "index.html");
   const version = createHash("sha256").update(JSON.stringify([names.toSorted(), String(page?.source), shown])).digest("hex").slice(0, 12);
   const paths = (some) => [...some].toSorted().map((name) => base + name);

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.timeout(150)
 
 DIST = Path(__file__).parents[2] / "app" / "web" / "dist"
 MAX_FIRST_VISIT_BYTES = 160_000
+"""Beside the typeface."""
+MAX_TYPEFACE_BYTES = 30_000
 MAX_FIRST_ANSWER_BYTES = 40_000
 MAX_FIRST_AUTOPILOT_RUN_BYTES = 1_300_000
 """It includes the tokenizer, which counts the tokens of the run while its bar is shown."""
@@ -80,6 +82,9 @@ def test_the_page_downloads_nothing_before_it_is_needed(browser: BrowserContext,
     browser.on("requestfinished", lambda request: requests.append(request.url))
     chat = Chat(browser, server.url)
     chat.page.wait_for_timeout(SETTLE_MS)
+    typefaces = [url for url in requests if url.endswith(".woff2")]
+    requests[:] = [url for url in requests if url not in typefaces]
+    assert 10_000 < transferred(typefaces) < MAX_TYPEFACE_BYTES
     assert 50_000 < transferred(requests) < MAX_FIRST_VISIT_BYTES
     chat.send("/words=20")
     chat.wait_for_end()
