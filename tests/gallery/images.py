@@ -10,13 +10,13 @@ from tests.gallery.sheets import ROOT, State
 ACCEPTED = Path(__file__).parent / "images"
 DIFFERENCES = ROOT / ".cache" / "gallery-differences"
 MAX_SHADE = 12
-"""A pixel differs if a channel differs by more than this, of 255: by more than `SHADES` and another processor may."""
+"""A pixel differs if a channel differs by more than this, of 255. `MAX_ROUNDING` and another processor differ less."""
 MAX_PIXELS = 12
 """A state differs if more of its pixels do. Another processor may place the edge of a curve differently."""
-SHADES = 16
-"""Shades of a channel in committed images, which makes them smaller. This changes a shade by 8 at most."""
-MAX_COLORS = 256
-"""Of an image with a palette."""
+COLORS = 256
+"""Of the palette of a committed image, which makes it much smaller."""
+MAX_ROUNDING = 8
+"""A palette whose shades are farther from those of the sheet is not used: all colours are committed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def compare(name: str, sheet: Image.Image, states: list[State]) -> list[str]:
     if before.size != sheet.size:
         _save(name, sheet, None)
         return [f"{name} is {sheet.width} × {sheet.height} px, and was {before.width} × {before.height} px"]
-    mask = _mask(before, sheet)
+    mask = _mask(before, sheet, MAX_SHADE)
     found = [Difference(state.name, _count(mask.crop(state.box))) for state in states]
     problems = [f"{name}: {one.pixels} px of “{one.state}” differ" for one in found if one.pixels > MAX_PIXELS]
     if problems:
@@ -53,16 +53,14 @@ def compare(name: str, sheet: Image.Image, states: list[State]) -> list[str]:
 def accept(name: str, sheet: Image.Image) -> None:
     """Make the sheet the committed image."""
     ACCEPTED.mkdir(exist_ok=True)
-    steps = SHADES - 1
-    coarse = sheet.point([round(round(shade * steps / 255) * 255 / steps) for shade in range(256)] * 3)
-    if coarse.getcolors(MAX_COLORS) is not None:
-        coarse = coarse.quantize(MAX_COLORS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    coarse.save(ACCEPTED / f"{name}.png", optimize=True)
+    image = sheet.quantize(COLORS, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+    is_close = _count(_mask(sheet, image.convert("RGB"), MAX_ROUNDING)) == 0
+    (image if is_close else sheet).save(ACCEPTED / f"{name}.png", optimize=True)
 
 
-def _mask(before: Image.Image, after: Image.Image) -> Image.Image:
-    """White where a channel differs by more than `MAX_SHADE`."""
-    channels = ImageChops.difference(before, after).point(lambda shade: 255 if shade > MAX_SHADE else 0).split()
+def _mask(before: Image.Image, after: Image.Image, allowed: int) -> Image.Image:
+    """White where a channel differs by more than this, of 255."""
+    channels = ImageChops.difference(before, after).point(lambda shade: 255 if shade > allowed else 0).split()
     return ImageChops.lighter(ImageChops.lighter(channels[0], channels[1]), channels[2])
 
 
