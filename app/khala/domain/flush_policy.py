@@ -10,7 +10,7 @@ from operator import itemgetter
 
 import msgspec
 
-MAX_SHARING_RUNS = 32
+MAX_SHARING_RUNS = 50
 """Runs whose flushes become one. More would hardly reduce the cost per part, and would deliver parts in bursts."""
 
 

@@ -18,8 +18,8 @@ from khala.models.streaming.http_client import read_available
 from khala.models.streaming.pause_monitor import PauseMonitor, ReadPause
 from khala.models.streaming.paused_transport import PausedTransport
 
-PROBE_SECONDS = 0.1
-"""Interval at which a paused reader looks whether more bytes have arrived."""
+PROBE_SECONDS = 0.12
+"""Interval at which a paused reader looks whether more bytes have arrived: twice in a pause until the next flush."""
 PROBE_DELTAS = 3
 """A server may be silent for the time of this many deltas, at the rate seen, before the pause ends."""
 MAX_HOLD_SECONDS = 0.5

@@ -143,17 +143,16 @@ class Writer:
             self._awaited.discard(buffer)
             if not self._awaited:
                 self._all_added.set()
-        # The loop reads the due times of all buffers, which may be many, so it is woken only if this one is due first.
-        if self._due_at(buffer) < self._waits_until:
+        # The loop is woken only if this one is due first, and does not read the due times of all, which may be many.
+        due_at = self._due_at(buffer)
+        if due_at < self._waits_until:
+            self._waits_until = due_at
             self._wake.set()
 
     async def _wait_until_due(self) -> None:
-        while True:
+        self._waits_until = min(map(self._due_at, self._waiting), default=math.inf)
+        while (seconds := self._waits_until - time.monotonic()) >= TIMER_RESOLUTION_SECONDS:
             self._wake.clear()
-            self._waits_until = min(map(self._due_at, self._waiting), default=math.inf)
-            seconds = self._waits_until - time.monotonic()
-            if seconds < TIMER_RESOLUTION_SECONDS:
-                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if math.isinf(seconds) else seconds):
                     await self._wake.wait()
