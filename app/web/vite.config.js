@@ -28,6 +28,7 @@ export default defineConfig(({ command }) => ({
     target: "es2023",
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0, // what is inlined would break the policy
+    license: { fileName: "licenses.md" },
     rolldownOptions: { input: { index: "index.html" } },
   },
   worker: { format: "es" },

@@ -17,6 +17,7 @@ export default defineConfig({
     emptyOutDir: true,
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0, // what is inlined would break the policy
+    license: { fileName: "licenses.md" },
     rolldownOptions: { input: "console.html" },
   },
 });

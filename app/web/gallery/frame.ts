@@ -1,5 +1,6 @@
 // Shows one state: the real page, whose server and browser are those of the state's scenario.
 
+import "../src/style/fonts.ts";
 import "./fonts.css";
 import "./frame.css";
 

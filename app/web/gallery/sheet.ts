@@ -1,6 +1,6 @@
 // A sheet: all states of a group in one variant, each in a frame of its own, under its name.
 
-import "../src/style/fonts.css";
+import "../src/style/fonts.ts";
 import "./fonts.css";
 import "./sheet.css";
 
