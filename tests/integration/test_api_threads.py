@@ -231,6 +231,8 @@ async def test_a_reset_leaves_nothing_but_the_welcome(server: InProcessServer) -
     assert after["revision"] == before["revision"] + 1
     assert [message["content"] for message in after["messages"]] == [[{"type": "text", "text": WELCOME}]]
     assert after["messages"][0]["id"] != before["messages"][0]["id"]
+    # By this, the page takes it for the welcome.
+    assert after["messages"][0]["createdAt"] == after["thread"]["createdAt"]
     for path in ("", "/parts", "/receipts"):
         response = await server.http.get(f"/api/runs/{run_id}{path}", headers=thread.headers)
         assert_problem(response, 404, "run_not_found")

@@ -169,10 +169,13 @@ async def _write_welcome(
     if not welcome:
         return
     message_id = ids.new()
+    # Also after a reset: by its time, clients tell it from messages that somebody has appended.
+    created_at = select(threads.c.created_at).where(threads.c.id == thread_id).scalar_subquery()
     await connection.execute(
         insert(messages).values(
             id=message_id,
             thread_id=thread_id,
+            created_at=created_at,
             position=position,
             role="assistant",
             status="final",

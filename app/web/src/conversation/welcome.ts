@@ -9,7 +9,7 @@ export function withoutWelcome(chat: Pick<ChatView, "messages" | "thread" | "has
   return chat?.hasQuestions && messages.length > 1 && first && isWelcome(first, chat.thread?.createdAt) ? messages.slice(1) : messages;
 }
 
-/** Whether the message was written in the transaction that created its chat. Those of models, bots and imports came later, or have an author. */
+/** Whether the message is as old as its chat, as the welcome is, also after a reset. Those of models, bots and imports came later, or have an author. */
 function isWelcome({ head, blocks }: Pick<MessageView, "head" | "blocks">, createdAt: string | undefined): boolean {
   const isPlain = blocks.length === 1 && blocks[0]?.block.type === "text";
   return head.role === "assistant" && head.parentId === undefined && head.runId === undefined && head.authorName === undefined && isPlain && head.createdAt === createdAt;
