@@ -219,7 +219,7 @@ def test_an_agent_that_does_not_exist_any_more_is_no_longer_used(chat: Chat) -> 
 def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: Chat) -> None:
     chat.register(ADA, "Ada")
     chat.with_autopilot()
-    chat.button("Options").click()
+    chat.button("20 steps").click()
     chat.page.get_by_label("Preview before each run").check()
     chat.page.keyboard.press("Escape")
     chat.button("Search messages").click()
@@ -325,6 +325,7 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     assert any("/agent" in worker.url for worker in chat.page.workers)
     chat.button("Stop").click()
     chat.wait_for_end()
+    chat.button("20 steps").click()
     chat.page.get_by_label("Maximum steps").fill("2")
     chat.send('/loop /call glob {"pattern":"{round}*"}')
     chat.wait_for_end()

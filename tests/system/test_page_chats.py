@@ -87,6 +87,11 @@ def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_rel
     expect(drawer).to_be_hidden()
     expect(field).to_be_focused()
     page.keyboard.press("Control+b")
+    for wanted in ("Hide", "Show"):
+        page.keyboard.press("Control+k")
+        page.get_by_role("combobox").fill(f"{wanted} chat list")
+        page.keyboard.press("Enter")
+        expect(drawer).to_be_visible(visible=wanted == "Show")
     page.locator("#filter").focus()
     page.keyboard.press("Control+b")
     expect(show).to_be_focused()

@@ -35,7 +35,7 @@ def choose_model(page: Page, name: str) -> None:
 
 def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefers(chat: Chat) -> None:
     page = chat.page
-    expect(page.locator("#about")).to_contain_text("Model: demo")
+    expect(page.locator("#model")).to_have_text("demo")
     suggestion = page.locator("#suggestions button").first
     expect(page.locator("#suggestions button")).to_have_count(4)
     expect(suggestion).to_be_visible()
@@ -50,7 +50,7 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     expect(page.locator("#model")).to_have_text("gpt-5-mini")
     first = chat.url
     chat.button("New chat").click()
-    expect(page.locator("#about")).to_contain_text("Model: demo")
+    expect(page.locator("#model")).to_have_text("demo")
     page.locator("#settings-open").click()
     page.locator("#theme").select_option("dark")
     page.locator("#text-size").select_option("large")
@@ -59,13 +59,13 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     page.locator("#instructions-form").get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     page.locator("#default-model").select_option("openai:gpt-5-mini")
-    expect(page.locator("#about")).to_contain_text("Model: gpt-5-mini")
+    expect(page.locator("#model")).to_have_text("gpt-5-mini")
     page.reload()
-    expect(page.locator("#about")).to_contain_text("Model: gpt-5-mini")
+    expect(page.locator("#model")).to_have_text("gpt-5-mini")
     root = page.locator("html")
     assert root.evaluate("(root) => getComputedStyle(root).colorScheme + getComputedStyle(root).fontSize") == "dark18px"
     choose_model(page, "demo")
-    expect(page.locator("#about")).to_contain_text("Model: demo")
+    expect(page.locator("#model")).to_have_text("demo")
     page.goto(first)
     expect(page.locator("#model")).to_have_text("gpt-5-mini")
     assert chat.complaints == []

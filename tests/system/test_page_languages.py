@@ -11,6 +11,16 @@ from tests.system.browser import Chat, new_browser
 pytestmark = pytest.mark.timeout(120)
 
 MESSAGES = re.compile(r"/web/assets/(?:en|de|es|fr|zh|ja|ar)-[^/]*\.js$")
+PLACES = """() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    const middle = ({ left, right, top, bottom }) => ({ x: (left + right) / 2, y: (top + bottom) / 2 });
+    return {
+        bubble: box(".message.user .content").left,
+        column: box("#messages").left,
+        send: middle(box("#send")),
+        attach: middle(box("#attach")),
+    };
+}"""
 ARABIC = "عنوان"
 
 
@@ -25,6 +35,7 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
         assert len(loaded) == 1
         chat.send(f"/echo {ARABIC}\n\nEnglish.\n\n```\nx = 1\n```")
         chat.wait_for_end()
+        chat.with_autopilot()
         chat.button("Settings").click()
         page.get_by_label("Language").select_option(label="العربية")
         expect(root).to_have_attribute("dir", "rtl")
@@ -40,9 +51,16 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
             "(text) => [...text.querySelectorAll('p, pre')].map((block) => getComputedStyle(block).direction)"
         )
         assert directions == ["rtl", "ltr", "ltr"]
-        for width in (1280, 390):
+        page.keyboard.press("Escape")
+        expect(page.locator("#model")).to_be_visible()
+        for width in (1280, 390, 320):
             page.set_viewport_size({"width": width, "height": 800})
             assert chat.overflow() <= 0
+            # A short question in another direction stands at the end of the column, and Send at the end of the row of Attach.
+            places = page.evaluate(PLACES)
+            assert places["bubble"] == pytest.approx(places["column"], abs=1)
+            assert places["send"]["x"] < places["attach"]["x"]
+            assert places["send"]["y"] == pytest.approx(places["attach"]["y"], abs=1)
         page.locator("#menu").click()
         page.locator("#settings-open").click()
         page.locator("#language").select_option("de")

@@ -105,8 +105,10 @@ def test_a_group_that_the_person_opened_again_stays_open_and_a_card_opens_by_key
 
 def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_stopped(chat: Chat) -> None:
     steps = chat.page.get_by_label("Maximum steps")
-    expect(steps).to_be_hidden()
+    expect(chat.button("20 steps")).to_be_hidden()
     chat.with_autopilot()
+    expect(steps).to_be_hidden()
+    chat.button("20 steps").click()
     steps.fill("99")
     steps.blur()
     expect(steps).to_have_value("50")
@@ -114,7 +116,10 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
     steps.blur()
     chat.page.reload()
     expect(chat.page.get_by_role("switch", name="Autopilot")).to_be_checked()
+    chat.button("4 steps").click()
     expect(steps).to_have_value("4")
+    chat.page.keyboard.press("Escape")
+    expect(steps).to_be_hidden()
     chat.send('/hanground=3 /loop /call glob {"pattern":"{round}*"}')
     foot = chat.answer.locator(".foot")
     expect(chat.run_bar).to_contain_text("Step 2 of 4")

@@ -1,5 +1,7 @@
 // Whole pages: what stands around the conversation, and how it all fits together.
 
+import type { MessageState } from "@khala/client";
+
 import App from "../../src/App.svelte";
 import { listVisibility } from "../../src/chats/list-visibility.svelte.ts";
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
@@ -14,10 +16,13 @@ import { whole, type GalleryState, type Group, type Scenario } from "../state.ts
 const view = whole(App);
 const height = 620;
 const MESSAGES = [question(1, "How do leases keep two workers from doing the same job?", { authorId: ADA.id }), answer(2, "A lease is a lock that **expires**. Each worker has to renew it while it works, so a worker that dies gives up its job by itself.")];
+/** As the server writes it, unless its operator has another one. */
+const WELCOME: MessageState = { ...question(1, "Hi! Ask me anything. Your conversation is saved, even if you close this page."), role: "assistant" };
 const CHAT: Scenario = { user: ADA, threads: THREADS, thread: { title: "Leases and fencing tokens" }, messages: MESSAGES };
 
 const states: readonly GalleryState[] = [
-  { name: "a new chat", view, height },
+  { name: "a new chat", view, height, scenario: { messages: [WELCOME] } },
+  { name: "a new chat without a welcome", view, height, scenario: { user: ADA, threads: THREADS.slice(0, 2) } },
   { name: "a chat", view, height, scenario: CHAT },
   { name: "the list is hidden", view, height, scenario: CHAT, prepare: () => void (listVisibility.isHidden = true) },
   { name: "an answer with others present", view, height, scenario: { ...CHAT, thread: { title: "A title that is far too long for the header of the page, at least on a small phone" }, messages: [...MESSAGES, question(3, "And a fencing token?", { authorId: ADA.id }), writing(4, "A number that grows")], present: [participant(1, { name: "Grace Hopper", userId: idOf(102), anonymous: false, state: { typing: true } }), participant(2), participant(3, { name: "Alan" })] } },

@@ -13,13 +13,14 @@ import type { PageModel } from "../state/page-model.ts";
 import { openSettings } from "../state/settings-view.svelte.ts";
 import { THEME_LABELS } from "../state/theme-labels.ts";
 import { ENTER, PERSON, ROBOT, SUN_AND_MOON } from "../style/dialog-icons.ts";
-import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, KEYBOARD, MAGNIFIER, SHARE, SLIDERS } from "../style/icons.ts";
+import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, KEYBOARD, MAGNIFIER, PANEL, SHARE, SLIDERS } from "../style/icons.ts";
 import { act } from "./chat-actions.ts";
 import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
 import { chatActions, type ChatAction } from "./chat-menu.ts";
 import { ACTION_ICONS, ACTION_LABELS } from "./action-labels.ts";
+import { listVisibility } from "./list-visibility.svelte.ts";
 import type { PaletteItem } from "./palette-items.ts";
-import { HELP_KEYS, NEW_CHAT_KEYS, SETTINGS_KEYS } from "./shortcut-keys.ts";
+import { HELP_KEYS, LIST_KEYS, NEW_CHAT_KEYS, SETTINGS_KEYS } from "./shortcut-keys.ts";
 import { searchState } from "./search-state.svelte.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -40,9 +41,17 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
     account.user === null ? { id: "signin", label: m.sign_in(), icon: ENTER, run: open("signin") } : { id: "account", label: m.your_account(), icon: PERSON, run: open("account") },
     { id: "help", label: m.keyboard_shortcuts(), icon: KEYBOARD, ...(helpShortcut.isOn && { shortcut: HELP_KEYS }), run: onhelp },
     { id: "archived", label: m.archived(), icon: ARCHIVE, run: () => void (chatMenu.showsArchived = true) },
+    ...ofList(),
     ...themes(),
     ...ofOpenChat(),
   ];
+}
+
+/** In a narrow window the list is a sheet over the chat, so there is nothing to hide. */
+function ofList(): PaletteItem[] {
+  if (matchMedia("(max-width: 859px)").matches) return [];
+  const { isHidden } = listVisibility;
+  return [{ id: "list", label: isHidden ? m.show_chat_list() : m.hide_chat_list(), icon: PANEL, shortcut: LIST_KEYS, run: () => void (listVisibility.isHidden = !isHidden) }];
 }
 
 /** The themes that are not in use. */

@@ -6,11 +6,14 @@ type Size = { readonly width: number; readonly height: number };
 /** The distance to the edges of the window, and to the button. In pixels, as all numbers here. */
 const MARGIN = 8;
 const GAP = 6;
+/** The largest share of the window's height. */
+const MAX_SHARE = 0.7;
 
 /** Above its button if there is room, or more room than below; in reach of both sides of the window. */
 export function menuPlace(anchor: Box, menu: Size, window: Size & { readonly isRightToLeft: boolean }): { top: number; left: number; maxHeight: number } {
-  const above = anchor.top - GAP - MARGIN;
-  const below = window.height - anchor.bottom - GAP - MARGIN;
+  const most = Math.round(MAX_SHARE * window.height);
+  const above = Math.min(most, anchor.top - GAP - MARGIN);
+  const below = Math.min(most, window.height - anchor.bottom - GAP - MARGIN);
   const isAbove = menu.height <= above || above >= below;
   const height = Math.min(menu.height, isAbove ? above : below);
   const start = window.isRightToLeft ? anchor.right - menu.width : anchor.left;

@@ -1,7 +1,7 @@
 import "../i18n/testing.ts";
 import { expect, test } from "vitest";
 
-import { automaticModel, effectiveModel, isOffered, modelDetail, preferenceOwner } from "./model-choice.ts";
+import { automaticModel, effectiveModel, isOffered, preferenceOwner } from "./model-choice.ts";
 
 const LIST = { default: "demo", items: ["demo", "openai:gpt-5", "openai:mini"].map((model) => ({ model, provider: "x", name: model })) };
 const NONE = { chosen: null, agent: null, preferred: null, list: LIST };
@@ -22,13 +22,6 @@ test("a model that the server does not offer any more is passed over", () => {
 test("without the list nothing but a choice is known", () => {
   expect(automaticModel({ ...NONE, list: null })).toBeNull();
   expect(effectiveModel({ ...NONE, list: null, chosen: "openai:gpt-5" })).toBe("openai:gpt-5");
-});
-
-test("the detail names prices and context as far as they are known", () => {
-  const model = { model: "a", provider: "a", name: "a" };
-  expect(modelDetail(model)).toBe("");
-  expect(modelDetail({ ...model, inputUsdPerMillion: "1.25" })).toBe("");
-  expect(modelDetail({ ...model, inputUsdPerMillion: "1.25", outputUsdPerMillion: "10", contextTokens: 400_000 })).toBe("$1.25 in, $10.00 out per million tokens · 400k context");
 });
 
 test("preferences belong to the account, or to the key of a guest", () => {

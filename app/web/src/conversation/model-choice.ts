@@ -1,8 +1,6 @@
-// Which model answers in a chat, and what the page says about models.
+// Which model answers in a chat, and whose preferences apply.
 
-import type { AccessKeys, Model, Models } from "@khala/client";
-import { formatNumber, formatUsd, joinParts } from "../state/format.ts";
-import { m } from "../i18n/messages.ts";
+import type { AccessKeys, Models } from "@khala/client";
 import type { PreferenceOwner } from "./model-list.svelte.ts";
 
 /** What decides about the model, the first that names one: the choice for the chat, the agent, the preferences, the server. */
@@ -27,13 +25,6 @@ export function effectiveModel(sources: ModelSources): string | null {
 /** Whether a model can be named; also while the list is not known. */
 export function isOffered(model: string, list: Models | null): boolean {
   return list === null || list.items.some((item) => item.model === model);
-}
-
-/** "$1.25 in, $10 out per million tokens · 400,000 tokens of context"; empty if nothing is known. */
-export function modelDetail({ inputUsdPerMillion: input, outputUsdPerMillion: output, contextTokens }: Model): string {
-  const price = input !== undefined && output !== undefined ? m.model_price({ input: formatUsd(Number(input)), output: formatUsd(Number(output)) }) : null;
-  const context = contextTokens !== undefined && m.model_context({ tokens: formatNumber(contextTokens, { notation: "compact" }) });
-  return joinParts([price, context]);
 }
 
 /** Whose preferences apply to the messages of a chat: the account's, or those of the guest's key; null for a share link. */

@@ -79,8 +79,9 @@ export function formatMonth(time: number, now: number): string {
   return date.toLocaleDateString(formatLocale(), isThisYear ? { month: "long" } : { year: "numeric" });
 }
 
-/** "$0.50", and "$0.0012" where it is less than a cent. */
+/** "$0.50", and "$0.0012" where it is less than a cent. Text from right to left would tear “US$” apart, so it has an isolated "$0.50", too. */
 export function formatUsd(usd: number): string {
   const digits = usd === 0 ? { maximumFractionDigits: 0 } : usd >= 0.01 ? {} : { minimumSignificantDigits: 2, maximumSignificantDigits: 2 };
-  return formatNumber(usd, { style: "currency", currency: "USD", currencyDisplay: "narrowSymbol", ...digits });
+  const options: Intl.NumberFormatOptions = { style: "currency", currency: "USD", currencyDisplay: "narrowSymbol", ...digits };
+  return isRightToLeft() ? `\u2066${new Intl.NumberFormat("en", options).format(usd)}\u2069` : formatNumber(usd, options);
 }
