@@ -56,7 +56,7 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
         for width in (1280, 390, 320):
             page.set_viewport_size({"width": width, "height": 800})
             assert chat.overflow() <= 0
-            # A short question in another direction stands at the end of the column, and Send at the end of the row of Attach.
+            # A short question in another direction stands at the end of the column, and Send beyond Attach in its row.
             places = page.evaluate(PLACES)
             assert places["bubble"] == pytest.approx(places["column"], abs=1)
             assert places["send"]["x"] < places["attach"]["x"]
