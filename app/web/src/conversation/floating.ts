@@ -19,8 +19,9 @@ export function keepBeside(anchor: Element, popover: HTMLElement, scroller = pop
     Object.assign(popover.style, { top: `${top}px`, left: `${left}px`, maxHeight: `${maxHeight}px` });
   }
 
-  const watcher = new ResizeObserver(place);
-  for (const element of [document.documentElement, popover, ...scroller.children]) watcher.observe(element);
+  // In the next frame: what a place changes may change what is observed.
+  const watcher = new ResizeObserver(() => requestAnimationFrame(place));
+  for (const element of [document.documentElement, ...scroller.children]) watcher.observe(element);
   place();
   return () => watcher.disconnect();
 }
