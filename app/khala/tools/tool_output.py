@@ -38,6 +38,6 @@ async def bytes_result(sink: Sink, content: bytes, media_type: str, summary: str
     return CallResult(media_type=media_type, summary=summary)
 
 
-def pluralize(number: int, noun: str) -> str:
-    """The number and the noun, as in `1 line` and `2 lines`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def pluralize(number: int, noun: str, plural: str = "") -> str:
+    """The number and the noun, as in `1 line` and `2 lines`. `plural`: that of a noun which takes more than an `s`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or f'{noun}s'}"
