@@ -129,7 +129,7 @@ async def _open_and_close(page: Page, session: CDPSession, count: int) -> int:
         card = page.locator(f"[aria-posinset='{number}'] .card")
         await card.scroll_into_view_if_needed()
         await card.locator(".card-head").click()
-        await expect(card.get_by_role("group", name="Result")).to_contain_text("0123456789")
+        await expect(card.get_by_role("group", name="Output")).to_contain_text("0123456789")
         if number % 20 == 0:
             peak = max(peak, await _heap(session))
         await card.locator(".card-head").click()

@@ -32,7 +32,7 @@ def test_a_large_output_is_searched_and_downloaded(chat: Chat) -> None:
     heads = chat.page.locator(".group-head")
     expect(heads.last).to_have_attribute("aria-expanded", "false")
     heads.last.click()
-    result = open_card(chat.card("read_file")).get_by_role("group", name="Result")
+    result = open_card(chat.card("read_file")).get_by_role("group", name="Output")
     expect(result).to_contain_text("kB")
     result.get_by_role("button", name="Last lines").click()
     expect(result.locator(".blob-line").last).to_contain_text("line 600 of")

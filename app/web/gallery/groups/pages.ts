@@ -34,7 +34,7 @@ const states: readonly GalleryState[] = [
   { name: "an invitation", view, height, scenario: { ...CHAT, role: "viewer", threads: THREADS.slice(3), thread: { title: "Minutes", ownerId: idOf(102) }, invitations: [{ threadId: CHAT_ID, title: "Minutes", role: "editor", invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }] } },
   { name: "chats to claim", view, height, scenario: CHAT, prepare: (page) => void Object.assign(page, { claimableCount: 3 }) },
   { name: "a guest in a shared chat", view, height, scenario: { role: "editor", thread: { title: "Minutes", visibility: "link" }, messages: MESSAGES } },
-  { name: "a plan and a run", view, height, scenario: { ...CHAT, plans: [plan()], messages: [...MESSAGES, question(3, "Try it.", { authorId: ADA.id }), writing(4, [call(1, "run_command", { state: "running", args: { command: "make test" } })], { currentStep: { step: 2, maxSteps: 20, toolCount: 1 } })], responses: planResponses(plan()) } },
+  { name: "a plan and a run", view, height, scenario: { ...CHAT, plans: [plan()], messages: [...MESSAGES, question(3, "Try it.", { authorId: ADA.id }), writing(4, [call(1, "run_command", { state: "running", args: { command: "make test" } })], { currentStep: { step: 1, maxSteps: 20, toolCount: 1 } })], responses: planResponses(plan()) } },
   { name: "the side panel", view, height, scenario: { ...CHAT, messages: [...MESSAGES, answer(3, [call(1, "write_file", { args: { path: "settings.csv", content: "name,seconds\nlease,30\ngrace,5\n" } })])] }, prepare: () => sidePanel.open(CHAT_ID, "file settings.csv") },
   { name: "a dialog", view, height, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: (page) => void (page.dialog = "share") },
 ];

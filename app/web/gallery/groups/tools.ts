@@ -89,6 +89,7 @@ const states: readonly GalleryState[] = [
   },
   { name: "somebody else has to approve", view, scenario: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },
   { name: "the approval has expired", view, scenario: running([{ ...BLOCKED, expiresAt: TIME }], { responses: asking(approval({ expiresAt: TIME })) }) },
+  { name: "nobody approved in time", view, scenario: running([call(1, "delete_file", { state: "failed", args: { path: "notes/old.md" }, summary: "Nobody approved this in time.", durationMs: 0 }), EVERY[6] ?? BLOCKED]) },
   {
     name: "a call was approved with changes", view,
     scenario: { messages: [ASKED, answer(2, [call(1, "delete_file", { args: { path: "notes/older.md" }, reason: "Approved with changes by Ada", summary: "Deleted." })])], responses: asking(approval({ state: "approved", editedArgs: { path: "notes/older.md" }, decidedName: "Ada", decidedAt: TIME })) },

@@ -19,6 +19,10 @@ describe("the status", () => {
   ] as const)("is %s", (status, blocks) => expect(statusOf(views(...blocks))).toBe(status));
 });
 
+test("a run does not wait for an approval whose time has passed", () => {
+  expect(statusOf(views(call("blocked")), () => true)).toBe("thinking");
+});
+
 test("the step is told with the most steps where they are known, and not where there is but one round", () => {
   expect(stepOf({ step: null, blocks: [] })).toBe("");
   expect(stepOf({ step: null, blocks: views(call("running", 3)) })).toBe("Step 3");

@@ -24,9 +24,9 @@ export const STOPPED: Reasons = {
   budget: m.reached_the_budget_limit(),
 };
 
-/** The current activity of a run. A call that waits for approval counts only if nothing else is active. */
-export function statusOf(blocks: readonly BlockView[]): Status {
-  const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" ? [block.state] : [])));
+/** The current activity of a run. A call that waits for approval counts only if nothing else is active, and it is not overdue. */
+export function statusOf(blocks: readonly BlockView[], isOverdue: (block: Block) => boolean = () => false): Status {
+  const states = new Set(blocks.flatMap(({ block }) => (block.type === "tool" && !(block.state === "blocked" && isOverdue(block)) ? [block.state] : [])));
   if (states.has("running") || states.has("queued")) return "running tools";
   if (states.has("blocked")) return "waiting for approval";
   return blocks.at(-1)?.block.type === "text" ? "writing" : "thinking";

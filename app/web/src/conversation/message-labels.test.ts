@@ -30,6 +30,7 @@ describe("words about messages", () => {
     expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204 tokens · $0.01 so far");
     expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far");
     expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) })).toBe("Waiting for approval");
+    expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) }, () => true)).toBe("");
     expect(progressLabel({ step: null, blocks: views(tool(2)) })).toBe("Step 2");
     expect(progressLabel({ step: null, blocks: views(text) })).toBe("");
   });

@@ -3,7 +3,7 @@
 import { STOPPED, stepOf } from "../autopilot/run-status.ts";
 import { formatNumber, formatUsd, joinParts } from "../state/format.ts";
 import { withoutReplacedText } from "@khala/client";
-import type { Finish, FinishReason } from "@khala/client";
+import type { Block, Finish, FinishReason } from "@khala/client";
 import { formatMilliseconds } from "../state/format.ts";
 import type { BlockView, MessageView, Participant, MessageDisplayStatus, MessageError } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
@@ -33,8 +33,8 @@ export function usageLabel({ model, usage, costUsd, totalMs }: Finish, isPartial
 }
 
 /** "Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far", or "". */
-export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">): string {
-  const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked") && m.waiting_for_approval_inline();
+export function progressLabel({ step: round, blocks }: Pick<MessageView, "step" | "blocks">, isOverdue: (block: Block) => boolean = () => false): string {
+  const waiting = blocks.some(({ block }) => block.type === "tool" && block.state === "blocked" && !isOverdue(block)) && m.waiting_for_approval_inline();
   const label = joinParts([stepOf({ step: round, blocks }), waiting, usageSoFar(round)]);
   return label.slice(0, 1).toUpperCase() + label.slice(1);
 }

@@ -41,6 +41,8 @@ it("a plan that pauses by itself says what to do, and one that somebody paused s
 
 it("progress counts each step once, the blocked ones too", () => {
   expect(countsLabel(planEntry({ counts: { completed: 3, open: 4, running: 1, blocked: 2, failed: 1 } }))).toBe("3 of 11 steps · 1 failed · 2 blocked");
+  const counts = { completed: 1, open: 1, failed: 1, skipped: 2, cancelled: 1 };
+  expect([countsLabel(planEntry({ counts })), countsLabel(planEntry({ counts }), true)]).toEqual(["1 of 6 steps · 1 failed · 2 skipped · 1 cancelled", "1 of 6 steps · 1 failed"]);
   expect(iterationLabel(planEntry({ iteration: 1200, maxIterations: 9000 }))).toBe("Attempt 1,200 of 9,000");
   expect(iterationLabel(planEntry({ iteration: 0, maxIterations: 9000 }))).toBe("Up to 9,000 attempts");
 });

@@ -93,10 +93,11 @@ export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason
   }
 }
 
-/** "3 of 8 steps", with what else there is to know: "3 of 8 steps · 1 failed · 2 blocked". */
-export function countsLabel({ counts }: Pick<PlanEntry, "counts">): string {
+/** "3 of 8 steps", with what else there is to know: "3 of 8 steps · 1 failed · 2 blocked". `isShort`: only what may need a person. */
+export function countsLabel({ counts }: Pick<PlanEntry, "counts">, isShort = false): string {
   const { completed, failed, blocked, skipped, cancelled } = counts;
-  const more = [[failed, m.count_failed], [blocked, m.count_blocked], [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const;
+  const needs = [[failed, m.count_failed], [blocked, m.count_blocked]] as const;
+  const more = isShort ? needs : ([...needs, [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const);
   return joinParts([m.steps_completed_of({ completed: formatNumber(completed), count: stepCount({ counts }) }), ...more.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : []))]);
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 
 import type { MessageView } from "../state/page-model.ts";
-import { planNeeds, stepApprovals, tabTitle, waitingCalls } from "./plan-needs.ts";
+import { isPlanActive, planNeeds, stepApprovals, tabTitle, waitingCalls } from "./plan-needs.ts";
 import type { StepApproval } from "./plan-needs.ts";
 import { PlanNotifier } from "./plan-notifier.ts";
 import { planEntry, planState } from "./testing.ts";
@@ -31,6 +31,15 @@ describe("what plans need", () => {
   ] as const)("of a plan that is %s (%s) with %i failed steps: %j", (status, reason, failed, kinds) => {
     const plan = planState(planEntry({ status, ...(reason && { reason }), counts: { failed } }));
     expect(planNeeds([plan], []).map(({ kind }) => kind)).toEqual(kinds);
+  });
+
+  it.each([["idle", false], ["running", true], ["paused", true], ["stopped", false]] as const)("takes the place of a run's bar if a plan is %s: %j", (status, isActive) => {
+    expect(isPlanActive([planState(planEntry({ status }))])).toBe(isActive);
+  });
+
+  it("is nothing once the time for a decision has passed", () => {
+    const isOverdue = (): boolean => true;
+    expect([stepApprovals([answer("writing")], isOverdue), waitingCalls(answer("writing"), isOverdue)]).toEqual([[], 0]);
   });
 
   it("is also counted in calls of the open answer, and in other chats", () => {

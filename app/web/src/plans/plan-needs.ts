@@ -1,6 +1,6 @@
 // What plans need of people: a decision about a tool call, a review, or help after a failure.
 
-import type { PlanState } from "@khala/client";
+import type { Block, PlanState } from "@khala/client";
 import type { MessageView } from "../state/page-model.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -10,14 +10,22 @@ export type PlanNeed = { readonly key: string; readonly planId: string; readonly
 /** A tool call in a step that waits for approval. */
 export type StepApproval = { readonly planId: string; readonly stepId: string; readonly messageId: string; readonly toolCallId: string; readonly tool: string };
 
-/** The tool calls in running steps that wait for approval. */
-export function stepApprovals(answers: readonly MessageView[]): StepApproval[] {
+type IsOverdue = (block: Block) => boolean;
+const never: IsOverdue = () => false;
+
+/** The tool calls in running steps that wait for approval, without those that are overdue. */
+export function stepApprovals(answers: readonly MessageView[], isOverdue = never): StepApproval[] {
   return answers.flatMap(({ id, head, blocks, displayStatus }) => {
     const { step } = head;
     if (!step || displayStatus !== "writing") return [];
-    const blocked = blocks.flatMap(({ block }) => (block.type === "tool" && block.state === "blocked" ? [block] : []));
+    const blocked = blocks.flatMap(({ block }) => (block.type === "tool" && block.state === "blocked" && !isOverdue(block) ? [block] : []));
     return blocked.map(({ toolCallId, tool }) => ({ planId: step.planId, stepId: step.stepId, messageId: id, toolCallId, tool }));
   });
+}
+
+/** Whether a plan works, or has paused: its bar takes the place of that of a run. */
+export function isPlanActive(plans: readonly PlanState[]): boolean {
+  return plans.some(({ entry }) => entry.status !== "idle" && entry.status !== "stopped");
 }
 
 /** All that the plans need of somebody. A plan that somebody paused, or that has stopped, needs nothing. */
@@ -34,8 +42,8 @@ export function planNeeds(plans: readonly PlanState[], approvals: readonly StepA
 }
 
 /** The number of tool calls in the open answer that wait for the person: for approval, or for an answer to a tool's question. */
-export function waitingCalls(answer: MessageView | null): number {
-  return answer?.blocks.filter(({ block }) => block.type === "tool" && (block.state === "blocked" || (block.state === "running" && block.digest !== undefined))).length ?? 0;
+export function waitingCalls(answer: MessageView | null, isOverdue = never): number {
+  return answer?.blocks.filter(({ block }) => block.type === "tool" && (block.state === "blocked" || (block.state === "running" && block.digest !== undefined)) && !isOverdue(block)).length ?? 0;
 }
 
 /** The title of the browser's tab: "(2) My chat · Khala" if two plans, or a plan and one of `others`, need somebody. */

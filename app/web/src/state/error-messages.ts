@@ -19,7 +19,14 @@ const PERMANENT_CODES = ["payload_too_large", "invalid_input", "thread_not_found
 
 /** The message for a failed request. Any error other than an ApiError means that the server could not be reached. */
 export function errorMessage(error: unknown): string {
-  return error instanceof ApiError ? messageForCode(error.code, error.message, error.errors) : UNREACHABLE;
+  if (!(error instanceof ApiError)) return UNREACHABLE;
+  if (error.code === "unknown") return error.status === 404 ? m.not_found_on_the_server() : m.unexpected_answer();
+  return messageForCode(error.code, error.message, error.errors);
+}
+
+/** Whether the server no longer has what was asked for. */
+export function isGone(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 404;
 }
 
 /** The message for an error code; the server's own message for a code without one and for invalid fields. */

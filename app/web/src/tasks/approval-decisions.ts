@@ -1,6 +1,6 @@
 // Decisions about tool calls that need approval: parsing edited arguments, and messages about errors and outcomes.
 
-import { ApiError } from "@khala/client";
+import { ApiError, markInvisible } from "@khala/client";
 import type { Approval } from "@khala/client";
 import { formatNumber } from "../state/format.ts";
 import { errorMessage } from "../state/error-messages.ts";
@@ -19,6 +19,13 @@ export function parseArguments(text: string): { args: Record<string, unknown> } 
     const { line, column } = jsonErrorPosition(text) ?? { line: 1, column: 1 };
     return { problem: m.not_valid_json_at({ line: formatNumber(line), column: formatNumber(column) }) };
   }
+}
+
+/** "Hidden characters: ⟨U+202E⟩ ⟨U+200B⟩": those in a JSON text that nobody would see, also escaped ones; empty without any. */
+export function hiddenCharactersLabel(json: string): string {
+  const text = json.replace(/\\(?:u([0-9a-f]{4})|[^])/gi, (found, code?: string) => (code === undefined ? found : String.fromCharCode(Number.parseInt(code, 16))));
+  const named = new Set(markInvisible(text.replaceAll("⟨", "")).match(/⟨U\+[0-9A-F]+⟩/g));
+  return named.size > 0 ? m.hidden_characters({ list: [...named].join(" ") }) : "";
 }
 
 export function decisionErrorMessage(error: unknown): string {

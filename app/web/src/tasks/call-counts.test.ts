@@ -32,6 +32,13 @@ test("denied calls are counted among the failed ones", () => {
   expect([tally.counts.failed, tally.denied]).toEqual([1, 0]);
 });
 
+test("expired calls are counted among the failed ones", () => {
+  const tally = new CallCounts();
+  tally.put(call("a", "blocked"));
+  tally.put({ ...call("a", "failed"), summary: "Nobody approved this in time." });
+  expect([tally.counts.failed, tally.expired, tally.denied]).toEqual([1, 1, 0]);
+});
+
 test("a call that is the same changes nothing", () => {
   const tally = new CallCounts();
   expect(tally.put(call("a", "running"))).toBe(true);

@@ -1,9 +1,10 @@
 // Counts the calls of a step by state and by tool, incrementally.
 
 import type { ToolBlock, ToolState } from "@khala/client";
-import { hasEnded, isDenied } from "./call-labels.ts";
+import { hasEnded, isDenied, isExpired } from "./call-labels.ts";
 
 type Counts = Record<ToolState, number>;
+type Call = { state: ToolState; tool: string; denied: boolean; expired: boolean };
 
 /** Counts of calls by state and by tool. Each update takes constant time. */
 export class CallCounts {
@@ -12,7 +13,9 @@ export class CallCounts {
   readonly tools = new Map<string, number>();
   /** Of the failed calls, those that a person denied. */
   denied = 0;
-  readonly #calls = new Map<string, { state: ToolState; tool: string; denied: boolean }>();
+  /** Of the failed calls, those that nobody approved in time. */
+  expired = 0;
+  readonly #calls = new Map<string, Call>();
   #ended = 0;
   #longest = 0;
 
@@ -36,13 +39,14 @@ export class CallCounts {
   /** Update a call. Returns whether any count has changed. */
   put(block: ToolBlock): boolean {
     const { toolCallId, state, tool, durationMs = 0 } = block;
-    const denied = isDenied(block);
+    const [denied, expired] = [isDenied(block), isExpired(block)];
     const before = this.#calls.get(toolCallId);
-    const isSame = before?.state === state && before.tool === tool && before.denied === denied && durationMs <= this.#longest;
+    const isSame = before?.state === state && before.tool === tool && before.denied === denied && before.expired === expired && durationMs <= this.#longest;
     if (isSame) return false;
     if (before) this.#take(before);
-    this.#calls.set(toolCallId, { state, tool, denied });
+    this.#calls.set(toolCallId, { state, tool, denied, expired });
     this.denied += denied ? 1 : 0;
+    this.expired += expired ? 1 : 0;
     this.counts[state] += 1;
     this.tools.set(tool, (this.tools.get(tool) ?? 0) + 1);
     this.#ended += hasEnded(state) ? 1 : 0;
@@ -50,8 +54,9 @@ export class CallCounts {
     return true;
   }
 
-  #take({ state, tool, denied }: { state: ToolState; tool: string; denied: boolean }): void {
+  #take({ state, tool, denied, expired }: Call): void {
     this.denied -= denied ? 1 : 0;
+    this.expired -= expired ? 1 : 0;
     this.counts[state] -= 1;
     this.#ended -= hasEnded(state) ? 1 : 0;
     const left = (this.tools.get(tool) ?? 0) - 1;

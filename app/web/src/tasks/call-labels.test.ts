@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { ToolBlock } from "@khala/client";
 import { random } from "@khala/client/testing/random.ts";
-import { argumentsLine, callArgumentsLine, outcomeLabel, STATE_ICONS, STATE_LABELS, stateOf, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
+import { argumentsLine, callArgumentsLine, isExpired, outcomeLabel, STATE_ICONS, STATE_LABELS, stateOf, stepStatus, timeLabel, toolNames } from "./call-labels.ts";
 
 const graphemes = (text: string) => [...new Intl.Segmenter("en", { granularity: "grapheme" }).segment(text)].length;
 const none = { queued: 0, running: 0, completed: 0, failed: 0, blocked: 0, cancelled: 0 };
@@ -51,8 +51,20 @@ test("denied calls count by themselves and have a label and an icon of their own
   expect(Object.values(STATE_ICONS)).not.toContain(denied.icon);
 });
 
+test("a call that asks the person something does not look like one that runs", () => {
+  const [asks, runs] = [stateOf(block({ digest: "d" })), stateOf(block({}))];
+  expect([asks.label, asks.icon === runs.icon, stateOf(block({ digest: "d" }), true).label]).toEqual(["needs an answer", false, "running"]);
+});
+
+test("a call that nobody approved in time has expired, also before the server says so", () => {
+  const [waits, ended] = [block({ state: "blocked" }), block({ state: "failed", summary: "Nobody approved this in time." })];
+  for (const label of [stateOf(waits, true).label, stateOf(ended).label, timeLabel(waits, 0, 0, true), timeLabel(ended, 0, 0)]) expect(label).toBe("expired");
+  expect([isExpired(waits), isExpired(block({ state: "failed", summary: "No such file." }), true), outcomeLabel(ended)]).toEqual([false, false, "Expired without an answer."]);
+  expect([stepStatus({ ...none, failed: 1, expired: 1 }, 1), stepStatus({ ...none, completed: 1, failed: 2, expired: 1 }, 3)]).toEqual(["expired", "1 of 3 done, 1 failed, 1 expired"]);
+});
+
 test("what runs counts, what has ended says how long it took", () => {
-  expect(timeLabel(block({}), 1_000, 8_500)).toBe("running 7 s");
+  expect(timeLabel(block({}), 1_000, 8_500)).toBe("7 s");
   expect(timeLabel(block({ state: "completed", durationMs: 1234 }), 0, 0)).toBe("1.2 s");
   expect(timeLabel(block({ state: "completed" }), 0, 0)).toBe("done");
   expect(timeLabel(block({ state: "failed", durationMs: 12 }), 0, 0)).toBe("failed · 12 ms");

@@ -11,6 +11,8 @@ const MAX_TOOL_NAMES = 4;
 const MAX_VALUE_CHARACTERS = 2_000;
 /** The server's summary of a denied call that names neither a person nor a reason. */
 const PLAIN_DENIAL = /^Denied(?: by (?:somebody|someone|a user))?\.?$/;
+/** The server's summary of a call that nobody approved in time. */
+const EXPIRY = /^Nobody approved this in time\.$/;
 
 export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
   queued: m.state_queued(),
@@ -21,7 +23,7 @@ export const STATE_LABELS: Readonly<Record<ToolState, string>> = {
   cancelled: m.state_cancelled(),
 };
 
-const OTHERS = { failed: m.count_failed, denied: m.count_denied, cancelled: m.count_cancelled, blocked: m.count_waiting } as const;
+const OTHERS = { failed: m.count_failed, denied: m.count_denied, expired: m.count_expired, cancelled: m.count_cancelled, blocked: m.count_waiting } as const;
 const STATES = Object.keys(STATE_LABELS) as ToolState[];
 
 /** Icons that tell the states apart without colour, each one path in a 20 × 20 box. */
@@ -34,10 +36,13 @@ export const STATE_ICONS: Readonly<Record<ToolState, string>> = {
   cancelled: "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M5.8 5.8l8.4 8.4",
 };
 const DENIED_ICON = "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M7 10h6";
+const EXPIRED_ICON = "M4 10a6 6 0 1 0 12 0 6 6 0 1 0-12 0M10 6.5V10l2.5 1.5";
 
-/** The label and the icon of a call: one that a person denied has not failed. */
-export function stateOf(block: ToolBlock): { label: string; icon: string } {
+/** The label and the icon of a call: one that a person denied, or nobody approved in time, has not failed. */
+export function stateOf(block: ToolBlock, isOverdue = false): { label: string; icon: string } {
   if (isDenied(block)) return { label: m.state_denied(), icon: DENIED_ICON };
+  if (isExpired(block, isOverdue)) return { label: m.state_expired(), icon: EXPIRED_ICON };
+  if (asksQuestion(block) && !isOverdue) return { label: m.state_needs_answer(), icon: STATE_ICONS.blocked };
   return { label: STATE_LABELS[block.state], icon: STATE_ICONS[block.state] };
 }
 
@@ -83,24 +88,29 @@ export function toolNames(counts: ReadonlyMap<string, number>): string {
   return names.join(", ");
 }
 
-/** "3 of 4 done, 1 failed", of which `denied` were denied by a person; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
-export function stepStatus({ denied = 0, ...counts }: Readonly<Record<ToolState, number>> & { denied?: number }, all: number): string {
-  const shown = { ...counts, denied, failed: counts.failed - denied };
+/** The numbers of calls by state. Of the failed ones a person denied `denied`, and nobody approved `expired` in time. */
+type StepCounts = Readonly<Record<ToolState, number>> & { denied?: number; expired?: number };
+
+/** "3 of 4 done, 1 failed"; "done" for a single call; "waiting for approval" when all calls that are left wait for it. */
+export function stepStatus({ denied = 0, expired = 0, ...counts }: StepCounts, all: number): string {
+  const shown = { ...counts, denied, expired, failed: counts.failed - denied - expired };
   if (counts.blocked > 0 && counts.blocked + counts.completed === all) return m.waiting_for_approval_inline();
   if (all === 1 && denied === 1) return m.state_denied();
+  if (all === 1 && expired === 1) return m.state_expired();
   const only = all === 1 ? STATES.find((state) => counts[state] === 1) : undefined;
   if (only) return STATE_LABELS[only];
-  const others = (["failed", "denied", "cancelled", "blocked"] as const)
+  const others = (["failed", "denied", "expired", "cancelled", "blocked"] as const)
     .filter((state) => shown[state] > 0)
     .map((state) => OTHERS[state]({ count: formatNumber(shown[state]) }));
   return formatUnits([m.calls_done_of({ done: formatNumber(counts.completed), n: formatNumber(all) }), ...others]);
 }
 
 /** The label at the right of a card; `startedAt` and `now` in ms of one clock. */
-export function timeLabel(block: ToolBlock, startedAt: number, now: number): string {
+export function timeLabel(block: ToolBlock, startedAt: number, now: number, isOverdue = false): string {
   const { state, durationMs = 0 } = block;
   const took = durationMs > 0 ? formatMilliseconds(durationMs) : "";
-  if (state === "running") return m.running_for({ time: formatDuration(now - startedAt) });
+  if (isExpired(block, isOverdue)) return m.state_expired();
+  if (state === "running") return formatDuration(now - startedAt);
   if (state === "completed") return took || STATE_LABELS.completed;
   if (state !== "failed") return STATE_LABELS[state];
   if (isDenied(block)) return m.state_denied();
@@ -112,10 +122,21 @@ export function outcomeLabel(block: ToolBlock): string {
   const { state, summary = "", reason = "" } = block;
   if (state === "running") return reason;
   if (!hasEnded(state)) return "";
+  if (EXPIRY.test(summary)) return m.expired_without_an_answer();
   return isDenied(block) && PLAIN_DENIAL.test(summary) ? "" : summary;
 }
 
 /** Whether a person denied the call: the block has no error code, so the server's summary tells. */
 export function isDenied({ state, summary = "" }: ToolBlock): boolean {
   return state === "failed" && /^Denied\b/.test(summary);
+}
+
+/** Whether nobody approved the call in time. `isOverdue`: the time has passed, but the server has not ended the call yet. */
+export function isExpired({ state, summary = "" }: ToolBlock, isOverdue = false): boolean {
+  return state === "failed" ? EXPIRY.test(summary) : state === "blocked" && isOverdue;
+}
+
+/** Whether the running call asks the person something. */
+export function asksQuestion({ state, digest }: ToolBlock): boolean {
+  return state === "running" && digest !== undefined;
 }

@@ -1,12 +1,14 @@
 // Tracks the calls of a step. Each call is observed by itself, so that an update takes constant time.
 
 import { untrack } from "svelte";
-import type { Block } from "@khala/client";
+import { SvelteMap } from "svelte/reactivity";
+import type { Block, ToolBlock } from "@khala/client";
 import type { BlockView } from "../state/page-model.ts";
 import { LruCache } from "./lru-cache.ts";
 import { CallCounts } from "./call-counts.ts";
 import { stepStatus, toolNames } from "./call-labels.ts";
 import { formatMilliseconds, joinParts } from "../state/format.ts";
+import { isOverdue } from "../state/time-left.ts";
 
 /** The number of calls whose start is remembered. */
 const MAX_TRACKED_CALLS = 2_000;
@@ -19,6 +21,8 @@ export class CallTracker {
   #stops: (() => void)[] = [];
   readonly #startSeenAt = new LruCache<string, number>(MAX_TRACKED_CALLS);
   readonly #on: On;
+  /** Calls that wait for approval, by their ids. */
+  readonly #waiting = new SvelteMap<string, ToolBlock>();
   /** Replaced whenever a count changes, to trigger an update. */
   #now = $state.raw({ tally: this.#counts });
 
@@ -47,10 +51,17 @@ export class CallTracker {
     return this.#now.tally.hasEnded;
   }
 
+  /** Whether there is only one call, and it is running. */
+  get isOneRunning(): boolean {
+    return this.#now.tally.all === 1 && this.#now.tally.counts.running === 1;
+  }
+
   /** "3 of 4 done, 1 failed · 1.2 s" */
   get label(): string {
-    const { counts, denied, all, hasEnded, longest } = this.#now.tally;
-    return joinParts([stepStatus({ ...counts, denied }, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
+    const { counts, denied, expired, all, hasEnded, longest } = this.#now.tally;
+    const overdue = [...this.#waiting.values()].filter(isOverdue).length;
+    const shown = { ...counts, blocked: counts.blocked - overdue, failed: counts.failed + overdue, denied, expired: expired + overdue };
+    return joinParts([stepStatus(shown, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
   }
 
   /** The share of calls that have ended, from 0 to 1. */
@@ -71,7 +82,9 @@ export class CallTracker {
     if (block.type !== "tool") return;
     const { toolCallId, state, tool, digest = "" } = block;
     if (state === "running" && this.#startSeenAt.get(toolCallId) === undefined) this.#startSeenAt.set(toolCallId, Date.now());
-    if (state === "blocked") this.#on.asked(toolCallId, digest, tool);
+    if (state === "blocked") this.#waiting.set(toolCallId, block);
+    else this.#waiting.delete(toolCallId);
+    if (state === "blocked" && !isOverdue(block)) this.#on.asked(toolCallId, digest, tool);
     if (this.#counts.put(block)) this.#now = { tally: this.#counts };
   }
 }
