@@ -300,6 +300,15 @@ async def test_tools_may_be_limited_to_some_or_none_or_one_at_a_time(world: Worl
     headers = {"x-khala-tools": "todo_list", "x-autopilot": "true"}
     assert content(await world.ask(tools=[TIME], tool_choice=choice, response_format=None, headers=headers)) == "Done"
     assert "available in this chat" in str((await world.provider.call(1)).body["messages"])
+    world.script(WEATHER_CALL, Reply(tokens=("Dry",)))
+    refused = await world.ask(tools=[TIME, WEATHER], tool_choice=choice, response_format=None)
+    assert (content(refused), refused.choices[0].finish_reason) == ("Dry", "stop")
+    assert refused.choices[0].message.tool_calls is None
+    assert "t available in this chat" in str((await world.provider.call(1)).body["messages"])
+    both = (UseTool(name="weather", args={"city": "Aiur"}), UseTool(name="time", id="use-2"))
+    world.script(Reply(tokens=(), calls=both))
+    called = await world.ask(tools=[TIME, WEATHER], tool_choice=choice, response_format=None)
+    assert [call.function.name for call in called.choices[0].message.tool_calls] == ["time"]
     world.script(Reply())
     await world.ask(tools=[WEATHER], tool_choice="none", response_format=None)
     assert "tools" not in (await world.provider.call(0)).body

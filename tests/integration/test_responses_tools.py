@@ -149,6 +149,19 @@ async def test_only_the_allowed_tools_of_an_mcp_server_are_offered(requester: Se
         await ask(requester, "x", MCP | {"server_label": "other"})
 
 
+async def test_a_function_that_is_not_allowed_is_refused_and_not_handed_over(requester: Setting) -> None:
+    look: Any = {"type": "function", "name": "look", "parameters": {}}
+    listen: Any = look | {"name": "listen"}
+    choice: Any = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "listen"}]}
+    text = call("look", at="a") + " /say Dark."
+    response = await ask(requester, text, look, listen, tool_choice=choice)
+    assert [item.type for item in response.output if item.type == "function_call"] == []
+    assert [item.status for item in response.output if item.type == "mcp_call"] == ["failed"]
+    assert response.output_text == "Dark."
+    again = await requester.client.responses.create(model="khala", input="/echo And?", previous_response_id=response.id)
+    assert again.output_text == "And?"
+
+
 async def test_a_response_makes_no_more_calls_than_it_may(requester: Setting) -> None:
     before = done(requester.journal, "echo")
     rounds = " /then ".join(call("peculiar__echo", text=str(number)) for number in range(3))

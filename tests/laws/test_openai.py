@@ -78,7 +78,7 @@ async def unread(_: BlobRef) -> str:
 def answered(
     parts: list[list[Part]], *functions: str, **options: bool
 ) -> tuple[ChatCompletionBuilder, list[dict[str, Any]]]:
-    answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=functions, **options)
+    answer = ChatCompletionBuilder(SENT, model="khala", created=0, functions=frozenset(functions), **options)
 
     async def deltas() -> list[dict[str, Any]]:
         return [delta for batch in parts for delta in await answer.add(batch, unread)]

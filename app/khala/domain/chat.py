@@ -225,6 +225,12 @@ class RunOptions(GenerationOptions, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "max_steps", _steps(self.max_steps))
 
     @property
+    def client_tools(self) -> frozenset[str]:
+        """The names of the client's functions that the model may call. A call of another one is refused."""
+        choice = self.tool_choice
+        return frozenset(one.name for one in self.functions if choice is None or choice.offers(one.name))
+
+    @property
     def step_limit(self) -> int:
         """The limit of steps."""
         return _steps(self.max_steps) if self.autopilot else 1

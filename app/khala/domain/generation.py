@@ -74,6 +74,10 @@ class ToolChoice(OptionStruct, frozen=True, kw_only=True):
         msgspec.Meta(max_length=MAX_CHOSEN_TOOLS),
     ] = ()
 
+    def offers(self, name: str) -> bool:
+        """Whether the model may call the tool of this name."""
+        return self.mode != "none" and (not self.tools or name in self.tools)
+
 
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 MAX_STOPS = 4

@@ -87,7 +87,7 @@ class Autopilot:
 
     def _calls_client(self, step: RunStep) -> bool:
         """Whether the step calls tools that the client has to execute."""
-        own = {function.name for function in self._options.functions}
+        own = self._options.client_tools
         return bool(own) and any(call.tool in own for call in step.calls)
 
     async def _accept(self, reply: Reply, reason: EndReason | None = None) -> bool:

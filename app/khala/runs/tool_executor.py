@@ -75,7 +75,7 @@ class ToolExecutor:
 
     `find_actor` is called before each step, because a guest may have become a user meanwhile. `functions` are tools of
     the client: their calls end at once, and the client executes them. Tools that `tool_choice` excludes are not
-    offered, and those of the server not executed. `completes_step`: the run executes a step of a plan, and may complete
+    offered, and their calls are refused. `completes_step`: the run executes a step of a plan, and may complete
     it. `sampling` calls models for tools. Each step records the usage and cost of `tally`.
     """
 
@@ -145,8 +145,7 @@ class ToolExecutor:
         return [*client_tools, find_tools.spec, *others]
 
     def _is_chosen(self, name: str) -> bool:
-        choice = self._tool_choice
-        return choice is None or (choice.mode != "none" and (not choice.tools or name in choice.tools))
+        return self._tool_choice is None or self._tool_choice.offers(name)
 
     def provide(self, call_id: str, tool: Tool, action: RuleAction) -> None:
         """Have this tool execute the call with this id, whatever its name is, under this rule."""
@@ -235,7 +234,7 @@ class ToolExecutor:
         except ToolError as error:
             self._recorder.fail(call, error.message, error.code)
             return False
-        if call.tool in self._functions and call.id not in self._provided:
+        if call.tool in self._functions and self._is_chosen(call.tool) and call.id not in self._provided:
             result = ToolResult(tool_call_id=call.id, ok=True, summary=HANDED_OVER, duration_ms=0)
             self._recorder.add(result)
             return False

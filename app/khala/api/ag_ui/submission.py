@@ -237,7 +237,7 @@ class AgentSubmission:
             message_id=sent.assistant_message_id,
             thread_name=self._request.thread_id,
             run_name=self._request.run_id,
-            functions=frozenset(function.name for function in options.functions),
+            functions=options.client_tools,
         )
         return self._run(run, queued_at=sent.revision if new else None)
 

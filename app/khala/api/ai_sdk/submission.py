@@ -230,6 +230,6 @@ def _sent(sent: SendResult, options: RunOptions, *, new: bool) -> ChatRun:
         thread_id=sent.thread_id,
         run_id=sent.run_id,
         message_id=sent.assistant_message_id,
-        functions=frozenset(function.name for function in options.functions),
+        functions=options.client_tools,
     )
     return ChatRun(run=run, queued_at=sent.revision if new else None)

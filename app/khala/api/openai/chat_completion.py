@@ -57,14 +57,14 @@ class ChatCompletionBuilder:
         *,
         model: str,
         created: int,
-        functions: Sequence[str],
+        functions: frozenset[str],
         streams: bool = False,
         holds: bool = False,
         index: int = 0,
     ) -> None:
         self._header: JsonObject = {"id": f"chatcmpl-{sent.run_id.hex}", "created": created, "model": model}
         self._index = index
-        self._functions = frozenset(functions)
+        self._functions = functions
         self._streams = streams
         self._holds = holds
         self._held: list[JsonObject] = []

@@ -66,14 +66,13 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [self._builder(index) for index in range(len(self.runs))]
 
     def _builder(self, index: int) -> ChatCompletionBuilder:
-        names = [function.name for function in self.options.run.functions]
         created = int(ids.created_at(self.sent.run_id).timestamp())
         is_json = self.options.run.json_format is not None
         return ChatCompletionBuilder(
             self.sent,
             model=self.options.model,
             created=created,
-            functions=names,
+            functions=self.options.run.client_tools,
             streams=self.options.stream and is_json,
             holds=self.options.checked and is_json,
             index=index,

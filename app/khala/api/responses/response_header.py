@@ -90,7 +90,7 @@ def header(thread_id: UUID, run_id: UUID, options: StoredRunOptions) -> Response
         run_id=run_id,
         fields=fields,
         khala={"threadId": thread_id, "runId": run_id, "ignored": request.ignored},
-        functions=frozenset(function.name for function in options.functions),
+        functions=options.client_tools,
         holds=options.json_format is not None,
     )
 

@@ -5,6 +5,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.chat import RunStatus
+from khala.domain.generation import ToolChoice
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.threads.reset_marks import IS_MESSAGE, IS_RUN
@@ -37,10 +38,11 @@ NEWEST_ANSWER = f"""
 """
 
 
-class _Options(msgspec.Struct, frozen=True):
-    """The options that `FoundRun` has."""
+class _Options(msgspec.Struct, frozen=True, rename="camel"):
+    """The options that decide on the tools of `FoundRun`."""
 
     functions: tuple["_Function", ...] = ()
+    tool_choice: ToolChoice | None = None
 
 
 class _Function(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class _Function(msgspec.Struct, frozen=True):
 
 
 class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: `message_id` is its answer, and `functions` are the names of the client's own tools."""
+    """A run: `message_id` is its answer, and `functions` are the client's own tools that it may call."""
 
     id: UUID
     thread_id: UUID
@@ -88,6 +90,7 @@ def _found(row: rows.Record | None) -> FoundRun | None:
     if row is None:
         return None
     options = msgspec.json.decode(row["options"], type=_Options)
+    choice = options.tool_choice
     return FoundRun(
         id=row["id"],
         thread_id=row["thread_id"],
@@ -95,5 +98,5 @@ def _found(row: rows.Record | None) -> FoundRun | None:
         user_message_id=row["user_message_id"],
         revision=row["revision"],
         status=row["status"],
-        functions=frozenset(function.name for function in options.functions),
+        functions=frozenset(one.name for one in options.functions if choice is None or choice.offers(one.name)),
     )
