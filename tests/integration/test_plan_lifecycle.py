@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 import msgspec
@@ -14,12 +15,13 @@ from khala.domain.errors import Conflict, NotFound
 from khala.domain.plans.attempts import AttemptCompleted
 from khala.domain.plans.commands import ChangeConfig, ChangeMode, Edit, PlanCommand, Resume, Start, Stop
 from khala.domain.plans.config_changes import PlanConfigChanges
+from khala.domain.plans.plan import Plan
 from khala.signals import metrics
 from khala.store.accounts import account_feed, account_removal, claims
 from khala.store.operations import retention
 from khala.store.operations.retention import RetentionPolicy, count_due, purge
 from khala.store.operations.verify import VerifyProgress, find_differences
-from khala.store.plans import plan_leases, plans
+from khala.store.plans import plan_leases, plans, run_plans
 from khala.store.plans.plans import PlanChanged
 from khala.store.postgres.database import Database
 from khala.store.sharing import sharing
@@ -29,7 +31,7 @@ from tests.support.client import Thread
 from tests.support.in_process import InProcessServer, khala
 from tests.support.people import make_member
 from tests.support.plans import COMPLETES, ThreadPlan, step
-from tests.support.store import CALLER, KEY, new_thread
+from tests.support.store import CALLER, KEY, ask, new_thread
 from tests.support.stored_plans import drive, finished_plan, lease_of_plan, new_plan, started_plan, stored_plan
 
 FOR_EVER = RetentionPolicy(idle=timedelta(0))
@@ -190,6 +192,25 @@ async def test_a_change_by_another_person_pauses_a_plan_until_it_is_resumed(db: 
     for caller, command, status in cases:
         assert (await plans.command(db, plan_id, caller, command)).status == status, command
     assert (await stored_plan(db, plan_id)).user_id == member.id
+
+
+def _given(edits: list[PlanCommand], _: Plan) -> list[PlanCommand]:
+    return edits
+
+
+async def test_a_change_by_the_run_of_another_person_pauses_a_plan_until_it_is_resumed(db: Database) -> None:
+    owner, member = await person(db), await person(db)
+    thread_id = await owned_thread(db, owner)
+    await make_member(db, thread_id, member.id, "editor", owner.caller)
+    plan_id = await started_plan(db, thread_id, owner.caller)
+    for who, title, status in ((owner, "Mine", "running"), (member, "Theirs", "pausing")):
+        run_id = (await ask(db, thread_id, caller=who.caller)).run_id
+        edits: list[PlanCommand] = [Edit(title=title)]
+        stored, _ = await run_plans.change(db, plan_id, thread_id, run_id, partial(_given, edits))
+        assert (stored.plan.title, stored.plan.status) == (title, status)
+    assert (await stored_plan(db, plan_id)).edited_by == member.id
+    await plans.command(db, plan_id, owner.caller, Resume())
+    assert (await stored_plan(db, plan_id)).edited_by is None
 
 
 async def test_the_thread_list_says_whether_a_plan_waits_for_a_person(db: Database, server: InProcessServer) -> None:

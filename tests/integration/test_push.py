@@ -13,7 +13,7 @@ from khala.domain import ids
 from khala.domain.access import Caller, Role, key_hash
 from khala.domain.errors import NotFound, Unauthorized
 from khala.domain.plans.attempts import AttemptCompleted, AttemptOverBudget
-from khala.domain.plans.commands import Pause, Resume, SkipStep, Stop
+from khala.domain.plans.commands import Edit, Pause, Resume, SkipStep, Start, Stop
 from khala.domain.push import MAX_ATTEMPTS, MAX_FAILURES, MAX_SUBSCRIPTIONS
 from khala.push.dispatcher import PushDispatcher
 from khala.push.push_sender import PushSender
@@ -34,7 +34,7 @@ from tests.support.callers import Person, owned_thread, person
 from tests.support.push_service import Browser, PushService, push_service
 from tests.support.shared_server import shared
 from tests.support.store import CALLER, KEY, ask, batch, claim, ending, new_thread, write
-from tests.support.stored_plans import drive, finished_plan, started_plan
+from tests.support.stored_plans import drive, finished_plan, new_plan, started_plan
 
 CONTACT = "mailto:ops@example.org"
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -294,6 +294,72 @@ async def test_a_plan_that_pauses_by_itself_is_told_to_its_owner_and_its_person_
     assert await pending_messages(db) == 2, "a pause that a person asks for is not told"
     await dispatcher.look()
     assert (len(service.received), await pending_messages(db)) == (2, 0)
+
+
+async def test_a_plan_that_another_person_has_edited_is_told_to_all_but_that_person_until_it_is_resumed(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    people, thread_id = await owner_and_editors(db, 3)
+    owner, maker, starter, colleague = people
+    for each in people:
+        await subscribed(db, service, dispatcher, each.caller)
+    plan_id = await new_plan(db, thread_id, maker.caller, steps="abcdef")
+    await plans.command(db, plan_id, starter.caller, Start())
+    await drive(db, plan_id)
+    await plans.command(db, plan_id, colleague.caller, Edit(goal="Another"))
+    await drive(db, plan_id, AttemptCompleted(summary="Done."))
+    assert await pending_people(db) == {owner.id, maker.id, starter.id}
+    await dispatcher.look()
+    news = {"kind": "waiting", "threadId": str(thread_id), "planId": str(plan_id), "reason": "requested"}
+    assert [received.message for received in service.received] == [news] * 3
+    await plans.command(db, plan_id, starter.caller, Resume())
+    await drive(db, plan_id)
+    await plans.command(db, plan_id, owner.caller, Edit(goal="A third one"))
+    await drive(db, plan_id, AttemptCompleted(summary="Done."))
+    assert await pending_people(db) == {maker.id, starter.id}
+    await plans.command(db, plan_id, starter.caller, Resume())
+    await dispatcher.look()
+    assert len(service.received) == 3, "it was resumed"
+
+
+async def pending_people(db: Database) -> set[UUID]:
+    """The people who are to be notified."""
+    query = "SELECT subject_id FROM push_messages JOIN push_subscriptions ON push_subscriptions.id = subscription_id"
+    async with db.driver() as driver:
+        return {row["subject_id"] for row in await driver.fetch(query)}
+
+
+async def owner_and_editors(db: Database, editors: int) -> tuple[list[Person], UUID]:
+    """An owner, and so many editors of their thread."""
+    people = [await person(db, f"Person {number}") for number in range(editors + 1)]
+    thread_id = await owned_thread(db, people[0])
+    for member in people[1:]:
+        await sharing.set_role(db, thread_id, member.id, "editor", people[0].caller)
+        await sharing.join(db, thread_id, member.id, member.caller)
+    return people, thread_id
+
+
+async def test_the_end_of_a_plan_is_told_to_its_owner_to_its_person_and_to_the_one_who_created_it(
+    db: Database, service: PushService, dispatcher: PushDispatcher
+) -> None:
+    people, thread_id = await owner_and_editors(db, 3)
+    owner, maker, starter, _ = people
+    for each in people:
+        await subscribed(db, service, dispatcher, each.caller, answers=True)
+    plan_id = await new_plan(db, thread_id, maker.caller, steps="a")
+    await plans.command(db, plan_id, starter.caller, Start())
+    await drive(db, plan_id)
+    await let_plans_take(db, 40)
+    await drive(db, plan_id, AttemptCompleted(summary="Done."))
+    assert await pending_people(db) == {owner.id, maker.id, starter.id}
+    await dispatcher.look()
+    plan_id = await new_plan(db, thread_id, maker.caller, steps="a")
+    await plans.command(db, plan_id, starter.caller, Start())
+    await drive(db, plan_id)
+    await let_plans_take(db, 40)
+    await plans.command(db, plan_id, starter.caller, SkipStep(step_id="a"))
+    await drive(db, plan_id)
+    assert await pending_people(db) == {owner.id, maker.id}, "not the person who leaves out the last step"
 
 
 async def test_the_end_of_a_long_plan_is_told_to_its_person_who_wishes_it_and_has_not_read_it(

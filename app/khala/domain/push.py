@@ -68,10 +68,13 @@ class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
     retry_seconds: float | None = None
 
 
-def notification_kind(event: PlanEvent) -> PushKind | None:
-    """The notification that follows from an event of a plan. None for what a person did, as a pause or a stop."""
+def notification_kind(event: PlanEvent, *, is_edited: bool = False) -> PushKind | None:
+    """The notification that follows from an event of a plan. None for what a person did, as a pause or a stop.
+
+    `is_edited`: it pauses because another person than the one for whom it acts has edited it.
+    """
     if isinstance(event, Paused):
-        return "waiting" if event.reason != "requested" else None
+        return "waiting" if event.reason != "requested" or is_edited else None
     if isinstance(event, Stopped):
         return "answer" if event.reason != "interrupted" else None
     return None

@@ -136,6 +136,8 @@ KINDS: tuple[RowKind, ...] = (
         left_out={
             "requester_key_id": "stands for a key of one server",
             "network": "of one server's budgets; plans that go on are paused by an import",
+            "creator_id": "is for notifications; may stand for a key of one server",
+            "edited_by": "is for notifications; plans that go on are paused by an import",
             "epoch": "of one server's drivers",
             "lease_owner": "of one server's drivers",
             "lease_expires_at": "of one server's drivers",

@@ -52,10 +52,14 @@ REVOKE = """
 """
 TRANSFER = """
     WITH due AS (
-        SELECT id FROM plans WHERE thread_id = $1 AND user_id IS NULL AND requester_key_id = $2
+        SELECT id, user_id IS NULL AND requester_key_id = $2 AS is_theirs FROM plans
+        WHERE thread_id = $1 AND ((user_id IS NULL AND requester_key_id = $2) OR creator_id = $2)
         ORDER BY id FOR NO KEY UPDATE
     )
-    UPDATE plans SET user_id = $3, network = NULL FROM due WHERE plans.id = due.id
+    UPDATE plans SET user_id = CASE WHEN is_theirs THEN $3::uuid ELSE user_id END,
+           network = CASE WHEN NOT is_theirs THEN network END,
+           creator_id = CASE WHEN creator_id = $2 THEN $3::uuid ELSE creator_id END
+    FROM due WHERE plans.id = due.id
 """
 RELEASE = """
     UPDATE plans SET lease_owner = NULL, lease_expires_at = NULL

@@ -33,8 +33,9 @@ READ_STEPS = f"""
     WHERE plan_id = $1 AND {IS_OF_THREAD.format("$2")} ORDER BY position
 """
 INSERT = """
-    INSERT INTO plans (id, thread_id, user_id, requester_key_id, status, state, event_seq, revision, edited_revision)
-    VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $8)
+    INSERT INTO plans (id, thread_id, user_id, requester_key_id, status, state, event_seq, revision, edited_revision,
+                       creator_id)
+    VALUES ($1, $2, $3, $4, $5, $6::text::jsonb, $7, $8, $8, coalesce($3::uuid, $4::uuid))
 """
 UPDATE = f"""
     UPDATE plans SET status = $2, state = $3::text::jsonb, event_seq = $4, revision = $5,
@@ -71,7 +72,8 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     """A plan as it is stored, and events that are applied to it and not stored yet: `save` stores them.
 
     `user_id` and `requester_key_id` identify the person for whom the plan is executed. `network` is that of a person
-    without an account, while the plan goes on. `event_seq` is the number of the last event that is stored.
+    without an account, while the plan goes on. `event_seq` is the number of the last event that is stored. `edited_by`
+    is the author id of another person, if their edit has paused the plan.
     """
 
     id: UUID
@@ -79,6 +81,7 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     user_id: UUID | None
     requester_key_id: UUID | None
     network: str | None = None
+    edited_by: UUID | None = None
     plan: Plan
     event_seq: int
     unsaved: list[PlanEvent] = []
@@ -139,6 +142,7 @@ async def read_whole(driver: Driver, row: Record) -> StoredPlan:
         user_id=row["user_id"],
         requester_key_id=row["requester_key_id"],
         network=row["network"],
+        edited_by=row["edited_by"],
         plan=plan,
         event_seq=row["event_seq"],
     )

@@ -52,8 +52,10 @@ LAST_EDIT = f"""
     WHERE plan_id = $1 AND seq > $2 AND data->>'type' = 'edited' AND {IS_OF_THREAD.format("$3")}
 """
 SET_PERSON = f"""
-    UPDATE plans SET user_id = $2, requester_key_id = $3, network = $4 WHERE id = $1 AND {IS_OF_THREAD.format("$5")}
+    UPDATE plans SET user_id = $2, requester_key_id = $3, network = $4, edited_by = NULL
+    WHERE id = $1 AND {IS_OF_THREAD.format("$5")}
 """
+SET_EDITOR = f"UPDATE plans SET edited_by = $2 WHERE id = $1 AND {IS_OF_THREAD.format('$3')}"
 DRIVEN = "SELECT event_seq, epoch, user_id, requester_key_id FROM plans WHERE id = $1 AND thread_id = $2"
 
 
@@ -151,12 +153,23 @@ async def command_all(
             is_start = any(isinstance(event, Started) for event in stored.unsaved)
             action = "plan_started" if is_start else "plan_resumed"
             await audit.record(connection, action, caller, thread_id=thread_id, plan=str(plan_id))
-        elif stored.user_id is not None and stored.user_id != caller.user_id:
-            stored.apply(commands.pause_for_review(stored.plan, stored.unsaved, now))
+        else:
+            await pause_for_review(driver, stored, caller.user_id, caller.author_id)
         if stored.unsaved:
             await save(connection, stored)
             await notify(connection, PLANS_CHANNEL, str(stored.id))
         return plan_feed.detail(await driver.fetchrow(plan_rows.READ, plan_id, thread_id))
+
+
+async def pause_for_review(driver: Driver, stored: StoredPlan, user_id: UUID | None, author_id: UUID | None) -> None:
+    """Pause the plan if this user, or this author without an account, has edited it and it acts for another account."""
+    if stored.user_id is None or stored.user_id == user_id:
+        return
+    events = commands.pause_for_review(stored.plan, stored.unsaved, await plan_rows.read_time(driver))
+    if events:
+        stored.apply(events)
+        stored.edited_by = author_id
+        await driver.execute(SET_EDITOR, stored.id, author_id, stored.thread_id)
 
 
 @retried
@@ -220,7 +233,7 @@ async def save(connection: AsyncConnection, stored: StoredPlan, start: StartOpti
     for event in stored.unsaved:
         if isinstance(event, Stopped):
             await outbox.record_one(driver, "plan.stopped", stored.thread_id, planId=stored.id, reason=event.reason)
-        kind = notification_kind(event)
+        kind = notification_kind(event, is_edited=stored.edited_by is not None)
         if kind is not None:
             await push_outbox.record_plan(driver, stored.id, stored.thread_id, kind)
     await step_runs.change(driver, stored, revision, start)

@@ -77,11 +77,12 @@ async def change(
 ) -> tuple[StoredPlan, bool]:
     """Give a plan of the run's thread commands, all or none. Returns whether they changed it.
 
+    An edit by the run of another person than the one for whom its steps act pauses the plan, as in `plans.command_all`.
     `commands_for` is called with the plan as it is, and sees the effect of each command before it yields the next one.
     """
     async with db.transaction() as connection:
         thread = await threads.lock(connection, thread_id)
-        await _authorize(connection, thread, run_id)
+        run = await _authorize(connection, thread, run_id)
         driver = await driver_of(connection)
         stored = await plan_rows.read(driver, thread_id, plan_id)
         if stored is None:
@@ -92,6 +93,7 @@ async def change(
             stored.apply(commands.decide(stored.plan, given, now))
         has_changed = bool(stored.unsaved)
         if has_changed:
+            await plans.pause_for_review(driver, stored, run.user_id, run.user_id or run.key_id)
             await plans.save(connection, stored)
             await notify(connection, PLANS_CHANNEL, str(stored.id))
     stored.mark_saved()

@@ -68,7 +68,8 @@ READ_RUN = READ.format(
     is_read="said_revision <= read_revision",
 )
 PLAN_STATE = """
-    SELECT plans.status = 'paused' AND plans.state ->> 'pause_reason' <> 'requested' AS is_waiting,
+    SELECT plans.status = 'paused'
+           AND (plans.state ->> 'pause_reason' <> 'requested' OR plans.edited_by IS NOT NULL) AS is_waiting,
            coalesce(plans.state ->> 'end', plans.state ->> 'pause_reason') AS reason, NULL::text AS tool
 """
 READ_PLAN = READ.format(

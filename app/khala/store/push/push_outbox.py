@@ -39,6 +39,7 @@ RECORD_WAITING = RECORD.format(
 RECORD_ANSWERS = RECORD.format(work="run", source=RUNS, kind="answer", people=REQUESTER, wanted="subscription.answers")
 PLAN = "(SELECT * FROM plans WHERE id = $1 AND thread_id IS NOT DISTINCT FROM $2) AS plan"
 PERSON = "plan.user_id, plan.requester_key_id"
+PEOPLE = f"thread.owner_id, {PERSON}, plan.creator_id"
 TOOK_LONG = f"""
     (SELECT (data ->> 'at')::timestamptz FROM plan_events
      WHERE plan_id = $1 AND thread_id IS NOT DISTINCT FROM $2 AND data ->> 'type' IN ('started', 'resumed')
@@ -54,18 +55,23 @@ ENDED_BY_REQUESTER = """
 """SQL: the plan has ended because the person for whom it acts has left out the last step."""
 RECORD_PLAN: Mapping[PushKind, str] = {
     "waiting": RECORD.format(
-        work="plan", source=PLAN, kind="waiting", people=f"thread.owner_id, {PERSON}", wanted="true"
+        work="plan",
+        source=PLAN,
+        kind="waiting",
+        people=PEOPLE,
+        wanted="subscription.subject_id IS DISTINCT FROM plan.edited_by",
     ),
     "answer": RECORD.format(
         work="plan",
         source=PLAN,
         kind="answer",
-        people=PERSON,
-        wanted=f"subscription.answers AND {TOOK_LONG} AND NOT {ENDED_BY_REQUESTER}",
+        people=PEOPLE,
+        wanted=f"""subscription.answers AND {TOOK_LONG}
+            AND NOT ({ENDED_BY_REQUESTER} AND subscription.subject_id = coalesce({PERSON}))""",
     ),
 }
-"""For the person for whom the plan acts, and while it waits, for the thread's owner. Whether they may resume it is
-checked before the delivery."""
+"""For the thread's owner, the person for whom the plan acts and the one who created it, but not for the one whose edit
+has paused or ended it. Whether they may resume or read it is checked before the delivery."""
 
 
 async def record_waiting(driver: Driver, runs: Collection[tuple[UUID, UUID]]) -> None:

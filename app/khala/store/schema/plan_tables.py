@@ -28,6 +28,10 @@ plans = Table(
     time_column("lease_expires_at", nullable=True),
     time_column("created_at"),
     time_column("updated_at"),
+    # The author id of the person who created the plan; null in plans of a version before 0042.
+    Column("creator_id", Uuid),
+    # The author id of the person whose edit has paused the plan of another one, until it is resumed.
+    Column("edited_by", Uuid),
     CheckConstraint("status IN ('idle', 'running', 'pausing', 'paused', 'stopping', 'stopped')", name="status"),
     Index("plans_thread_id_revision_idx", "thread_id", "revision"),
     # The plans that a driver has to hold.
