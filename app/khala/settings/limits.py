@@ -23,9 +23,13 @@ class LimitSettings(SettingGroup):
         maximum=MAX_NUMBER,
     )
     queue_limit: Whole = setting(
-        "KHALA_QUEUE_LIMIT", 1000, "Runs that may be queued in all; further ones get status 429.", minimum=1,
+        "KHALA_QUEUE_LIMIT",
+        1000,
+        "Runs that may be queued in all; further ones get status 429. Sends at the same moment may exceed it, by fewer "
+        "runs than all processes together have connections for requests (`KHALA_POOL_SIZE`).",
+        minimum=1,
         maximum=MAX_NUMBER,
-    )  # fmt: skip
+    )
     webhooks_per_account: Whole = setting(
         "KHALA_WEBHOOKS_PER_ACCOUNT",
         10,
