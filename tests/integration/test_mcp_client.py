@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from khala.tools.mcp import McpServerConfig, connection_events
 from khala.tools.mcp.connection import MIN_CHECK_INTERVAL_SECONDS
 from khala.tools.port import ToolError, ToolFile
 from tests.support import everything
+from tests.support.certificates import certificate
 from tests.support.mcp_client import (
     ROOT,
     Collected,
@@ -34,6 +36,7 @@ from tests.support.mcp_client import (
     use,
 )
 from tests.support.mcp_server import PNG, calls
+from tests.support.pages import pages
 from tests.support.ports import free_port
 
 SOON = 5.0
@@ -225,6 +228,24 @@ async def test_a_server_that_never_starts_does_not_affect_the_others(journal: Pa
         assert state(connections, "silent").state == "connecting"
         assert {tool.spec.source for tool in connections.tools().values()} == {"peculiar"}
         assert "hush" not in str(connections.servers())
+
+
+async def test_a_server_with_an_expired_certificate_is_refused_and_the_error_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = certificate(tmp_path, "localhost", days=-1)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    async with pages(tls) as serving:
+        expired = McpServerConfig(name="expired", url=f"https://localhost:{serving.port}/mcp")
+        async with connected(expired, ready=False) as connections:
+            await eventually(lambda: bool(state(connections, "expired").error))
+            error = state(connections, "expired").error
+        assert (error, serving.requests) == (
+            "The server's TLS certificate is not valid: certificate has expired.",
+            [],
+        )
 
 
 async def test_tool_names_are_valid_for_every_provider(journal: Path) -> None:

@@ -239,6 +239,20 @@ async def test_over_tls_a_server_is_trusted_by_its_certificate(monkeypatch: pyte
         assert failure.code == "connection_lost"
 
 
+async def test_an_expired_certificate_is_named_and_gets_no_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = certificate(tmp_path, "localhost", days=-1)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    async with scripted(WHOLE, url="https://localhost:{port}/v1", tls=tls) as (model, server):
+        failure, _ = await call_failure(model)
+    assert (failure.code, server.request_heads) == ("connection_lost", [])
+    assert "certificate of" in failure.message
+    assert "has expired" in failure.message
+
+
 async def test_a_server_without_tls_at_an_https_url_is_a_lost_connection() -> None:
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +37,9 @@ from khala.webhooks import dispatcher as dispatching
 from khala.webhooks.dispatcher import WebhookDispatcher
 from khala.webhooks.event_sender import EventSender
 from tests.support import node_packages
+from tests.support.certificates import certificate
 from tests.support.event_endpoint import (
+    LOOPBACK,
     EventEndpoint,
     answering,
     deliveries_of,
@@ -47,6 +50,7 @@ from tests.support.event_endpoint import (
     secret_of,
     settle,
 )
+from tests.support.pages import pages
 from tests.support.store import CALLER, ask, claim, ending, new_thread, write
 
 HOUR = 3600.0
@@ -265,6 +269,25 @@ async def test_private_addresses_are_refused_and_redirects_are_not_followed(
     assert refused.response_status is None
     assert "an address that is not public" in (refused.error or "")
     assert len(receiver.received) == 1
+
+
+async def test_an_endpoint_with_an_expired_certificate_gets_nothing_and_the_delivery_says_why(
+    db: Database, tmp_path: Path
+) -> None:
+    file = certificate(tmp_path, "localhost", days=-1)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file)
+    trust = ssl.create_default_context(cafile=file)
+    sender = EventSender(db, WebhookClient(GuardedClient(allow=LOOPBACK, trust=trust)))
+    async with pages(tls) as serving:
+        endpoint = await new_endpoint(db, f"https://localhost:{serving.port}/")
+        dispatcher = WebhookDispatcher(db, sender)
+        dispatcher.ahead = 60
+        await new_thread(db)
+        await settle(dispatcher)
+        (failed,) = await deliveries_of(db, endpoint)
+        assert (failed.state, failed.response_status, serving.requests) == ("pending", None, [])
+    assert "certificate has expired" in (failed.error or "")
 
 
 async def test_an_endpoint_that_hangs_delays_no_other(db: Database, receiver: EventEndpoint) -> None:

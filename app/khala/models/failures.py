@@ -24,6 +24,9 @@ OVERLOADED = FailureKind("overloaded", "{provider} is overloaded.", retryable=Tr
 UNAVAILABLE = FailureKind("unavailable", "{provider} is unavailable.", retryable=True)
 TIMEOUT = FailureKind("timeout", "{provider} did not respond in time.", retryable=True)
 UNREACHABLE = FailureKind("connection_lost", "{provider} could not be reached.", retryable=True)
+UNTRUSTED = FailureKind(
+    "connection_lost", "The TLS certificate of {provider} has expired, or is not trusted.", retryable=True
+)
 CONNECTION_LOST = FailureKind("connection_lost", "The connection to {provider} was lost.", retryable=True)
 TOO_LONG = FailureKind("context_exceeded", "The conversation is too long for this model.")
 INVALID_KEY = FailureKind("refused", "{provider} rejected the API key.")

@@ -28,6 +28,7 @@ COMMON_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identi
 """They ask for no compression, because compression delays tokens."""
 FAILURE_KINDS: FailureTable = (
     (TimeoutError, failures.TIMEOUT),
+    (aiohttp.ClientConnectorCertificateError, failures.UNTRUSTED),
     (aiohttp.ClientConnectorError, failures.UNREACHABLE),
     (aiohttp.InvalidURL, failures.UNREACHABLE),
     (aiohttp.NonHttpUrlClientError, failures.UNREACHABLE),

@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 from mcp.client.streamable_http import streamable_http_client
 
+from khala.tools.certificate_errors import certificate_problem
 from khala.tools.mcp.config import McpServerConfig
 from khala.tools.mcp.connection_events import (
     DENIED,
@@ -78,7 +79,10 @@ class _ReportingTransport(httpx2.AsyncBaseTransport):
             response = await self._inner.handle_async_request(request)
         except AuthorizationError as error:
             return self._failed(DENIED if isinstance(error, DeniedRequestError) else REFUSED, str(error))
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            problem = certificate_problem(error)
+            if problem is not None:
+                return self._failed(UNREACHABLE, f"The server's TLS certificate is not valid: {problem}.")
             return self._failed(UNREACHABLE, "The server does not respond at its address.")
         except (httpx2.TransportError, OSError):
             return self._failed(LOST, "The connection to the server was lost.")
