@@ -13,10 +13,11 @@ import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
 
-from khala.api.mcp import call_results, concurrent_calls, tool_calls
+from khala.api.mcp import access_watch, call_results, concurrent_calls, tool_calls
 from khala.api.mcp import server as mcp_server
 from khala.api.mcp.offered_tools import McpToolCatalog
-from khala.domain.access import SCOPES, Scope
+from khala.api.oauth import access_tokens
+from khala.domain.access import SCOPES, Caller, Scope
 from khala.domain.tools import ToolSpec
 from khala.store.accounts import api_tokens
 from khala.store.postgres.database import Database
@@ -319,6 +320,41 @@ async def test_a_client_that_disconnects_cancels_its_call(server: InProcessServe
         call.cancel()
         await asyncio.wait({call})
     async with asyncio.timeout(10):
+        await ShoutingTool.ended.wait()
+
+
+@pytest.mark.usefixtures("shouting")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_call_ends_when_its_token_is_revoked(
+    server: InProcessServer, store: Database, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_watch, "CHECK_INTERVAL_SECONDS", 0.05)
+    ShoutingTool.ended = asyncio.Event()
+    under_way = asyncio.Event()
+    caller, other = await person(store), await person(store)
+    checks: list[Caller] = []
+    authenticate = access_tokens.authenticate
+
+    async def counted(*request: Any) -> tuple[Caller, bool]:
+        found = await authenticate(*request)
+        checks.append(found[0])
+        return found
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        under_way.set()
+
+    monkeypatch.setattr(access_tokens, "authenticate", counted)
+    async with client(server, caller.headers, mode=mode) as mcp, asyncio.timeout(20):
+        call = asyncio.create_task(mcp.call_tool("shout", {"how": "for ever", "size": 1}, progress_callback=heard))
+        await under_way.wait()
+        await api_tokens.revoke(store, other.token_id, other.caller)
+        checks.clear()
+        while len(checks) < 2:
+            await asyncio.sleep(0.01)
+        assert not call.done(), "another token was revoked"
+        await api_tokens.revoke(store, caller.token_id, caller.caller)
+        result = await call
+        assert (result.is_error, _text(result)) == (True, access_watch.ACCESS_ENDED)
         await ShoutingTool.ended.wait()
 
 

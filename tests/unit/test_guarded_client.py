@@ -45,3 +45,24 @@ async def test_a_webhook_that_leaves_the_operators_network_gets_no_request_witho
     with pytest.raises(ToolError, match="does not accept connections"):
         await client.post("https://hooks.example/", (), b"{}", **limits)
     assert connected == [(PRIVATE, 80), (PUBLIC, 443)]
+
+
+@pytest.mark.parametrize("later", ["127.0.0.1", "::1", "169.254.169.254", "::ffff:127.0.0.1", "64:ff9b::7f00:1"])
+async def test_a_webhook_whose_name_leads_inside_after_the_check_gets_no_request(
+    connected: list[tuple[str, int]], later: str
+) -> None:
+    answers = iter([[PUBLIC], [later], [PUBLIC, later], [PUBLIC]])
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return next(answers)
+
+    client = WebhookClient(GuardedClient(resolve=resolve, needs_tls=True))
+    limits: dict[str, Any] = {"timeout_seconds": 5, "max_bytes": 100}
+    await client.check("https://hooks.example/")
+    for _ in range(2):
+        with pytest.raises(ToolError, match="not public"):
+            await client.post("https://hooks.example/", (), b"{}", **limits)
+    assert connected == []
+    with pytest.raises(ToolError, match="does not accept connections"):
+        await client.post("https://hooks.example/", (), b"{}", **limits)
+    assert connected == [(PUBLIC, 443)], "the address that was checked, and not the name"

@@ -18,6 +18,7 @@ from khala.api.http.body_limits import MAX_BODY_BYTES, read_ahead
 from khala.api.http.problem_details import documented_errors
 from khala.api.http.request_origin import refuse_cross_site
 from khala.api.mcp import tool_calls
+from khala.api.mcp.access_watch import AccessWatch
 from khala.api.mcp.offered_tools import McpToolCatalog
 from khala.api.oauth import access_tokens
 from khala.api.types import ApiStruct, Items
@@ -75,7 +76,12 @@ async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         called = tool_calls.called_tool(body.content)
         if called is not None and await tool_calls.needs_write(called.params.name, context, caller, group):
             raise access_tokens.insufficient_scope(request, context, group_name)
-    await serve(McpOffer.of(context, caller, group), scope, body.receive, send)
+
+    async def authenticate() -> Caller:
+        again, _ = await access_tokens.authenticate(request, context, group_name)
+        return again
+
+    await serve(McpOffer.of(context, caller, group), AccessWatch(caller, authenticate), scope, body.receive, send)
 
 
 def _group(context: Context, name: str) -> ToolGroup | None:

@@ -18,6 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from khala.api.context import Context as KhalaContext
 from khala.api.http.body_limits import MAX_BODY_BYTES
+from khala.api.mcp.access_watch import ACCESS_ENDED, AccessWatch
 from khala.api.mcp.app_contents import McpAppContents
 from khala.api.mcp.call_results import TruncatingSink, convert_result, failed_result
 from khala.api.mcp.completions import McpCompletions
@@ -31,7 +32,7 @@ from khala.domain.access import Caller
 from khala.domain.errors import KhalaError, RateLimited
 from khala.tools.invocation import invoke
 from khala.tools.mcp import ToolGroup
-from khala.tools.port import CallContext, Tool
+from khala.tools.port import CallContext, CallResult, Tool
 from khala.version import KHALA_VERSION
 
 log = structlog.get_logger()
@@ -64,9 +65,9 @@ class McpOffer(msgspec.Struct, frozen=True, kw_only=True):
         return cls(tools=tools, resources=resources, prompts=McpPrompts(context, caller, group, app))
 
 
-async def serve(offer: McpOffer, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve one request."""
-    handler = _RequestHandler(offer.tools)
+async def serve(offer: McpOffer, access: AccessWatch, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve one request. A call of a tool ends when its caller's access is revoked."""
+    handler = _RequestHandler(offer.tools, access)
     contents = _ContentHandler(offer.resources, offer.prompts)
     server = Server(
         "khala",
@@ -89,8 +90,9 @@ async def serve(offer: McpOffer, scope: Scope, receive: Receive, send: Send) -> 
 
 
 class _RequestHandler:
-    def __init__(self, catalog: McpToolCatalog) -> None:
+    def __init__(self, catalog: McpToolCatalog, access: AccessWatch) -> None:
         self._catalog = catalog
+        self._access = access
 
     async def list_tools(self, _: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         _refuse_cursor(params)
@@ -128,13 +130,31 @@ class _RequestHandler:
         )
         reporter = asyncio.create_task(_report_progress(ctx, updates))
         try:
-            result = await invoke(tool, params.arguments or {}, call)
+            result = await self._invoke(tool, params.arguments or {}, call)
         finally:
             reporter.cancel()
             await asyncio.wait({reporter})
         duration_ms = round((time.monotonic() - started_at) * 1000, 1)
+        if result is None:
+            log.info("mcp_call", tool=tool.spec.name, ok=False, code="revoked", ms=duration_ms)
+            return failed_result(ACCESS_ENDED)
         log.info("mcp_call", tool=tool.spec.name, ok=result.ok, code=result.code, ms=duration_ms)
         return convert_result(result, sink, call.id)
+
+    async def _invoke(self, tool: Tool, args: dict[str, Any], call: CallContext) -> CallResult | None:
+        """Execute the call. None if the access of its caller was revoked before its end."""
+        calling = asyncio.create_task(invoke(tool, args, call))
+        revoked = asyncio.create_task(self._access.wait_for_revocation())
+        try:
+            await asyncio.wait({calling, revoked}, return_when=asyncio.FIRST_COMPLETED)
+            if not revoked.done():
+                return calling.result()
+            revoked.result()
+            return None
+        finally:
+            calling.cancel()
+            revoked.cancel()
+            await asyncio.wait({calling, revoked})
 
     def _idempotency_key(self, params: types.CallToolRequestParams) -> str:
         """Return the call's idempotency key, within its account. An invalid key counts as absent."""
