@@ -17,7 +17,7 @@ from khala.domain.memories import MemorySpace, NewMemory
 from khala.store.accounts import api_tokens, sessions
 from khala.store.memories import memories
 from khala.store.postgres.database import Database
-from khala.store.sharing import sharing, thread_tokens
+from khala.store.sharing import invitations, sharing, thread_tokens
 from khala.store.threads import sends
 from khala.store.threads.sends import SendLimits, SendRequest
 from khala.store.tools import user_tools
@@ -114,6 +114,25 @@ async def test_of_many_created_at_once_exactly_the_allowed_number_exists(
     refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     had = kind == "API tokens"  # The person has one already.
     assert [type(one) for one in refused] == [error] * (AT_ONCE - MOST + had)
+
+
+async def test_of_many_invitations_at_once_exactly_the_allowed_number_of_a_day_is_sent(
+    processes: list[Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitations, "MAX_SENT_PER_DAY", MOST)
+    db = processes[0]
+    sender = await person(db)
+    thread_ids = [await owned_thread(db, sender) for _ in range(10)]
+    guests = [await person(db) for _ in range(AT_ONCE)]
+    inviting = [
+        sharing.set_role(processes[number % 2], thread_ids[number % 10], guest.id, "viewer", sender.caller)
+        for number, guest in enumerate(guests)
+    ]
+    outcomes = await asyncio.gather(*inviting, return_exceptions=True)
+    refused = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert refused == [RateLimited] * (AT_ONCE - MOST)
+    async with db.driver() as driver:
+        assert await driver.fetchval("SELECT count(*) FROM invitations") == MOST
 
 
 async def test_of_many_sign_ins_at_once_the_allowed_sessions_stay_and_a_revocation_ends_all_before_it(
