@@ -2,10 +2,11 @@
 
 import gc
 
-from tests.support import shared_routes, statement_locks
+from tests.support import quick_hashes, shared_routes, statement_locks
 
 shared_routes.install()
 shared_routes.create_all()
+quick_hashes.install()
 # Loads the SQL dialect.
 statement_locks.touches("SELECT 1 FOR UPDATE")
 # No forked process examines, and thereby copies, what all of them share.

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
 
 import pytest
 from argon2 import extract_parameters, profiles
@@ -11,8 +12,15 @@ from hypothesis import strategies as st
 from khala.domain.errors import InvalidInput, RateLimited
 from khala.identity import passwords
 from khala.identity.passwords import hash_password, needs_rehash, normalized_email, validated_password, verify_password
+from tests.support.quick_hashes import full_hashes
 
 GOOD = "a wonderful day"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _full_hashes() -> Iterator[None]:
+    with full_hashes():
+        yield
 
 
 async def test_a_password_matches_its_own_hash_and_no_other() -> None:
