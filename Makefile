@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Let Python write compiled code; otherwise each process compiles all its imports, which takes three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve test check lint types page packages format gallery bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup clean
+.PHONY: help serve test check lint types page packages format gallery bench bench-compare bench-page scale eval chaos conformance clients mutate web web-dev docs setup collect clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -21,6 +21,11 @@ test: $(READY) web programs  ## Set up what is missing, and run all tests, JOBS 
 	@$(BIN)/python infra/web.py test
 	@$(BIN)/python infra/typescript_clients.py test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+# The processes of `make test` would compile all modules of tests at once, each for itself.
+collect: $(READY) web programs  ## Collect all tests, which compiles their modules
+	@mkdir -p .cache
+	@$(BIN)/python -m pytest --collect-only -qq >.cache/collected || { cat .cache/collected; exit 1; }
 
 check: lint types page packages  ## Lint, types, import contracts
 
