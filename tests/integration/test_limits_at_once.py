@@ -12,7 +12,7 @@ import pytest
 from khala.domain import ids
 from khala.domain.access import Action
 from khala.domain.chat import RunOptions
-from khala.domain.errors import Conflict, KhalaError, PayloadTooLarge, RateLimited
+from khala.domain.errors import Conflict, KhalaError, PayloadTooLarge, RateLimited, Unauthorized
 from khala.domain.memories import MemorySpace, NewMemory
 from khala.store.accounts import api_tokens, sessions
 from khala.store.memories import memories
@@ -133,6 +133,29 @@ async def test_of_many_invitations_at_once_exactly_the_allowed_number_of_a_day_i
     assert refused == [RateLimited] * (AT_ONCE - MOST)
     async with db.driver() as driver:
         assert await driver.fetchval("SELECT count(*) FROM invitations") == MOST
+
+
+@pytest.mark.parametrize("kind", ["token", "session"])
+async def test_a_credential_that_was_revoked_after_its_request_was_authenticated_makes_no_token(
+    processes: list[Database], kind: str
+) -> None:
+    db = processes[0]
+    who = await person(db)
+    async with db.driver() as driver:
+        if kind == "session":
+            by = await sessions.find(driver, await sessions.begin(db, who.id, who.caller, user_agent=None))
+        else:
+            by = await api_tokens.find(driver, who.token)
+    assert by is not None
+    assert by.credential is not None
+    await api_tokens.create(db, by, "before", ["read"], None)
+    if kind == "session":
+        await sessions.end(db, by.credential, by)
+    else:
+        await api_tokens.revoke(db, by.credential, by)
+    making = [api_tokens.create(processes[number % 2], by, "after", ["read"], None) for number in range(AT_ONCE)]
+    outcomes = await asyncio.gather(*making, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Unauthorized}
 
 
 async def test_of_many_sign_ins_at_once_the_allowed_sessions_stay_and_a_revocation_ends_all_before_it(

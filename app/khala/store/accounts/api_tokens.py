@@ -6,11 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from khala.domain import ids
 from khala.domain.access import Caller, Scope, key_hash
 from khala.domain.accounts import ApiToken
-from khala.domain.errors import Conflict, NotFound
+from khala.domain.errors import Conflict, NotFound, Unauthorized
 from khala.store.accounts import audit, service_tokens
 from khala.store.postgres import rows
 from khala.store.postgres.database import (
@@ -22,7 +23,7 @@ from khala.store.postgres.notifications import (
     notify,
 )
 from khala.store.postgres.retries import retried
-from khala.store.schema.tables import api_tokens, users
+from khala.store.schema.tables import api_tokens, sessions, users
 
 PREFIX = "khala_"
 """The prefix of all tokens, so that people and secret scanners recognise them."""
@@ -47,7 +48,10 @@ async def create(
     expires_at: datetime | None,
     agents: Sequence[str] = (),
 ) -> tuple[ApiToken, str]:
-    """A new token of the caller, and its secret, which can't be read again. `agents` are those of a worker's token."""
+    """A new token of the caller, and its secret, which can't be read again. `agents` are those of a worker's token.
+
+    Raises `Unauthorized` if the session or token of the caller was revoked.
+    """
     secret = PREFIX + ids.new_secret()
     row = {
         "id": ids.new(),
@@ -59,6 +63,8 @@ async def create(
     }
     async with db.transaction() as connection:
         await connection.execute(select(users.c.id).where(users.c.id == caller.user_id).with_for_update(key_share=True))
+        if caller.credential is not None:
+            await _hold_credential(connection, caller.credential)
         mine = select(func.count()).where(api_tokens.c.user_id == caller.user_id)
         if (await connection.execute(mine)).scalar_one() >= MAX_TOKENS:
             raise Conflict(f"An account has at most {MAX_TOKENS} tokens. Delete one first.")
@@ -106,6 +112,15 @@ async def revoke(db: Database, token_id: UUID, caller: Caller) -> None:
             raise NotFound("There is no such token.")
         await notify(connection, CREDENTIALS_CHANNEL, str(caller.user_id))
         await audit.record(connection, "token_revoked", caller, token=str(token_id))
+
+
+async def _hold_credential(connection: AsyncConnection, credential: UUID) -> None:
+    """Have revocations of this session or token wait for the end of the transaction: a revoked one makes no tokens."""
+    for table in (api_tokens, sessions):
+        held = select(table.c.id).where(table.c.id == credential).with_for_update(read=True, key_share=True)
+        if (await connection.execute(held)).first() is not None:
+            return
+    raise Unauthorized("This session or token was revoked. Sign in again.")
 
 
 def _token(row: rows.Record) -> ApiToken:
