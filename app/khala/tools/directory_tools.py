@@ -35,7 +35,9 @@ class ListDirectory:
         if not lines and folder:
             raise ToolError(f"The folder {folder} does not exist.", code="not_found")
         return await tool_output.text_result(
-            call.sink, "\n".join(lines) or "The workspace is empty.", tool_output.pluralize(len(lines), "entry", "entries")
+            call.sink,
+            "\n".join(lines) or "The workspace is empty.",
+            tool_output.pluralize(len(lines), "entry", "entries"),
         )
 
 
