@@ -21,7 +21,9 @@ ARGS = [
     {"path": "site/data.csv", "content": 'name,n\n"Ada, L.",1\n'},
 ]
 WRITES = " ".join(f"/call write_file {json.dumps(args)}" for args in ARGS)
-EDIT = f"/call edit_file {json.dumps({'path': 'site/data.csv', 'old': '1', 'new': '2'})}"
+CHANGE = {"path": "site/data.csv", "old": "1", "new": "2"}
+NOTES = {"path": "notes.md", "content": "A paragraph.\n\n- A point\n"}
+EDIT = f"/call edit_file {json.dumps(CHANGE)} /call write_file {json.dumps(NOTES)}"
 
 
 def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_page(chat: Chat) -> None:
@@ -57,6 +59,10 @@ def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_p
         panel.get_by_role("button", name="Download").click()
     assert saved.value.suggested_filename == "data.csv"
     assert saved.value.path().read_text() == ARGS[1]["content"]
+    chat.answer.get_by_role("button", name="Open notes.md").click()
+    paragraph, point = panel.get_by_text("A paragraph."), panel.get_by_text("A point")
+    colors = [place.evaluate("place => getComputedStyle(place).color") for place in (paragraph, point, panel)]
+    assert len(set(colors)) == 1, "all text of a document is as dark as that of the page"
     panel.get_by_role("button", name="Full screen").click()
     expect(panel).to_have_js_property("clientWidth", 1440)
     page.keyboard.press("Escape")
