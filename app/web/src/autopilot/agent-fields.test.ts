@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Agent } from "@khala/client";
-import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, missingTools, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
+import { EMPTY_FIELDS, NAME_PATTERN, changesOf, fieldsOf, isCommand, isOwn, missingTools, nameFrom, newAgentOf, searchAgents, toolsLabel } from "./agent-fields.ts";
 
 const POET: Agent = {
   name: "poet", title: "Poet", description: "Writes poems.", instructions: "Answer in rhyme.", tools: ["grep", "todo_*"], model: "openai:small",
@@ -53,6 +53,12 @@ test("own agents come before built-in ones", () => {
 
 test("tools are named, or all, or none", () => {
   expect([toolsLabel(["*"]), toolsLabel([]), toolsLabel(["grep", "glob"])]).toEqual(["All tools", "No tools", "grep · glob"]);
+});
+
+test("only its owner may change an agent: nobody a built-in one, and a guest none", () => {
+  const builtIn: Agent = { ...POET };
+  delete builtIn.owner;
+  expect([isOwn(POET, "ada"), isOwn(POET, "grace"), isOwn(POET, undefined), isOwn(builtIn, "ada"), isOwn(builtIn, undefined)]).toEqual([true, false, false, false, false]);
 });
 
 test("an agent whose name begins with command: is a program of the server", () => {

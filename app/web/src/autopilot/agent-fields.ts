@@ -68,6 +68,11 @@ export function searchAgents(agents: readonly Agent[], query: string): readonly 
   return found.toSorted((one, other) => Number(one.owner === undefined) - Number(other.owner === undefined));
 }
 
+/** Whether the person may change, share and delete the agent. */
+export function isOwn({ owner }: Agent, userId: string | undefined): boolean {
+  return owner !== undefined && owner === userId;
+}
+
 /** Whether the agent is a program of the server's operator. Nobody can change or copy it here. */
 export function isCommand({ name }: Agent): boolean {
   return name.startsWith("command:");
