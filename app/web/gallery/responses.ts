@@ -58,6 +58,8 @@ interface Bodies {
   "GET /api/plans/*": PlanDetail;
   "GET /api/plans/*/steps": Items<StepDetail>;
   "GET /api/plans/*/events": Items<PlanEventEntry>;
+  "GET /api/plans/*/events?stepId=s2&limit=500": Items<PlanEventEntry>;
+  "GET /api/plans/*/events?stepId=s4&limit=500": Items<PlanEventEntry>;
   "GET /api/runs/*/approvals": Items<Approval>;
   "GET /api/runs/*/context": RunContext;
   "GET /api/runs/*/parts": { items: Part[]; done: boolean; nextAfter: number };

@@ -1,4 +1,4 @@
-// Settings, the account, memories, agents, and what a model was told.
+// Settings, the account, memories, agents, and what was sent to a model.
 
 import type { AccountConnection, Memory } from "@khala/client";
 
@@ -97,8 +97,8 @@ const states: readonly GalleryState[] = [
   { name: "a memory is being added", view, height: 760, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: open("memories"), act: (driver) => driver.press(".find .small") },
   { name: "memories cannot be loaded", view, height: 460, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": new Refusal(403, "forbidden", "No."), "GET /api/me/memory": new Refusal(403, "forbidden", "No.") } }, prepare: open("memories") },
   { name: "the memories of an answer", view: component(UsedMemories, {}), height: 460, scenario: { ...CHAT, responses: { "GET /api/runs/*/memories": { items: [{ id: idOf(1), text: "They prefer short answers.", score: 0.8, memory: { ...MEMORIES[0], id: idOf(1) } as Memory }, { id: idOf(9), text: "They live in Porto.", score: 0.6 }] } } } },
-  { name: "what the model was told", view: component(Context, {}), height: 860, scenario: { ...CHAT, responses: CONTEXT }, act: (driver) => driver.press("summary") },
-  { name: "what the model was told cannot be loaded", view: component(Context, {}), height: 320, scenario: { ...CHAT, responses: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
+  { name: "what was sent to the model", view: component(Context, {}), height: 860, scenario: { ...CHAT, responses: CONTEXT }, act: (driver) => driver.press("summary") },
+  { name: "what was sent to the model cannot be loaded", view: component(Context, {}), height: 320, scenario: { ...CHAT, responses: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
   { name: "agents", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: (page) => ((page.preferences.agent = "researcher"), open("gallery")(page)) },
   { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
   { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },

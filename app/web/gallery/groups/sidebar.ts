@@ -21,10 +21,16 @@ const states: readonly GalleryState[] = [
   { name: "a folder is closed", view, height: 860, scenario: LIST, act: (driver) => driver.press("h2 button") },
   { name: "the archive", view, height, scenario: LIST, prepare: () => void (chatMenu.showsArchived = true) },
   { name: "the menu of a chat", view, height: 860, scenario: LIST, act: (driver) => driver.press(".tools button") },
-  { name: "a chat is being renamed", view, height: 860, scenario: LIST, act: () => void (chatMenu.editingId = idOf(5002)) },
+  { name: "a chat is being renamed", view, height: 860, scenario: LIST, act: beginRename },
   { name: "nothing fits the words", view, height, scenario: LIST, act: (driver) => driver.type("#filter", "zzz") },
   { name: "invitations", view, height: 860, scenario: { user: { ...ADA, name: "Ada Augusta King, Countess of Lovelace" }, threads: THREADS.slice(0, 2), invitations: [{ threadId: idOf(5020), title: "Minutes", role: "editor", inviterId: idOf(102), invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }, { threadId: idOf(5021), role: "viewer", createdAt: minutesAgo(2) }] } },
 ];
+
+/** The sheet has many frames, and takes the focus from each: the field would close. */
+function beginRename(): void {
+  addEventListener("blur", (event) => event.stopImmediatePropagation(), { capture: true });
+  chatMenu.editingId = idOf(5002);
+}
 
 function chat(number: number, title: string, minutes: number, keys: { key?: string; shareKey?: string } = { key: "key" }) {
   return { id: idOf(5100 + number), title, created: true, usedAt: NOW - 60_000 * minutes, ...keys };
