@@ -195,7 +195,7 @@ class Chat:
         """Create a link in the dialog; returns the URL."""
         self.button("Share").click()
         dialog = self.page.get_by_role("dialog")
-        dialog.get_by_label("Anyone with the link").select_option(label=may)
+        dialog.locator("#share-form").get_by_label("Access").select_option(label=may)
         dialog.get_by_role("button", name="Copy link").click()
         url = dialog.get_by_label("Copy it now")
         expect(url).to_have_value(re.compile("#share="))

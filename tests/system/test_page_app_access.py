@@ -58,7 +58,7 @@ def test_a_person_signs_in_allows_an_app_access_and_ends_it(
         apps = page.locator("#account-apps")
         expect(apps).to_contain_text("Probe")
         expect(apps).to_contain_text("Read and write")
-        page.get_by_role("button", name="End access: Probe").click()
+        page.get_by_role("button", name="Revoke Probe").click()
         expect(apps).to_be_hidden()
         headers = {"Authorization": f"Bearer {tokens['access_token']}"}
         assert http.post("/mcp", json={}, headers=headers).status_code == 401

@@ -11,7 +11,7 @@ from tests.system.test_page_accessibility import axe_violations
 
 pytestmark = pytest.mark.timeout(120)
 
-TITLE = "What the model was told"
+TITLE = "What was sent to the model"
 DETAILS = "Details of this answer"
 
 
@@ -29,7 +29,7 @@ def test_the_view_shows_the_tokens_of_each_call_by_section_and_works_by_keyboard
     expect(first).not_to_have_attribute("open", "")
     expect(second.get_by_role("row", name="Messages and steps")).to_contain_text("3 items")
     expect(second.get_by_role("row", name="Tools")).to_be_visible()
-    expect(second.get_by_role("img")).to_have_accessible_name(re.compile("Messages and steps .*, of 32,000 tokens"))
+    expect(second.get_by_role("img")).to_have_accessible_name(re.compile(r"Messages and steps .*, of 32,000\stokens"))
     first.locator("summary").press("Enter")
     expect(first.get_by_role("row", name="Messages and steps")).to_contain_text("2 items")
     chat.page.keyboard.press("Escape")

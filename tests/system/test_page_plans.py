@@ -76,6 +76,12 @@ def press(place: Locator | Page, name: str) -> None:
     place.get_by_role("button", name=name, exact=True).click()
 
 
+def choose(place: Locator, action: str) -> None:
+    """Choose one of the rare actions on a step, with the keyboard alone."""
+    place.get_by_role("group", name="Actions for").get_by_role("button", name="More actions").press("Enter")
+    place.get_by_role("menuitem", name=action, exact=True).press("Enter")
+
+
 def test_a_chat_whose_plan_waits_is_marked_in_the_list_until_it_goes_on(chat: Chat) -> None:
     page = chat.page
     chat.register("selendis@example.com", "Selendis")
@@ -248,13 +254,13 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(row(page, "a").locator(".preview")).to_contain_text("word")
     expect(panel.get_by_role("heading", level=3)).to_have_text(["Draft", "Release"])
     expect(row(page, "b")).to_contain_text("Waits for “Write”")
-    press(bar(page), "Pause")
+    press(bar(page), "Pause after this step")
     expect(bar(page)).to_contain_text("Pausing after the steps that are running")
     press(bar(page), "Pause now")
     expect(bar(page).locator("strong")).to_have_text("Paused")
-    expect(row(page, "a")).to_contain_text("Open · 1 attempt so far")
+    expect(row(page, "a")).to_contain_text("Not finished · 1 attempt so far")
     row(page, "b").locator(".head").click()
-    press(row(page, "b"), "Cancel step")
+    choose(row(page, "b"), "Cancel step")
     expect(row(page, "b")).to_contain_text("Cancelled")
     press(row(page, "b"), "Retry")
     expect(row(page, "b")).to_contain_text("Waits for “Write”")

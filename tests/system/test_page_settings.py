@@ -33,7 +33,9 @@ def test_the_settings_have_sections_for_the_keyboard_for_a_phone_and_for_links(c
     for name in SECTIONS:
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+        expect(page.get_by_role("tab", name=name)).to_be_in_viewport(ratio=1)
         assert page.locator("#settings").evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
+    assert tabs.evaluate_all("tabs => new Set(tabs.map((tab) => tab.offsetTop)).size") == 1, "one row, which scrolls"
     page.keyboard.press("Escape")
 
     chat.send("/words=3")

@@ -34,7 +34,7 @@ recorded = pytest.mark.skipif("KHALA_RECORD" not in os.environ, reason="takes pi
 CHAT: ViewportSize = {"width": 1280, "height": 872}
 WIDE: ViewportSize = {"width": 1440, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 844}
-DIRECTIVES = "/text The page needs the routes first, so I look at them. /call list_directory {} /hanground=2"
+LOOKS = "/text The page needs the routes first, so I look at them. /call list_directory {}"
 """What the demo model does in a step. It is in the goal, which is folded on the page."""
 DOCUMENT = """\
 # Photo albums
@@ -85,7 +85,7 @@ def picture(page: Page, name: str, size: ViewportSize) -> None:
 def test_a_running_plan_shows_its_steps_and_what_they_write(chat: Chat) -> None:
     page = chat.page
     page.set_viewport_size(WIDE)
-    import_plan(chat, DIRECTIVES)
+    import_plan(chat, f"{LOOKS} /hanground=2")
     press(bar(page), "Show steps")
     press(bar(page), "Start")
     row(page, "page-1").locator(".head").click()
@@ -99,7 +99,7 @@ def test_a_running_plan_shows_its_steps_and_what_they_write(chat: Chat) -> None:
 def test_a_plan_that_needs_somebody_says_why_and_what_to_do_on_a_phone(chat: Chat) -> None:
     page = chat.page
     page.set_viewport_size(PHONE)
-    import_plan(chat, "/fail=1", mode="step", config={"maxRetries": 0})
+    import_plan(chat, f"{LOOKS} /failround=2", mode="step", config={"maxRetries": 0})
     press(bar(page), "Start")
     expect(bar(page).locator("strong")).to_have_text("Paused: “Add the page” failed")
     press(bar(page), "Show steps")

@@ -48,5 +48,5 @@ test("the budget that is nearest to its end counts", () => {
 });
 
 test("times are rounded to what matters", () => {
-  expect([0.2, 12, 89, 300].map(duration)).toEqual(["1 s", "12 s", "89 s", "5 min"]);
+  expect([0.2, 12, 89, 300].map(duration)).toEqual(["1\u00a0s", "12\u00a0s", "89\u00a0s", "5\u00a0min"]);
 });

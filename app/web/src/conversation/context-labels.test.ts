@@ -24,7 +24,7 @@ describe("what a model was told", () => {
   it("shows each section's share of the limit, and skips empty ones", () => {
     expect(totalTokens({ sections })).toBe(400);
     expect(barParts({ sections, limit: 1000 })).toEqual([{ name: "instructions", percent: 10 }, { name: "turns", percent: 30 }]);
-    expect(barLabel({ sections, limit: 1000 })).toBe("Instructions 100, Messages and steps 300, of 1,000 tokens");
+    expect(barLabel({ sections, limit: 1000 })).toBe("Instructions 100, Messages and steps 300, of 1,000\u00a0tokens");
   });
 
   it("never draws a bar longer than the whole", () => {
@@ -35,7 +35,7 @@ describe("what a model was told", () => {
 
   it("names calls and failures", () => {
     expect([callLabel({ purpose: "answer" }, 0), callLabel({ purpose: "summary" }, 1)]).toEqual(["Call 1", "Call 2 · summary of older messages"]);
-    expect([tokensLabel(1), tokensLabel(2410)]).toEqual(["1 token", "2,410 tokens"]);
+    expect([tokensLabel(1), tokensLabel(2410)]).toEqual(["1\u00a0token", "2,410\u00a0tokens"]);
     expect(["stop", "tool_calls", "canceled", "context_exceeded", "timeout"].map((outcome) => failureLabel({ outcome }))).toEqual([null, null, "Stopped", "Too long for the model", "Failed"]);
   });
 });

@@ -22,13 +22,13 @@ describe("words about messages", () => {
 
   it("tell what an answer took", () => {
     const finish = { reason: "stop" as const, usage: { inputTokens: 1057, outputTokens: 200 }, costUsd: "0.00042", model: "demo", totalMs: 2100 };
-    expect(usageLabel(finish)).toBe("demo · 1,057 tokens in, 200 out · $0.00042 · 2.1 s");
+    expect(usageLabel(finish)).toBe("demo · 1,057 tokens in, 200 out · $0.00042 · 2.1\u00a0s");
   });
 
   it("tell how far a run is", () => {
     const round = { step: 3, maxSteps: 20, usage: { inputTokens: 1200, outputTokens: 4 }, costUsd: "0.01" };
-    expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204 tokens · $0.01 so far");
-    expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204 tokens · $0.01 so far");
+    expect(progressLabel({ step: round, blocks: views(tool(3)) })).toBe("Step 3 of 20 · 1,204\u00a0tokens · $0.01 so far");
+    expect(progressLabel({ step: round, blocks: views(tool(2), tool(3, "blocked")) })).toBe("Step 3 of 20 · waiting for approval · 1,204\u00a0tokens · $0.01 so far");
     expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) })).toBe("Waiting for approval");
     expect(progressLabel({ step: { step: 1, maxSteps: 1 }, blocks: views(tool(1, "blocked")) }, () => true)).toBe("");
     expect(progressLabel({ step: null, blocks: views(tool(2)) })).toBe("Step 2");

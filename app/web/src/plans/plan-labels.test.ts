@@ -49,8 +49,8 @@ it("progress counts each step once, the blocked ones too", () => {
 
 it("cost stands beside its limit, and the limit that is nearest fills the bar", () => {
   expect(spentLabel({}, {})).toBe("");
-  expect(spentLabel({ usd: "0.42", tokens: 1204, seconds: 125 }, { usd: "5", tokens: 9000, seconds: 600 })).toBe("$0.42 of $5.00 · 1,204 of 9,000 tokens · 2 min 5 s of 10 min 0 s");
-  expect(spentLabel({ tokens: 10 }, { usd: "5" })).toBe("$0 of $5.00 · 10 tokens");
+  expect(spentLabel({ usd: "0.42", tokens: 1204, seconds: 125 }, { usd: "5", tokens: 9000, seconds: 600 })).toBe("$0.42\u00a0of\u00a0$5.00 · 1,204\u00a0of\u00a09,000\u00a0tokens · 2\u00a0min\u00a05\u00a0s\u00a0of\u00a010\u00a0min\u00a00\u00a0s");
+  expect(spentLabel({ tokens: 10 }, { usd: "5" })).toBe("$0\u00a0of\u00a0$5.00 · 10\u00a0tokens");
   expect([budgetShare({ tokens: 10 }, {}), budgetShare({ usd: "1", tokens: 90 }, { usd: "4", tokens: 100 }), budgetShare({ usd: "9" }, { usd: "4" })]).toEqual([null, 0.9, 1]);
 });
 
@@ -67,11 +67,11 @@ it("an agent has its title, and a fallback its reason", () => {
 describe("the status of a step", () => {
   const facts = { waitsFor: [] as string[], isAsking: false, now: Date.parse("2031-01-01T00:00:00Z") };
   it.each([
-    [{ status: "open" }, {}, "Open"],
+    [{ status: "open" }, {}, "Not started"],
     [{ status: "open" }, { waitsFor: ["A", "B", "C", "D", "E"] }, "Waits for “A”, “B”, “C” and 2 more"],
     [{ status: "open", blocked: true }, { waitsFor: ["A"] }, "Blocked by “A”"],
-    [{ status: "open", attempts: 1, notBefore: "2031-01-01T00:00:08Z" }, {}, "Tries again in 8 s"],
-    [{ status: "open", attempts: 2, notBefore: "2030-01-01T00:00:08Z" }, {}, "Open · 2 attempts so far"],
+    [{ status: "open", attempts: 1, notBefore: "2031-01-01T00:00:08Z" }, {}, "Tries again in 8\u00a0s"],
+    [{ status: "open", attempts: 2, notBefore: "2030-01-01T00:00:08Z" }, {}, "Not finished · 2 attempts so far"],
     [{ status: "running", attempts: 1 }, {}, "Running"],
     [{ status: "running", attempts: 3 }, {}, "Running · attempt 3"],
     [{ status: "running", attempts: 1 }, { isAsking: true }, "Waiting for approval"],

@@ -113,7 +113,7 @@ export function iterationLabel({ iteration, maxIterations }: Pick<PlanEntry, "it
   return m.attempt_of({ number: formatNumber(iteration), max: formatNumber(maxIterations) });
 }
 
-/** "$0.42 of $5 · 1,204 of 9,000 tokens · 2 min 5 s"; empty if nothing was spent and there is no limit. */
+/** "$0.42 of $5 · 1,204 of 9,000 tokens · 2 min 5 s"; empty if nothing was spent and there is no limit. Lines end only between the parts. */
 export function spentLabel(spent: PlanSpent, budget: PlanBudget): string {
   const { tokens = 0, seconds = 0 } = spent;
   const [usd, maxUsd] = [Number(spent.usd ?? 0), budget.usd === undefined ? undefined : Number(budget.usd)];
@@ -160,7 +160,7 @@ export function stepLabel({ status, attempts, blocked, notBefore }: StepState, {
   const wait = notBefore === undefined ? 0 : Date.parse(notBefore) - now;
   if (wait > 0) return m.tries_again_in({ time: formatDuration(wait + 999) });
   if (waitsFor.length > 0) return m.waits_for({ steps: listed(waitsFor, maxListed) });
-  return attempts > 0 ? m.open_attempts_so_far({ count: attempts }) : m.open();
+  return attempts > 0 ? m.attempts_so_far({ count: attempts }) : m.not_started();
 }
 
 const ENDED_LABELS = { completed: m.completed(), failed: m.failed(), skipped: m.skipped(), cancelled: m.cancelled() } as const;

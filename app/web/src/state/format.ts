@@ -59,7 +59,7 @@ export function formatTimeLeft(value: number): string {
 export function formatBytes(bytes: number): string {
   if (bytes < 1000) return m.bytes({ count: bytes });
   const [unit, per] = bytes < 1e6 ? (["kB", 1e3] as const) : bytes < 1e9 ? (["MB", 1e6] as const) : (["GB", 1e9] as const);
-  return `${formatNumber(bytes / per, { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
+  return `${formatNumber(bytes / per, { minimumFractionDigits: 1, maximumFractionDigits: 1 })}\u00a0${unit}`;
 }
 
 /** "12 Mar 2026, 14:05" */
