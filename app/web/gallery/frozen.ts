@@ -8,7 +8,7 @@ export const NOW = Date.parse("2031-03-14T09:26:53Z");
 const MAX_TIMER_MS = 1000;
 const NO_TIMER = 0;
 /** Workers that compute what a state shows. Without the others, the page shows what it knows itself. */
-const WORKERS = ["detail", "graph"];
+const WORKERS = ["detail"];
 
 /** Freeze this frame. `name` is that of the state: states that differ in it differ in their ids. */
 export function freeze(name: string): void {

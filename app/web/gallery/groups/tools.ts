@@ -28,6 +28,9 @@ const EVERY: readonly ToolBlock[] = [
   call(6, "a_tool_with_a_very_long_name_that_has_no_space", { state: "queued", args: { why: "to see what is cut where there is no room for all of it on one line" }, durationMs: 0 }),
   call(7, "run_command", { state: "running", args: { command: "make check" }, reason: "12 of 40 files checked", durationMs: 0 }),
 ];
+const TOOL_NAMES = ["read_file", "web_search", "run_command", "search_archive_by_meaning"];
+const PARALLEL: readonly ToolBlock[] = Array.from({ length: 32 }, (_, at) =>
+  call(at + 1, TOOL_NAMES[at % TOOL_NAMES.length] ?? "", { step: at < 2 ? 1 : 2, args: { path: `notes/${at}.md` }, state: at < 26 ? (at % 9 === 8 ? "failed" : "completed") : "queued", durationMs: at < 26 ? 340 + 731 * at : 0 }));
 
 function approval(changes: Partial<Approval> = {}): Approval {
   return { runId: RUN_ID, toolCallId: "call-1", tool: "delete_file", args: { path: "notes/old.md" }, digest: "d1", state: "pending", createdAt: TIME, expiresAt: inMinutes(9), mayEdit: true, ...changes };
@@ -110,7 +113,8 @@ const states: readonly GalleryState[] = [
   },
   { name: "the bar of a run", view: bar, scenario: running([EVERY[6] ?? BLOCKED]), prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }) },
   { name: "the bar waits for approval", view: bar, scenario: running([BLOCKED, { type: "notice", code: "model_switched", message: "The model is overloaded, so gpt-6-mini goes on." }]), prepare: ({ preferences }) => void (preferences.autopilot = true) },
-  { name: "the graph of a run", view: bar, scenario: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="swarm"]') },
+  { name: "the graph of a run", view: bar, height: 640, scenario: running(EVERY), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="run-graph"]') },
+  { name: "the graph of 30 parallel calls", view: bar, height: 900, scenario: running(PARALLEL), prepare: ({ preferences }) => void (preferences.autopilot = true), act: (driver) => driver.press('[aria-controls="run-graph"]') },
   { name: "no progress", view, scenario: { messages: [ASKED, ended(2, [text("I could not find it."), ...EVERY.slice(2, 3)], "no_progress", { id: idOf(1002) })] } },
 ];
 
