@@ -43,6 +43,8 @@ flowchart LR
   A[Start --> B{{
 ```
 """
+LIGHT_GROUND = r"background%3A%20rgb\(244%2C%20245%2C%20248\)"
+DARK_GROUND = r"background%3A%20rgb\(13%2C%2015%2C%2019\)"
 LONG_CODE = "/pace=0 /echo ```python\n" + "def follow(log): return [row for row in log]  # a comment\n" * 120 + "```"
 RECORD_GROWTH = """() => {
     window.growth = [];
@@ -106,8 +108,21 @@ def test_hostile_pictures_are_inert_and_endless_blocks_do_not_freeze_the_page(ch
     chat.send(HOSTILE)
     chat.wait_for_end()
     frames = chat.answer.locator(".code")
-    expect(frames.nth(2)).to_contain_text("This diagram has a mistake: Parse error on line 2.")
-    expect(frames.nth(1).locator(".picture img")).to_be_visible()
+    expect(frames.nth(2)).to_contain_text("This diagram has a mistake in line 2.")
+    picture = frames.nth(1).locator(".picture img")
+    expect(picture).to_be_visible()
+    # The page is light, so the diagram is, until the theme changes. It is saved as it is shown.
+    expect(picture).to_have_attribute("src", re.compile(LIGHT_GROUND))
+    frames.nth(1).get_by_role("button", name="Full screen").click()
+    viewer = chat.page.get_by_role("dialog", name="Diagram")
+    chat.page.emulate_media(color_scheme="dark")
+    expect(viewer.locator("img")).to_have_attribute("src", re.compile(DARK_GROUND))
+    with chat.page.expect_download() as download:
+        viewer.get_by_role("button", name="Download").click()
+    assert "background: rgb(13, 15, 19)" in download.value.path().read_text()
+    viewer.get_by_role("button", name="Close").click()
+    expect(viewer).to_have_count(0)
+    expect(picture).to_have_attribute("src", re.compile(DARK_GROUND))
     frames.nth(0).get_by_role("button", name="Preview").click()
     expect(frames.nth(0).locator(".picture img")).to_be_visible()
     frames.nth(0).get_by_role("button", name="Code").click()

@@ -5,24 +5,21 @@ import purifyUrl from "dompurify/dist/purify.min.js?url";
 import mermaidUrl from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
 import { isDark as isPageDark } from "../state/appearance.ts";
-
-/** The diagram can't be drawn because of its text. The message is for the person. */
-export class DiagramError extends Error {
-  override readonly name = "DiagramError";
-}
+import { DIAGRAM_WIDTH_PX, diagramLook, diagramStyle, tonesOf } from "./diagram-theme.ts";
+import { DiagramError, mistakeOf } from "./diagram-mistakes.ts";
+import { asFlowchart } from "./mindmap.ts";
 
 const MAX_DIAGRAM_CHARACTERS = 20_000;
 const MAX_EDGES = 500;
-const MAX_MESSAGE_CHARACTERS = 200;
 /** A frame that has not answered within this time is removed. */
 const DRAW_TIMEOUT_MS = 10_000;
 const LOAD_TIMEOUT_MS = 30_000;
 
 /** Runs in the frame. Labels are SVG text, because images show no HTML. */
 const BRIDGE = `
-mermaid.initialize({ startOnLoad: false, securityLevel: "strict", htmlLabels: false, flowchart: { htmlLabels: false }, suppressErrorRendering: true,
-  maxTextSize: ${MAX_DIAGRAM_CHARACTERS}, maxEdges: ${MAX_EDGES}, fontFamily: "system-ui, sans-serif", theme: "THEME",
-  secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "htmlLabels", "flowchart", "suppressErrorRendering", "themeCSS", "fontFamily"] });
+mermaid.initialize({ ...LOOK, startOnLoad: false, securityLevel: "strict", htmlLabels: false, flowchart: { htmlLabels: false }, suppressErrorRendering: true,
+  maxTextSize: ${MAX_DIAGRAM_CHARACTERS}, maxEdges: ${MAX_EDGES}, fontFamily: "system-ui, sans-serif",
+  secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "htmlLabels", "flowchart", "suppressErrorRendering", "theme", "themeCSS", "fontFamily"] });
 const config = { USE_PROFILES: { svg: true, svgFilters: true }, ADD_TAGS: ["style"], FORBID_TAGS: ["a", "image", "feImage", "foreignObject", "script", "animate", "set", "use"],
   FORBID_ATTR: ["href", "xlink:href", "src"], RETURN_DOM_FRAGMENT: true };
 const clean = (svg) => {
@@ -31,7 +28,27 @@ const clean = (svg) => {
   picture.removeAttribute("style");
   picture.setAttribute("width", width);
   picture.setAttribute("height", height);
+  picture.style.background = LOOK.themeVariables.background;
+  picture.append(Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "style"), { textContent: STYLE }));
+  contrast(picture);
+  // Mermaid measures these labels as if they were HTML, and puts them off the middle.
+  for (const label of picture.querySelectorAll(".statediagram-state > .label")) label.setAttribute("transform", label.getAttribute("transform")?.replace(/translate\\([^,]*/, "translate(0") ?? "");
   return new XMLSerializer().serializeToString(picture);
+};
+// Nodes that the diagram's author has filled get text that stands out from it, whatever the theme is.
+const probe = document.body.appendChild(document.createElement("i"));
+const isBright = (fill) => {
+  probe.style.color = "";
+  probe.style.color = fill;
+  const [red, green, blue, alpha = 1] = (getComputedStyle(probe).color.match(/[\\d.]+/g) ?? []).map(Number);
+  return probe.style.color === "" || alpha < 0.6 ? null : 0.299 * red + 0.587 * green + 0.114 * blue > 140;
+};
+const contrast = (picture) => {
+  for (const shape of picture.querySelectorAll("g.node > :is(rect, polygon, path, circle, ellipse)[style*=fill], g.node > g > :is(rect, polygon, path, circle, ellipse)[style*=fill]")) {
+    const label = shape.closest("g.node").querySelector(".label");
+    const bright = /(?:^|;)\\s*color\\s*:/.test(label?.getAttribute("style") ?? "") ? null : isBright(shape.style.fill);
+    if (bright !== null) for (const text of label?.querySelectorAll("text, tspan") ?? []) text.style.setProperty("fill", bright ? "#1a1d24" : "#ffffff", "important");
+  }
 };
 addEventListener("message", async ({ source, data }) => {
   if (source !== parent || typeof data?.diagram !== "string") return;
@@ -60,8 +77,8 @@ class DiagramFrame {
     element.sandbox.add("allow-scripts");
     element.ariaHidden = "true";
     // Out of sight, but with a layout, which the drawing measures.
-    Object.assign(element.style, { position: "fixed", insetBlockStart: "0", insetInlineStart: "-3000px", width: "1200px", height: "900px", border: "0", visibility: "hidden" });
-    const all = [...scripts, BRIDGE.replace("THEME", isDark ? "dark" : "default")];
+    Object.assign(element.style, { position: "fixed", insetBlockStart: "0", insetInlineStart: "-3000px", width: `${DIAGRAM_WIDTH_PX}px`, height: "900px", border: "0", visibility: "hidden" });
+    const all = [...scripts, `const LOOK = ${JSON.stringify(diagramLook(isDark))}, STYLE = ${JSON.stringify(diagramStyle(isDark))};`, BRIDGE];
     const html = `<!doctype html><body>${all.map((script) => `<script>${script}</script>`).join("")}`;
     const isReady = (data: unknown): boolean => typeof data === "object" && data !== null && "type" in data && data.type === "ready";
     const began = this.#next(isReady, LOAD_TIMEOUT_MS).then(() => {
@@ -95,7 +112,7 @@ class DiagramFrame {
       };
       const timer = setTimeout(() => {
         end();
-        reject(new DiagramError("it takes too long to draw."));
+        reject(new DiagramError({ kind: "large" }));
       }, timeout);
       addEventListener("message", listen);
     });
@@ -122,32 +139,32 @@ async function textAt(url: string): Promise<string> {
   return response.text();
 }
 
-/** The diagram as sanitised SVG, one after the other. Throws a DiagramError if its text can't be drawn, or takes too long. */
-export function drawDiagram(text: string): Promise<{ svg: string; isDark: boolean }> {
+export { DiagramError };
+
+/**
+ * The diagram as sanitised SVG in the colours of the page's theme, one after the other. Throws a DiagramError if its text can't
+ * be drawn, or takes too long.
+ */
+export function drawDiagram(text: string): Promise<string> {
   const drawn = last.then(() => draw(text));
   last = drawn.catch(() => null); // its caller handles the error
   return drawn;
 }
 
-async function draw(text: string): Promise<{ svg: string; isDark: boolean }> {
-  if (text.length > MAX_DIAGRAM_CHARACTERS) throw new DiagramError("it is too long.");
+async function draw(text: string): Promise<string> {
+  if (text.length > MAX_DIAGRAM_CHARACTERS) throw new DiagramError({ kind: "large" });
   const isDark = isPageDark();
   if (frame?.isDark !== isDark) await endFrame();
   frame ??= { isDark, made: makeFrame(isDark) };
   try {
-    const { svg, mistake } = await (await frame.made).draw(text);
-    if (typeof svg !== "string") throw new DiagramError(firstLine(String(mistake)));
-    return { svg, isDark };
+    const { svg, mistake } = await (await frame.made).draw(asFlowchart(text, ...tonesOf(isDark)));
+    if (typeof svg !== "string") throw new DiagramError(mistakeOf(String(mistake), text));
+    return svg;
   } catch (error) {
     // A frame that hangs or did not load is not used again. After a mistake in a text it goes on.
-    if (!(error instanceof DiagramError) || error.message.startsWith("it takes")) await endFrame();
+    if (!(error instanceof DiagramError) || error.mistake.kind === "large") await endFrame();
     throw error;
   }
-}
-
-/** Without the excerpts and the names of expected tokens that follow. */
-function firstLine(mistake: string): string {
-  return (/^[^\n]*/.exec(mistake)?.[0] ?? "").replace(/:\s*$/, ".").slice(0, MAX_MESSAGE_CHARACTERS);
 }
 
 async function endFrame(): Promise<void> {

@@ -6,8 +6,7 @@ import { highlight } from "./highlight.ts";
 import { morph, setText } from "./morph.ts";
 import type { CodePiece, Piece, Prose } from "./incremental-markdown.ts";
 import { endPreview, previewDocument, togglePreview } from "./code-preview.ts";
-import { isDiagram } from "./picture-languages.ts";
-import { hasPicture, showPicture, togglePicture } from "./picture.ts";
+import { hasPicture, isDiagram } from "./picture-languages.ts";
 import { RevealQueue } from "./reveal-queue.ts";
 import { RevealTree } from "./reveal-tree.ts";
 import { cancelOnceVisible, onceVisible } from "./visibility.ts";
@@ -233,7 +232,7 @@ export async function handleCodeButton({ target }: Event): Promise<void> {
   const frame = button?.closest(".code");
   if (!button || !frame) return;
   if (button.matches(".copy")) await copy(button, frame.querySelector("code")?.textContent ?? "");
-  else if (hasPicture(frame.querySelector(".language")?.textContent ?? "", frame.querySelector("code")?.textContent ?? "")) await togglePicture(frame);
+  else if (hasPicture(frame.querySelector(".language")?.textContent ?? "", frame.querySelector("code")?.textContent ?? "")) await (await import("./picture.ts")).handlePictureButton(button, frame);
   else await togglePreview(frame);
 }
 
@@ -255,7 +254,7 @@ function enhance(element: HTMLElement): void {
 /** Diagrams are drawn, other code is coloured. */
 async function finishFrame(frame: Element): Promise<void> {
   const language = frame.querySelector(".language")?.textContent ?? "";
-  await (isDiagram(language) ? showPicture(frame) : highlightFrame(frame));
+  await (isDiagram(language) ? (await import("./picture.ts")).showPicture(frame) : highlightFrame(frame));
 }
 
 async function highlightFrame(frame: Element): Promise<void> {
