@@ -5,6 +5,7 @@ import http.server
 import threading
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,13 @@ def test_the_arguments_of_a_call_to_approve_hide_no_character(
     tag = f'<khala-chat server="{server.url}" thread="{thread}" thread-token="{made["token"]}"></khala-chat>'
     page = opened(browser, site, folder, tag)
     call = page.locator(".call[data-state=blocked]")
+    # Nobody is offered to decide what has expired.
+    page.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=30))
+    page.reload()
+    expect(call).to_contain_text("Expired without an answer.")
+    expect(call.get_by_role("button")).to_have_count(0)
+    page.clock.set_fixed_time(datetime.now(UTC))
+    page.reload()
     expect(call.locator("small")).to_contain_text(f'"path": "{hidden}"')
     call.get_by_role("button", name="Approve").click()
     expect(page.locator(".call[data-state=blocked]")).to_have_count(0)

@@ -14,6 +14,9 @@ export interface MessageActions {
   withdraw: (id: string) => void;
 }
 
+/** Browsers treat longer timeouts as none. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+
 const DELIVERY = {
   queued: (labels: ChatLabels) => labels.waiting,
   sending: (labels: ChatLabels) => labels.sending,
@@ -87,11 +90,12 @@ export class MessageElement {
     element.dataset.state = call.state;
     if (call.state !== "blocked") return element;
     const decide = (approved: boolean) => () => this.#actions.decide(message, call, approved);
-    const { asks, approve, deny } = this.#labels;
+    const { asks, approve, deny, expired } = this.#labels;
     const decision = make("span", { part: "decision", text: asks });
     if (call.args) decision.append(button(approve, decide(true), "button primary")); // Nobody approves what they cannot see.
     decision.append(button(deny, decide(false)));
     element.append(decision);
+    if (call.expiresAt !== undefined) atTime(Date.parse(call.expiresAt), () => decision.replaceChildren(expired)); // Nobody decides what the server refuses.
     return element;
   }
 
@@ -113,6 +117,13 @@ export class MessageElement {
     if (status === "stopped") return stopped;
     return hasContent ? "" : status === "failed" ? failed : status === "writing" ? working : "";
   }
+}
+
+/** Act at this time (ms since the epoch, by this clock), at once if it is past. */
+function atTime(time: number, act: () => void): void {
+  const left = time - Date.now();
+  if (left <= 0) act();
+  else setTimeout(() => atTime(time, act), Math.min(left, MAX_TIMEOUT_MS));
 }
 
 /** What a call says: all its arguments, with nothing invisible, while it waits for a decision, or the beginning of those that are too long. */

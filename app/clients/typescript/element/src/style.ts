@@ -9,6 +9,7 @@ export const STYLE = `
   --khala-line: color-mix(in srgb, var(--khala-text) 18%, var(--khala-background));
   --khala-accent: #3457d5;
   --khala-accent-text: #fff;
+  --khala-link: color-mix(in srgb, var(--khala-accent) 60%, var(--khala-text));
   --khala-bubble: color-mix(in srgb, var(--khala-text) 8%, var(--khala-background));
   --khala-radius: 12px;
   --khala-size: 1rem;
@@ -25,10 +26,16 @@ export const STYLE = `
 .markdown > div > :last-child { margin-block-end: .75rem; }
 .markdown pre { overflow-x: auto; padding: .75rem; background: var(--khala-bubble); border-radius: 8px; }
 .markdown code, .call code { font: .875em ui-monospace, monospace; }
+.markdown img { max-inline-size: 100%; block-size: auto; }
+.markdown :is(h1, h2, h3, h4, h5, h6) { margin-block: 1rem .5rem; font-size: 1.0625em; line-height: 1.35; }
+.markdown h1 { font-size: 1.25em; }
+.markdown h2 { font-size: 1.125em; }
+.markdown :is(ul, ol) { padding-inline-start: 1.5rem; }
+.markdown :is(pre, code) { direction: ltr; unicode-bidi: isolate; text-align: left; }
 .markdown table { display: block; overflow-x: auto; border-collapse: collapse; }
-.markdown th, .markdown td { border: 1px solid var(--khala-line); padding: .25rem .5rem; }
+.markdown th, .markdown td { overflow-wrap: normal; text-align: start; border: 1px solid var(--khala-line); padding: .25rem .5rem; }
 .markdown blockquote { margin-inline: 0; padding-inline-start: .75rem; border-inline-start: 3px solid var(--khala-line); }
-a { color: var(--khala-accent); }
+a { color: var(--khala-link); text-underline-offset: .15em; }
 small { color: var(--khala-muted); }
 .note:empty { display: none; }
 .call { display: flex; flex-wrap: wrap; gap: .5rem; align-items: baseline; padding: .5rem .75rem; margin-block: .5rem; border: 1px solid var(--khala-line); border-radius: 8px; }
@@ -41,5 +48,5 @@ small { color: var(--khala-muted); }
 .button { min-block-size: 2.5rem; padding-inline: .875rem; font: inherit; color: inherit; background: transparent; border: 1px solid var(--khala-line); border-radius: var(--khala-radius); cursor: pointer; }
 .button.primary { color: var(--khala-accent-text); background: var(--khala-accent); border-color: transparent; }
 .button:disabled { opacity: .5; cursor: default; }
-:focus-visible { outline: 2px solid var(--khala-accent); outline-offset: 2px; }
+:focus-visible { outline: 2px solid var(--khala-link); outline-offset: 2px; }
 `;
