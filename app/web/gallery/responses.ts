@@ -8,6 +8,7 @@ import type { AccountBudget, AccountDetail, AuditItem, ConsolePage, ConsoleRunHi
 import type { Feedback } from "../src/conversation/answer-ratings.svelte.ts";
 import type { ServerPreferences } from "../src/conversation/model-list.svelte.ts";
 import type { WorkspacePage } from "../src/panel/workspace-files.ts";
+import { isSanitizer, withDiagramFont } from "./diagram-font.ts";
 import { MODELS } from "./fixtures/models.ts";
 
 /** A response that never comes. */
@@ -108,7 +109,7 @@ export function respondToRequests(given: Responses): string[] {
   const load = globalThis.fetch.bind(globalThis);
   globalThis.fetch = (input, { method = "GET" } = {}) => {
     const { pathname, search } = new URL(input instanceof Request ? input.url : input, location.origin);
-    if (pathname.startsWith(FILES)) return load(input);
+    if (pathname.startsWith(FILES)) return isSanitizer(pathname) ? load(input).then(withDiagramFont) : load(input);
     const path = `${method} ${pathname.replaceAll(ID, "/*")}`;
     const name = path + search in responses ? path + search : path;
     if (!(name in responses)) unknown.push(name);

@@ -14,6 +14,7 @@ const MAX_WIDTH = 1360;
 const GAP = 20;
 const LABEL_HEIGHT = 24;
 const WARM_UP_FRAMES = 2;
+const MAX_FRAMES = 600;
 
 type Frame = { element: HTMLElement; frame: HTMLIFrameElement; address: string; name: string; height: number; isFixed: boolean; problem: string };
 /** Where a state is on the sheet, in pixels. `problem` says why it is not shown; empty if it is. */
@@ -59,13 +60,20 @@ export async function showSheet(group: string, variant: Variant): Promise<void> 
   // The same frames in another theme and width, as after turning a phone.
   globalThis.showVariant = async (other) => {
     const { width: fresh = own, isDark: dark } = factsOf(other);
+    const before = new Set(dark === isDark ? [] : diagramsOf(frames));
     for (const { documentElement } of [document, ...frames.flatMap(({ frame }) => frame.contentDocument ?? [])]) documentElement.dataset.theme = dark ? "dark" : "light";
     for (const { frame } of frames) frame.style.width = `${fresh}px`;
     await nextFrame();
     await nextFrame();
+    // Diagrams are drawn again in the other theme.
+    for (let frame = 0; frame < MAX_FRAMES && diagramsOf(frames).some((src) => before.has(src)); frame++) await nextFrame();
     for (const one of frames) if (!one.isFixed) one.height = heightOf(one.frame.contentDocument);
     return place(sheet, frames, fresh);
   };
+}
+
+function diagramsOf(frames: readonly Frame[]): string[] {
+  return frames.flatMap(({ frame }) => [...(frame.contentDocument?.querySelectorAll<HTMLImageElement>(".picture.diagram img") ?? [])].map(({ src }) => src));
 }
 
 function heightOf(shown: Document | null): number {

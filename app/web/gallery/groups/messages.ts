@@ -6,12 +6,30 @@ import { idOf, minutesAgo } from "../fixtures/ids.ts";
 import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN } from "../fixtures/markdown.ts";
 import { answer, blob, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
+import type { PageDriver } from "../page-driver.ts";
 import { component, type GalleryState, type Group } from "../state.ts";
 import Messages from "../views/Messages.svelte";
 
 const view = component(Messages, {});
 const ASKED = question(1, "How do leases keep two workers from doing the same job?");
 const ANSWERED = answer(2, "A lease is a lock that **expires**. A worker that dies gives up its job by itself.");
+/** Nodes that a diagram fills itself have text that contrasts with the fill, in both themes. */
+const DIAGRAMS = `A worker claims a job only under a lease:
+
+\`\`\`mermaid
+flowchart LR
+  job[Job] -->|claims| lease{Lease free?}
+  lease -->|yes| run(Run)
+  lease -->|no| wait[Wait]
+  style wait fill:#fde68a
+\`\`\`
+`;
+/** Diagrams are drawn by a program that takes a second to start. */
+const DIAGRAM_FRAMES = 600;
+
+async function findDiagram(driver: PageDriver): Promise<void> {
+  await driver.find(".picture img", undefined, DIAGRAM_FRAMES);
+}
 
 function unsent(name: string, post: Refusal | typeof PENDING, connection: "live" | "offline" = "live"): GalleryState {
   return { name, view, scenario: { messages: [ASKED, ANSWERED], connection, responses: { "POST /api/threads/*/send": post } }, prepare: ({ chat }) => chat?.send("And if its clock is wrong?") };
@@ -23,6 +41,7 @@ const states: readonly GalleryState[] = [
   { name: "details and rating of an answer", view, scenario: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, memories: 3 } }], responses: { "GET /api/threads/*/feedback": { items: [{ messageId: ANSWERED.id, rating: "up" }] } } }, act: (driver) => driver.press('[aria-expanded="false"].icon.act:not([aria-haspopup])') },
   { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
   { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },
+  { name: "diagrams", view, scenario: { messages: [answer(2, DIAGRAMS)] }, act: findDiagram },
   { name: "right-to-left text", view, scenario: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
   { name: "a long question is folded", view, scenario: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },
   { name: "an answer begins", view, scenario: { messages: [ASKED, writing(2, [])] } },

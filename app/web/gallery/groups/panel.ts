@@ -23,19 +23,18 @@ const PAINTED_HTML = `<!doctype html>
 <body style="margin: 24px">
 <div style="width: 200px; height: 90px; border-radius: 12px; background: #3f51d1"></div>
 <script>requestAnimationFrame(() => requestAnimationFrame(() => parent.postMessage({ type: "painted" }, "*")))</script>`;
-/** Without text, as above, and in a colour of the page, which keeps the image small. The second diagram has a mistake. */
+/** The second diagram has a mistake. */
 const DIAGRAMS = `## Branches
 
 \`\`\`mermaid
-%%{init: {"gitGraph": {"showBranches": false, "showCommitLabel": false}, "themeVariables": {"git0": "#3f51d1", "git1": "#3f51d1"}}}%%
 gitGraph
-  commit id: "a"
-  branch b
-  commit id: "b"
-  commit id: "c"
+  commit id: "Lease"
+  branch review
+  commit id: "Renew"
+  commit id: "Expire"
   checkout main
-  commit id: "d"
-  merge b id: "e"
+  commit id: "Claim"
+  merge review id: "Release" tag: "v1.0"
 \`\`\`
 
 \`\`\`mermaid

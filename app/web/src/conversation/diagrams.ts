@@ -53,6 +53,7 @@ const contrast = (picture) => {
 addEventListener("message", async ({ source, data }) => {
   if (source !== parent || typeof data?.diagram !== "string") return;
   try {
+    await document.fonts.ready; // labels are measured
     const { svg } = await mermaid.render("diagram" + data.id, data.diagram);
     parent.postMessage({ id: data.id, svg: clean(svg) }, "*");
   } catch (error) {

@@ -32,10 +32,10 @@ export function applyAppearance(): void {
   Object.assign(document.documentElement.dataset, { theme: theme(), textSize: textSize() });
 }
 
-/** Whether the page is dark now: by the chosen theme, or by that of the system. */
+/** Whether the page is dark now: by the applied theme, or by that of the system. */
 export function isDark(): boolean {
-  const chosen = theme();
-  return chosen === "system" ? matchMedia("(prefers-color-scheme: dark)").matches : chosen === "dark";
+  const applied = document.documentElement.dataset.theme;
+  return applied === "dark" || (applied !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
 /** Store a choice and apply it. Returns whether the browser could store it. */
