@@ -4,7 +4,6 @@
 import purifyUrl from "dompurify/dist/purify.min.js?url";
 import mermaidUrl from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
-import { isDark as isPageDark } from "../state/appearance.ts";
 import { DIAGRAM_WIDTH_PX, diagramLook, diagramStyle, tonesOf } from "./diagram-theme.ts";
 import { DiagramError, mistakeOf } from "./diagram-mistakes.ts";
 import { asFlowchart } from "./mindmap.ts";
@@ -127,6 +126,12 @@ function idOf(data: unknown): unknown {
 let scripts: Promise<string[]> | null = null;
 let frame: { isDark: boolean; made: Promise<DiagramFrame> } | null = null;
 let last: Promise<unknown> = Promise.resolve();
+
+/** Whether the page is dark now: by the applied theme, or by that of the system. */
+function isPageDark(): boolean {
+  const applied = document.documentElement.dataset.theme;
+  return applied === "dark" || (applied !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+}
 
 async function makeFrame(isDark: boolean): Promise<DiagramFrame> {
   scripts ??= Promise.all([mermaidUrl, purifyUrl].map(textAt));

@@ -32,12 +32,6 @@ export function applyAppearance(): void {
   Object.assign(document.documentElement.dataset, { theme: theme(), textSize: textSize() });
 }
 
-/** Whether the page is dark now: by the applied theme, or by that of the system. */
-export function isDark(): boolean {
-  const applied = document.documentElement.dataset.theme;
-  return applied === "dark" || (applied !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-}
-
 /** Store a choice and apply it. Returns whether the browser could store it. */
 export function setAppearance(name: typeof THEME_STORAGE_KEY | typeof TEXT_SIZE_STORAGE_KEY, value: Theme | TextSize): boolean {
   try {
