@@ -44,5 +44,5 @@ export default defineConfig(({ command }) => ({
     fs: { allow: [".", CLIENT_LIBRARY] },
     proxy: Object.fromEntries(ITS_OWN.map((path) => [path, { target: SERVER, ws: path === "/api", changeOrigin: true, headers: { origin: SERVER } }])),
   },
-  test: { include: ["src/**/*.test.ts"], environment: "node", setupFiles: ["src/i18n/testing.ts"] },
+  test: { include: ["src/**/*.test.ts"], environment: "node", isolate: false, setupFiles: ["src/i18n/testing.ts"] },
 }));
