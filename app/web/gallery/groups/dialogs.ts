@@ -58,7 +58,7 @@ const states: readonly GalleryState[] = [
   { name: "renaming", view, height: 320, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("rename", nonNull(chats.items[0])) },
   { name: "choosing a folder", view, height: 420, scenario: CHAT, prepare: ({ chats }) => chatMenu.ask("folder", nonNull(chats.items[0])) },
   { name: "shortcuts", view: component(Help, {}), height: 640 },
-  { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this chat?", text: "The chat and its files are deleted for everyone. This can’t be undone.", yes: "Delete" }) },
+  { name: "a question to confirm", view, height: 320, prepare: (page) => void page.confirm({ title: "Delete this memory?", text: "“Prefers short answers” is deleted, with its earlier versions. This can’t be undone.", yes: "Delete" }) },
   { name: "toasts", view: component(Toasts, {}), height: 320, prepare: (page) => (page.toast("Link copied."), page.toast("The chat was deleted.", { label: "Undo", act: () => undefined }), page.toast("The file with the very long name could not be downloaded because the server is out of reach.")) },
 ];
 

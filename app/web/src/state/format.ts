@@ -26,7 +26,12 @@ export function formatUnits(parts: readonly string[]): string {
 /** "demo · 57 tokens · 2.1 s": the parts that are there. Where text runs from right to left, each part keeps its own direction. */
 export function joinParts(parts: readonly (string | false | null | undefined)[]): string {
   const shown = parts.filter((part): part is string => Boolean(part));
-  return (isRightToLeft() ? shown.map((part) => `\u2068${part}\u2069`) : shown).join(" · ");
+  return shown.map(isolate).join(" · ");
+}
+
+/** A text by others, for a sentence of the page. In one from right to left, it keeps its own direction. */
+export function isolate(text: string): string {
+  return isRightToLeft() ? `\u2068${text}\u2069` : text;
 }
 
 /** "840 ms", "1.2 s" */

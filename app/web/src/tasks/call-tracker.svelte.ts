@@ -64,9 +64,10 @@ export class CallTracker {
     return joinParts([stepStatus(shown, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
   }
 
-  /** The share of calls that have ended, from 0 to 1. */
-  get progress(): number {
-    return this.#now.tally.ended / Math.max(1, this.#now.tally.all);
+  /** The shares of calls that are done, and of those that have ended in any way, from 0 to 1. */
+  get progress(): { done: number; ended: number } {
+    const { counts, ended, all } = this.#now.tally;
+    return { done: counts.completed / Math.max(1, all), ended: ended / Math.max(1, all) };
   }
 
   get toolNames(): string {
