@@ -57,7 +57,7 @@ async def recorded(folder: Path, server: InProcessServer) -> str:
     async with on_terminal(["plan", "run", "album.md"], env, folder, columns=COLUMNS, lines=20) as terminal:
         await terminal.wait_for("▶ S3 Add the page")
         await terminal.wait_for("> list_directory")
-        await terminal.wait_for("  0 names")
+        await terminal.wait_for("  0 entries")
         shown += "\n".join(terminal.screen).rstrip().split("\n")
         terminal.type(CTRL_C)
         await terminal.wait_for("pausing: a person asked for it")
