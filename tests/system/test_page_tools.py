@@ -73,7 +73,7 @@ def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Cha
         expect(chat.card("nonsense")).to_have_attribute("data-state", "failed")
         late = chat.card("fetch_url")
         expect(late).to_have_attribute("data-state", "running")
-        expect(late.locator(".card-time")).to_have_text(re.compile(r"^([2-9]|\d\d) s$"))
+        expect(late.locator(".card-time")).to_have_text(re.compile(r"^([2-9]|\d\d)\ss$"))
         expect(chat.page.locator(".group-head")).to_contain_text("Step 1 · 1 of 3 done, 1 failed")
         expect(chat.page.locator(".card-args").first).to_have_text("path: a.txt, content: hi")
         go.set()
