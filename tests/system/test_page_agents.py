@@ -258,7 +258,7 @@ def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) ->
     chat.send(f"{WRITE} /call todo_list {{}} /then {DELETE}")
     expect(chat.run_bar).to_have_attribute("data-status", "waiting for approval")
     expect(chat.run_bar).to_contain_text("Step 2 of 20")
-    expect(chat.run_bar).to_contain_text(re.compile(r"\d tokens"))
+    expect(chat.run_bar).to_contain_text(re.compile(r"\d\stokens"))
     chat.run_bar.get_by_role("button", name="Graph").click()
     steps = chat.run_bar.get_by_role("list", name="Run steps")
     expect(steps.locator(".head")).to_have_text(["Step 1 2 of 2 done", "Step 2 waiting for approval"])
@@ -304,7 +304,7 @@ def test_the_bar_counts_written_tokens_and_shows_why_a_run_stopped(chat: Chat) -
     expect(chat.run_bar).to_have_attribute("data-status", "writing")
     expect(chat.run_bar).to_contain_text("Planner")
     # The server reports usage after a step with tools, or at the end: until then the worker has estimated it.
-    expect(chat.run_bar).to_contain_text(re.compile(r"≈ [1-9][\d,]* tokens"))
+    expect(chat.run_bar).to_contain_text(re.compile(r"≈ [1-9][\d,]*\stokens"))
     assert any("/agent" in worker.url for worker in chat.page.workers)
     chat.button("Stop").click()
     chat.wait_for_end()

@@ -80,7 +80,7 @@ def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Cha
         expect(late).to_have_attribute("data-state", "completed")
         chat.wait_for_end()
     head = chat.page.locator(".group-head")
-    expect(head).to_have_text(re.compile(r"^Step 1 · 2 of 3 done, 1 failed · [\d.]+ s"))
+    expect(head).to_have_text(re.compile(r"^Step 1 · 2 of 3 done, 1 failed · [\d.]+\ss"))
     expect(head).to_have_attribute("aria-expanded", "false")
     expect(chat.page.locator(".card")).to_have_count(0)
     assert chat.complaints == []
@@ -123,7 +123,7 @@ def test_the_autopilot_is_remembered_and_shows_its_steps_its_cost_and_why_it_sto
     chat.send('/hanground=3 /loop /call glob {"pattern":"{round}*"}')
     foot = chat.answer.locator(".foot")
     expect(chat.run_bar).to_contain_text("Step 2 of 4")
-    expect(chat.run_bar).to_contain_text(re.compile(r"[1-9][\d,]* tokens"))
+    expect(chat.run_bar).to_contain_text(re.compile(r"[1-9][\d,]*\stokens"))
     chat.page.reload()
     expect(chat.run_bar).to_contain_text("Step 2 of 4")
     expect(chat.page.get_by_role("button", name=re.compile("^Stop"))).to_have_count(1)
