@@ -11,7 +11,7 @@ import msgspec
 
 from khala.domain.access import Role as AccessRole
 from khala.domain.fold import Content
-from khala.domain.generation import GenerationOptions
+from khala.domain.generation import GenerationOptions, offers
 from khala.domain.parts import Finish, Route, RunFailure
 
 MessageRole: TypeAlias = Literal["user", "assistant", "system"]
@@ -227,8 +227,7 @@ class RunOptions(GenerationOptions, frozen=True, kw_only=True):
     @property
     def client_tools(self) -> frozenset[str]:
         """The names of the client's functions that the model may call. A call of another one is refused."""
-        choice = self.tool_choice
-        return frozenset(one.name for one in self.functions if choice is None or choice.offers(one.name))
+        return frozenset(function.name for function in self.functions if offers(self.tool_choice, function.name))
 
     @property
     def step_limit(self) -> int:

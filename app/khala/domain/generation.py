@@ -74,9 +74,10 @@ class ToolChoice(OptionStruct, frozen=True, kw_only=True):
         msgspec.Meta(max_length=MAX_CHOSEN_TOOLS),
     ] = ()
 
-    def offers(self, name: str) -> bool:
-        """Whether the model may call the tool of this name."""
-        return self.mode != "none" and (not self.tools or name in self.tools)
+
+def offers(choice: ToolChoice | None, name: str) -> bool:
+    """Whether the model may call the tool of this name. Without a choice, it may call all tools."""
+    return choice is None or (choice.mode != "none" and (not choice.tools or name in choice.tools))
 
 
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

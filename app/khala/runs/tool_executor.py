@@ -16,7 +16,7 @@ import msgspec
 from khala.blobs.blob_service import BlobService
 from khala.domain.chat import ClientFunction
 from khala.domain.errors import KhalaError
-from khala.domain.generation import ToolChoice
+from khala.domain.generation import ToolChoice, offers
 from khala.domain.parts import HANDED_OVER, ToolResult
 from khala.domain.plans.planner import CHANGING_TOOLS
 from khala.domain.plans.results import COMPLETE_STEP
@@ -145,7 +145,7 @@ class ToolExecutor:
         return [*client_tools, find_tools.spec, *others]
 
     def _is_chosen(self, name: str) -> bool:
-        return self._tool_choice is None or self._tool_choice.offers(name)
+        return offers(self._tool_choice, name)
 
     def provide(self, call_id: str, tool: Tool, action: RuleAction) -> None:
         """Have this tool execute the call with this id, whatever its name is, under this rule."""

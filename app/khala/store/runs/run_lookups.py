@@ -5,7 +5,7 @@ from uuid import UUID
 import msgspec
 
 from khala.domain.chat import RunStatus
-from khala.domain.generation import ToolChoice
+from khala.domain.generation import ToolChoice, offers
 from khala.store.postgres import rows
 from khala.store.postgres.database import Driver
 from khala.store.threads.reset_marks import IS_MESSAGE, IS_RUN
@@ -90,7 +90,6 @@ def _found(row: rows.Record | None) -> FoundRun | None:
     if row is None:
         return None
     options = msgspec.json.decode(row["options"], type=_Options)
-    choice = options.tool_choice
     return FoundRun(
         id=row["id"],
         thread_id=row["thread_id"],
@@ -98,5 +97,5 @@ def _found(row: rows.Record | None) -> FoundRun | None:
         user_message_id=row["user_message_id"],
         revision=row["revision"],
         status=row["status"],
-        functions=frozenset(one.name for one in options.functions if choice is None or choice.offers(one.name)),
+        functions=frozenset(one.name for one in options.functions if offers(options.tool_choice, one.name)),
     )
