@@ -3,9 +3,10 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,9 @@ from websockets import InvalidStatus, Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
 from khala.signals.metrics import REGISTRY
+from khala.store.postgres.database import Driver
+from khala.store.runs import remote_runs
+from khala.store.runs.leases import Lease
 from khala.workers.attached_runs import AttachedRuns
 from tests.integration.test_api_threads import assert_problem
 from tests.support.account_with_data import account, own_thread
@@ -209,6 +213,33 @@ async def test_an_approved_call_runs_although_its_process_has_not_heard_of_the_d
     assert_problem(await run.append([RUNNING], seq=2), 409, "conflict")
     await scene.thread.http.post(f"/api/runs/{run.id}/approvals/call_1", json={"approved": True})
     assert [one["state"] for one in (await run.heartbeat())["approvals"]] == ["approved"]
+    assert (await run.append([RUNNING, RESULT], seq=2)).is_success
+    await run.finish()
+
+
+async def test_an_approved_call_runs_although_its_process_hears_of_the_decision_in_the_request(
+    scene: RemoteScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresh, read_held = AttachedRuns.refresh, remote_runs.read_held
+    attached: list[AttachedRuns] = []
+
+    async def late(self: AttachedRuns, _: Driver) -> None:
+        attached.append(self)
+
+    async def hear(driver: Driver, leases: Sequence[Lease]) -> dict[UUID, bool]:
+        monkeypatch.setattr(remote_runs, "read_held", read_held)
+        await refresh(attached[-1], driver)
+        return await read_held(driver, leases)
+
+    monkeypatch.setattr(AttachedRuns, "refresh", late)
+    run = await scene.begin()
+    await run.append([CALL])
+    await run.post("approvals", seq=1, toolCallId="call_1")
+    await scene.thread.http.post(f"/api/runs/{run.id}/approvals/call_1", json={"approved": True})
+    async with asyncio.timeout(10):
+        while not attached:
+            await asyncio.sleep(0.02)
+    monkeypatch.setattr(remote_runs, "read_held", hear)
     assert (await run.append([RUNNING, RESULT], seq=2)).is_success
     await run.finish()
 

@@ -105,6 +105,7 @@ class AttachedRuns:
             run = self._runs.get(run_id)
             if run is None or run.lost or run.ended is not None or run.claim != claim_key(worker.token_id, epoch):
                 run = await self._attach_held(worker, run_id, epoch)
+            known = frozenset(run.decisions)
             try:
                 return await action(run)
             except LeaseLost:
@@ -113,7 +114,7 @@ class AttachedRuns:
                 # Another process may have written since: then this one knows neither the next seq nor the last parts.
                 if not await self._is_current(run):
                     self.detach(run)
-                elif not await self._find_decisions(run):
+                elif not await self._find_decisions(run, known):
                     raise
             finally:
                 if run.ended is not None:
@@ -231,16 +232,18 @@ class AttachedRuns:
             raise RunEnded(f"The run has ended with the status {state.status}.")
         return state
 
-    async def _find_decisions(self, run: AttachedRun) -> bool:
-        """Read decisions that the worker may have heard of before this process. Returns whether there are new ones."""
+    async def _find_decisions(self, run: AttachedRun, known: frozenset[str]) -> bool:
+        """Read decisions that the worker may have heard of before this process.
+
+        Returns whether there are others than the `known` ones. Some may have been read since the worker's request.
+        """
         if not run.awaits_decision:
             return False
         async with self._db.driver() as driver:
             found = await remote_runs.read_decisions(driver, {run.run_id: run.claimed.lease.thread_id})
         decisions = found[run.run_id]
-        is_new = decisions.keys() != run.decisions.keys()
         run.receive(cancelled=run.cancelled, decisions=decisions)
-        return is_new
+        return decisions.keys() != known
 
     async def _is_current(self, run: AttachedRun) -> bool:
         """Whether no other process has attached to the run since this one."""
