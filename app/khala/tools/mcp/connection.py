@@ -91,7 +91,10 @@ class McpConnection:
         self._listed = listed
         self._session: McpSession | None = None
         self._signal = ConnectionSignal()
-        self._responses = 0
+        self._checks = 0
+        """Checks that have begun, including those of opening a connection."""
+        self._passed_check = 0
+        """The last of them to which the server has responded."""
         self._responded = asyncio.Event()
         self._short_connections = 0
         self._active_calls = 0
@@ -155,11 +158,12 @@ class McpConnection:
         from khala.tools.mcp.session import open_session
 
         self._signal = signal = ConnectionSignal()
+        check = self._begin_check()
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(OPEN_TIMEOUT_SECONDS):
                 session = await stack.enter_async_context(open_session(self.server, signal, self._calls, self._tokens))
                 await self._list_tools(session)
-            self._set_ready(session)
+            self._set_ready(session, check)
             try:
                 await self._monitor(session, signal)
             finally:
@@ -172,16 +176,20 @@ class McpConnection:
         if self._listed is not None:
             await self._listed(tools)
 
-    def _set_ready(self, session: "McpSession") -> None:
+    def _set_ready(self, session: "McpSession", check: int) -> None:
         self._session, self._error, self._attempts = session, None, 0
         self._connected_at = datetime.now(UTC)
         self.settled.set()
-        self._record_response()
+        self._record_response(check)
         log.info("mcp_server_ready", server=self.server.name, tools=len(self.tools))
 
-    def _record_response(self) -> None:
-        """Count a response of the server, and wake the calls that wait for one."""
-        self._responses += 1
+    def _begin_check(self) -> int:
+        self._checks += 1
+        return self._checks
+
+    def _record_response(self, check: int) -> None:
+        """Record that the server has responded to this check, and wake the calls that wait for that."""
+        self._passed_check = check
         responded, self._responded = self._responded, asyncio.Event()
         responded.set()
 
@@ -200,6 +208,7 @@ class McpConnection:
         """List the tools. Returns None on success, else whether the session has ended."""
         from khala.tools.mcp.session import McpRequestError
 
+        check = self._begin_check()
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
                 await self._list_tools(session)
@@ -208,7 +217,7 @@ class McpConnection:
         except McpRequestError as error:
             log.debug("mcp_check_failed", server=self.server.name, error=error.message)
             return error.session_ended
-        self._record_response()
+        self._record_response(check)
         return None
 
     async def call(
@@ -234,19 +243,20 @@ class McpConnection:
 
         meta = call_meta(call.idempotency_key, call.actor, share_identity=self.server.share_identity)
         session = await self._wait_for_session(CONNECT_WAIT_SECONDS)
-        responses = self._responses
         try:
             return await session.call(tool, args, meta, call.progress)
         except McpRequestError as error:
             if not error.session_ended:
                 raise ToolError(_bounded(error.message), code=error.code) from error
+            # A check that began before the failure says nothing about the server as it is now.
+            checks = self._checks
             self._signal.request_check()
             if error.sent and not idempotent:
                 raise self._unknown(error) from error
             first = error
         # Repeat the call: it was not executed, or the tool is idempotent.
         session = await self._wait_for_session(
-            REPEAT_WAIT_SECONDS if first.sent else CONNECT_WAIT_SECONDS, after=responses
+            REPEAT_WAIT_SECONDS if first.sent else CONNECT_WAIT_SECONDS, after=checks
         )
         try:
             return await session.call(tool, args, meta, call.progress)
@@ -256,10 +266,13 @@ class McpConnection:
             raise (self._unknown(error) if error.sent or first.sent else self._unavailable()) from error
 
     async def _wait_for_session(self, seconds: float, *, after: int = 0) -> "McpSession":
-        """A session whose server has responded more than `after` times. Raises `ToolError` after so many seconds."""
+        """A session whose server has passed a check that began after the first `after` checks.
+
+        Raises `ToolError` after so many seconds.
+        """
         try:
             async with asyncio.timeout(seconds):
-                while (session := self._open_session()) is None or self._responses <= after:
+                while (session := self._open_session()) is None or self._passed_check <= after:
                     await self._responded.wait()
                 return session
         except TimeoutError as error:
