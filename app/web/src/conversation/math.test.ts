@@ -71,6 +71,22 @@ describe("formulas", () => {
     },
   );
 
+  it.each([
+    ["$O(n \\log n)$", "O(n log n)"],
+    ["$2\\ln n+\\gamma$", "2 ln n+γ"],
+    ["$\\sin(x)\\cos x$", "sin(x) cos x"],
+    ["$\\log\\log n$", "log log n"],
+    ["$a\\max_i x_i$", "a maxi xi"],
+    ["$\\cos^2 x$", "cos2 x"],
+    ["$\\lim_{x\\to 0} f(x)$", "limx→0 f(x)"],
+    ["$-\\exp(x)$", "−exp(x)"],
+  ])("have thin spaces beside the names of operators: %s", async (source, text) => {
+    const box = document.createElement("div");
+    box.append((await typeset(source)) ?? "");
+    for (const space of box.querySelectorAll("mspace")) space.textContent = " ";
+    expect(box.textContent.replaceAll("\u2061", "")).toBe(text);
+  });
+
   it("stay text where they can't be read, and end where they would go on for ever", async () => {
     expect(await typeset("$\\frac{$")).toBeNull();
     expect(await typeset("$\\def\\a{\\a\\a}\\a$")).toBeNull();

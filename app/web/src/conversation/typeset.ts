@@ -22,11 +22,13 @@ function addFont(): void {
 
 /** The MathML of a source such as `$x^2$`; null if it can't be parsed, and stays text. */
 export async function typeset(source: string): Promise<DocumentFragment | null> {
-  const { default: katex } = await import("katex");
+  const [{ default: katex }, { spaceOperators }] = await Promise.all([import("katex"), import("./operator-spaces.ts")]);
   addFont();
   const { tex, display } = texOf(source);
   try {
-    return sanitizeFormula(katex.renderToString(tex, { ...OPTIONS, displayMode: display }));
+    const formula = sanitizeFormula(katex.renderToString(tex, { ...OPTIONS, displayMode: display }));
+    spaceOperators(formula);
+    return formula;
   } catch (error) {
     if (error instanceof katex.ParseError || error instanceof RangeError) return null; // RangeError: nested too deeply
     throw error;
