@@ -87,6 +87,8 @@ export function diagramStyle(isDark: boolean): string {
   const c = isDark ? DARK : LIGHT;
   const c4 = 'svg[aria-roledescription="c4"]';
   return `
+    .node :is(rect, path, polygon, circle) { filter: none !important; }
+    .node rect.basic { rx: 4px; ry: 4px; }
     .rect { fill-opacity: 0.25; }
     .grid .tick text { fill: ${c.soft} !important; font-size: 13px; }
     .grid .tick line { stroke: ${c.line} !important; }

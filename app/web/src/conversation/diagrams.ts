@@ -1,6 +1,7 @@
 // Draws Mermaid diagrams in a hidden frame of an origin of its own, without network, which also sanitises them: the page's policy
 // allows no styles in them, so the page does not even parse them. What comes back is only ever shown as an image.
 
+import fontUrl from "@fontsource-variable/geist/files/geist-latin-wght-normal.woff2?url";
 import purifyUrl from "dompurify/dist/purify.min.js?url";
 import mermaidUrl from "@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
@@ -17,7 +18,7 @@ const LOAD_TIMEOUT_MS = 30_000;
 /** Runs in the frame. Labels are SVG text, because images show no HTML. */
 const BRIDGE = `
 mermaid.initialize({ ...LOOK, startOnLoad: false, securityLevel: "strict", htmlLabels: false, flowchart: { htmlLabels: false }, suppressErrorRendering: true,
-  maxTextSize: ${MAX_DIAGRAM_CHARACTERS}, maxEdges: ${MAX_EDGES}, fontFamily: "system-ui, sans-serif",
+  maxTextSize: ${MAX_DIAGRAM_CHARACTERS}, maxEdges: ${MAX_EDGES}, fontFamily: FAMILY,
   secure: ["secure", "securityLevel", "startOnLoad", "maxTextSize", "maxEdges", "htmlLabels", "flowchart", "suppressErrorRendering", "theme", "themeCSS", "fontFamily"] });
 const config = { USE_PROFILES: { svg: true, svgFilters: true }, ADD_TAGS: ["style"], FORBID_TAGS: ["a", "image", "feImage", "foreignObject", "script", "animate", "set", "use"],
   FORBID_ATTR: ["href", "xlink:href", "src"], RETURN_DOM_FRAGMENT: true };
@@ -28,7 +29,7 @@ const clean = (svg) => {
   picture.setAttribute("width", width);
   picture.setAttribute("height", height);
   picture.style.background = LOOK.themeVariables.background;
-  picture.append(Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "style"), { textContent: STYLE }));
+  picture.append(Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "style"), { textContent: FONT + STYLE }));
   contrast(picture);
   // Mermaid measures these labels as if they were HTML, and puts them off the middle.
   for (const label of picture.querySelectorAll(".statediagram-state > .label")) label.setAttribute("transform", label.getAttribute("transform")?.replace(/translate\\([^,]*/, "translate(0") ?? "");
@@ -52,7 +53,7 @@ const contrast = (picture) => {
 addEventListener("message", async ({ source, data }) => {
   if (source !== parent || typeof data?.diagram !== "string") return;
   try {
-    await document.fonts.ready; // labels are measured
+    await document.fonts.load("16px " + FAMILY); // labels are measured
     const { svg } = await mermaid.render("diagram" + data.id, data.diagram);
     parent.postMessage({ id: data.id, svg: clean(svg) }, "*");
   } catch (error) {
@@ -62,6 +63,11 @@ addEventListener("message", async ({ source, data }) => {
 parent.postMessage({ id: 0 }, "*");
 `;
 
+const FAMILY = '"Geist Variable", system-ui, sans-serif';
+
+/** What every frame loads: the scripts that draw, and a rule with the page's typeface, which images can't load themselves. */
+type FrameParts = { scripts: string[]; font: string };
+
 type Answer = { id: number; svg?: unknown; mistake?: unknown };
 
 class DiagramFrame {
@@ -69,7 +75,7 @@ class DiagramFrame {
   readonly ready: Promise<void>;
   #lastId = 0;
 
-  constructor(scripts: readonly string[], isDark: boolean) {
+  constructor({ scripts, font }: FrameParts, isDark: boolean) {
     const { element } = this;
     element.src = "/preview";
     element.title = "";
@@ -78,8 +84,9 @@ class DiagramFrame {
     element.ariaHidden = "true";
     // Out of sight, but with a layout, which the drawing measures.
     Object.assign(element.style, { position: "fixed", insetBlockStart: "0", insetInlineStart: "-3000px", width: `${DIAGRAM_WIDTH_PX}px`, height: "900px", border: "0", visibility: "hidden" });
-    const all = [...scripts, `const LOOK = ${JSON.stringify(diagramLook(isDark))}, STYLE = ${JSON.stringify(diagramStyle(isDark))};`, BRIDGE];
-    const html = `<!doctype html><body>${all.map((script) => `<script>${script}</script>`).join("")}`;
+    const look = Object.entries({ LOOK: diagramLook(isDark), STYLE: diagramStyle(isDark), FONT: font, FAMILY });
+    const all = [...scripts, ...look.map(([name, value]) => `const ${name} = ${JSON.stringify(value)};`), BRIDGE];
+    const html = `<!doctype html><style>${font}</style><body>${all.map((script) => `<script>${script}</script>`).join("")}`;
     const isReady = (data: unknown): boolean => typeof data === "object" && data !== null && "type" in data && data.type === "ready";
     const began = this.#next(isReady, LOAD_TIMEOUT_MS).then(() => {
       const loaded = this.#next((data) => idOf(data) === 0, LOAD_TIMEOUT_MS);
@@ -123,7 +130,7 @@ function idOf(data: unknown): unknown {
   return typeof data === "object" && data !== null && "id" in data ? data.id : undefined;
 }
 
-let scripts: Promise<string[]> | null = null;
+let parts: Promise<FrameParts> | null = null;
 let frame: { isDark: boolean; made: Promise<DiagramFrame> } | null = null;
 let last: Promise<unknown> = Promise.resolve();
 
@@ -134,15 +141,31 @@ function isPageDark(): boolean {
 }
 
 async function makeFrame(isDark: boolean): Promise<DiagramFrame> {
-  scripts ??= Promise.all([mermaidUrl, purifyUrl].map(textAt));
-  scripts.catch(() => (scripts = null));
-  return new DiagramFrame(await scripts, isDark);
+  parts ??= Promise.all([fontRule(), textAt(mermaidUrl), textAt(purifyUrl)]).then(([font, ...scripts]) => ({ font, scripts }));
+  parts.catch(() => (parts = null));
+  return new DiagramFrame(await parts, isDark);
+}
+
+/** The rule that makes the typeface part of a picture; without the file, pictures have the system's font. */
+async function fontRule(): Promise<string> {
+  try {
+    const bytes = new Uint8Array(await (await responseAt(fontUrl)).arrayBuffer());
+    const text = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    return `@font-face { font-family: "Geist Variable"; font-weight: 100 900; src: url(data:font/woff2;base64,${text}) format("woff2"); }`;
+  } catch (error) {
+    console.info("Diagrams are shown in the system's font.", error);
+    return "";
+  }
 }
 
 async function textAt(url: string): Promise<string> {
+  return (await responseAt(url)).text();
+}
+
+async function responseAt(url: string): Promise<Response> {
   const response = await fetch(url);
   if (!response.ok) throw new TypeError(`${url}: ${response.status}`);
-  return response.text();
+  return response;
 }
 
 export { DiagramError };
