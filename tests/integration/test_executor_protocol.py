@@ -36,7 +36,7 @@ from tests.support.shared_server import server_fixture, shared
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LEASE_SECONDS = "1"
+LEASE_SECONDS = "5"
 
 server = server_fixture(KHALA_LEASE_SECONDS=LEASE_SECONDS)
 
@@ -276,7 +276,7 @@ def ended_runs(outcome: str) -> float:
 
 
 async def test_a_run_without_a_worker_fails_in_time(postgres_url: str, template: str) -> None:
-    env = {"KHALA_WORKER_WAIT_SECONDS": "1", "KHALA_LEASE_SECONDS": LEASE_SECONDS}
+    env = {"KHALA_WORKER_WAIT_SECONDS": "1", "KHALA_LEASE_SECONDS": "1"}
     async with shared(postgres_url, template, with_executor=False, **env) as server, remote_scene(server) as scene:
         sent = await scene.send()
         ended = await scene.thread.ended(sent["runId"])

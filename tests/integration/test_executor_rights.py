@@ -25,7 +25,7 @@ from tests.support.shared_server import server_fixture
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-server = server_fixture(KHALA_LEASE_SECONDS="1")
+server = server_fixture()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

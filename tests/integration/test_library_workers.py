@@ -45,7 +45,7 @@ async def provider() -> AsyncIterator[Provider]:
         yield Provider(server)
 
 
-server = server_fixture(KHALA_LEASE_SECONDS="1")
+server = server_fixture(KHALA_LEASE_SECONDS="3")
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EXAMPLES = ROOT / "app" / "clients" / "python" / "examples"
 
-server = server_fixture(KHALA_LEASE_SECONDS="1")
+server = server_fixture(KHALA_LEASE_SECONDS="3")
 
 
 @pytest_asyncio.fixture(loop_scope="module")
