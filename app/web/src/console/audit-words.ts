@@ -3,7 +3,7 @@
 import { humanize } from "./format.ts";
 
 const ACTIONS: Readonly<Record<string, string>> = {
-  console_run_canceled: "Canceled a run",
+  console_run_canceled: "Cancelled a run",
   console_run_ended: "Ended a run",
   console_run_requeued: "Requeued a run",
   console_run_retried: "Retried a run",

@@ -15,7 +15,7 @@ export const RUN_ACTIONS: Readonly<Record<RunAction, ActionText>> = {
     verb: "Cancel run",
     question: "Cancel this run?",
     text: "The executor stops the model and keeps what is written. This is what the requester’s own button does.",
-    done: "The run is being canceled.",
+    done: "The run is being cancelled.",
     isDangerous: true,
   },
   end: {

@@ -9,7 +9,7 @@ export const RUN_STATE_LABELS: Readonly<Record<RunState, string>> = {
   blocked: "Blocked",
   final: "Done",
   error: "Failed",
-  canceled: "Canceled",
+  canceled: "Cancelled",
 };
 
 export type Tone = "good" | "bad" | "warn" | "active" | "none";
