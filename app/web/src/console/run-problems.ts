@@ -29,7 +29,7 @@ const ADVICE = new Map(Object.entries({
   no_worker: "No worker claimed the run in time. Start a worker for this agent, then retry the run.",
   failed: "The command of the agent failed. Check its log.",
   agent_failed: "The agent failed. Check its log.",
-  internal: "Khala made a mistake. Search the logs of the executor for the id of this run.",
+  internal: "An error in Khala itself. Search the logs of the executor for the id of this run.",
 }));
 const UNKNOWN_ADVICE = "The timeline shows the step that failed.";
 
