@@ -73,6 +73,8 @@ async def test_tools_have_their_specs_and_results_keep_their_types(how: str, jou
         assert spec.parameters["required"] == ["text"]
         assert [tools[f"peculiar__{name}"].spec.approval for name in ("fail", "count")] == ["ask", "ask"]
         assert [tools[f"peculiar__{name}"].spec.idempotent for name in ("fail", "count")] == [False, True]
+        risk = tools["peculiar__risk"].spec
+        assert (risk.title, risk.destructive, spec.title, spec.destructive) == ("Take a risk", True, None, False)
         failed = await use(connections, "peculiar__fail")
         assert (failed.ok, failed.output, failed.code) == (False, "it went wrong", "failed")
         found = await use(connections, "peculiar__json")

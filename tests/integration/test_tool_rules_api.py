@@ -55,6 +55,9 @@ async def test_a_user_is_offered_all_tools_and_a_guest_those_without_network(
         "read_file", "write_file", "edit_file", "delete_file", "list_directory", "glob", "grep", "todo_add",
     ]  # fmt: skip
     assert (everything["read_file"], everything["delete_file"]) == ("allow", "ask")
+    listed = (await server.http.get("/api/tools", headers=(await person(store)).headers)).json()["items"]
+    assert [tool["name"] for tool in listed if tool.get("destructive")] == ["delete_file", "memory_forget"]
+    assert not any("title" in tool for tool in listed)
     thread = await server.thread()
     for who, where in ((thread.headers, thread.id), ({}, None)):
         offered = await actions(server, who, where)

@@ -76,7 +76,8 @@ class Peculiar:
             _tool("big"), _tool("huge"), _tool("image"), _tool("mixed"), _tool("json"), _tool("whoami"), _tool("spawn"),
             _tool("ask"), _tool("capabilities"), _tool("question", idempotent_hint=True),
             _tool("need", idempotent_hint=True), _tool("need_once"),
-            _tool("deed", idempotent_hint=True), _tool("risk"), _tool("grow"),
+            _tool("deed", idempotent_hint=True), _tool("grow"),
+            _tool("risk", title="Take a  risk\u202e", destructive_hint=True),
             _tool("a.b"), _tool("a_b"), _tool("a/b"), _tool(LONG), _tool("broken", BROKEN),
             types.Tool(name="talkative", description="Blah\u202e " * 10_000, input_schema=NUMBER),
         ]  # fmt: skip

@@ -35,7 +35,8 @@ class ToolSpec(WireStruct, frozen=True, kw_only=True):
 
     `idempotent`: a call whose outcome is unknown may be repeated with its key. `approval`: the treatment of a call
     without a rule. `source`: `builtin`, `user`, or the name of the tool's MCP server. `strict`: the provider
-    makes the arguments fit `parameters`.
+    makes the arguments fit `parameters`. `title`: the name for people, if it has one. `destructive`: a call may delete
+    or overwrite what cannot be restored.
     """
 
     name: str
@@ -48,6 +49,8 @@ class ToolSpec(WireStruct, frozen=True, kw_only=True):
     approval: RuleAction = "allow"
     source: str = "builtin"
     strict: bool = False
+    title: str | None = None
+    destructive: bool = False
 
 
 class ToolActor(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,6 +164,7 @@ class MemoryForget:
         description="Delete a memory, if the user asks for it.",
         parameters=schema("id", id={"type": "string", "description": "The id of the memory, from memory_search."}),
         idempotent=True,
+        destructive=True,
     )
 
     def __init__(self, db: Database) -> None:

@@ -164,6 +164,7 @@ class DeleteFile:
         parameters=schema("path", path=PATH),
         permissions=FS,
         approval="ask",
+        destructive=True,
     )
 
     def __init__(self, db: Database) -> None:

@@ -163,6 +163,8 @@ def _offered(spec: ToolSpec, action: RuleAction) -> OfferedTool:
         idempotent=spec.idempotent,
         source=spec.source,
         action=action,
+        title=spec.title,
+        destructive=spec.destructive,
     )
 
 

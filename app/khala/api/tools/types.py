@@ -16,7 +16,7 @@ from khala.tools.repositories.loader import LoadStage
 from khala.tools.user_tools import MAX_CODE_BYTES
 
 
-class OfferedTool(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+class OfferedTool(ApiStruct, frozen=True, kw_only=True):
     """A tool that the caller may use. `action` is the result of all rules for it. `timeout` is in seconds."""
 
     name: str
@@ -28,6 +28,10 @@ class OfferedTool(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     idempotent: bool
     source: str
     action: RuleAction
+    title: str | None = None
+    """The tool's name for people. Only tools of MCP servers have one."""
+    destructive: bool = False
+    """Whether a call may delete or overwrite what cannot be restored; absent if nothing says so."""
 
 
 class NewTool(ApiStruct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 MAX_DESCRIPTION_CHARACTERS = 2000
 MAX_NAME_CHARACTERS = 256
+MAX_TITLE_CHARACTERS = 100
 MAX_REMEMBERED_REFUSALS = 1000
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 """Control characters, which can make a text look different from its content."""
@@ -92,6 +93,8 @@ class McpToolAdapter:
             idempotent=repeatable,
             approval="allow" if only_reads else "ask",
             source=self._server.name,
+            title=_title(tool),
+            destructive=not only_reads and bool(hints and hints.destructive_hint),
         )
 
 
@@ -104,6 +107,12 @@ def _problem(tool: "types.Tool") -> str | None:
     return schema_problem({"type": "object", **tool.input_schema})
 
 
-def _bounded(text: str) -> str:
+def _title(tool: "types.Tool") -> str | None:
+    """The tool's name for people, on one line; None if the server gives none."""
+    named = tool.title or (tool.annotations.title if tool.annotations else None)
+    return _bounded(" ".join((named or "").split()), MAX_TITLE_CHARACTERS) or None
+
+
+def _bounded(text: str, maximum: int = MAX_DESCRIPTION_CHARACTERS) -> str:
     plain = CONTROL.sub("", text).strip()
-    return plain if len(plain) <= MAX_DESCRIPTION_CHARACTERS else plain[: MAX_DESCRIPTION_CHARACTERS - 1] + "…"
+    return plain if len(plain) <= maximum else plain[: maximum - 1] + "…"

@@ -1435,6 +1435,8 @@ export interface Tool {
   idempotent: boolean;
   source: string;
   action: "allow" | "ask" | "deny";
+  title?: string;
+  destructive?: boolean;
 }
 
 /** A model, named as in `RunOptions.model`. Prices are decimal strings, and absent if they are unknown. */
