@@ -24,7 +24,7 @@ def blocked_card(chat: Chat) -> Locator:
 
 def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is_revoked(chat: Chat) -> None:
     waiting = blocked_card(chat)
-    waiting.get_by_role("button", name="Allow always in this chat").click()
+    waiting.get_by_role("button", name="Always allow delete_file in this chat").click()
     chat.wait_for_end()
     chat.send(ASKS)
     chat.wait_for_end()
@@ -49,13 +49,15 @@ def test_a_tool_that_is_allowed_in_the_chat_is_not_asked_for_again_until_that_is
 
 def test_an_approved_call_is_made(chat: Chat) -> None:
     waiting = blocked_card(chat)
-    expect(waiting.get_by_role("group")).to_contain_text('"path": "a.txt"')
+    request = waiting.get_by_role("group", name="Delete a.txt?")
+    request.get_by_role("button", name="Details").click()
+    expect(request).to_contain_text('"path": "a.txt"')
     expect(chat.page.get_by_role("status").filter(has_text="delete_file needs approval.")).to_have_count(1)
     expect(chat.run_bar).to_contain_text("waiting for approval")
     expect(chat.run_bar).to_contain_text("Step 2 of 20")
     expect(chat.page).to_have_title(re.compile(r"^\(1\) "))
-    waiting.get_by_role("button", name="Approve").click()
-    expect(waiting.get_by_role("button", name="Approve")).to_have_count(0)
+    waiting.get_by_role("button", name="Delete", exact=True).click()
+    expect(waiting.get_by_role("button", name="Delete", exact=True)).to_have_count(0)
     chat.wait_for_end()
     # A finished group folds away after two seconds, on a slow machine before its card was looked at.
     head = chat.page.locator(".group-head").last
@@ -68,6 +70,8 @@ def test_an_approved_call_is_made(chat: Chat) -> None:
 
 def test_a_denied_call_is_not_made_and_the_reason_is_shown(chat: Chat) -> None:
     waiting = blocked_card(chat)
+    waiting.get_by_role("button", name="Add a reason").click()
+    expect(waiting.get_by_label("Reason")).to_be_focused()
     waiting.get_by_label("Reason").fill("it is mine")
     waiting.get_by_role("button", name="Deny").click()
     expect(waiting).to_have_attribute("data-refused", "true")
@@ -105,14 +109,17 @@ FAST_CLOCK = "window.realNow = Date.now; Date.now = () => window.realNow() + 864
 
 HIDDEN = r"note\u202etxt\u200b\ufe0f\u3164\u00ad\udb40\udc41.exe"
 """The name of a file as JSON, with a character of each class that a person would not see."""
+MARKED = "note⟨U+202E⟩txt⟨U+200B⟩⟨U+FE0F⟩⟨U+3164⟩⟨U+00AD⟩⟨U+E0041⟩.exe"
 
 
 def test_arguments_to_approve_and_their_changes_hide_no_character(chat: Chat) -> None:
     chat.with_autopilot()
     chat.send(f'/call delete_file {{"path":"{HIDDEN}"}}')
     waiting = chat.card("delete_file")
+    expect(waiting.get_by_role("group").locator("code")).to_have_text(MARKED)
+    waiting.get_by_role("button", name="Details").click()
     expect(waiting.get_by_role("group").locator("pre")).to_contain_text(f'"path": "{HIDDEN}"')
-    expect(waiting.locator(".card-args")).to_have_text("note⟨U+202E⟩txt⟨U+200B⟩⟨U+FE0F⟩⟨U+3164⟩⟨U+00AD⟩⟨U+E0041⟩.exe")
+    expect(waiting.locator(".card-args")).to_have_text(MARKED)
     waiting.get_by_role("button", name="Edit input").click()
     field = waiting.get_by_label("Input (JSON)")
     assert f'"path": "{HIDDEN}"' in field.input_value()
@@ -154,10 +161,10 @@ def test_the_servers_response_to_a_decision_is_shown_on_the_card(
         route.fulfill(status=status, json={"code": code, "detail": detail, "status": status})
 
     chat.page.route("**/approvals/*", refuse)
-    waiting.get_by_role("button", name="Approve").click()
+    waiting.get_by_role("button", name="Delete", exact=True).click()
     expect(waiting.get_by_role("alert")).to_have_text(says)
     chat.page.unroute("**/approvals/*")
-    waiting.get_by_role("button", name="Approve").click()
+    waiting.get_by_role("button", name="Delete", exact=True).click()
     expect(waiting).to_have_attribute("data-state", "completed")
     chat.wait_for_end()
 
@@ -167,7 +174,9 @@ def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext,
     waiting = blocked_card(chat)
     seen = viewer.card("delete_file")
     expect(seen).to_contain_text("delete_file is waiting for approval.")
-    expect(seen.get_by_role("button")).to_have_count(1)
+    expect(seen.get_by_role("button", name="Details")).to_be_visible()
+    for action in ("Delete", "Deny", "Edit input", "Add a reason"):
+        expect(seen.get_by_role("button", name=action, exact=True)).to_have_count(0)
     expect(seen.get_by_label("Reason")).to_have_count(0)
     # An approval expires while its card is open. Here the clock of the page is fast, so the server still waits.
     waiting.get_by_role("button", name="Edit input").click()
@@ -180,7 +189,7 @@ def test_a_viewer_sees_that_a_call_waits_but_no_buttons(browser: BrowserContext,
     expect(chat.page).not_to_have_title(re.compile(r"^\("))
     chat.page.evaluate("Date.now = window.realNow")
     waiting.get_by_role("button", name="Cancel editing").click()
-    waiting.get_by_role("button", name="Approve").click()
+    waiting.get_by_role("button", name="Delete", exact=True).click()
     expect(seen).to_have_attribute("data-state", "completed")
     viewer.wait_for_end()
     assert chat.complaints == viewer.complaints == []
@@ -194,3 +203,17 @@ def test_a_chat_with_a_call_that_waits_is_marked_in_the_list(chat: Chat) -> None
     chat.card("delete_file").get_by_role("button", name="Deny").click()
     chat.wait_for_end()
     expect(chat.listed("Tidy up")).not_to_contain_text("Needs approval")
+
+
+def test_calls_that_wait_together_are_approved_together(chat: Chat) -> None:
+    chat.with_autopilot()
+    chat.send(
+        '/call write_file {"path":"b.txt","content":"hi"} /then ' + DELETE + ' /call delete_file {"path":"b.txt"}'
+    )
+    pending = chat.page.get_by_role("group", name="2 tool calls need approval.")
+    expect(pending).to_contain_text("delete_file ×2")
+    pending.get_by_role("button", name="Allow all 2").click()
+    expect(pending).to_have_count(0)
+    chat.wait_for_end()
+    assert "Deleted b.txt." in chat.stored_text()
+    assert chat.complaints == []

@@ -1,6 +1,6 @@
 // Tool calls: alone, in groups, with approvals and questions.
 
-import type { Approval, Block, ToolBlock } from "@khala/client";
+import type { Approval, Block, Tool, ToolBlock } from "@khala/client";
 
 import { m } from "../../src/i18n/messages.ts";
 import Bar from "../../src/autopilot/ControlBar.svelte";
@@ -19,6 +19,14 @@ const BLOCKED = call(1, "delete_file", { state: "blocked", args: { path: "notes/
 /** The name ends with characters that nobody would see: a control of direction, a tag, and a variation selector. */
 const HIDDEN = { path: "notes/old\u202edm.\u{e0041}exe\ufe0f" };
 const ASKS = call(1, "book_table", { state: "running", args: { city: "Lisbon" }, digest: "d1", reason: "Where would you like to sit?", expiresAt: inMinutes(4) });
+const PROGRAM = { language: "python", code: "import csv\n\nwith open('notes/sales.csv') as file:\n    rows = list(csv.DictReader(file))\nprint(sum(float(row['amount']) for row in rows))" };
+const MAIL = { to: "grace@example.com", subject: "Minutes of the meeting", body: "Dear Grace,\n\nplease find the minutes below.\n\nAda", urgent: false };
+const NESTED = { id: "cus_4821", reason: { code: "duplicate", of: "cus_1077" } };
+const SEVERAL = [
+  BLOCKED,
+  { ...BLOCKED, toolCallId: "call-2", args: { path: "notes/drafts/2031-02-27 a draft with a long name that nobody needs.md" } },
+  { ...BLOCKED, toolCallId: "call-3", tool: "fetch_url", args: { url: "https://example.com/leases?page=2", format: "raw" } },
+];
 const EVERY: readonly ToolBlock[] = [
   call(1, "read_file", { args: { path: "notes/a.md" }, summary: "Read 120 lines." }),
   call(2, "edit_file", { args: ARGS, summary: "Changed 1 line.", durationMs: 12_400 }),
@@ -40,6 +48,8 @@ function running(blocks: readonly Block[], changes: Scenario = {}): Scenario {
   return { messages: [ASKED, writing(2, blocks, { currentStep: STEP, toolStartedAt: { "call-7": Date.parse(TIME) } })], ...changes };
 }
 
+const TOOL: Tool = { name: "delete_file", description: "", parameters: {}, permissions: [], timeout: 20, cost: "free", idempotent: false, source: "builtin", action: "ask" };
+const offering = (facts: Partial<Tool>): Responses => ({ "GET /api/tools": { items: [{ ...TOOL, ...facts }] } });
 const asking = (pending: Approval): Responses => ({ "GET /api/runs/*/approvals": { items: [pending] } });
 const question_ = approval({
   tool: "book_table", expiresAt: inMinutes(4),
@@ -67,6 +77,18 @@ const states: readonly GalleryState[] = [
   },
   { name: "a call failed", view, scenario: running([EVERY[2] ?? BLOCKED, EVERY[6] ?? BLOCKED]), act: (driver) => driver.press(".card-head") },
   { name: "a call needs approval", view, scenario: running([BLOCKED], { responses: asking(approval()) }) },
+  { name: "the details of a request", view, scenario: running([BLOCKED], { responses: { ...asking(approval()), ...offering({ description: "Delete a file of the workspace.", destructive: true }) } }), act: (driver) => driver.press(".asked-toggle") },
+  {
+    name: "a call is denied for a reason", view, scenario: running([BLOCKED], { responses: asking(approval()) }),
+    act: async (driver) => {
+      await driver.press("button", m.add_a_reason());
+      await driver.type(".asked-reason", "I still need it.");
+    },
+  },
+  { name: "a program needs approval", view, scenario: running([{ ...BLOCKED, tool: "run_code", args: PROGRAM }], { responses: asking(approval({ tool: "run_code", args: PROGRAM })) }) },
+  { name: "a call of an MCP server needs approval", view, scenario: running([{ ...BLOCKED, tool: "mail__send_message", args: MAIL }], { responses: { ...asking(approval({ tool: "mail__send_message", args: MAIL })), ...offering({ name: "mail__send_message", title: "Send message" }) } }) },
+  { name: "a destructive call of an MCP server needs approval", view, scenario: running([{ ...BLOCKED, tool: "crm__remove_customer", args: NESTED }], { responses: { ...asking(approval({ tool: "crm__remove_customer", args: NESTED })), ...offering({ name: "crm__remove_customer", title: "Remove customer", destructive: true }) } }) },
+  { name: "several calls need approval", view, scenario: running(SEVERAL, { responses: { "GET /api/runs/*/approvals": { items: SEVERAL.map(({ toolCallId }) => approval({ toolCallId })) } } }) },
   {
     name: "the arguments hide characters", view,
     scenario: running([{ ...BLOCKED, args: HIDDEN }], { responses: asking(approval({ args: HIDDEN })) }),
@@ -87,7 +109,7 @@ const states: readonly GalleryState[] = [
     act: async (driver) => {
       await driver.press("button", m.edit_arguments());
       await driver.type("textarea", '{\n  "path": "notes/older.md\n}');
-      await driver.press(".asked .primary");
+      await driver.press(".asked-buttons > button");
     },
   },
   { name: "somebody else has to approve", view, scenario: running([BLOCKED], { role: "viewer", thread: { visibility: "link" } }) },

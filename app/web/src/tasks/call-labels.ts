@@ -54,7 +54,7 @@ export function hasEnded(state: ToolState): boolean {
 const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
 
 /** The text on one line of at most `max` graphemes, including the ellipsis if it is cut. Invisible characters are named. */
-function oneLine(text: string, max: number): string {
+export function oneLine(text: string, max: number): string {
   const line = markInvisible(text.slice(0, MAX_VALUE_CHARACTERS).replace(/(?:(?!\ufeff)[\s\p{Cs}])+/gu, " ")).trim();
   const graphemes: string[] = [];
   for (const { segment } of segmenter.segment(line)) {
@@ -86,6 +86,13 @@ export function toolNames(counts: ReadonlyMap<string, number>): string {
     names.push(count > 1 ? `${name} ×${count}` : name);
   }
   return names.join(", ");
+}
+
+/** As `toolNames`, for these calls. */
+export function toolNamesOf(blocks: readonly ToolBlock[]): string {
+  const counts = new Map<string, number>();
+  for (const { tool } of blocks) counts.set(tool, (counts.get(tool) ?? 0) + 1);
+  return toolNames(counts);
 }
 
 /** The numbers of calls by state. Of the failed ones a person denied `denied`, and nobody approved `expired` in time. */

@@ -70,6 +70,11 @@ export class CallTracker {
     return { done: counts.completed / Math.max(1, all), ended: ended / Math.max(1, all) };
   }
 
+  /** The calls that wait for approval, in the order in which they began to. */
+  get waiting(): readonly ToolBlock[] {
+    return [...this.#waiting.values()].filter((block) => !isOverdue(block));
+  }
+
   get toolNames(): string {
     return toolNames(this.#now.tally.tools);
   }

@@ -14,6 +14,8 @@ export class DecisionDraft {
   /** The arguments as they are edited; null while they are not edited. */
   text = $state<string | null>(null);
   reason = $state("");
+  /** Whether a reason can be entered. */
+  hasReason = $state(false);
   /** What was entered into the form of a tool's question, by the names of its fields. */
   values = $state.raw<FormValues>({});
   /** The error of the decision. */

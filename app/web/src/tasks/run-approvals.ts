@@ -19,6 +19,11 @@ export async function readApprovals(chat: Caller, runId: string): Promise<readon
   return await found;
 }
 
+/** The address of a decision about a call. */
+export function decisionPath(runId: string, toolCallId: string): string {
+  return `/api/runs/${runId}/approvals/${encodeURIComponent(toolCallId)}`;
+}
+
 /** Whether a person approved this call, by the reason of its block. */
 export function wasApproved(reason: string | undefined): boolean {
   return reason !== undefined && APPROVED.test(reason);

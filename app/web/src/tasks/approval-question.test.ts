@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import { listedArguments, questionAbout } from "./approval-question.ts";
+
+const parts = (tool: string, args: Record<string, unknown>, facts: Parameters<typeof questionAbout>[1] = null) => {
+  const { before, subject, after, action, isDestructive, others } = questionAbout({ tool, args }, facts);
+  return [before + (subject && `[${subject}]`) + after, action, isDestructive, others];
+};
+
+test("a known tool asks in a sentence, and only a deletion is destructive", () => {
+  expect(parts("delete_file", { path: "notes/old.md" })).toEqual(["Delete [notes/old.md]?", "Delete", true, {}]);
+  expect(parts("write_file", { path: "a.md", content: "hi" })).toEqual(["Change [a.md]?", "Allow", false, { content: "hi" }]);
+  expect(parts("fetch_url", { url: "https://example.com", format: "raw" })).toEqual(["Fetch [https://example.com]?", "Allow", false, { format: "raw" }]);
+  expect(parts("run_code", { language: "python", code: "print(1)" })).toEqual(["Run this program?", "Allow", false, { language: "python", code: "print(1)" }]);
+});
+
+test("another tool is named by its title, and its most telling argument by its name", () => {
+  expect(parts("mail__send", { body: "Hi", to: "ada@example.com" }, { title: "Send message" })).toEqual(["Allow Send message? [to: ada@example.com]", "Allow", false, { body: "Hi" }]);
+  expect(parts("crm__remove", { id: "7", count: 1 }, { destructive: true })).toEqual(["Allow crm__remove? [id: 7]", "Allow", true, { count: 1 }]);
+  expect(parts("todo_list", {})).toEqual(["Allow todo_list? ", "Allow", false, {}]);
+  expect(parts("files__delete_file", { path: "a" })[0]).toBe("Allow files__delete_file? [path: a]");
+  expect([parts("constructor", {})[0], questionAbout({ tool: "delete_file" }, null).plain]).toEqual(["Allow constructor? ", "Allow delete_file?"]);
+});
+
+test("an argument that the sentence does not show in full is listed as well", () => {
+  for (const path of ["a".repeat(130), "two\nlines", " spaces ", 7, ""]) expect(parts("delete_file", { path })[3]).toEqual({ path });
+  expect(parts("crm__remove", { id: "7", why: { of: "8" } })[3]).toEqual({ id: "7", why: { of: "8" } });
+});
+
+test("nothing that a person would not see is hidden in a sentence or a list", () => {
+  expect(parts("delete_file", { path: "a\u202ecod.exe" })[0]).toBe("Delete [a⟨U+202E⟩cod.exe]?");
+  expect(parts("x", {}, { title: "Read\u200b" })[0]).toBe("Allow Read⟨U+200B⟩? ");
+  expect(listedArguments({ "n\u2066": "v\u3164", empty: "", count: 2, none: null })).toEqual([
+    { name: "n⟨U+2066⟩", value: "v⟨U+3164⟩", isLong: false }, { name: "empty", value: '""', isLong: false }, { name: "count", value: "2", isLong: false }, { name: "none", value: "null", isLong: false },
+  ]);
+});
+
+test("arguments are listed if they are flat and short", () => {
+  expect(listedArguments({ code: "a\nb" })).toEqual([{ name: "code", value: "a\nb", isLong: true }]);
+  expect([listedArguments({ a: [1] }), listedArguments({ a: "x".repeat(5000) }), listedArguments(Object.fromEntries(Array.from({ length: 13 }, (_, at) => [`a${at}`, at])))]).toEqual([null, null, null]);
+});

@@ -1,0 +1,96 @@
+// What a request for approval asks: a sentence for a known tool, otherwise the tool's name, and the arguments beside it.
+
+import { markInvisible, visibleJson } from "@khala/client";
+import type { Tool, ToolBlock } from "@khala/client";
+import { oneLine } from "./call-labels.ts";
+import { m } from "../i18n/messages.ts";
+
+/** More arguments, or longer ones, are shown as JSON. */
+const MAX_LISTED_ARGUMENTS = 12;
+const MAX_LISTED_CHARACTERS = 4_000;
+const MAX_LINE_CHARACTERS = 160;
+const MAX_SUBJECT_CHARACTERS = 120;
+/** The names of arguments that tell most about a call, the most telling one first. */
+const TELLING = ["path", "file", "name", "url", "uri", "query", "command", "to", "title", "id"];
+/** Where the subject stands in a sentence. Sentences have no such character. */
+const PLACE = "\u0000";
+
+type Args = Readonly<Record<string, unknown>>;
+type BuiltIn = { subject?: string; ask: (subject: string) => string; isDestructive?: boolean };
+
+/** The built-in tools whose calls are described by a sentence. Tools of MCP servers have other names. */
+const BUILT_IN: Readonly<Record<string, BuiltIn>> = {
+  delete_file: { subject: "path", ask: (title) => m.delete_agent_title({ title }), isDestructive: true },
+  write_file: { subject: "path", ask: (name) => m.change_name_question({ name }) },
+  edit_file: { subject: "path", ask: (name) => m.change_name_question({ name }) },
+  fetch_url: { subject: "url", ask: (name) => m.fetch_name_question({ name }) },
+  run_code: { ask: () => m.run_program_question() },
+};
+
+/** The words around the subject, which is shown as code. `plain` is the whole sentence. */
+export interface ApprovalQuestion {
+  readonly before: string;
+  readonly subject: string;
+  readonly after: string;
+  readonly plain: string;
+  /** The button that approves the call. */
+  readonly action: string;
+  readonly isDestructive: boolean;
+  /** The arguments that the sentence does not have in full. */
+  readonly others: Args;
+}
+
+/** What is asked about a call. `facts` are those of `GET /api/tools`, if they are known: a server's title is no proof. */
+export function questionAbout({ tool, args = {} }: Pick<ToolBlock, "tool" | "args">, facts: Pick<Tool, "title" | "destructive"> | null): ApprovalQuestion {
+  const known = Object.hasOwn(BUILT_IN, tool) ? BUILT_IN[tool] : undefined;
+  const value = known?.subject === undefined ? "" : args[known.subject];
+  if (known && typeof value === "string" && (value !== "" || known.subject === undefined)) return sentence(known, value, args);
+  const before = `${m.allow_tool({ tool: facts?.title ? markInvisible(facts.title) : tool })} `;
+  const [key, telling] = tellingArgument(args);
+  const subject = key && `${key}: ${short(telling)}`;
+  return { before, subject, after: "", plain: (before + subject).trim(), action: m.allow(), isDestructive: facts?.destructive === true, others: without(args, key, telling) };
+}
+
+function sentence({ subject: key = "", ask, isDestructive = false }: BuiltIn, value: string, args: Args): ApprovalQuestion {
+  const subject = short(value);
+  const [before = "", after = ""] = ask(PLACE).split(PLACE);
+  return { before, subject, after, plain: ask(subject), action: isDestructive ? m.delete_action() : m.allow(), isDestructive, others: without(args, key, value) };
+}
+
+/** The name and the value of the most telling argument; empty if no name says so. */
+function tellingArgument(args: Args): [name: string, value: string] {
+  for (const name of TELLING) {
+    const value = Object.hasOwn(args, name) ? args[name] : undefined;
+    if (typeof value === "string" && value !== "") return [name, value];
+  }
+  return ["", ""];
+}
+
+/** The arguments without one that is shown in full beside them. JSON is shown with all of them. */
+function without(args: Args, key: string, value: string): Args {
+  if (short(value) !== markInvisible(value)) return args;
+  const others = Object.fromEntries(Object.entries(args).filter(([name]) => name !== key));
+  return listedArguments(others) === null ? args : others;
+}
+
+function short(value: string): string {
+  return oneLine(value, MAX_SUBJECT_CHARACTERS);
+}
+
+/** An argument as a person reads it. `isLong`: it needs lines of its own. */
+interface ListedArgument {
+  readonly name: string;
+  readonly value: string;
+  readonly isLong: boolean;
+}
+
+/** The arguments as a list, each with all of its characters visible; null if there are too many, or if one is not flat. */
+export function listedArguments(args: Args): readonly ListedArgument[] | null {
+  const entries = Object.entries(args);
+  if (entries.length > MAX_LISTED_ARGUMENTS || visibleJson(args).length > MAX_LISTED_CHARACTERS) return null;
+  if (entries.some(([, value]) => typeof value === "object" && value !== null)) return null;
+  return entries.map(([name, value]) => {
+    const text = typeof value === "string" && value !== "" ? markInvisible(value) : JSON.stringify(value);
+    return { name: markInvisible(name), value: text, isLong: text.length > MAX_LINE_CHARACTERS || text.includes("\n") };
+  });
+}
