@@ -4,7 +4,7 @@ import { composerState } from "../../src/conversation/composer-state.svelte.ts";
 import { PENDING, Refusal } from "../responses.ts";
 import { idOf, minutesAgo } from "../fixtures/ids.ts";
 import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN } from "../fixtures/markdown.ts";
-import { answer, blob, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
+import { answer, blob, call, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
 import type { PageDriver } from "../page-driver.ts";
 import { component, type GalleryState, type Group } from "../state.ts";
@@ -44,7 +44,9 @@ const states: readonly GalleryState[] = [
   { name: "diagrams", view, scenario: { messages: [answer(2, DIAGRAMS)] }, act: findDiagram },
   { name: "right-to-left text", view, scenario: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
   { name: "a long question is folded", view, scenario: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },
-  { name: "an answer begins", view, scenario: { messages: [ASKED, writing(2, [])] } },
+  { name: "an answer begins", view, scenario: { messages: [ASKED, writing(2, [], { updatedAt: minutesAgo(0) })] } },
+  { name: "the model thinks for a while", view, scenario: { messages: [ASKED, writing(2, [], { updatedAt: minutesAgo(0.2) })] } },
+  { name: "the model thinks after a tool call", view, scenario: { messages: [ASKED, writing(2, [text("I look first."), call(1, "read_file", { args: { path: "notes/leases.md" }, summary: "Read 120 lines." })])] } },
   { name: "an answer is being written", view, scenario: { messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to renew")] } },
   { name: "an answer waits for another one", view, scenario: { messages: [ASKED, writing(2, "A lease is a lock that"), question(3, "In one sentence, please."), writing(4, [], { status: "draft" })] } },
   {
