@@ -1,7 +1,10 @@
 // The composer, the first screen, the model picker and what stands around the conversation.
 
+import { ApiError, NetworkError } from "@khala/client";
 import type { Tool } from "@khala/client";
 
+import AttachmentChips from "../../src/conversation/AttachmentChips.svelte";
+import { Attachments } from "../../src/conversation/attachments.svelte.ts";
 import Composer from "../../src/conversation/Composer.svelte";
 import { composerState } from "../../src/conversation/composer-state.svelte.ts";
 import { PENDING, Refusal } from "../responses.ts";
@@ -26,6 +29,16 @@ const ASKED = question(1, "How do leases work?");
 const USED: Scenario = { messages: [ASKED, answer(2, "They expire.")] };
 const BUSY: Scenario = { messages: [ASKED, writing(2, "They")] };
 const FILES = [blob(1, "minutes.md", "text/markdown", 2_113), blob(2, "a file whose name is far too long to be shown in full on a phone.pdf", "application/pdf", 1_240_113)];
+const SUN = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><rect width="8" height="8" fill="#38bdf8"/><circle cx="4" cy="4" r="2" fill="#fde047"/></svg>';
+const UPLOADED = [new File([SUN], "sun.svg", { type: "image/svg+xml" }), new File(["a".repeat(2_113)], "minutes of the meeting.md", { type: "text/markdown" }), new File(["x"], "photo.heic", { type: "image/heic" }), new File(["x"], "film.mov"), new File(["x"], "report.pdf")];
+/** One upload has ended, and another one failed; the others go on. */
+const UPLOADS = new Attachments(({ name }, { progress }) => {
+  if (name === "film.mov") return Promise.reject(new ApiError(413, { code: "payload_too_large", detail: "This file is too large." }));
+  if (name === "report.pdf") return Promise.reject(new NetworkError("No network."));
+  if (name !== "photo.heic") return Promise.resolve(blob(1, name, "text/plain", 1));
+  progress?.(0.42);
+  return new Promise(() => undefined);
+}, nothing);
 const TOOLS: Tool[] = ["web_search", "read_file", "write_file", "run_python"].map((name) => ({ name, description: name, parameters: {}, permissions: [], timeout: 20, cost: "free", idempotent: true, source: "built-in", action: "allow" }));
 
 const states: readonly GalleryState[] = [
@@ -37,6 +50,7 @@ const states: readonly GalleryState[] = [
   { name: "too long", view, scenario: { ...USED, draft: "a ".repeat(50_010) } },
   { name: "with files", view, scenario: USED, prepare: () => composerState.fill("What do these say?", FILES) },
   { name: "a file is being uploaded", view, scenario: { ...USED, responses: { "POST /api/threads/*/blobs": PENDING } }, act: (driver) => driver.attach("#attach-field", ["photo.heic"]) },
+  { name: "files in all states", view: component(AttachmentChips, { attachments: UPLOADS }), scenario: USED, prepare: () => UPLOADS.add(UPLOADED) },
   { name: "files are too large", view, scenario: { ...USED, responses: { "POST /api/threads/*/blobs": new Refusal(413, "payload_too_large", "This file is too large.") } }, act: (driver) => driver.attach("#attach-field", ["photo.heic", "film.mov"]) },
   { name: "an answer is being written", view, scenario: BUSY },
   { name: "a draft while an answer is being written", view, scenario: { ...BUSY, draft: "Shorter, please." } },

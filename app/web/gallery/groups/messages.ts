@@ -24,11 +24,16 @@ flowchart LR
   style wait fill:#fde68a
 \`\`\`
 `;
+const SUN = '<svg xmlns="http://www.w3.org/2000/svg" width="320" height="180" viewBox="0 0 16 9"><rect width="16" height="9" fill="#38bdf8"/><circle cx="8" cy="4.5" r="2.5" fill="#fde047"/></svg>';
 /** Diagrams are drawn by a program that takes a second to start. */
 const DIAGRAM_FRAMES = 600;
 
 async function findDiagram(driver: PageDriver): Promise<void> {
   await driver.find(".picture img", undefined, DIAGRAM_FRAMES);
+}
+
+async function findPicture(driver: PageDriver): Promise<void> {
+  await driver.find(".picture img:not([hidden])");
 }
 
 function unsent(name: string, post: Refusal | typeof PENDING, connection: "live" | "offline" = "live"): GalleryState {
@@ -78,6 +83,8 @@ const states: readonly GalleryState[] = [
     name: "files", view,
     scenario: { messages: [question(1, [blobBlock(1, "a diagram of leases with a very long file name that has to be cut.pdf", "application/pdf", 284_113), blobBlock(2, "notes.txt", "text/plain", 812), text("What do you think of these?")]), answer(2, [text("I have written a summary."), blobBlock(3, "summary.md", "text/markdown", 2_048)])] },
   },
+  { name: "a picture", view, scenario: { messages: [question(1, [blobBlock(1, "sun.svg", "image/svg+xml", 168), text("What is this?")]), answer(2, "The sun.")], responses: { "GET /api/blobs/*": new Blob([SUN], { type: "image/svg+xml" }) } }, act: findPicture },
+  { name: "a picture that the browser cannot show", view, scenario: { messages: [question(1, [blobBlock(1, "photo.heic", "image/heic", 2_113_400), text("What is this?")])], responses: { "GET /api/blobs/*": new Blob(["x"], { type: "image/heic" }) } } },
   {
     name: "others in a shared chat", view,
     scenario: { user: ADA, thread: { visibility: "link" }, messages: [question(1, "How do leases work?", { authorId: idOf(102), authorName: "Grace Hopper" }), question(2, "And what is a fencing token?", { authorId: ADA.id }), question(3, "مرحبا", { authorId: idOf(103) }), answer(4, "A number that grows with each lease.", { authorName: "Build server" })] },

@@ -20,15 +20,15 @@ export class Attachment {
   blob: BlobRef | null = $state.raw(null);
   /** Whether another attempt would fail as well, because the server does not take this file. */
   isFinal = $state(false);
-  /** The address of a preview in this page; null if it is no picture. It is released by `release`. */
-  readonly preview: string | null = null;
+  /** The address of a preview in this page; null if it is no picture that this browser shows. */
+  preview: string | null = $state.raw(null);
   abort = new AbortController();
 
   constructor(name: string, size: number, given: { file: File } | { blob: BlobRef }) {
     this.name = withoutInvisible(name) || UNTITLED_FILE;
     this.size = size;
     this.file = "file" in given ? given.file : null;
-    if (this.file !== null && isPicture(this.file)) this.preview = URL.createObjectURL(this.file);
+    if (this.file?.type.startsWith("image/")) this.preview = URL.createObjectURL(this.file);
     if (!("blob" in given)) return;
     this.blob = given.blob;
     this.phase = "ready";
@@ -37,13 +37,13 @@ export class Attachment {
   /** Stop its upload, and release its preview. */
   release(): void {
     this.abort.abort();
-    if (this.preview !== null) URL.revokeObjectURL(this.preview);
+    this.dropPreview();
   }
-}
 
-/** Whether every browser shows it as a picture. */
-function isPicture({ type }: File): boolean {
-  return ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"].includes(type);
+  dropPreview(): void {
+    if (this.preview !== null) URL.revokeObjectURL(this.preview);
+    this.preview = null;
+  }
 }
 
 export class Attachments {
