@@ -207,10 +207,12 @@ async def test_reasoning_is_not_stored_unless_it_is_switched_on(database_url: st
     async with khala_with_provider(database_url, reply, reply) as (server, _):
         _, message, parts = await ask_and_wait(await server.thread())
     assert "reasoning-delta" not in kinds(parts)
+    assert "reasoningMs" not in message["finish"]
     assert text_of(message) == "done"
     async with khala_with_provider(database_url, reply, KHALA_REASONING="1") as (server, _):
         _, message, parts = await ask_and_wait(await server.thread())
     assert "".join(part["data"]["text"] for part in parts if part["kind"] == "reasoning-delta") == "let me think"
+    assert message["finish"]["reasoningMs"] > 0
     assert text_of(message) == "done"
 
 

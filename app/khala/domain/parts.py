@@ -209,6 +209,8 @@ class Finish(PartStruct, frozen=True, kw_only=True):
     """Tokens of the input that providers read from a cache, as far as they report it; absent for none."""
     reasoning_tokens: int | None = None
     """Tokens of the output that are reasoning, as far as providers report it; absent for none."""
+    reasoning_ms: int | None = None
+    """How long the model reasoned, if its reasoning is stored; absent for none."""
     witness: str | None = None
     """The hash of the run's last receipt, which covers all of them: see `khala.domain.receipts`."""
 

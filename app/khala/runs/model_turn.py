@@ -233,6 +233,7 @@ class ModelTurn:
                 call.add_reasoning(text)
                 if self._models.store_reasoning:
                     self._buffer.append_reasoning(text)
+                    call.reasoned = time.monotonic()
             if call.size > call.covered_size:
                 await self._meter.extend(call)
             if self._buffer.full:

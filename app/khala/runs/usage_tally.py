@@ -21,7 +21,8 @@ class ModelCall:
     """One model call: its times, the record of its prompt, and the text received so far.
 
     `started` says that the provider was called. `size` is the approximate number of bytes of text and reasoning
-    received, `reasoning_size` that of reasoning. When `size` exceeds `covered_size`, the budget must be extended.
+    received, `reasoning_size` that of reasoning, whose last stored piece came at `reasoned`. When `size` exceeds
+    `covered_size`, the budget must be extended.
     """
 
     def __init__(self, model: LanguageModel, context: ContextRecord | None = None) -> None:
@@ -30,6 +31,7 @@ class ModelCall:
         self.chunks: list[str] = []
         self.began = time.monotonic()
         self.first: float | None = None
+        self.reasoned: float | None = None
         self.started = False
         self.size = 0
         self.reasoning_size = 0
@@ -90,6 +92,8 @@ class UsageTally:
         """The number of memories that the model was told."""
         self.cached_tokens = self.reasoning_tokens = 0
         """Details of the usage, of the calls of this executor."""
+        self.reasoning_seconds = 0.0
+        """The time until the last stored piece of reasoning, of all calls of this executor."""
 
     def add(self, call: ModelCall, completed: Completed) -> Decimal | None:
         """Count a call that has ended, in any way. Returns its cost in USD, or None if the price is unknown."""
@@ -98,6 +102,7 @@ class UsageTally:
         self.usage += usage
         self.cached_tokens += completed.cached_tokens
         self.reasoning_tokens += completed.reasoning_tokens
+        self.reasoning_seconds += 0.0 if call.reasoned is None else call.reasoned - call.began
         self.first = self.first if self.first is not None else call.first
         price = cost(call.model.provider, call.model.name, usage)
         if price is not None:
@@ -132,6 +137,7 @@ class UsageTally:
             memories=self.memories or None,
             cached_tokens=self.cached_tokens or None,
             reasoning_tokens=self.reasoning_tokens or None,
+            reasoning_ms=max(1, milliseconds(self.reasoning_seconds)) if self.reasoning_seconds else None,
         )
 
 

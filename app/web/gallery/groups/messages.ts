@@ -1,8 +1,10 @@
 // Questions and answers in all their states.
 
+import type { Part } from "@khala/client";
+
 import { composerState } from "../../src/conversation/composer-state.svelte.ts";
 import { PENDING, Refusal } from "../responses.ts";
-import { idOf, minutesAgo } from "../fixtures/ids.ts";
+import { idOf, minutesAgo, RUN_ID } from "../fixtures/ids.ts";
 import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN } from "../fixtures/markdown.ts";
 import { answer, blob, call, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
@@ -24,6 +26,7 @@ flowchart LR
   style wait fill:#fde68a
 \`\`\`
 `;
+const REASONING = [{ runId: RUN_ID, messageId: ANSWERED.id, seq: 0, kind: "reasoning-delta", data: { text: "A worker can die while it holds a lock. So the lock has to end by itself, and a worker that is only slow has to notice that it lost it." }, createdAt: minutesAgo(14) }] satisfies Part[];
 const SUN = '<svg xmlns="http://www.w3.org/2000/svg" width="320" height="180" viewBox="0 0 16 9"><rect width="16" height="9" fill="#38bdf8"/><circle cx="8" cy="4.5" r="2.5" fill="#fde047"/></svg>';
 /** Diagrams are drawn by a program that takes a second to start. */
 const DIAGRAM_FRAMES = 600;
@@ -44,6 +47,13 @@ const states: readonly GalleryState[] = [
   { name: "a question and an answer", view, scenario: { messages: [ASKED, ANSWERED] } },
   { name: "an earlier answer hides its buttons", view, scenario: { messages: [ASKED, ANSWERED, question(3, "And in one word?"), answer(4, "Locks.")] } },
   { name: "details and rating of an answer", view, scenario: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, memories: 3 } }], responses: { "GET /api/threads/*/feedback": { items: [{ messageId: ANSWERED.id, rating: "up" }] } } }, act: (driver) => driver.press('[aria-expanded="false"].icon.act:not([aria-haspopup])') },
+  {
+    name: "the reasoning of an answer", view, scenario: { messages: [ASKED, { ...ANSWERED, finish: { ...FINISH, reasoningMs: 12_400 } }], responses: { "GET /api/runs/*/parts": { items: REASONING, done: true, nextAfter: 1 } } },
+    act: async (driver) => {
+      await driver.press(".thought");
+      await driver.find(".reasoning [dir]");
+    },
+  },
   { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
   { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },
   { name: "diagrams", view, scenario: { messages: [answer(2, DIAGRAMS)] }, act: findDiagram },

@@ -261,6 +261,7 @@ class Finish(WireStruct, frozen=True, kw_only=True):
     memories: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    reasoning_ms: int | None = None
     witness: str | None = None
 
 

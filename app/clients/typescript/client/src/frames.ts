@@ -84,6 +84,7 @@ export interface Finish {
   memories?: number;
   cachedTokens?: number;
   reasoningTokens?: number;
+  reasoningMs?: number;
   witness?: string;
 }
 
