@@ -77,9 +77,13 @@ def press(place: Locator | Page, name: str) -> None:
 
 
 def choose(place: Locator, action: str) -> None:
-    """Choose one of the rare actions on a step, with the keyboard alone."""
-    place.get_by_role("group", name="Actions for").get_by_role("button", name="More actions").press("Enter")
+    """Choose one of the rare actions on a plan or a step, with the keyboard alone."""
+    place.get_by_role("button", name="More actions").first.press("Enter")
     place.get_by_role("menuitem", name=action, exact=True).press("Enter")
+
+
+def show_steps(page: Page) -> None:
+    bar(page).get_by_title("Show steps").click()
 
 
 def test_a_chat_whose_plan_waits_is_marked_in_the_list_until_it_goes_on(chat: Chat) -> None:
@@ -175,7 +179,7 @@ def test_all_attempts_of_a_step_are_shown_after_a_reload_and_a_stopped_plan_is_c
     expect(bar(page)).to_contain_text("Paused: the last attempts completed no step")
     expect(bar(page)).to_contain_text("Edit the step or choose another agent, then resume.")
     page.reload()
-    press(bar(page), "Show steps")
+    show_steps(page)
     row(page, "a").locator(".head").click()
     first = row(page, "a").get_by_text("Attempt 1 · Default agent · Ended without completing the step")
     expect(row(page, "a").locator(".message")).to_have_count(1)
@@ -215,7 +219,7 @@ def test_a_request_for_approval_is_answered_in_the_plan_and_an_absent_person_is_
     new_plan(
         chat, {"id": "a", "title": "Clean up", "instructions": '/call delete_file {"path":"a.txt"} /then ' + COMPLETES}
     )
-    press(bar(page), "Show steps")
+    show_steps(page)
     panel = page.get_by_role("dialog")
     panel.get_by_text("Settings and export").click()
     panel.get_by_label("Notify me when a plan needs me").check()
@@ -248,15 +252,15 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
         config={"budget": {"usd": 5}},
     )
     press(bar(page), "Start")
-    press(bar(page), "Show steps")
+    show_steps(page)
     expect(bar(page)).to_contain_text("of $5.00")
     panel = page.get_by_role("dialog")
     expect(row(page, "a").locator(".preview")).to_contain_text("word")
     expect(panel.get_by_role("heading", level=3)).to_have_text(["Draft", "Release"])
     expect(row(page, "b")).to_contain_text("Waits for “Write”")
-    press(bar(page), "Pause after this step")
+    press(bar(page), "Pause")
     expect(bar(page)).to_contain_text("Pausing after the steps that are running")
-    press(bar(page), "Pause now")
+    choose(bar(page), "Pause now")
     expect(bar(page).locator("strong")).to_have_text("Paused")
     expect(row(page, "a")).to_contain_text("Not finished · 1 attempt so far")
     row(page, "b").locator(".head").click()
@@ -275,7 +279,7 @@ def test_a_running_plan_shows_its_output_and_is_paused_changed_resumed_and_stopp
     expect(bar(page)).to_contain_text("Attempt 1 of 33")
     press(bar(page), "Resume")
     expect(row(page, "a")).to_contain_text("Running · attempt 2")
-    press(bar(page), "Stop")
+    choose(bar(page), "Stop plan")
     page.locator("#confirm").get_by_role("button", name="Stop plan").click()
     expect(bar(page).locator("strong")).to_have_text("Stopped")
     expect(bar(page).get_by_role("button")).to_have_text(["Continue in a new plan"])
@@ -298,9 +302,10 @@ def test_a_fallback_agent_and_a_step_that_failed_are_named_with_the_error(chat: 
     expect(bar(page).locator("strong")).to_have_text("Stopped: “Print” failed")
     expect(bar(page)).to_contain_text("Fallback for Claude Code, which has reached its rate limit.")
     expect(bar(page).locator(".problem")).to_have_text(error)
-    expect(bar(page)).to_contain_text("1 of 3 steps · 1 failed · 1 blocked")
+    expect(bar(page)).to_contain_text("1 of 3 steps")
+    expect(bar(page)).to_contain_text("1 failed · 1 blocked")
     assert chat.overflow() == 0
-    press(bar(page), "Show steps")
+    show_steps(page)
     expect(bar(page)).to_contain_text("To go on, continue in a new plan. Completed steps are not repeated.")
     expect(row(page, "b").locator(".preview")).to_have_text(error)
     expect(row(page, "c")).to_contain_text("Blocked by “Print”")

@@ -25,7 +25,7 @@ from tests.support.server import ROOT, Server, command, ended
 from tests.support.wires import UseTool
 from tests.system.browser import Chat, new_profile
 from tests.system.test_console import Account, Console
-from tests.system.test_page_plans import bar, press, row
+from tests.system.test_page_plans import bar, press, row, show_steps
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -86,7 +86,7 @@ def test_a_running_plan_shows_its_steps_and_what_they_write(chat: Chat) -> None:
     page = chat.page
     page.set_viewport_size(WIDE)
     import_plan(chat, f"{LOOKS} /hanground=2")
-    press(bar(page), "Show steps")
+    show_steps(page)
     press(bar(page), "Start")
     row(page, "page-1").locator(".head").click()
     expect(row(page, "page-1").locator(".message")).to_contain_text("The page needs the routes first")
@@ -102,7 +102,7 @@ def test_a_plan_that_needs_somebody_says_why_and_what_to_do_on_a_phone(chat: Cha
     import_plan(chat, f"{LOOKS} /failround=2", mode="step", config={"maxRetries": 0})
     press(bar(page), "Start")
     expect(bar(page).locator("strong")).to_have_text("Paused: “Add the page” failed")
-    press(bar(page), "Show steps")
+    show_steps(page)
     row(page, "page-1").locator(".head").click()
     expect(bar(page)).to_contain_text("Retry, edit or skip the step, then resume.")
     expect(row(page, "page-1").get_by_role("button", name="Retry", exact=True)).to_be_visible()

@@ -55,7 +55,7 @@ const states: readonly GalleryState[] = [
   { ...panel("a step is being edited", PAUSED, "paused", 1400), prepare: () => panelState.open(PLAN_ID, "s6"), act: (driver) => driver.press('[data-step="s6"] .controls button:first-child') },
   panel("the panel of a plan that has ended", { status: "stopped", reason: "error" }, "failed", 900),
   { ...panel("the settings of a plan", PAUSED, "paused", 1500), act: (driver) => driver.press("details:has(.exports) summary") },
-  { ...panel("the steps cannot be loaded", {}, "running", 320), scenario: { plans: [plan()], responses: { ...agents, "GET /api/plans/*": new Refusal(403, "forbidden", "No."), "GET /api/plans/*/steps": new Refusal(403, "forbidden", "No.") } } },
+  { ...panel("the steps cannot be loaded", {}, "running", 320), scenario: { plans: [plan()], responses: { ...agents, "GET /api/plans/*": new Refusal(403, "forbidden", "No."), "GET /api/plans/*/steps": new Refusal(403, "forbidden", "No."), "GET /api/plans/*/events": { items: [] } } } },
   { name: "a new plan", view, height: 760, scenario: { responses: agents }, prepare: () => panelState.open() },
   { name: "a new plan by hand", view, height: 860, scenario: { responses: agents }, prepare: () => panelState.open(), act: (driver) => driver.press('[value="hand"]') },
 ];

@@ -33,10 +33,16 @@ export function statusOf(blocks: readonly BlockView[], isOverdue: (block: Block)
 }
 
 /** "Step 3 of 20", or "Step 3" if the maximum is unknown; empty before the first step, and if there can be only one. */
-export function stepOf({ step: stepPart, blocks }: Pick<MessageView, "step" | "blocks">): string {
-  const step = blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), stepPart?.step ?? 0);
+export function stepOf(answer: Pick<MessageView, "step" | "blocks">): string {
+  const { step: stepPart } = answer;
+  const step = stepNumber(answer);
   if (step === 0 || stepPart?.maxSteps === 1) return "";
   return stepPart ? m.step_step_of_maxsteps({ step, maxSteps: stepPart.maxSteps }) : m.step_step({ step });
+}
+
+/** The number of the newest step, from 1; 0 before the first one. */
+export function stepNumber({ step, blocks }: Pick<MessageView, "step" | "blocks">): number {
+  return blocks.reduce((most, { block }) => Math.max(most, block.type === "tool" ? (block.step ?? 0) : 0), step?.step ?? 0);
 }
 
 /** The newest notice about a switch to another model, or null. */

@@ -63,7 +63,8 @@ export class PlanDetails {
     this.#isReadingEvents = true;
     try {
       const { items } = await this.#send<Items<PlanEventEntry>>("GET", `/api/plans/${this.id}/events?after=${last}`);
-      this.events = [...this.events, ...items].slice(-MAX_EVENTS);
+      // Unchanged events wake nobody who would read them again.
+      if (items.length > 0) this.events = [...this.events, ...items].slice(-MAX_EVENTS);
     } catch (error) {
       if (!isRequestError(error)) throw error;
     } finally {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { agentLabel, budgetShare, countsLabel, eventLabel, fallbackLabel, hintLabel, iterationLabel, spentLabel, statusLabel, stepLabel } from "./plan-labels.ts";
+import { agentLabel, budgetShare, completedLabel, eventLabel, fallbackLabel, hintLabel, iterationLabel, otherCountsLabel, spentLabel, statusLabel, stepLabel } from "./plan-labels.ts";
+import { planLook } from "./plan-looks.ts";
 import { planEntry, stepDetail } from "./testing.ts";
 
 describe("the status of a plan", () => {
@@ -40,11 +41,19 @@ it("a plan that pauses by itself says what to do, and one that somebody paused s
 });
 
 it("progress counts each step once, the blocked ones too", () => {
-  expect(countsLabel(planEntry({ counts: { completed: 3, open: 4, running: 1, blocked: 2, failed: 1 } }))).toBe("3 of 11 steps · 1 failed · 2 blocked");
-  const counts = { completed: 1, open: 1, failed: 1, skipped: 2, cancelled: 1 };
-  expect([countsLabel(planEntry({ counts })), countsLabel(planEntry({ counts }), true)]).toEqual(["1 of 6 steps · 1 failed · 2 skipped · 1 cancelled", "1 of 6 steps · 1 failed"]);
+  const all = planEntry({ counts: { completed: 3, open: 4, running: 1, blocked: 2, failed: 1 } });
+  expect([completedLabel(all), otherCountsLabel(all, { isShort: true })]).toEqual(["3 of 11 steps", "1 failed · 2 blocked"]);
+  const ended = planEntry({ counts: { completed: 1, open: 1, failed: 1, skipped: 2, cancelled: 1 } });
+  expect([otherCountsLabel(ended, { isShort: false }), otherCountsLabel(ended, { isShort: true })]).toEqual(["1 failed · 2 skipped · 1 cancelled", "1 failed"]);
+  expect(otherCountsLabel(planEntry({ counts: { completed: 1 } }), { isShort: false })).toBe("");
   expect(iterationLabel(planEntry({ iteration: 1200, maxIterations: 9000 }))).toBe("Attempt 1,200 of 9,000");
   expect(iterationLabel(planEntry({ iteration: 0, maxIterations: 9000 }))).toBe("Up to 9,000 attempts");
+});
+
+it("a plan that ended looks otherwise if it was stopped by somebody, or could not go on", () => {
+  const looks = (["completed", "interrupted", "error", "max_iterations"] as const).map((reason) => planLook({ status: "stopped", reason }));
+  expect(looks).toEqual(["completed", "interrupted", "failed", "failed"]);
+  expect((["idle", "running", "pausing", "stopping", "paused"] as const).map((status) => planLook({ status }))).toEqual(["idle", "running", "running", "running", "paused"]);
 });
 
 it("cost stands beside its limit, and the limit that is nearest fills the bar", () => {

@@ -93,12 +93,16 @@ export function hintLabel({ status, reason }: Pick<PlanEntry, "status" | "reason
   }
 }
 
-/** "3 of 8 steps", with what else there is to know: "3 of 8 steps · 1 failed · 2 blocked". `isShort`: only what may need a person. */
-export function countsLabel({ counts }: Pick<PlanEntry, "counts">, isShort = false): string {
-  const { completed, failed, blocked, skipped, cancelled } = counts;
+/** "3 of 8 steps" */
+export function completedLabel({ counts }: Pick<PlanEntry, "counts">): string {
+  return m.steps_completed_of({ completed: formatNumber(counts.completed), count: stepCount({ counts }) });
+}
+
+/** The other steps that have ended or cannot start: "1 failed · 2 blocked · 1 skipped". `isShort`: only those that may need a person. */
+export function otherCountsLabel({ counts: { failed, blocked, skipped, cancelled } }: Pick<PlanEntry, "counts">, { isShort }: { isShort: boolean }): string {
   const needs = [[failed, m.count_failed], [blocked, m.count_blocked]] as const;
-  const more = isShort ? needs : ([...needs, [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const);
-  return joinParts([m.steps_completed_of({ completed: formatNumber(completed), count: stepCount({ counts }) }), ...more.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : []))]);
+  const shown = isShort ? needs : ([...needs, [skipped, m.count_skipped], [cancelled, m.count_cancelled]] as const);
+  return joinParts(shown.flatMap(([count, label]) => (count > 0 ? [label({ count: formatNumber(count) })] : [])));
 }
 
 /** The number of all steps. The blocked ones are not among the open ones. */
@@ -234,15 +238,3 @@ const NEED_LABELS = { approval: m.a_step_needs_your_approval(), review: m.a_step
 export function needLabel(kind: keyof typeof NEED_LABELS): string {
   return NEED_LABELS[kind];
 }
-
-/** Paths of the icons of steps, in a box of 20 by 20. */
-export const STEP_ICONS = {
-  open: "M10 16a6 6 0 1 0 0-12 6 6 0 0 0 0 12z",
-  running: "M10 4a6 6 0 1 1-6 6",
-  completed: "M4.5 10.5 8.5 14.5 15.5 6",
-  failed: "M5.5 5.5l9 9M14.5 5.5l-9 9",
-  skipped: "M5 5l5 5-5 5M11 5l5 5-5 5",
-  cancelled: "M10 16a6 6 0 1 0 0-12 6 6 0 0 0 0 12zM6 14l8-8",
-  blocked: "M6 9V7a4 4 0 0 1 8 0v2M5 9h10v7H5z",
-  asking: "M10 4v7M10 15v.5",
-} as const;
