@@ -69,6 +69,16 @@ def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_p
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
 
+    page.set_viewport_size({"width": 1000, "height": 844})
+    chat.answer.get_by_role("button", name="Open site/data.csv").click()
+    expect(panel).to_have_js_property("offsetWidth", 450)
+    expect(page.get_by_role("complementary", name="Chats"), "the panel has the room of the list").to_be_hidden()
+    expect(chat.answer.get_by_role("button", name="Open notes.md")).to_be_in_viewport()
+    assert chat.overflow() == 0
+    chat.button("Show chat list").click()
+    expect(panel).to_have_count(0)
+    expect(page.get_by_role("complementary", name="Chats")).to_be_visible()
+
     page.set_viewport_size({"width": 390, "height": 844})
     chat.answer.get_by_role("button", name="Open site/data.csv").click()
     expect(panel).to_have_js_property("clientWidth", 390)

@@ -230,9 +230,9 @@ def test_a_request_for_approval_is_answered_in_the_plan_and_an_absent_person_is_
     page.wait_for_function("window.notified.length === 1")
     assert page.evaluate("window.notified") == ["Open the shop: A step needs your approval."]
     page.evaluate("window.isAway = false")
-    for width in (390, 1280):
+    for width, close in ((390, "Back"), (1280, "Close plans")):
         page.set_viewport_size({"width": width, "height": 844})
-        press(page, "Close plans")
+        press(page, close)
         assert chat.overflow() == 0
         press(bar(page), "Review request")
         expect(row(page, "a").get_by_role("button", name="Delete", exact=True)).to_be_in_viewport()

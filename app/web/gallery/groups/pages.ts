@@ -5,6 +5,7 @@ import type { MessageState } from "@khala/client";
 import App from "../../src/App.svelte";
 import { listVisibility } from "../../src/chats/list-visibility.svelte.ts";
 import { sidePanel } from "../../src/panel/side-panel.svelte.ts";
+import { panelState } from "../../src/plans/panel-state.svelte.ts";
 import { PENDING } from "../responses.ts";
 import { CHAT_ID, idOf, minutesAgo } from "../fixtures/ids.ts";
 import { answer, call, question, writing } from "../fixtures/messages.ts";
@@ -36,6 +37,7 @@ const states: readonly GalleryState[] = [
   { name: "a guest in a shared chat", view, height, scenario: { role: "editor", thread: { title: "Minutes", visibility: "link" }, messages: MESSAGES } },
   { name: "a plan and a run", view, height, scenario: { ...CHAT, plans: [plan()], messages: [...MESSAGES, question(3, "Try it.", { authorId: ADA.id }), writing(4, [call(1, "run_command", { state: "running", args: { command: "make test" } })], { currentStep: { step: 1, maxSteps: 20, toolCount: 1 } })], responses: planResponses(plan()) } },
   { name: "the side panel", view, height, scenario: { ...CHAT, messages: [...MESSAGES, answer(3, [call(1, "write_file", { args: { path: "settings.csv", content: "name,seconds\nlease,30\ngrace,5\n" } })])] }, prepare: () => sidePanel.open(CHAT_ID, "file settings.csv") },
+  { name: "the panel of a plan", view, height, scenario: { ...CHAT, plans: [plan()], responses: planResponses(plan()) }, prepare: () => panelState.open() },
   { name: "a dialog", view, height, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: (page) => void (page.dialog = "share") },
 ];
 

@@ -1,5 +1,6 @@
 // Icons of the side panel: SVG paths in a box of 20 by 20.
 
+export const BACK = "M16 10H4.5M9 5.5 4.5 10 9 14.5";
 export const LIST = "M7 5.5h10M7 10h10M7 14.5h10M3.2 5.5h.01M3.2 10h.01M3.2 14.5h.01";
 export const EXPAND = "M11.5 4H16v4.5M8.5 16H4v-4.5M16 4l-5 5M4 16l5-5";
 export const SHRINK = "M16 8.5h-4.5V4M4 11.5h4.5V16M11.5 8.5 16.5 3.5M8.5 11.5l-5 5";
