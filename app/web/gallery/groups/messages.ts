@@ -5,7 +5,7 @@ import type { Part } from "@khala/client";
 import { composerState } from "../../src/conversation/composer-state.svelte.ts";
 import { PENDING, Refusal } from "../responses.ts";
 import { idOf, minutesAgo, RUN_ID } from "../fixtures/ids.ts";
-import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN } from "../fixtures/markdown.ts";
+import { ARABIC_ANSWER, ARABIC_QUESTION, LONG_QUESTION, LONG_WORD, MARKDOWN, WIDE } from "../fixtures/markdown.ts";
 import { answer, blob, call, ended, FINISH, question, text, writing } from "../fixtures/messages.ts";
 import { ADA } from "../fixtures/people.ts";
 import type { PageDriver } from "../page-driver.ts";
@@ -56,6 +56,7 @@ const states: readonly GalleryState[] = [
   },
   { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
   { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },
+  { name: "what is wider than a phone", view, scenario: { messages: [answer(2, WIDE)] } },
   { name: "diagrams", view, scenario: { messages: [answer(2, DIAGRAMS)] }, act: findDiagram },
   { name: "right-to-left text", view, scenario: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
   { name: "a long question is folded", view, scenario: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },

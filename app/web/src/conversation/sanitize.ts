@@ -26,8 +26,8 @@ const FORMULA: Config = {
 };
 const CLASSES = /^(?:code|code-bar|language|table|math|display|box|checked|alert|alert-title|note|tip|important|warning|caution|footnote|footnote-label|footnote-reference|hljs-[\w-]+|[a-z]+_)$/;
 
-/** Blocks of text; each has the direction of its own first letter. */
-const BLOCKS = new Set(["P", "H2", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "UL", "OL", "LI", "TABLE", "TH", "TD"]);
+/** Blocks of text; each has the direction of its own first letter. Lists and tables have that of the whole text. */
+const BLOCKS = new Set(["P", "H2", "H3", "H4", "H5", "H6", "BLOCKQUOTE", "LI", "TH", "TD"]);
 
 /** An own DOMPurify instance, so that no other code's hooks apply. */
 const purifier = DOMPurify(window);
