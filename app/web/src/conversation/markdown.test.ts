@@ -60,7 +60,7 @@ describe("Markdown", () => {
 
   it("has tables in a box of their own that can be reached and scrolled", () => {
     const table = html("| a | b |\n|---|--:|\n| 1 | 2 |");
-    expect(table).toContain('<div class="table" tabindex="0" role="region" aria-label="Table"><table>');
+    expect(table).toContain('<div class="table" tabindex="0" role="group" aria-label="Table"><table>');
     expect(table).toContain('<td align="right">2</td>');
   });
 

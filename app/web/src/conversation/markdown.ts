@@ -76,7 +76,7 @@ const marked: Marked = new Marked({
     code: ({ text, lang }) => framed(text, languageOf(lang ?? "")),
     checkbox: ({ checked }) => `<span class="box${checked ? " checked" : ""}" role="img" aria-label="${checked ? m.done_box() : m.not_done_box()}"></span> `,
     table(token) {
-      return `<div class="table" tabindex="0" role="region" aria-label="${escapeHtml(m.table_region())}">${RENDERER.table.call(this, token)}</div>`;
+      return `<div class="table" tabindex="0" role="group" aria-label="${escapeHtml(m.table_region())}">${RENDERER.table.call(this, token)}</div>`;
     },
   },
 });
