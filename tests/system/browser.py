@@ -191,6 +191,18 @@ class Chat:
         self.button("Sign out").click()
         expect(self.button("Sign in").first).to_be_visible()
 
+    def open_settings(self, section: str) -> Locator:
+        """Open a section of the settings; returns their dialog."""
+        self.page.locator("#settings-open").click()
+        self.page.get_by_role("tab", name=section, exact=True).click()
+        return self.page.get_by_role("dialog", name="Settings", exact=True)
+
+    def open_chat_settings(self) -> Locator:
+        """Open the settings of the open chat; returns their dialog."""
+        self.page.locator("#chat-menu").click()
+        self.page.get_by_role("menuitem", name="Chat settings…").click()
+        return self.page.get_by_role("dialog", name="Chat settings", exact=True)
+
     def share(self, may: str) -> str:
         """Create a link in the dialog; returns the URL."""
         self.button("Share").click()

@@ -25,8 +25,7 @@ def remember(chat: Chat, server: Server, *texts: str) -> None:
 
 
 def open_memories(chat: Chat) -> Locator:
-    chat.button("Memories").click()
-    dialog = chat.page.get_by_role("dialog", name="Memories", exact=True)
+    dialog = chat.open_settings("Memory")
     expect(dialog.get_by_role("heading", name="All memories")).to_be_visible()
     return dialog
 
@@ -142,12 +141,12 @@ def test_settings_are_saved_and_proposals_are_accepted_or_rejected(chat: Chat) -
     expect(dialog.get_by_role("heading", name="Remember this?")).to_have_count(0)
     assert decided == [("POST", "0000-1/accept"), ("DELETE", "0000-2")]
     dialog.get_by_role("switch", name="Use memories in answers").uncheck()
-    dialog.get_by_label("Ask me first").check()
+    dialog.get_by_label("Remember facts from your messages").select_option(label="Ask me first")
     chat.page.wait_for_load_state("networkidle")
     chat.page.keyboard.press("Escape")
     dialog = open_memories(chat)
     expect(dialog.get_by_role("switch", name="Use memories in answers")).not_to_be_checked()
-    expect(dialog.get_by_label("Ask me first")).to_be_checked()
+    expect(dialog.get_by_label("Remember facts from your messages")).to_have_value("ask")
     assert chat.complaints == []
 
 
@@ -158,7 +157,7 @@ def test_the_owner_lets_their_memories_into_a_chat_that_others_can_read(chat: Ch
     chat.wait_for_end()
     thread_id = chat.url.partition("/t/")[2]
     link = chat.page.request.post(f"{server.url}/api/threads/{thread_id}/links", data={"role": "viewer"})
-    dialog = open_memories(chat)
+    dialog = chat.open_chat_settings()
     switch = dialog.get_by_role("switch", name="Use my memories in this chat even when others can read it")
     expect(switch).not_to_be_checked()
     expect(switch).to_have_accessible_description(re.compile("Everyone who can read this chat"))
@@ -167,15 +166,21 @@ def test_the_owner_lets_their_memories_into_a_chat_that_others_can_read(chat: Ch
     chat.page.keyboard.press("Escape")
     chat.send("Which tea does Tassadar like?")
     expect(chat.answer.get_by_role("button", name="Used 1 memory")).to_be_visible()
-    dialog = open_memories(chat)
+    dialog = chat.open_chat_settings()
     expect(switch).to_be_checked()
-    dialog.get_by_role("switch", name="Use memories in answers").uncheck()
+    chat.page.keyboard.press("Escape")
+    settings = open_memories(chat)
+    settings.get_by_role("switch", name="Use memories in answers").uncheck()
+    chat.page.wait_for_load_state("networkidle")
+    chat.page.keyboard.press("Escape")
+    dialog = chat.open_chat_settings()
+    expect(dialog).to_contain_text("Memories are off")
     expect(switch).to_have_count(0)
     other = another_browser(chat.page.context)
     guest = Chat(other, link.json()["url"])
-    guest.button("Memories").click()
-    expect(guest.page.get_by_role("dialog", name="Memories", exact=True)).to_be_visible()
-    expect(guest.page.get_by_role("switch", name="Use my memories in this chat")).to_have_count(0)
+    guest.page.locator("#chat-menu").click()
+    expect(guest.page.get_by_role("menuitem", name="Export as Markdown")).to_be_visible()
+    expect(guest.page.get_by_role("menuitem", name="Chat settings…")).to_have_count(0)
     other.close()
     assert chat.complaints == []
 

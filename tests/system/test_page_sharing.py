@@ -156,7 +156,7 @@ def test_dialogs_fit_a_window_of_320_pixels(chat: Chat) -> None:
     chat.page.get_by_title("Your account").click()
     expect(chat.page.get_by_text("This device")).to_be_visible()
     assert chat.overflow() == 0
-    assert chat.page.locator("#account").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
+    assert chat.page.locator("#settings").evaluate("(dialog) => dialog.scrollWidth - dialog.clientWidth") == 0
     chat.page.keyboard.press("Escape")
     chat.page.keyboard.press("Escape")
     chat.button("Share").click()
@@ -314,7 +314,7 @@ def test_a_chat_can_be_renamed_and_deleted_in_the_list_of_every_browser(
     assert chat.complaints == elsewhere.complaints == []
 
 
-def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
+def test_tokens_sessions_the_password_and_the_data_of_an_account_are_managed_in_the_settings(
     browser: BrowserContext, chat: Chat, server: Server
 ) -> None:
     chat.register(ADA, "Ada")
@@ -324,6 +324,7 @@ def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
     dialog = chat.page.get_by_role("dialog")
     expect(dialog.get_by_text("This device")).to_be_visible()
     expect(dialog.get_by_text("Answers: 0 of 300")).to_be_visible()
+    dialog.get_by_role("button", name="Create token").click()
     dialog.locator("#token-form").get_by_label("Name").fill("A script")
     dialog.get_by_role("button", name="Create token").click()
     expect(dialog.get_by_text("A script")).to_be_visible()
@@ -335,16 +336,19 @@ def test_tokens_sessions_and_the_password_are_managed_in_the_accounts_dialog(
     assert another_browser(browser).request.get(me, headers={"Authorization": f"Bearer {token}"}).status == 401
     dialog.locator("#account-sessions").get_by_role("button").click()
     expect(elsewhere.button("Sign in").first).to_be_visible()
+    dialog.get_by_role("button", name="Change password").click()
     dialog.get_by_label("Current password").fill("en taro adun")
     dialog.get_by_label("New password").fill("en taro tassadar")
-    dialog.get_by_role("button", name="Change password").click()
+    dialog.locator("#password-form").get_by_role("button", name="Save").click()
     expect(dialog.get_by_text("Password changed.")).to_be_visible()
+    dialog.get_by_role("tab", name="Your data").click()
     with chat.page.expect_download() as download:
         dialog.get_by_role("link", name="Download your data").click()
     assert ADA in files_of(download.value.path().read_bytes())["logins.jsonl"].decode()
-    dialog.locator("#delete-form").get_by_label("Password").fill("en taro tassadar")
     dialog.get_by_role("button", name="Delete account…").click()
-    chat.button("Delete account").click()
+    dialog.locator("#delete-form").get_by_label("Password").fill("en taro tassadar")
+    dialog.get_by_role("button", name="Delete account", exact=True).click()
+    chat.page.locator("#confirm").get_by_role("button", name="Delete account").click()
     expect(chat.button("Sign in").first).to_be_visible()
     assert chat.complaints == []
 

@@ -47,6 +47,7 @@ const states: readonly GalleryState[] = [
   { name: "sign-in for an app, which failed", view, height, prepare: (page) => void Object.assign(page, { signInReturn: "/oauth/authorize?x", signInProblem: "oidc_failed", dialog: "signin" }) },
   { name: "sharing", view, height: 900, scenario: { ...CHAT, thread: { visibility: "link" }, responses: LINKS }, prepare: open("share") },
   { name: "sharing with nobody yet", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": { items: [] }, "GET /api/threads/*/members": { items: [] } } }, prepare: open("share") },
+  { name: "sharing is loading", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": PENDING, "GET /api/threads/*/members": PENDING } }, prepare: open("share") },
   { name: "sharing cannot be loaded", view, height: 760, scenario: { ...CHAT, responses: { "GET /api/threads/*/links": new Refusal(403, "forbidden", "No."), "GET /api/threads/*/members": new Refusal(403, "forbidden", "No.") } }, prepare: open("share") },
   { name: "search", view, height, scenario: { ...CHAT, responses: { "GET /api/search": { items: HITS } } }, prepare: open("search"), act: (driver) => driver.type("#search-words", "lease") },
   { name: "search without words", view, height: 320, scenario: CHAT, prepare: open("search") },

@@ -1,4 +1,4 @@
-// Settings, the account, memories, agents, and what was sent to a model.
+// Settings, those of a chat, memories, agents, and what was sent to a model.
 
 import type { AccountConnection, Memory } from "@khala/client";
 
@@ -18,6 +18,8 @@ import UsedMemories from "../views/UsedMemories.svelte";
 const view = component(Dialogs, {});
 const open = (dialog: PageModel["dialog"]) => (page: PageModel) => void (page.dialog = dialog);
 const settingsAt = (section: SettingsSection) => (page: PageModel) => openSettings(page, section);
+/** Open a section in a dialog that has room for all of it. */
+const wholeSection = (section: SettingsSection) => (page: PageModel) => (document.documentElement.style.setProperty("--settings-height", "200rem"), openSettings(page, section));
 const CHAT: Scenario = { user: ADA, messages: [question(1, "How do leases work?", { authorId: ADA.id }), answer(2, "They expire.")] };
 const DAY = 24 * 60;
 
@@ -81,21 +83,33 @@ const CONTEXT: Responses = {
   },
 };
 
+const GUEST: Scenario = { messages: CHAT.messages ?? [] };
+const REFUSED = new Refusal(403, "forbidden", "No.");
+const RULES: Responses = { "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } };
+
 const states: readonly GalleryState[] = [
-  { name: "settings", view, height: 560, scenario: CHAT, prepare: settingsAt("general") },
-  { name: "settings: models and instructions", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" } } }, prepare: settingsAt("answers") },
-  { name: "settings: memory", view, height: 640, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: settingsAt("memory") },
-  { name: "settings: notifications", view, height: 560, scenario: CHAT, prepare: settingsAt("notifications") },
-  { name: "settings: tools and services", view, height: 560, scenario: { ...CHAT, responses: { "GET /api/threads/*/tool-rules": { items: [{ pattern: "read_file", action: "allow" }, { pattern: "todo_*", action: "allow" }] } } }, prepare: settingsAt("services") },
-  { name: "settings: data", view, height: 560, scenario: CHAT, prepare: settingsAt("data") },
-  { name: "settings of a guest", view, height: 600, scenario: { messages: CHAT.messages ?? [] }, prepare: settingsAt("answers") },
-  { name: "settings of a guest: data", view, height: 560, scenario: { messages: CHAT.messages ?? [] }, prepare: settingsAt("data") },
-  { name: "the account", view, height: 1700, scenario: { ...CHAT, responses: ACCOUNT }, prepare: open("account") },
-  { name: "the account cannot be loaded", view, height: 1100, scenario: { ...CHAT, responses: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, new Refusal(403, "forbidden", "No.")])) }, prepare: open("account") },
-  { name: "memories", view, height: 980, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: open("memories") },
-  { name: "no memories of a guest", view, height: 620, scenario: { messages: CHAT.messages ?? [], responses: { ...REMEMBERED, "GET /api/memories": { items: [] }, "GET /api/memories/proposals": { items: [] }, "GET /api/me/memory": { recall: false, extraction: "off" } } }, prepare: open("memories") },
-  { name: "a memory is being added", view, height: 760, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: open("memories"), act: (driver) => driver.press(".find .small") },
-  { name: "memories cannot be loaded", view, height: 460, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": new Refusal(403, "forbidden", "No."), "GET /api/me/memory": new Refusal(403, "forbidden", "No.") } }, prepare: open("memories") },
+  { name: "settings", view, height: 720, scenario: CHAT, prepare: (page) => openSettings(page) },
+  { name: "settings: models and instructions", view, height: 720, scenario: { ...CHAT, responses: { "GET /api/me/preferences": { titles: true, instructions: "Answer briefly.\nاكتب بالعربية عند الحاجة.", model: "openai:gpt-6-mini" } } }, prepare: settingsAt("answers") },
+  { name: "settings: memory", view, height: 1100, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: REMEMBERED }, prepare: wholeSection("memory") },
+  { name: "settings: a memory is being added", view, height: 860, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": { items: MEMORIES.slice(0, 1) }, "GET /api/memories/proposals": { items: [] } } }, prepare: wholeSection("memory"), act: (driver) => driver.press(".section-head .small") },
+  { name: "settings: memory cannot be loaded", view, height: 640, scenario: { ...CHAT, responses: { ...REMEMBERED, "GET /api/memories": REFUSED, "GET /api/me/memory": REFUSED } }, prepare: settingsAt("memory") },
+  { name: "settings: memory is loading", view, height: 640, scenario: { ...CHAT, responses: { "GET /api/memories": PENDING, "GET /api/memories/proposals": PENDING, "GET /api/me/memory": PENDING } }, prepare: settingsAt("memory") },
+  { name: "settings: notifications", view, height: 480, scenario: CHAT, prepare: settingsAt("notifications") },
+  { name: "settings: tools and services", view, height: 900, scenario: { ...CHAT, responses: SERVICES }, prepare: wholeSection("services") },
+  { name: "settings: no services", view, height: 560, scenario: { ...CHAT, responses: { "GET /api/connections": { items: [] } } }, prepare: settingsAt("services") },
+  { name: "settings: the account", view, height: 1620, scenario: { ...CHAT, responses: ACCOUNT }, prepare: wholeSection("account") },
+  { name: "settings: a new password", view, height: 640, scenario: { ...CHAT, responses: ACCOUNT }, prepare: settingsAt("account"), act: (driver) => driver.press(".setting [aria-expanded]") },
+  { name: "settings: an account without tokens and apps", view, height: 1100, scenario: { ...CHAT, responses: { ...ACCOUNT, "GET /api/tokens": { items: [] }, "GET /api/grants": { items: [] }, "GET /api/me/usage": { items: [] }, "GET /api/me/usage/receipts": { items: [] } } }, prepare: wholeSection("account") },
+  { name: "settings: the account cannot be loaded", view, height: 1000, scenario: { ...CHAT, responses: Object.fromEntries(Object.keys(ACCOUNT).map((name) => [name, REFUSED])) }, prepare: wholeSection("account") },
+  { name: "settings: data", view, height: 480, scenario: { ...CHAT, responses: ACCOUNT }, prepare: settingsAt("data"), act: (driver) => driver.press("[aria-expanded]") },
+  { name: "settings of a guest: models and instructions", view, height: 720, scenario: GUEST, prepare: settingsAt("answers") },
+  { name: "settings of a guest: memory", view, height: 640, scenario: { ...GUEST, responses: { ...REMEMBERED, "GET /api/memories": { items: [] }, "GET /api/memories/proposals": { items: [] }, "GET /api/me/memory": { recall: false, extraction: "off" } } }, prepare: settingsAt("memory") },
+  { name: "settings of a guest: tools and services", view, height: 480, scenario: GUEST, prepare: settingsAt("services") },
+  { name: "settings of a guest: account", view, height: 480, scenario: GUEST, prepare: settingsAt("account") },
+  { name: "settings of a guest: data", view, height: 480, scenario: GUEST, prepare: settingsAt("data") },
+  { name: "the settings of a chat", view, height: 560, scenario: { ...CHAT, thread: { ownerId: ADA.id, title: "Leases and fencing tokens" }, responses: { ...REMEMBERED, ...RULES } }, prepare: open("chat-settings") },
+  { name: "the settings of a chat without allowed tools, and memories are off", view, height: 480, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: { ...REMEMBERED, "GET /api/me/memory": { recall: false, extraction: "off" }, "GET /api/threads/*/tool-rules": { items: [] } } }, prepare: open("chat-settings") },
+  { name: "the settings of a chat cannot be loaded", view, height: 480, scenario: { ...CHAT, thread: { ownerId: ADA.id }, responses: { ...REMEMBERED, "GET /api/threads/*/memory": REFUSED, "GET /api/threads/*/tool-rules": REFUSED } }, prepare: open("chat-settings") },
   { name: "the memories of an answer", view: component(UsedMemories, {}), height: 460, scenario: { ...CHAT, responses: { "GET /api/runs/*/memories": { items: [{ id: idOf(1), text: "They prefer short answers.", score: 0.8, memory: { ...MEMORIES[0], id: idOf(1) } as Memory }, { id: idOf(9), text: "They live in Porto.", score: 0.6 }] } } } },
   { name: "what was sent to the model", view: component(Context, {}), height: 860, scenario: { ...CHAT, responses: CONTEXT }, act: (driver) => driver.press("summary") },
   { name: "what was sent to the model cannot be loaded", view: component(Context, {}), height: 320, scenario: { ...CHAT, responses: { "GET /api/runs/*/context": new Refusal(403, "forbidden", "No."), "GET /api/runs/*/parts": new Refusal(403, "forbidden", "No.") } } },
@@ -103,7 +117,6 @@ const states: readonly GalleryState[] = [
   { name: "agents of a guest", view, height: 900, scenario: { responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery") },
   { name: "agents are loading", view, height: 320, scenario: { ...CHAT, responses: { "GET /api/agents": PENDING } }, prepare: open("gallery") },
   { name: "a new agent", view, height: 1000, scenario: { ...CHAT, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: open("gallery"), act: (driver) => driver.press(".find .small") },
-  { name: "connected services", view, height: 900, scenario: { ...CHAT, responses: SERVICES }, prepare: settingsAt("services") },
 ];
 
 export const settings: Group = { name: "settings", width: 640, states };

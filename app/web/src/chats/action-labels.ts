@@ -1,7 +1,7 @@
 // The labels and icons of the actions on a chat.
 
 import { BIN, DOWNLOAD, PIN, PRINTER, TURN_BACK } from "../style/dialog-icons.ts";
-import { ARCHIVE, CROSS, FOLDER, PENCIL } from "../style/icons.ts";
+import { ARCHIVE, CROSS, FOLDER, PENCIL, SLIDERS } from "../style/icons.ts";
 import type { ChatAction } from "./chat-menu.ts";
 import { m } from "../i18n/messages.ts";
 
@@ -12,6 +12,7 @@ export const ACTION_LABELS: Readonly<Record<ChatAction, string>> = {
   folder: m.move_to_folder(),
   archive: m.archive_action(),
   unarchive: m.unarchive(),
+  chatSettings: m.chat_settings_ellipsis(),
   markdown: m.export_as_markdown(),
   json: m.export_as_json(),
   print: m.print_or_save_as_pdf(),
@@ -27,6 +28,7 @@ export const ACTION_ICONS: Readonly<Record<ChatAction, string>> = {
   folder: FOLDER,
   archive: ARCHIVE,
   unarchive: ARCHIVE,
+  chatSettings: SLIDERS,
   markdown: DOWNLOAD,
   json: DOWNLOAD,
   print: PRINTER,

@@ -22,6 +22,9 @@ export async function act(action: ChatAction, chat: ChatListItem, inList: boolea
       return;
     case "folder":
       return chatMenu.ask("folder", chat);
+    case "chatSettings":
+      page.dialog = "chat-settings";
+      return;
     case "pin":
     case "unpin":
       await page.chats.organise(chat.id, { pinned: action === "pin" });

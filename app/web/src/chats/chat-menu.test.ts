@@ -7,7 +7,7 @@ const CHAT: ChatListItem = { id: "1", title: "Plans", role: "owner", accessNote:
 const FACTS = { isListed: true, isOpen: true, hasQuestions: true, isStored: true };
 
 test("an owner may do everything with the open chat", () => {
-  expect(chatActions(CHAT, FACTS)).toEqual([["rename", "pin", "folder", "archive"], ["markdown", "json", "print"], ["reset", "delete"]]);
+  expect(chatActions(CHAT, FACTS)).toEqual([["rename", "pin", "folder", "archive"], ["chatSettings", "markdown", "json", "print"], ["reset", "delete"]]);
   expect(chatActions({ ...CHAT, pinned: true, archived: true }, FACTS)[0]).toEqual(["rename", "unpin", "folder", "unarchive"]);
 });
 

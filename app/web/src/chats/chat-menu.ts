@@ -2,7 +2,7 @@
 
 import type { ChatListItem } from "../state/page-model.ts";
 
-export type ChatAction = "rename" | "pin" | "unpin" | "folder" | "archive" | "unarchive" | "markdown" | "json" | "print" | "reset" | "delete" | "leave";
+export type ChatAction = "rename" | "pin" | "unpin" | "folder" | "archive" | "unarchive" | "chatSettings" | "markdown" | "json" | "print" | "reset" | "delete" | "leave";
 
 /** What is known of the chat besides its item. */
 export type ChatFacts = { isListed: boolean; isOpen: boolean; hasQuestions: boolean; isStored: boolean };
@@ -12,10 +12,11 @@ export function chatActions({ role, entry, pinned, archived }: ChatListItem, { i
   const isOwner = role === "owner";
   const name: ChatAction[] = isStored && (isOwner || (role === "editor" && entry !== null)) ? ["rename"] : [];
   const place: ChatAction[] = isListed && isStored ? [pinned ? "unpin" : "pin", "folder", archived ? "unarchive" : "archive"] : [];
+  const settings: ChatAction[] = isOpen && isStored && role !== "viewer" ? ["chatSettings"] : [];
   const copies: ChatAction[] = isStored ? ["markdown", "json", "print"] : [];
   const reset: ChatAction[] = isOwner && isOpen && hasQuestions ? ["reset"] : [];
   const end: ChatAction[] = isOwner ? ["delete"] : isListed ? ["leave"] : [];
-  return [[...name, ...place], copies, [...reset, ...end]].filter((group) => group.length > 0);
+  return [[...name, ...place], [...settings, ...copies], [...reset, ...end]].filter((group) => group.length > 0);
 }
 
 /** A name for the file of an export: the title without characters that file systems refuse, at most 80 characters long. */

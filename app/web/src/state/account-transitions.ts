@@ -46,7 +46,6 @@ export class AccountTransitions {
       stream.post({ type: "clear" });
       outgoings.removeAccount(before.id);
     }
-    if (account.user === null && this.#page.dialog === "account") this.#page.dialog = null;
     if (chat) void stream.changeIdentity(() => Promise.resolve(this.#applyAccount()));
   }
 

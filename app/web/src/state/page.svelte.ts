@@ -181,7 +181,7 @@ class BrowserPage extends PageReports implements PageModel {
   #open(known: KnownChat, implicit: boolean): void {
     this.stream.leave();
     this.#presence.leave();
-    if (this.dialog === "share") this.dialog = null;
+    if (this.dialog === "share" || this.dialog === "chat-settings") this.dialog = null;
     this.announcement = "";
     this.#connection.update({ phase: "connecting" });
     const chat = new OpenChat(known, implicit, this);
@@ -260,7 +260,7 @@ class BrowserPage extends PageReports implements PageModel {
       return this.#openAtCurrentAddress(this.chats.newOrUncreated(), true);
     }
     this.#presence.leave();
-    if (this.dialog === "share") this.dialog = null;
+    if (this.dialog === "share" || this.dialog === "chat-settings") this.dialog = null;
     this.announcement = "";
     chat.refuse(code, refusalMessage(code, message, wasOpen || Boolean(chat.known.shareKey)));
   }

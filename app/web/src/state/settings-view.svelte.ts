@@ -5,14 +5,14 @@ import type { PageModel } from "./page-model.ts";
 import { parseSettingsSection, type SettingsSection } from "./settings-section.ts";
 
 class SettingsView {
-  /** The section that is shown while the settings are open. */
-  section: SettingsSection = $state("general");
+  /** The section that is shown while the settings are open; null for the list of sections, or the first one beside it. */
+  section: SettingsSection | null = $state(null);
 }
 
 export const settingsView = new SettingsView();
 
-/** Open the settings at this section. */
-export function openSettings(page: Pick<PageModel, "dialog">, section: SettingsSection = "general"): void {
+/** Open the settings, at this section if one is named. */
+export function openSettings(page: Pick<PageModel, "dialog">, section: SettingsSection | null = null): void {
   settingsView.section = section;
   page.dialog = "settings";
 }
