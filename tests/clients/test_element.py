@@ -117,8 +117,14 @@ def test_a_thread_token_opens_one_thread_and_approvals_are_decided(
     expect(answers(page).last.locator("strong")).to_have_text("bold")
     assert page.evaluate("window.hacked") is None
     assert page.locator("img, style + style, form[action], a[href^=javascript], input").count() == 0
+    send(page, "/pace=0 /echo 3. third\n\n- [x] done\n- [ ] open\n\n|a|\n|-:|\n|1|")
+    expect(answers(page).last.locator("ol")).to_have_attribute("start", "3")
+    expect(answers(page).last.locator("input[type=checkbox]:disabled")).to_have_count(2)
+    expect(answers(page).last.locator("td")).to_have_attribute("align", "right")
     page.evaluate("document.querySelector('khala-chat').setAttribute('thread-token', 'khala_thread_wrong')")
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.get_by_text("This chat can’t be opened.")).to_be_visible()
+    expect(page.get_by_label("Write a message")).to_be_hidden()
     page.close()
 
 
@@ -157,6 +163,9 @@ def test_it_speaks_the_language_of_the_page_and_says_what_is_missing(
     page = opened(browser, site, folder, f'<khala-chat server="{server.url}" name="ar"></khala-chat>', lang="ar")
     expect(page.get_by_label("اكتب رسالة")).to_be_visible()
     expect(page.locator(".chat")).to_have_attribute("dir", "rtl")
+    page.get_by_label("اكتب رسالة").fill("/pace=0 /echo - واحد\n- اثنان")
+    page.get_by_label("اكتب رسالة").press("Enter")
+    expect(answers(page).last.locator("ul")).to_have_css("direction", "rtl")
     page.close()
     page = opened(browser, site, folder, f'<khala-chat server="{server.url}" thread-token="x"></khala-chat>')
     expect(page.get_by_role("alert")).to_contain_text("needs both")

@@ -2,12 +2,14 @@
 
 import type { ThreadClient, ThreadMessage, ThreadView, ToolBlock } from "@khala/client";
 
-import { button, make } from "./elements.ts";
+import { button, iconButton, make } from "./elements.ts";
 import type { ChatLabels } from "./labels.ts";
 import { MessageElement } from "./message-element.ts";
 
 /** How near to the end, in CSS pixels, the reader is for the view to follow new text. */
 const NEAR_END_PX = 48;
+const ARROW_UP = "M10 16V4M4.5 9.5 10 4l5.5 5.5";
+const SQUARE = "M5.5 5.5h9v9h-9z";
 
 export interface ConversationOptions {
   labels: ChatLabels;
@@ -29,6 +31,9 @@ export class ConversationElement {
   readonly #input = make("textarea", { part: "input" });
   readonly #send: HTMLButtonElement;
   readonly #stop: HTMLButtonElement;
+  #form: HTMLFormElement | null = null;
+  /** Whether the view stays at the end when something above or below it changes its height. */
+  #follows = true;
   readonly #views = new Map<string, MessageElement>();
   readonly #unsubscribe: () => void;
 
@@ -37,14 +42,16 @@ export class ConversationElement {
     this.#options = options;
     const { labels } = options;
     this.#earlier = button(labels.earlier, () => this.#attempt(thread.loadOlder()));
-    this.#send = button(labels.send, () => undefined, "button primary send");
+    this.#send = iconButton(labels.send, ARROW_UP, () => undefined, "button primary send");
     this.#send.type = "submit";
-    this.#stop = button(labels.stop, () => this.#attempt(thread.cancel()), "button stop");
+    this.#stop = iconButton(labels.stop, SQUARE, () => this.#attempt(thread.cancel()), "button stop");
     this.#list.setAttribute("role", "log");
     this.#list.setAttribute("aria-label", labels.messages);
     this.#list.tabIndex = 0;
     this.#status.setAttribute("role", "status");
-    this.element = make("div", { part: "chat", children: [this.#list, this.#status, ...(options.canSend ? [this.#form()] : [])] });
+    this.#list.addEventListener("scroll", () => (this.#follows = this.#isNearEnd()));
+    if (options.canSend) this.#form = this.#makeForm();
+    this.element = make("div", { part: "chat", children: [this.#list, this.#status, ...(this.#form ? [this.#form] : [])] });
     this.#unsubscribe = thread.subscribe(() => this.#render());
     this.#render();
   }
@@ -61,7 +68,7 @@ export class ConversationElement {
     this.#update();
   }
 
-  #form(): HTMLFormElement {
+  #makeForm(): HTMLFormElement {
     const input = this.#input;
     input.rows = 1;
     input.dir = "auto";
@@ -86,29 +93,37 @@ export class ConversationElement {
     if (!text) return;
     try {
       this.#thread.queue(text, { options: this.#options.options });
+      this.#follows = true;
       this.write("");
-      this.#scrollToEnd();
     } catch (error) {
       this.#options.onError(error);
     }
   }
 
+  /** The button that is of use: Send for a text, Stop while an answer is written. */
   #update(): void {
-    this.#send.disabled = !this.#input.value.trim();
+    const hasText = this.#input.value.trim() !== "";
+    const isAnswering = this.#thread.get().activeAnswer !== null;
+    this.#stop.hidden = !isAnswering;
+    this.#send.hidden = isAnswering && !hasText;
+    this.#send.disabled = !hasText;
     this.#input.style.height = "auto";
     this.#input.style.height = `${this.#input.scrollHeight}px`;
+    if (this.#follows) this.#scrollToEnd();
+  }
+
+  #isNearEnd(): boolean {
+    const { scrollHeight, scrollTop, clientHeight } = this.#list;
+    return scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
   }
 
   #render(): void {
     const view = this.#thread.get();
-    const { scrollHeight, scrollTop, clientHeight } = this.#list;
-    const follows = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
     this.#renderMessages(view);
     this.#renderStatus(view);
-    this.#stop.hidden = view.activeAnswer === null;
+    if (this.#form) this.#form.hidden = view.status === "refused";
     this.element.dataset.status = view.status;
     this.#update();
-    if (follows) this.#scrollToEnd();
   }
 
   #renderMessages({ messages, state }: ThreadView): void {
@@ -145,10 +160,13 @@ export class ConversationElement {
   }
 
   #renderStatus({ status, error }: ThreadView): void {
-    const { connecting, reconnecting, retry } = this.#options.labels;
-    this.#status.textContent = status === "connecting" ? connecting : status === "reconnecting" ? reconnecting : status === "refused" ? `${error?.message ?? ""} ` : "";
-    if (status === "refused") this.#status.append(button(retry, () => this.#thread.retry()));
+    if (this.element.dataset.status === status) return;
+    const { connecting, reconnecting, refused, retry } = this.#options.labels;
+    this.#status.textContent = status === "connecting" ? connecting : status === "reconnecting" ? reconnecting : status === "refused" ? refused : "";
     this.#status.hidden = this.#status.textContent === "";
+    if (status !== "refused") return;
+    this.#status.append(button(retry, () => this.#thread.retry()));
+    this.#options.onError(error); // The server's message is for the page's developers.
   }
 
   #scrollToEnd(): void {

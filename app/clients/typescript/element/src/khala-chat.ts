@@ -79,7 +79,12 @@ export class KhalaChatElement extends HTMLElement {
     const language = this.#language();
     const labels = { ...labelsOf(language), ...this.labels };
     const style = make("style", { text: STYLE });
-    this.#root.replaceChildren(style);
+    const connecting = make("p", { part: "status", text: labels.connecting });
+    connecting.setAttribute("role", "status");
+    const waiting = make("div", { part: "chat", children: [connecting] });
+    waiting.dir = isRightToLeft(language) ? "rtl" : "ltr";
+    waiting.dataset.status = "connecting";
+    this.#root.replaceChildren(style, waiting);
     const { khala, thread } = this.#open();
     this.#khala = khala;
     const opened = await thread;
@@ -126,10 +131,16 @@ export class KhalaChatElement extends HTMLElement {
   }
 
   #showError(error: unknown): void {
-    const alert = make("p", { part: "status", text: `${messageOf(error)} ` });
+    const language = this.#language();
+    const labels = { ...labelsOf(language), ...this.labels };
+    // What is wrong with the attributes is for the page's developers; a failed request is not.
+    const alert = make("p", { part: "status", text: error instanceof TypeError ? messageOf(error) : labels.refused });
     alert.setAttribute("role", "alert");
-    alert.append(button(labelsOf(this.#language()).retry, () => this.restart()));
-    this.#root.append(alert);
+    alert.append(button(labels.retry, () => this.restart()));
+    const chat = make("div", { part: "chat", children: [alert] });
+    chat.dir = isRightToLeft(language) ? "rtl" : "ltr";
+    chat.dataset.status = "refused";
+    this.#root.replaceChildren(make("style", { text: STYLE }), chat);
     this.#report(error);
   }
 

@@ -10,6 +10,8 @@ const CONFIG = {
   ALLOWED_TAGS: ["p", "br", "strong", "em", "del", "code", "pre", "a", "ul", "ol", "li", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "table", "thead", "tbody", "tr", "th", "td", "input"],
   ALLOWED_ATTR: ["href", "start", "type", "checked", "disabled", "align"],
   ALLOWED_URI_REGEXP: ALLOWED_URI,
+  /** Of values that are no addresses. */
+  ADD_URI_SAFE_ATTR: ["start", "type", "checked", "disabled", "align"],
   RETURN_DOM_FRAGMENT: true,
 } as const;
 const MAX_CHARACTERS = 200_000;
@@ -45,7 +47,7 @@ export class MarkdownText {
 /** One block as one element. */
 function rendered(html: string): HTMLElement {
   const holder = document.createElement("div");
-  holder.append(DOMPurify.sanitize(html, { ...CONFIG, ALLOWED_TAGS: [...CONFIG.ALLOWED_TAGS], ALLOWED_ATTR: [...CONFIG.ALLOWED_ATTR] }));
+  holder.append(DOMPurify.sanitize(html, { ...CONFIG, ALLOWED_TAGS: [...CONFIG.ALLOWED_TAGS], ALLOWED_ATTR: [...CONFIG.ALLOWED_ATTR], ADD_URI_SAFE_ATTR: [...CONFIG.ADD_URI_SAFE_ATTR] }));
   for (const input of holder.querySelectorAll("input")) {
     // Of task lists only: nobody is to type anything into what a model writes.
     if (input.type === "checkbox") input.disabled = true;
@@ -55,7 +57,8 @@ function rendered(html: string): HTMLElement {
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
   }
-  for (const block of holder.querySelectorAll<HTMLElement>("p, li, blockquote, th, td, h1, h2, h3, h4, h5, h6")) block.dir = "auto";
+  // The outermost blocks alone: what has a direction of its own does not count for that of the block around it.
+  for (const block of holder.querySelectorAll<HTMLElement>(":scope > :not(pre, table), th, td")) block.dir = "auto";
   for (const code of holder.querySelectorAll("pre")) {
     code.dir = "ltr";
     code.tabIndex = 0;

@@ -91,9 +91,8 @@ export class MessageElement {
     if (call.state !== "blocked") return element;
     const decide = (approved: boolean) => () => this.#actions.decide(message, call, approved);
     const { asks, approve, deny, expired } = this.#labels;
-    const decision = make("span", { part: "decision", text: asks });
+    const decision = make("div", { part: "decision", children: [make("span", { text: asks }), button(deny, decide(false))] });
     if (call.args) decision.append(button(approve, decide(true), "button primary")); // Nobody approves what they cannot see.
-    decision.append(button(deny, decide(false)));
     element.append(decision);
     if (call.expiresAt !== undefined) atTime(Date.parse(call.expiresAt), () => decision.replaceChildren(expired)); // Nobody decides what the server refuses.
     return element;
