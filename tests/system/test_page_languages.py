@@ -63,6 +63,7 @@ def test_the_chosen_language_is_the_only_one_that_is_loaded_and_arabic_runs_from
             assert places["send"]["y"] == pytest.approx(places["attach"]["y"], abs=1)
         page.locator("#menu").click()
         page.locator("#settings-open").click()
+        page.locator("#settings-open-general").click()
         page.locator("#language").select_option("de")
         expect(root).to_have_attribute("dir", "ltr")
         expect(page.get_by_placeholder("Stelle eine Frage")).to_be_visible()
