@@ -39,7 +39,7 @@ def test_the_first_screen_and_the_settings_say_what_this_person_may_do_and_prefe
     suggestion = page.locator("#suggestions button").first
     expect(page.locator("#suggestions button")).to_have_count(4)
     expect(suggestion).to_be_visible()
-    text = re.compile(re.escape(suggestion.inner_text()))
+    text = suggestion.locator(".line").inner_text()
     suggestion.click()
     expect(page.locator("#text")).to_have_value(text)
     page.reload()

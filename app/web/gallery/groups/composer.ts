@@ -39,10 +39,13 @@ const UPLOADS = new Attachments(({ name }, { progress }) => {
   progress?.(0.42);
   return new Promise(() => undefined);
 }, nothing);
-const TOOLS: Tool[] = ["web_search", "read_file", "write_file", "run_python"].map((name) => ({ name, description: name, parameters: {}, permissions: [], timeout: 20, cost: "free", idempotent: true, source: "built-in", action: "allow" }));
+const TOOLS: Tool[] = ["fetch_url", "read_file", "write_file", "run_code"].map((name) => ({ name, description: name, parameters: {}, permissions: [], timeout: 20, cost: "free", idempotent: true, source: "built-in", action: "allow" }));
 
 const states: readonly GalleryState[] = [
   { name: "the first screen", view, scenario: { responses: { "GET /api/tools": { items: TOOLS } } } },
+  { name: "the first screen of the demo model", view, scenario: { responses: { "GET /api/tools": { items: TOOLS }, "GET /api/models": { default: "demo", items: [{ model: "demo", provider: "demo", name: "demo" }] } } } },
+  { name: "a suggestion for the autopilot", view, scenario: { responses: { "GET /api/tools": { items: TOOLS } } }, act: (driver) => driver.press("#suggestions li:nth-child(2) button") },
+  { name: "an agent", view, scenario: { ...USED, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async ({ preferences, agents }) => (await agents.load(), void (preferences.agent = "researcher")) },
   { name: "empty", view, scenario: USED },
   { name: "a draft", view, scenario: { ...USED, draft: "What is a fencing token?" } },
   { name: "a long draft", view, scenario: { ...USED, draft: LONG_QUESTION } },

@@ -15,6 +15,7 @@ const LIST: Scenario = { user: ADA, threads: THREADS };
 const states: readonly GalleryState[] = [
   { name: "a guest without chats", view, height },
   { name: "a guest with chats", view, height, scenario: { known: [chat(1, "Groceries", 10), chat(2, "What to read next", 90), chat(3, "From a link", 100, { shareKey: "key" })] } },
+  { name: "a guest with an empty chat", view, height, scenario: { known: [chat(1, "Groceries", 10), { ...chat(2, "", 5), unused: true }] } },
   { name: "an account", view, height: 860, scenario: LIST },
   { name: "an account without chats", view, height, scenario: { user: ADA } },
   { name: "a call and a plan wait", view, height, scenario: { user: ADA, threads: [...THREADS.slice(0, 4), thread(20, "Photo albums", 20, { planWaits: true, unread: true }), thread(21, "Move the archive to another bucket", 25, { planWaits: true, running: true })] } },

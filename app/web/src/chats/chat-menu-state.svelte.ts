@@ -30,5 +30,5 @@ export const chatMenu = new ChatMenuState();
 export function itemOf(chat: ChatView): ChatListItem {
   const listed = page.chats.items.find(({ id }) => id === chat.id);
   if (listed) return listed;
-  return { id: chat.id, title: chat.title, role: chat.role ?? "viewer", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: false, entry: null, pinned: false, archived: false, folder: null };
+  return { id: chat.id, title: chat.title, role: chat.role ?? "viewer", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: false, entry: null, pinned: false, archived: false, folder: null, isEmpty: false };
 }

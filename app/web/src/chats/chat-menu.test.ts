@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { ChatListItem } from "../state/page-model.ts";
 import { chatActions, exportName } from "./chat-menu.ts";
 
-const CHAT: ChatListItem = { id: "1", title: "Plans", role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: true, entry: null, pinned: false, archived: false, folder: null };
+const CHAT: ChatListItem = { id: "1", title: "Plans", role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: true, entry: null, pinned: false, archived: false, folder: null, isEmpty: false };
 const FACTS = { isListed: true, isOpen: true, hasQuestions: true, isStored: true };
 
 test("an owner may do everything with the open chat", () => {

@@ -7,7 +7,7 @@ const NOW = new Date(2026, 10, 21, 11, 5).getTime();
 const HOUR = 3_600_000;
 
 function chat(id: string, title = id, changedAt = NOW): ChatListItem {
-  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null, pinned: false, archived: false, folder: null };
+  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt, isAnonymous: false, entry: null, pinned: false, archived: false, folder: null, isEmpty: false };
 }
 
 describe("days", () => {
@@ -82,4 +82,10 @@ describe("the sections", () => {
     expect(chatsOf(all, { archived: false })).toEqual(chats);
     expect(folderNames(all)).toEqual(["Today", "work 9", "Work 10"]);
   });
+});
+
+test("a chat without anything in it is listed only with a draft", () => {
+  const chats = [{ ...chat("empty"), isEmpty: true }, { ...chat("begun"), isEmpty: true }, chat("used")];
+  expect(chatsOf(chats, { archived: false }).map(({ id }) => id)).toEqual(["used"]);
+  expect(chatsOf(chats, { archived: false, hasDraft: (id) => id === "begun" }).map(({ id }) => id)).toEqual(["begun", "used"]);
 });

@@ -44,9 +44,9 @@ export function foldText(text: string): string {
   return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
 }
 
-/** The chats that are archived, or those that are not. */
-export function chatsOf(chats: readonly ChatListItem[], { archived }: { archived: boolean }): readonly ChatListItem[] {
-  return chats.filter((chat) => chat.archived === archived);
+/** The chats that are archived, or those that are not. An empty chat is among them only with a draft. */
+export function chatsOf(chats: readonly ChatListItem[], { archived, hasDraft = () => false }: { archived: boolean; hasDraft?: (id: string) => boolean }): readonly ChatListItem[] {
+  return chats.filter((chat) => chat.archived === archived && (!chat.isEmpty || hasDraft(chat.id)));
 }
 
 /** The names of the folders, in the order of the alphabet. */

@@ -4,7 +4,7 @@ import type { ChatListItem } from "../state/page-model.ts";
 import { agentsFor, bestFirst, chatsFor, itemsFor, matchRank, stepIndex } from "./palette-items.ts";
 
 function chat(id: string, title: string, archived = false): ChatListItem {
-  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: false, entry: null, pinned: false, archived, folder: null };
+  return { id, title, role: "owner", accessNote: "", unread: false, running: false, needsApproval: false, changedAt: 0, isAnonymous: false, entry: null, pinned: false, archived, folder: null, isEmpty: false };
 }
 
 const item = (label: string) => ({ id: label, label, icon: "", run: () => undefined });

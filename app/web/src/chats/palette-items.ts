@@ -32,7 +32,8 @@ export function bestFirst(groups: readonly PaletteGroup[], query: string): Palet
 }
 
 /** The chats whose titles have the words of the query, the best match first; without one, those used last. Chats that are not archived come first. */
-export function chatsFor(chats: readonly ChatListItem[], query: string): ChatListItem[] {
+export function chatsFor(all: readonly ChatListItem[], query: string): ChatListItem[] {
+  const chats = all.filter(({ isEmpty }) => !isEmpty);
   const found = query.trim() ? chats.filter((chat) => hasWords(chatTitle(chat), query)) : chats.filter(({ archived }) => !archived);
   return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || matchRank(chatTitle(one), query) - matchRank(chatTitle(other), query)).slice(0, MAX_CHATS);
 }

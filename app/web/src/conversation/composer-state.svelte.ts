@@ -8,6 +8,9 @@ class ComposerState {
   /** Text and files for the composer to take over. */
   pending: { text: string; files: readonly BlobRef[] } | null = $state.raw(null);
 
+  /** Called once, after the next message is sent. */
+  afterSend: (() => void) | null = null;
+
   /** The id of the message to scroll to. */
   targetMessageId: string | null = $state(null);
 

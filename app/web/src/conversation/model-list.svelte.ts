@@ -29,10 +29,11 @@ class ModelList {
 
   /** Load the list and the owner's preferences, unless both are known and recent. What can't be loaded stays as it was. */
   async load(owner: PreferenceOwner | null): Promise<void> {
-    await Promise.all([this.#loadList(), this.#loadPreferences(owner)]);
+    await Promise.all([this.loadList(), this.#loadPreferences(owner)]);
   }
 
-  async #loadList(): Promise<void> {
+  /** Load the list, unless it is known and recent. */
+  async loadList(): Promise<void> {
     if (performance.now() - this.#listedAt < MAX_AGE_MS) return;
     this.#listedAt = performance.now();
     const found = await quietly(() => request<Models>("GET", "/api/models"));

@@ -1,24 +1,39 @@
 // The suggestions of an empty chat: what this person may do there, with the tools that the server offers them.
 
+import { DOCUMENT, ENVELOPE, GLOBE, PENCIL, PROMPT, SUN, TABLE } from "./suggestion-icons.ts";
 import { m } from "../i18n/messages.ts";
 
 const COUNT = 4;
-/** What a tool makes possible, the most telling first. */
-const OF_TOOLS: readonly (readonly [tool: string, text: () => string])[] = [
-  ["fetch_url", m.suggest_web_page],
-  ["run_code", m.suggest_code],
-  ["memory_store", m.suggest_memory],
-];
 
-/** `tools` are the names of the offered tools, null if they are unknown. `mayAttach`: the person may add files. */
-export interface Abilities {
-  readonly tools: readonly string[] | null;
-  readonly mayAttach: boolean;
+export interface Suggestion {
+  readonly icon: string;
+  readonly title: string;
+  /** The message that it begins. */
+  readonly text: string;
+  /** What it needs: a file to choose, or the autopilot for this message. */
+  readonly needs?: "file" | "autopilot";
 }
 
-/** Four texts for the message form. One that ends with a space is to be completed. */
-export function suggestionsFor({ tools, mayAttach }: Abilities): string[] {
-  const byTools = OF_TOOLS.filter(([tool]) => tools?.includes(tool)).map(([, text]) => text());
-  const files = mayAttach ? [m.suggest_file()] : [];
-  return [...byTools, ...files, m.suggest_table(), m.suggest_email(), m.what_can_you_do(), m.suggest_plan()].slice(0, COUNT);
+/** `tools` are the names of the offered tools. `isDemo`: the model only shows how answers look, so tools and files are of no use. */
+export interface Abilities {
+  readonly tools: readonly string[];
+  readonly isDemo: boolean;
+}
+
+/** Four suggestions: what needs files and tools first, as far as they are there. */
+export function suggestionsFor({ tools, isDemo }: Abilities): Suggestion[] {
+  const plain: Suggestion[] = [
+    { icon: TABLE, title: m.suggest_table_title(), text: m.suggest_table() },
+    { icon: ENVELOPE, title: m.suggest_email_title(), text: m.suggest_email() },
+    { icon: SUN, title: m.suggest_plan_title(), text: m.suggest_plan() },
+    { icon: PENCIL, title: m.suggest_story_title(), text: m.suggest_story() },
+  ];
+  if (isDemo) return plain;
+  return [{ icon: DOCUMENT, title: m.suggest_file_title(), text: m.suggest_file(), needs: "file" } as const, ...withTools(tools), ...plain].slice(0, COUNT);
+}
+
+/** The most telling suggestion for the autopilot, if the server has the tool for it. */
+function withTools(tools: readonly string[]): Suggestion[] {
+  if (tools.includes("fetch_url")) return [{ icon: GLOBE, title: m.suggest_web_title(), text: m.suggest_web(), needs: "autopilot" }];
+  return tools.includes("run_code") ? [{ icon: PROMPT, title: m.suggest_code_title(), text: m.suggest_code(), needs: "autopilot" }] : [];
 }

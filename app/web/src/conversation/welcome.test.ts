@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { MessageView } from "../state/page-model.ts";
-import { withoutWelcome } from "./welcome.ts";
+import { isDefaultWelcome, withoutWelcome } from "./welcome.ts";
 
 const CREATED = "2026-01-02T03:04:05.678Z";
 const thread = { id: "t", visibility: "private" as const, revision: 2, createdAt: CREATED, updatedAt: CREATED };
@@ -28,4 +28,11 @@ test.each([
   ["a question", { role: "user" }],
 ] as const)("%s is never taken for it", (_, head) => {
   expect(shown(message("m", head))).toEqual(["m", "q"]);
+});
+
+test("only the server's own text is said in the person's language", () => {
+  const said = (text: string, head: Partial<MessageView["head"]> = {}): boolean => isDefaultWelcome({ ...message("w", head), text });
+  expect(said("Hi! Ask me anything. Your conversation is saved, even if you close this page.")).toBe(true);
+  expect(said("Hi! I am the assistant of the library.")).toBe(false);
+  expect(said("Hi! Ask me anything. Your conversation is saved, even if you close this page.", { role: "user" })).toBe(false);
 });

@@ -14,3 +14,8 @@ function isWelcome({ head, blocks }: Pick<MessageView, "head" | "blocks">, creat
   const isPlain = blocks.length === 1 && blocks[0]?.block.type === "text";
   return head.role === "assistant" && head.parentId === undefined && head.runId === undefined && head.authorName === undefined && isPlain && head.createdAt === createdAt;
 }
+
+/** Whether it is the welcome of a server without one of its own, which the page says in its own language. */
+export function isDefaultWelcome({ head, text }: Pick<MessageView, "head" | "text">): boolean {
+  return head.role === "assistant" && head.parentId === undefined && text.startsWith("Hi! Ask me anything. Your conversation is saved");
+}

@@ -41,6 +41,25 @@ describe("the list", () => {
     expect(notes(null)).toEqual([["shared", "Shared with you"], ["link", "Shared with you"], ["mine", ""]]);
   });
 
+  it("knows which chats have nothing in them", () => {
+    const nameless = (id: string, revision = 2, changes: Partial<ThreadListEntry> = {}) => {
+      const { visibility, createdAt, updatedAt } = entry(id, 1).thread;
+      return entry(id, 1, { thread: { id, visibility, revision, createdAt, updatedAt }, ...changes });
+    };
+    const own = [
+      { id: "unused", title: null, created: true, key: "k", unused: true },
+      { id: "uncreated", title: null, created: false, key: "k" },
+      { id: "unknown", title: null, created: true, key: "k" },
+      { id: "named", title: "A title", created: true, key: "k", unused: true },
+      { id: "filed", title: null, created: true, key: "k", unused: true, folder: "Work" },
+      { id: "link", title: null, created: true, shareKey: "s", unused: true },
+    ];
+    const entries = [nameless("new"), nameless("asked", 3), nameless("pinned", 2, { pinned: true }), nameless("theirs", 2, { role: "editor" }), entry("titled", 1)];
+    const empty = mergeChats(entries, own, NOBODY).filter(({ isEmpty }) => isEmpty);
+    expect(empty.map(({ id }) => id).sort()).toEqual(["new", "uncreated", "unused"]);
+    expect(mergeChats([nameless("open")], [], { userId: "us", openId: "open", openTitle: "First words" })[0]?.isEmpty).toBe(false);
+  });
+
   it("leaves out what was begun for another account", () => {
     const own = [{ id: "theirs", title: null, created: false, ownerId: "them" }, { id: "ours", title: null, created: false, ownerId: "us" }];
     expect(mergeChats([], own, { ...NOBODY, userId: "us" }).map(({ id }) => id)).toEqual(["ours"]);

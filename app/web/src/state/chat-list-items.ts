@@ -15,6 +15,10 @@ export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { w
   return all;
 }
 
+/** A thread that has changed later than this after its creation, or more often, is used. */
+const CREATION_MS = 1000;
+const CREATION_REVISION = 2;
+
 /** All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread. */
 export function mergeChats(
   entries: Iterable<ThreadListEntry>,
@@ -25,7 +29,7 @@ export function mergeChats(
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
   const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
   const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false } : item));
-  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT }));
+  return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived && item.folder === null }));
 }
 
 function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
@@ -40,6 +44,7 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
     changedAt: chat.usedAt ?? 0,
     isAnonymous: Boolean(chat.key),
     entry: null,
+    isEmpty: !chat.shareKey && (chat.unused ?? !chat.created),
     ...listingOf(chat),
   };
 }
@@ -47,7 +52,10 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : m.shared_with_you();
-  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry: entry, ...listingOf(entry) };
+  const changedAt = Date.parse(thread.updatedAt);
+  const isNew = thread.revision <= CREATION_REVISION && changedAt - Date.parse(thread.createdAt) < CREATION_MS;
+  const isEmpty = isNew && role === "owner" && thread.visibility === "private" && !running && !unread;
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt, isAnonymous: false, entry, isEmpty, ...listingOf(entry) };
 }
 
 function listingOf({ pinned, archived, folder }: ChatListing): Pick<ChatListItem, "pinned" | "archived" | "folder"> {

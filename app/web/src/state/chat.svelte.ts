@@ -195,6 +195,11 @@ export class OpenChat implements ChatView {
     return this.#view.all.some(({ role }) => role === "user") || this.#queued.length > 0;
   }
 
+  /** Whether nothing has happened in it yet. */
+  get unused(): boolean {
+    return !this.hasQuestions && !this.shared && this.plans.length === 0;
+  }
+
   get busy(): boolean {
     return this.activeAnswer !== null || this.#queued.some(({ state }) => state.phase !== "failed" && (state.phase !== "queued" || this.#context.isOnline));
   }

@@ -21,6 +21,8 @@ export type KnownChat = {
   ownerId?: string;
   /** Whether the title is the chat's own, not one derived from its first message. */
   named?: boolean;
+  /** Whether nobody has asked anything there, shared it or made a plan. Until the chat was open, it is unknown. */
+  unused?: boolean;
   /** Where this browser keeps it on its list. */
   pinned?: boolean;
   archived?: boolean;

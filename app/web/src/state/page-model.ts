@@ -142,6 +142,8 @@ export interface ChatListItem {
   readonly archived: boolean;
   /** The name of its folder, or null. */
   readonly folder: string | null;
+  /** Whether it has nothing that would be missed: no question, title, place on the list or other people. */
+  readonly isEmpty: boolean;
 }
 
 /** Where a person keeps a chat on their own list. What is left out stays as it is. */

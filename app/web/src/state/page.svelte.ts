@@ -267,12 +267,12 @@ class BrowserPage extends PageReports implements PageModel {
 
   /** Title an untitled chat by its first question. The title of an account's chat is saved, for its other browsers. */
   #updateTitle(chat: OpenChat, wasReset: boolean): void {
-    const { known, thread, firstQuestion: opening } = chat;
+    const { known, thread, firstQuestion: opening, unused } = chat;
     const guess = opening ? titleFrom(opening.text) : wasReset ? null : known.title;
     const title = thread?.title ?? guess;
     const named = Boolean(thread?.title);
-    if (title === known.title && named === Boolean(known.named)) return;
-    chat.known = this.keyring.find(chat.id) ? this.keyring.update(known, { title, named }) : { ...known, title, named };
+    if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;
+    chat.known = this.keyring.find(chat.id) ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };
     const isOurs = this.account.user && opening?.head.authorId === this.account.user.id && !known.key;
     if (!named && title && isOurs) void this.#titles.propose(chat.id, title);
   }

@@ -7,7 +7,6 @@ export const DATABASE = "M4 5.2c0-1.2 2.7-2.2 6-2.2s6 1 6 2.2-2.7 2.2-6 2.2-6-1-
 export const BUBBLE = "M4.5 4h11a1.5 1.5 0 0 1 1.5 1.5v7a1.5 1.5 0 0 1-1.5 1.5H9l-4 3v-3h-.5A1.5 1.5 0 0 1 3 12.5v-7A1.5 1.5 0 0 1 4.5 4z";
 export const LINES = "M4 5.5h12M4 10h12M4 14.5h7";
 export const PAGE = "M6 3h5l4 4v10H6zM11 3v4h4";
-export const ROBOT = "M5.5 7h9A1.5 1.5 0 0 1 16 8.5v5a1.5 1.5 0 0 1-1.5 1.5h-9A1.5 1.5 0 0 1 4 13.5v-5A1.5 1.5 0 0 1 5.5 7zM10 7V4M7.8 10.5v1M12.2 10.5v1";
 export const PERSON = "M10 10a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM4.5 16.5c.6-2.7 2.7-4 5.5-4s4.9 1.3 5.5 4";
 export const ENTER = "M11.5 4H15a1 1 0 0 1 1 1v10a1 1 0 0 1-1 1h-3.5M3.5 10H12M9 6.8 12.2 10 9 13.2";
 export const PIN = "M7.5 3.5h5l-.6 5 2.6 2.5v1.5h-9V11l2.6-2.5zM10 12.5V17";
