@@ -44,7 +44,7 @@ const TOOLS: Tool[] = ["fetch_url", "read_file", "write_file", "run_code"].map((
 const states: readonly GalleryState[] = [
   { name: "the first screen", view, scenario: { responses: { "GET /api/tools": { items: TOOLS } } } },
   { name: "the first screen of the demo model", view, scenario: { responses: { "GET /api/tools": { items: TOOLS }, "GET /api/models": { default: "demo", items: [{ model: "demo", provider: "demo", name: "demo" }] } } } },
-  { name: "a suggestion for the autopilot", view, scenario: { responses: { "GET /api/tools": { items: TOOLS } } }, act: (driver) => driver.press("#suggestions li:nth-child(2) button") },
+  { name: "a suggestion for the autopilot", view, scenario: { responses: { "GET /api/tools": { items: TOOLS } } }, act: (driver) => driver.press("#suggestions:not(.waiting) li:nth-child(2) button") },
   { name: "an agent", view, scenario: { ...USED, responses: { "GET /api/agents": { items: [...AGENTS] } } }, prepare: async ({ preferences, agents }) => (await agents.load(), void (preferences.agent = "researcher")) },
   { name: "empty", view, scenario: USED },
   { name: "a draft", view, scenario: { ...USED, draft: "What is a fencing token?" } },
