@@ -25,6 +25,7 @@ class ModelList {
   preferences: ServerPreferences | null = $state.raw(null);
   #owner: string | null = null;
   #listedAt = -Infinity;
+  #listing = Promise.resolve();
   #readAt = -Infinity;
 
   /** Load the list and the owner's preferences, unless both are known and recent. What can't be loaded stays as it was. */
@@ -33,9 +34,15 @@ class ModelList {
   }
 
   /** Load the list, unless it is known and recent. */
-  async loadList(): Promise<void> {
-    if (performance.now() - this.#listedAt < MAX_AGE_MS) return;
-    this.#listedAt = performance.now();
+  loadList(): Promise<void> {
+    if (performance.now() - this.#listedAt >= MAX_AGE_MS) {
+      this.#listedAt = performance.now();
+      this.#listing = this.#readList();
+    }
+    return this.#listing;
+  }
+
+  async #readList(): Promise<void> {
     const found = await quietly(() => request<Models>("GET", "/api/models"));
     if (found === null) this.#listedAt = -Infinity;
     else this.list = found;
