@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from khala.settings.server import WELCOME
+
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "app" / "web" / "dist"
 MOST_BYTES = 98_000
@@ -39,6 +41,12 @@ def test_the_page_opens_with_less_than_98_kilobytes_of_compressed_script() -> No
     scripts |= {path for path in catalogues if path.stem.startswith("en-")}
     sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in scripts}
     assert sum(sizes.values()) < MOST_BYTES, sizes
+
+
+def test_the_page_knows_the_servers_own_welcome() -> None:
+    source = (ROOT / "app" / "web" / "src" / "conversation" / "welcome.ts").read_text()
+    (known,) = re.findall(r'startsWith\("([^"]+)"\)', source)
+    assert WELCOME.startswith(known)
 
 
 def test_the_console_is_small_and_apart_from_the_page_and_its_service_worker() -> None:
