@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from khala.domain.access import Caller
@@ -516,6 +516,11 @@ OUTCOMES = st.lists(st.sampled_from(["taken", "fails", "slow down", "lost before
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS, outcomes=OUTCOMES)
+@example(
+    # Both processes find the endpoint busy, and look at it again after a time.
+    steps=[("event", 1), ("event", 2), ("look", 0), ("event", 0), ("look", 0), ("look", 1)],
+    outcomes=["fails", "lost before"],
+)
 def test_each_committed_event_is_delivered_in_order_to_each_endpoint_whatever_fails(
     database_url: str, steps: list[tuple[str, int]], outcomes: list[str]
 ) -> None:

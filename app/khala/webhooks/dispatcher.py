@@ -56,11 +56,14 @@ class WebhookDispatcher:
                 self._wake, lambda: self.look(attempts), failure_event="webhooks_failed", retry_seconds=RETRY_SECONDS
             )
 
+    def _now(self) -> float:
+        return time.monotonic() + self.ahead
+
     async def look(self, attempts: asyncio.TaskGroup) -> float:
         """Begin the attempts that are due. Returns the seconds until the next look; 0 if there may be more already."""
         async with self._db.driver() as driver:
             found = await deliveries.look(driver, ahead=self.ahead)
-        now = time.monotonic()
+        now = self._now()
         self._busy_until = {key: until for key, until in self._busy_until.items() if until > now}
         next_look = POLL_INTERVAL_SECONDS
         for endpoint in found:
@@ -84,14 +87,14 @@ class WebhookDispatcher:
         except Exception:
             # One endpoint holds up no other.
             log.exception("webhook_claim_failed", webhook_id=str(endpoint.id))
-            self._busy_until[endpoint.id] = time.monotonic() + POLL_INTERVAL_SECONDS
+            self._busy_until[endpoint.id] = self._now() + POLL_INTERVAL_SECONDS
             return False
 
     async def _claim(self, endpoint: WaitingEndpoint, room: int, attempts: asyncio.TaskGroup) -> bool:
         """Begin attempts to deliver to the endpoint. Returns whether there may be more for it."""
         claim = await deliveries.claim(self._db, endpoint.id, most=room, lease_seconds=LEASE_SECONDS, ahead=self.ahead)
         if claim is None or claim.is_full:
-            self._busy_until[endpoint.id] = time.monotonic() + RETRY_SECONDS
+            self._busy_until[endpoint.id] = self._now() + RETRY_SECONDS
             return False
         for delivery in claim.deliveries:
             self._active += 1
