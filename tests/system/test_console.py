@@ -245,6 +245,7 @@ def test_runs_are_found_by_state_and_search_and_one_is_shown_as_a_timeline(conso
     expect(page.get_by_role("link", name=f"…{done[-8:]}")).to_have_count(0)
     console.button("All").click()
     page.get_by_label("Search").fill(done)
+    expect(page).to_have_url(re.compile(done))
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name=f"…{done[-8:]}").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(done)
