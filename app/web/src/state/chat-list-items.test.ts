@@ -42,9 +42,9 @@ describe("the list", () => {
   });
 
   it("knows which chats have nothing in them", () => {
-    const nameless = (id: string, revision = 2, changes: Partial<ThreadListEntry> = {}) => {
-      const { visibility, createdAt, updatedAt } = entry(id, 1).thread;
-      return entry(id, 1, { thread: { id, visibility, revision, createdAt, updatedAt }, ...changes });
+    const nameless = (id: string) => {
+      const { visibility, revision, createdAt, updatedAt } = entry(id, 1).thread;
+      return entry(id, 1, { thread: { id, visibility, revision, createdAt, updatedAt } });
     };
     const own = [
       { id: "unused", title: null, created: true, key: "k", unused: true },
@@ -54,10 +54,11 @@ describe("the list", () => {
       { id: "filed", title: null, created: true, key: "k", unused: true, folder: "Work" },
       { id: "link", title: null, created: true, shareKey: "s", unused: true },
     ];
-    const entries = [nameless("new"), nameless("asked", 3), nameless("pinned", 2, { pinned: true }), nameless("theirs", 2, { role: "editor" }), entry("titled", 1)];
-    const empty = mergeChats(entries, own, NOBODY).filter(({ isEmpty }) => isEmpty);
-    expect(empty.map(({ id }) => id).sort()).toEqual(["new", "uncreated", "unused"]);
-    expect(mergeChats([nameless("open")], [], { userId: "us", openId: "open", openTitle: "First words" })[0]?.isEmpty).toBe(false);
+    const emptyOf = (open: Partial<Parameters<typeof mergeChats>[2]> = {}) =>
+      mergeChats([nameless("new"), nameless("shared")], own, { ...NOBODY, ...open }).filter(({ isEmpty }) => isEmpty).map(({ id }) => id).sort();
+    expect(emptyOf()).toEqual(["uncreated", "unused"]);
+    expect(emptyOf({ openId: "new", isOpenUnused: true })).toEqual(["new", "uncreated", "unused"]);
+    expect(emptyOf({ openId: "new", isOpenUnused: true, openTitle: "First words" })).toEqual(["uncreated", "unused"]);
   });
 
   it("leaves out what was begun for another account", () => {

@@ -15,20 +15,19 @@ export function applyListPatch(before: ReadonlyMap<string, ThreadListEntry>, { w
   return all;
 }
 
-/** A thread that has changed later than this after its creation, or more often, is used. */
-const CREATION_MS = 1000;
-const CREATION_REVISION = 2;
-
-/** All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread. */
+/**
+ * All chats, most recently used first. `openTitle` is the page's title of the open chat `openId`, which never counts as unread, and
+ * `isOpenUnused` whether nothing has happened in it. Other chats of the account are never taken for empty: they may be shared.
+ */
 export function mergeChats(
   entries: Iterable<ThreadListEntry>,
   own: readonly KnownChat[],
-  { userId, openId, openTitle }: { userId: string | null; openId: string | null; openTitle: string | null },
+  { userId, openId, openTitle, isOpenUnused = false }: { userId: string | null; openId: string | null; openTitle: string | null; isOpenUnused?: boolean },
 ): ChatListItem[] {
   const theirs = new Map([...entries].map((entry) => [entry.thread.id, entry]));
   const mine = own.filter(({ id, ownerId }) => !theirs.has(id) && (!ownerId || ownerId === userId));
   const items = [...mine.map((chat) => browserItem(chat, userId)), ...[...theirs.values()].map(accountItem)];
-  const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false } : item));
+  const named = items.map((item) => (item.id === openId ? { ...item, title: item.title || (openTitle ?? ""), unread: false, isEmpty: item.isEmpty || isOpenUnused } : item));
   return named.sort((one, other) => other.changedAt - one.changedAt).map((item) => ({ ...item, title: item.title || NEW_CHAT, isEmpty: item.isEmpty && !item.title && !item.pinned && !item.archived && item.folder === null }));
 }
 
@@ -52,10 +51,7 @@ function browserItem(chat: KnownChat, userId: string | null): ChatListItem {
 function accountItem(entry: ThreadListEntry): ChatListItem {
   const { thread, role, unread, running, needsApproval } = entry;
   const note = role === "owner" ? "" : m.shared_with_you();
-  const changedAt = Date.parse(thread.updatedAt);
-  const isNew = thread.revision <= CREATION_REVISION && changedAt - Date.parse(thread.createdAt) < CREATION_MS;
-  const isEmpty = isNew && role === "owner" && thread.visibility === "private" && !running && !unread;
-  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt, isAnonymous: false, entry, isEmpty, ...listingOf(entry) };
+  return { id: thread.id, title: thread.title ?? "", role, accessNote: note, unread, running, needsApproval, planWaits: entry.planWaits === true, changedAt: Date.parse(thread.updatedAt), isAnonymous: false, entry, isEmpty: false, ...listingOf(entry) };
 }
 
 function listingOf({ pinned, archived, folder }: ChatListing): Pick<ChatListItem, "pinned" | "archived" | "folder"> {

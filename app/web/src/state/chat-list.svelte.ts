@@ -41,7 +41,7 @@ export class ChatList implements ChatListModel {
   readonly items: readonly ChatListItem[] = $derived.by(() => {
     const { account, chat } = this.#context.page;
     const userId = account.user?.id ?? null;
-    return mergeChats(this.entries.values(), this.#browserChats, { userId, openId: chat?.id ?? null, openTitle: chat?.knownTitle ?? null });
+    return mergeChats(this.entries.values(), this.#browserChats, { userId, openId: chat?.id ?? null, openTitle: chat?.knownTitle ?? null, isOpenUnused: chat?.unused ?? false });
   });
 
   get anonymousCount(): number {

@@ -20,7 +20,7 @@ type BuiltIn = { subject?: string; ask: (subject: string) => string; isDestructi
 
 /** The built-in tools whose calls are described by a sentence. Tools of MCP servers have other names. */
 const BUILT_IN: Readonly<Record<string, BuiltIn>> = {
-  delete_file: { subject: "path", ask: (title) => m.delete_agent_title({ title }), isDestructive: true },
+  delete_file: { subject: "path", ask: (title) => m.delete_title_question({ title }), isDestructive: true },
   write_file: { subject: "path", ask: (name) => m.change_name_question({ name }) },
   edit_file: { subject: "path", ask: (name) => m.change_name_question({ name }) },
   fetch_url: { subject: "url", ask: (name) => m.fetch_name_question({ name }) },
