@@ -236,7 +236,7 @@ class Chat:
 
     def card(self, tool: str) -> Locator:
         """The newest card of a tool."""
-        return self.page.locator(".card").filter(has=self.page.locator(".card-name", has_text=tool)).last
+        return self.page.locator(".card").and_(self.page.locator(f"[data-tool={json.dumps(tool)}]")).last
 
     @property
     def run_bar(self) -> Locator:

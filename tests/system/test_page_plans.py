@@ -159,7 +159,7 @@ def test_a_plan_made_by_hand_is_edited_executed_step_by_step_and_exported(chat: 
     page.reload()
     press(page, "Plans")
     row(page, "step-1").locator(".head").click()
-    expect(row(page, "step-1").locator(".message .group-names")).to_have_text("complete_step")
+    expect(row(page, "step-1").locator(".message .card-name")).to_have_text("Complete step")
     refused = [text for text in chat.complaints if "400 (Bad Request)" in text]
     assert chat.complaints == refused[:1], "only the cycle was refused"
 

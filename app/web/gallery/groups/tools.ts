@@ -118,10 +118,7 @@ const states: readonly GalleryState[] = [
   {
     name: "a call was approved with changes", view,
     scenario: { messages: [ASKED, answer(2, [call(1, "delete_file", { args: { path: "notes/older.md" }, reason: "Approved with changes by Ada", summary: "Deleted." })])], responses: asking(approval({ state: "approved", editedArgs: { path: "notes/older.md" }, decidedName: "Ada", decidedAt: TIME })) },
-    act: async (driver) => {
-      await driver.press(".group-head");
-      await driver.press(".card-head");
-    },
+    act: (driver) => driver.press(".card-head"),
   },
   { name: "a tool asks a question", view, scenario: running([ASKS], { responses: asking(question_) }) },
   { name: "a tool asks to open a page", view, scenario: running([ASKS], { responses: asking(approval({ tool: "book_table", args: { question: "Please sign in.", url: "https://accounts.example.com/authorize?client=restaurants" } })) }) },

@@ -1,6 +1,7 @@
 // Announces tool calls that need approval to screen readers: each once, and several at the same time in one sentence.
 
 import { LruCache } from "./lru-cache.ts";
+import { quotedTool } from "./tool-labels.ts";
 import { m } from "../i18n/messages.ts";
 
 /** The number of announced requests that are remembered. */
@@ -25,6 +26,6 @@ export class ApprovalAnnouncer {
 
   #speak(): void {
     const [first = "", ...others] = this.#tools.splice(0);
-    this.#say(others.length > 0 ? m.tool_calls_need_approval({ count: others.length + 1 }) : m.tool_needs_approval({ tool: first }));
+    this.#say(others.length > 0 ? m.tool_calls_need_approval({ count: others.length + 1 }) : m.tool_needs_approval({ tool: quotedTool(first) }));
   }
 }

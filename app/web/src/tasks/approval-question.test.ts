@@ -13,12 +13,12 @@ test("a known tool asks in a sentence, and only a deletion is destructive", () =
   expect(parts("run_code", { language: "python", code: "print(1)" })).toEqual(["Run this program?", "Allow", false, { language: "python", code: "print(1)" }]);
 });
 
-test("another tool is named by its title, and its most telling argument by its name", () => {
-  expect(parts("mail__send", { body: "Hi", to: "ada@example.com" }, { title: "Send message" })).toEqual(["Allow Send message? [to: ada@example.com]", "Allow", false, { body: "Hi" }]);
-  expect(parts("crm__remove", { id: "7", count: 1 }, { destructive: true })).toEqual(["Allow crm__remove? [id: 7]", "Allow", true, { count: 1 }]);
-  expect(parts("todo_list", {})).toEqual(["Allow todo_list? ", "Allow", false, {}]);
-  expect(parts("files__delete_file", { path: "a" })[0]).toBe("Allow files__delete_file? [path: a]");
-  expect([parts("constructor", {})[0], questionAbout({ tool: "delete_file" }, null).plain]).toEqual(["Allow constructor? ", "Allow delete_file?"]);
+test("another tool is named by its title and its server, and all its arguments are listed", () => {
+  expect(parts("mail__send", { body: "Hi", to: "ada@example.com" }, { title: "Send message" })).toEqual(["Allow “Send message” (mail)?", "Allow", false, { body: "Hi", to: "ada@example.com" }]);
+  expect(parts("crm__remove", { id: "7", count: 1 }, { destructive: true })).toEqual(["Allow “Remove” (crm)?", "Allow", true, { id: "7", count: 1 }]);
+  expect(parts("todo_list", {})).toEqual(["Allow “List to-dos”?", "Allow", false, {}]);
+  expect(parts("files__delete_file", { path: "a" })[0]).toBe("Allow “Delete file” (files)?");
+  expect([parts("constructor", {})[0], questionAbout({ tool: "delete_file" }, null).plain]).toEqual(["Allow “Constructor”?", "Allow “Delete file”?"]);
 });
 
 test("an argument that the sentence does not show in full is listed as well", () => {
@@ -28,7 +28,7 @@ test("an argument that the sentence does not show in full is listed as well", ()
 
 test("nothing that a person would not see is hidden in a sentence or a list", () => {
   expect(parts("delete_file", { path: "a\u202ecod.exe" })[0]).toBe("Delete [a⟨U+202E⟩cod.exe]?");
-  expect(parts("x", {}, { title: "Read\u200b" })[0]).toBe("Allow Read⟨U+200B⟩? ");
+  expect(parts("x", {}, { title: "Read\u200b" })[0]).toBe("Allow “Read⟨U+200B⟩”?");
   expect(listedArguments({ "n\u2066": "v\u3164", empty: "", count: 2, none: null })).toEqual([
     { name: "n⟨U+2066⟩", value: "v⟨U+3164⟩", isLong: false }, { name: "empty", value: '""', isLong: false }, { name: "count", value: "2", isLong: false }, { name: "none", value: "null", isLong: false },
   ]);

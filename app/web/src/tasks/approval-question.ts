@@ -1,8 +1,9 @@
-// What a request for approval asks: a sentence for a known tool, otherwise the tool's name, and the arguments beside it.
+// What a request for approval asks: a sentence for a known tool, otherwise about the tool by its name. The arguments are beside it.
 
 import { markInvisible, visibleJson } from "@khala/client";
 import type { Tool, ToolBlock } from "@khala/client";
 import { oneLine } from "./call-labels.ts";
+import { quotedTool } from "./tool-labels.ts";
 import { m } from "../i18n/messages.ts";
 
 /** More arguments, or longer ones, are shown as JSON. */
@@ -10,8 +11,6 @@ const MAX_LISTED_ARGUMENTS = 12;
 const MAX_LISTED_CHARACTERS = 4_000;
 const MAX_LINE_CHARACTERS = 160;
 const MAX_SUBJECT_CHARACTERS = 120;
-/** The names of arguments that tell most about a call, the most telling one first. */
-const TELLING = ["path", "file", "name", "url", "uri", "query", "command", "to", "title", "id"];
 /** Where the subject stands in a sentence. Sentences have no such character. */
 const PLACE = "\u0000";
 
@@ -45,25 +44,14 @@ export function questionAbout({ tool, args = {} }: Pick<ToolBlock, "tool" | "arg
   const known = Object.hasOwn(BUILT_IN, tool) ? BUILT_IN[tool] : undefined;
   const value = known?.subject === undefined ? "" : args[known.subject];
   if (known && typeof value === "string" && (value !== "" || known.subject === undefined)) return sentence(known, value, args);
-  const before = `${m.allow_tool({ tool: facts?.title ? markInvisible(facts.title) : tool })} `;
-  const [key, telling] = tellingArgument(args);
-  const subject = key && `${key}: ${short(telling)}`;
-  return { before, subject, after: "", plain: (before + subject).trim(), action: m.allow(), isDestructive: facts?.destructive === true, others: without(args, key, telling) };
+  const before = m.allow_tool({ tool: quotedTool(tool, facts?.title) });
+  return { before, subject: "", after: "", plain: before, action: m.allow(), isDestructive: facts?.destructive === true, others: args };
 }
 
 function sentence({ subject: key = "", ask, isDestructive = false }: BuiltIn, value: string, args: Args): ApprovalQuestion {
   const subject = short(value);
   const [before = "", after = ""] = ask(PLACE).split(PLACE);
   return { before, subject, after, plain: ask(subject), action: isDestructive ? m.delete_action() : m.allow(), isDestructive, others: without(args, key, value) };
-}
-
-/** The name and the value of the most telling argument; empty if no name says so. */
-function tellingArgument(args: Args): [name: string, value: string] {
-  for (const name of TELLING) {
-    const value = Object.hasOwn(args, name) ? args[name] : undefined;
-    if (typeof value === "string" && value !== "") return [name, value];
-  }
-  return ["", ""];
 }
 
 /** The arguments without one that is shown in full beside them. JSON is shown with all of them. */

@@ -23,6 +23,13 @@ test("however calls change, the numbers are those that counting all of them woul
   }
 });
 
+test("tools keep the order of their first calls, whatever state the calls are in", () => {
+  const tally = new CallCounts();
+  for (const tool of ["grep", "glob"]) tally.put(call(tool, "queued", tool));
+  tally.put(call("grep", "running", "grep"));
+  expect([...tally.tools.keys()]).toEqual(["grep", "glob"]);
+});
+
 test("denied calls are counted among the failed ones", () => {
   const tally = new CallCounts();
   tally.put({ ...call("a", "failed"), summary: "Denied by Ada." });

@@ -48,17 +48,24 @@ export class CallCounts {
     this.denied += denied ? 1 : 0;
     this.expired += expired ? 1 : 0;
     this.counts[state] += 1;
-    this.tools.set(tool, (this.tools.get(tool) ?? 0) + 1);
+    // A tool that stays keeps its place in the order.
+    if (before?.tool !== tool) {
+      this.tools.set(tool, (this.tools.get(tool) ?? 0) + 1);
+      if (before) this.#takeTool(before.tool);
+    }
     this.#ended += hasEnded(state) ? 1 : 0;
     this.#longest = Math.max(this.#longest, durationMs);
     return true;
   }
 
-  #take({ state, tool, denied, expired }: Call): void {
+  #take({ state, denied, expired }: Call): void {
     this.denied -= denied ? 1 : 0;
     this.expired -= expired ? 1 : 0;
     this.counts[state] -= 1;
     this.#ended -= hasEnded(state) ? 1 : 0;
+  }
+
+  #takeTool(tool: string): void {
     const left = (this.tools.get(tool) ?? 0) - 1;
     if (left > 0) this.tools.set(tool, left);
     else this.tools.delete(tool);

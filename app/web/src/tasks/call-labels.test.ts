@@ -39,8 +39,8 @@ test("a step is told by how its calls stand and which they are", () => {
   expect(stepStatus({ ...none, running: 1, blocked: 2 }, 3)).toBe("0 of 3 done, 2 waiting for approval");
   expect(stepStatus({ ...none, completed: 1, blocked: 1 }, 2)).toBe("waiting for approval");
   expect([stepStatus({ ...none, completed: 1 }, 1), stepStatus({ ...none, failed: 1 }, 1), stepStatus({ ...none, running: 1 }, 1)]).toEqual(["done", "failed", "running"]);
-  expect(toolNames(new Map([["todo_add", 30], ["glob", 1]]))).toBe("todo_add ×30, glob");
-  expect(toolNames(new Map(["a", "b", "c", "d", "e"].map((name) => [name, 1])))).toBe("a, b, c, d…");
+  expect(toolNames(new Map([["todo_add", 30], ["glob", 1]]))).toBe("Add to-do ×30, Find files");
+  expect(toolNames(new Map(["a", "b", "c", "d", "e"].map((name) => [name, 1])))).toBe("A, B, C, D…");
 });
 
 test("denied calls count by themselves and have a label and an icon of their own", () => {

@@ -3,6 +3,7 @@
 import { markInvisible } from "@khala/client";
 import type { ToolBlock, ToolState } from "@khala/client";
 import { formatDuration, formatMilliseconds, formatNumber, formatUnits } from "../state/format.ts";
+import { subjectOf, toolLabel } from "./tool-labels.ts";
 import { m } from "../i18n/messages.ts";
 
 const MAX_LINE_CHARACTERS = 60;
@@ -73,19 +74,22 @@ export function argumentsLine(args: Readonly<Record<string, unknown>> | undefine
   return oneLine(line, MAX_LINE_CHARACTERS);
 }
 
-/** As `argumentsLine`, also for a call whose arguments are stored in a blob. */
-export function callArgumentsLine({ args, argsBlob }: ToolBlock): string {
-  return argsBlob ? oneLine(argsBlob.preview ?? "", MAX_LINE_CHARACTERS) : argumentsLine(args);
+/** What a call is about, on one line: the subject of a built-in tool, otherwise all arguments, also if they are stored in a blob. */
+export function callArgumentsLine({ tool, args, argsBlob }: ToolBlock): string {
+  if (argsBlob) return oneLine(argsBlob.preview ?? "", MAX_LINE_CHARACTERS);
+  const subject = subjectOf(tool, args);
+  return subject === undefined ? argumentsLine(args) : oneLine(subject, MAX_LINE_CHARACTERS);
 }
 
-/** "todo_add ×30, glob": the names of the tools, at most four of them, in the order of `counts`. */
+/** "Add to-do ×30, Find files": the tools in words, at most four of them, in the order of `counts`. */
 export function toolNames(counts: ReadonlyMap<string, number>): string {
-  const names: string[] = [];
+  const byWords = new Map<string, number>();
   for (const [name, count] of counts) {
-    if (names.length === MAX_TOOL_NAMES) return `${names.join(", ")}…`;
-    names.push(count > 1 ? `${name} ×${count}` : name);
+    const { words } = toolLabel(name);
+    byWords.set(words, (byWords.get(words) ?? 0) + count);
   }
-  return names.join(", ");
+  const names = [...byWords].slice(0, MAX_TOOL_NAMES).map(([words, count]) => (count > 1 ? `${words} ×${formatNumber(count)}` : words));
+  return names.join(", ") + (byWords.size > MAX_TOOL_NAMES ? "…" : "");
 }
 
 /** As `toolNames`, for these calls. */

@@ -51,14 +51,10 @@ export class CallTracker {
     return this.#now.tally.hasEnded;
   }
 
-  /** Whether there is only one call, and it is running. */
-  get isOneRunning(): boolean {
-    return this.#now.tally.all === 1 && this.#now.tally.counts.running === 1;
-  }
-
-  /** "3 of 4 done, 1 failed · 1.2 s" */
+  /** "3 of 4 done, 1 failed · 1.2 s"; only the time if all are done. */
   get label(): string {
     const { counts, denied, expired, all, hasEnded, longest } = this.#now.tally;
+    if (counts.completed === all && longest > 0) return formatMilliseconds(longest);
     const overdue = [...this.#waiting.values()].filter(isOverdue).length;
     const shown = { ...counts, blocked: counts.blocked - overdue, failed: counts.failed + overdue, denied, expired: expired + overdue };
     return joinParts([stepStatus(shown, all), hasEnded && longest > 0 && formatMilliseconds(longest)]);
