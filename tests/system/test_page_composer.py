@@ -129,3 +129,24 @@ def test_a_picture_is_shown_before_it_is_sent_and_a_large_file_is_not_tried_agai
     expect(chat.button("Send")).to_be_disabled()
     chat.button("Remove large.bin").click()
     expect(chat.button("Send")).to_be_enabled()
+
+
+def test_a_selected_passage_of_an_answer_is_quoted_above_the_draft(chat: Chat) -> None:
+    page = chat.page
+    chat.send("/echo A **lease** ends.\n\nA lock does not.")
+    chat.wait_for_end()
+    button = chat.button("Ask about this")
+    page.get_by_label("Message", exact=True).fill("Why?")
+    # All of the page is no passage of one answer.
+    page.evaluate("getSelection().selectAllChildren(document.body)")
+    expect(button).to_have_count(0)
+    page.evaluate("getSelection().selectAllChildren([...document.querySelectorAll('.message.assistant .text')].at(-1))")
+    box, shown = chat.answer.locator(".text").bounding_box(), button.bounding_box()
+    assert box is not None and shown is not None
+    assert shown["y"] + shown["height"] <= box["y"], "the button covers nothing that is selected"
+    button.click()
+    field = page.get_by_label("Message", exact=True)
+    expect(field).to_be_focused()
+    expect(field).to_have_value("> A lease ends.\n> \n> A lock does not.\n\nWhy?")
+    expect(button).to_have_count(0)
+    assert chat.complaints == []

@@ -5,8 +5,8 @@ import type { BlobRef } from "@khala/client";
 class ComposerState {
   /** The id of the question that is being edited in place. */
   editingId: string | null = $state(null);
-  /** Text and files for the composer to take over. */
-  pending: { text: string; files: readonly BlobRef[] } | null = $state.raw(null);
+  /** Text and files for the composer to take over. A quote comes before the text that is there; other text takes its place. */
+  pending: { text: string; files: readonly BlobRef[]; isQuote?: boolean } | null = $state.raw(null);
 
   /** Called once, after the next message is sent. */
   afterSend: (() => void) | null = null;
@@ -17,6 +17,11 @@ class ComposerState {
   /** Puts a text and uploaded files into the composer. */
   fill(text: string, files: readonly BlobRef[] = []): void {
     this.pending = { text, files };
+  }
+
+  /** Quotes a passage in the composer. */
+  quote(passage: string): void {
+    this.pending = { text: `${passage.replaceAll(/^/gm, "> ")}\n\n`, files: [], isQuote: true };
   }
 
   focus(): void {

@@ -1,0 +1,21 @@
+// The passage of a message that a selection can be quoted as.
+
+/** Longer passages are cut. */
+const MAX_PASSAGE_CHARACTERS = 2_000;
+
+type Selected = Pick<Selection, "rangeCount" | "getRangeAt" | "toString">;
+
+/** The selected text, if all of it is in the text of one message in `area`; otherwise empty. */
+export function passageOf(selection: Selected, area: Element): string {
+  if (selection.rangeCount === 0) return "";
+  const { startContainer, endContainer } = selection.getRangeAt(0);
+  const [message, last] = [startContainer, endContainer].map(messageOf);
+  if (!message || message !== last || !area.contains(message)) return "";
+  const text = selection.toString().trim().replaceAll(/\n{3,}/g, "\n\n");
+  return text.length > MAX_PASSAGE_CHARACTERS ? `${text.slice(0, MAX_PASSAGE_CHARACTERS - 1).trimEnd()}…` : text;
+}
+
+function messageOf(node: Node): Element | null {
+  const element = node instanceof Element ? node : node.parentElement;
+  return element?.closest(".text")?.closest(".message") ?? null;
+}
