@@ -70,7 +70,7 @@ def dev(*arguments: str) -> None:
 
 
 def _prepare() -> None:
-    """Install the packages and compile the messages, one process at a time: a check and a build may run at once."""
+    """Install the packages and declare the messages, one process at a time: a check and a build may run at once."""
     install()
     with locked("web-messages"):
         npm_projects.node(PAGE, "messages.js")

@@ -12,7 +12,7 @@ import { aliases } from "./client-library.js";
 const SERVICE_WORKER = "src/sw.ts";
 /** The module that the entry loads after the messages. */
 const START = "/src/start.ts";
-const CATALOG = /\/catalogs\/compiled\/messages\/(\w+)\.js$/;
+const CATALOG = /virtual:messages\/(\w+)$/;
 /** Files of `public` that the page shows. Their names have no hash. */
 const SHOWN = ["icon.svg"];
 const SESSION = "src/workers/session.ts";

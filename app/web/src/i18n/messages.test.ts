@@ -1,14 +1,16 @@
 import { afterEach, expect, test } from "vitest";
 
-import * as ar from "../../catalogs/compiled/messages/ar.js";
-import * as de from "../../catalogs/compiled/messages/de.js";
-import * as en from "../../catalogs/compiled/messages/en.js";
+import arabic from "virtual:messages/ar";
+import german from "virtual:messages/de";
+import english from "virtual:messages/en";
 import { formatBytes, formatDateTime, formatDuration, formatNumber, formatUsd, joinParts } from "../state/format.ts";
 import { LOCALES, chooseLocale, directionOf, setFormatLocale } from "./locale.ts";
-import { setMessages } from "./messages.ts";
+import { messagesOf, setMessages } from "./messages.ts";
+
+const [ar, de, en] = [messagesOf(arabic, "ar"), messagesOf(german, "de"), messagesOf(english, "en")];
 
 afterEach(() => {
-  setMessages(en);
+  setMessages(english, "en");
   setFormatLocale("en", []);
 });
 
@@ -29,14 +31,14 @@ test("a number chooses among the six forms of Arabic, and the two of English and
 });
 
 test("numbers, dates and money are shown as in the person's language and country", () => {
-  setMessages(de);
+  setMessages(german, "de");
   setFormatLocale("de", ["en-US", "de-AT"]);
   expect([formatNumber(0.5), formatUsd(0.5), formatBytes(2048), formatDuration(75_000)]).toEqual(["0,5", expect.stringMatching(/^\$\s0,50$/), "2,0\u00a0kB", "1\u00a0Min.\u00a015\u00a0s"]);
   expect(formatDateTime("2026-03-12T13:05:00Z")).toMatch(/2026/);
 });
 
 test("in text that runs from right to left, names and parts keep their own direction", () => {
-  setMessages(ar);
+  setMessages(arabic, "ar");
   setFormatLocale("ar", []);
   expect(ar.remove_name({ name: "a.txt" })).toContain("\u2068a.txt\u2069");
   expect(joinParts(["demo", null, "2 s"])).toBe("\u2068demo\u2069 · \u20682 s\u2069");

@@ -1,6 +1,6 @@
 // Gives unit tests the English messages.
 
-import * as en from "../../catalogs/compiled/messages/en.js";
+import en from "virtual:messages/en";
 import { setMessages } from "./messages.ts";
 
-setMessages(en);
+setMessages(en, "en");
