@@ -259,7 +259,7 @@ def test_the_bar_shows_the_state_of_a_run_and_the_graph_its_calls(chat: Chat) ->
     expect(chat.run_bar).to_have_attribute("data-status", "waiting for approval")
     expect(chat.run_bar).to_contain_text("Step 2 of 20")
     expect(chat.run_bar).to_contain_text(re.compile(r"\d\stokens"))
-    chat.run_bar.get_by_role("button", name="Graph").click()
+    chat.run_bar.get_by_role("button", name="Details").click()
     steps = chat.run_bar.get_by_role("list", name="Run steps")
     expect(steps.locator(".head")).to_have_text(["Step 1 2 of 2 done", "Step 2 waiting for approval"])
     calls = steps.get_by_role("button")
