@@ -207,6 +207,7 @@ class Chat:
         """Create a link in the dialog; returns the URL."""
         self.button("Share").click()
         dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Anyone with a link").check()
         dialog.locator("#share-form").get_by_label("Access").select_option(label=may)
         dialog.get_by_role("button", name="Copy link").click()
         url = dialog.get_by_label("Copy it now")
@@ -219,6 +220,13 @@ class Chat:
         """The chat's entry in the list."""
         return self.page.locator("#chats").get_by_role("link", name=title)
 
+    def search_messages(self) -> None:
+        """Open the search of messages, by the search of everything."""
+        self.button("Search").click()
+        self.page.get_by_role("combobox", name="Search chats, messages and actions").fill("Search messages")
+        self.page.get_by_role("option", name="Search messages", exact=True).click()
+        expect(self.page.get_by_role("searchbox", name="Search messages")).to_be_focused()
+
     def act_on(self, title: str, action: str) -> None:
         """Choose an action in the menu of a chat of the list."""
         self.listed(title).hover()
@@ -227,7 +235,7 @@ class Chat:
 
     def act(self, action: str) -> None:
         """Choose an action in the menu of the open chat."""
-        self.page.locator("header").get_by_role("button", name="More actions").click()
+        self.button("Chat menu").click()
         self.page.get_by_role("menuitem", name=action, exact=True).click()
 
     def with_autopilot(self) -> None:

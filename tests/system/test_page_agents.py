@@ -213,7 +213,7 @@ def test_a_run_is_previewed_before_it_starts_and_estimates_use_ended_runs(chat: 
     chat.button("20 steps").click()
     chat.page.get_by_label("Preview before each run").check()
     chat.page.keyboard.press("Escape")
-    chat.button("Search messages").click()
+    chat.search_messages()
     # Starts the worker, because the page waits only briefly for its estimate.
     expect(search_results(chat, "nothing yet")).to_have_count(0)
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
@@ -332,7 +332,7 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     chat.send("And giraffes? /words=3")
     chat.wait_for_end()
     wait_for_kept(chat, "messages", "giraffes")
-    chat.button("Search messages").click()
+    chat.search_messages()
     expect(search_results(chat, "giraf").first).to_contain_text("And giraffes?")
     browser.set_offline(True)
     best = search_results(chat, "word30").first
@@ -347,7 +347,7 @@ def test_the_search_works_without_the_network_and_finds_nothing_after_signing_ou
     chat.sign_out()
     wait_for_kept(chat, "messages", "giraffes", present=False)
     assert "zebras" not in chat.page.evaluate(KEPT, "messages")
-    chat.button("Search messages").click()
+    chat.search_messages()
     for words in ("zebras", "word30", "giraffes"):
         expect(search_results(chat, words)).to_have_count(0)
 

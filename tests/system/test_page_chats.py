@@ -92,7 +92,7 @@ def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_rel
         page.get_by_role("combobox").fill(f"{wanted} chat list")
         page.keyboard.press("Enter")
         expect(drawer).to_be_visible(visible=wanted == "Show")
-    page.locator("#filter").focus()
+    chat.button("Search").focus()
     page.keyboard.press("Control+b")
     expect(show).to_be_focused()
     chat.send("/words=5")
@@ -112,6 +112,76 @@ def test_the_list_is_hidden_and_shown_by_button_and_key_and_stays_so_after_a_rel
     assert chat.complaints == []
 
 
+def test_the_search_of_the_list_finds_every_chat_by_its_title(chat: Chat, server: Server) -> None:
+    page = chat.page
+    chat.register("ada@example.com", "Ada")
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    chat.act_on("Recipe for soup", "Archive")
+    for number in range(8):
+        body = {"title": f"Recipe number {number}"}
+        assert page.request.post(f"{server.url}/api/threads", data=body).status == 201
+    expect(chat.listed("Recipe number 7")).to_be_visible()
+    search = chat.button("Search")
+    expect(search).to_have_attribute("aria-keyshortcuts", "Control+K")
+    expect(search).to_contain_text("Ctrl+K")
+    search.click()
+    field = page.get_by_role("combobox", name="Search chats, messages and actions")
+    expect(field).to_be_focused()
+    chats = page.get_by_role("group", name="Chats").get_by_role("option")
+    field.fill("recipe")
+    expect(chats).to_have_count(7)
+    expect(chats.last).to_have_text("Show all 9 chats")
+    for _ in range(6):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(chats).to_have_count(9)
+    expect(chats.last).to_contain_text("Recipe for soup")
+    field.fill("soup rec")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Recipe for soup")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_the_search_of_the_list_finds_chats_that_are_not_loaded(chat: Chat, server: Server) -> None:
+    page = chat.page
+    chat.register("ada@example.com", "Ada")
+    for title in ("The oldest treasure", *(f"Number {number}" for number in range(200))):
+        assert page.request.post(f"{server.url}/api/threads", data={"title": title}).status == 201
+    page.reload()
+    expect(page.get_by_text("Showing your 200 most recent chats")).to_be_visible()
+    expect(chat.listed("The oldest treasure")).to_have_count(0)
+    chat.button("Search").click()
+    page.get_by_role("combobox").fill("treasure")
+    found = page.get_by_role("group", name="Chats").get_by_role("option", name="The oldest treasure")
+    expect(found).to_have_count(1)
+    found.click()
+    expect(page.get_by_role("heading", name="The oldest treasure")).to_be_visible()
+    assert chat.complaints == []
+
+
+def test_the_palette_names_what_it_does_to_the_list_also_when_a_panel_takes_its_room(chat: Chat) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 1100, "height": 800})
+    chat.send("Recipe for soup /words=5")
+    chat.wait_for_end()
+    drawer = page.locator("#drawer")
+    expect(drawer).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("Files")
+    page.get_by_role("option", name="Files", exact=True).click()
+    panel = page.get_by_role("dialog", name="Files")
+    expect(panel).to_be_visible()
+    expect(drawer).to_be_hidden()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("chat list")
+    expect(page.get_by_role("option", name="Hide chat list")).to_have_count(0)
+    page.get_by_role("option", name="Show chat list").click()
+    expect(drawer).to_be_visible()
+    expect(panel).to_be_hidden()
+    assert chat.complaints == []
+
+
 def test_a_guest_gives_a_name_with_the_first_message_and_finds_it_in_the_chat(
     browser: BrowserContext, chat: Chat
 ) -> None:
@@ -125,7 +195,7 @@ def test_a_guest_gives_a_name_with_the_first_message_and_finds_it_in_the_chat(
     expect(chat.page.locator(".author")).to_have_text("Bob Stone (guest)")
     expect(chat.page.locator("#present")).to_contain_text("BS")
     expect(guest.page.get_by_text("You write as Bob Stone")).to_be_visible()
-    guest.button("Search").click()
+    guest.button("Search this chat").click()
     guest.page.get_by_role("searchbox", name="Search messages").fill("leeks")
     guest.page.keyboard.press("Enter")
     expect(guest.page.get_by_role("dialog")).to_have_count(0)

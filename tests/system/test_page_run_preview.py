@@ -47,7 +47,7 @@ def preview_after_runs(chat: Chat, count: int) -> dict[str, Any]:
 
 def warm(chat: Chat) -> None:
     """Start the worker, because the page waits only briefly for its estimate."""
-    chat.button("Search messages").click()
+    chat.search_messages()
     search_results(chat, "zebras")
     chat.page.get_by_role("dialog").get_by_role("button", name="Close").click()
 

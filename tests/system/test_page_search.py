@@ -37,7 +37,7 @@ def test_a_message_that_this_browser_has_not_loaded_is_found_and_opened(
     elsewhere = Chat(another_browser(browser), server.url)
     elsewhere.sign_in(ADA)
     expect(elsewhere.listed("Answer 117")).to_be_visible()
-    elsewhere.button("Search messages").click()
+    elsewhere.search_messages()
     first = found_exactly(elsewhere, "answer 42").first
     expect(first).to_contain_text("Answer 42")
     assert first.locator("mark").all_inner_texts() == ["Answer", "42"]

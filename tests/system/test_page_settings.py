@@ -63,6 +63,16 @@ def test_the_settings_have_sections_for_the_keyboard_for_a_phone_and_for_links(c
     assert chat.complaints == []
 
 
+def test_the_general_settings_lead_to_the_keyboard_shortcuts(chat: Chat) -> None:
+    chat.open_settings("General").get_by_role("button", name="Show keyboard shortcuts").click()
+    shortcuts = chat.page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(shortcuts).to_be_visible()
+    expect(chat.page.locator("dialog[open]")).to_have_count(1)
+    chat.page.keyboard.press("Escape")
+    expect(shortcuts).to_have_count(0)
+    assert chat.complaints == []
+
+
 def test_the_palette_shows_the_best_match_first_and_says_how_many_there_are(chat: Chat) -> None:
     page = chat.page
     chat.send("Recipe for a set of soups /words=3")
@@ -99,4 +109,5 @@ def test_the_palette_shows_the_best_match_first_and_says_how_many_there_are(chat
     expect(palette.get_by_role("status")).to_have_text("Nothing found.")
     palette.get_by_role("button", name="Search messages").click()
     expect(page.get_by_role("dialog", name="Search messages")).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Search messages")).to_have_value("zzz-nowhere")
     assert chat.complaints == []

@@ -1,5 +1,6 @@
 """Accounts and sharing on the page, in several real browsers, one for each person."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -202,20 +203,47 @@ def test_the_dialog_offers_what_the_server_allows_and_asks_before_it_ends_links(
     chat.share(LOOK_ON)
     chat.button("Share").click()
     dialog = chat.page.get_by_role("dialog", name="Share chat")
-    expect(dialog.get_by_label("Members only")).to_be_visible()
+    expect(dialog.get_by_label("Only members")).to_be_visible()
     expect(dialog.get_by_label("Anyone can view")).to_have_count(0)
-    expect(dialog.locator("[aria-labelledby=share-links-title] li")).to_have_count(1)
-    dialog.get_by_label("Members only").click()
+    links = dialog.locator("[aria-labelledby=share-links-title] li")
+    expect(links).to_have_count(1)
+    dialog.get_by_label("Only members").click()
     question = chat.page.locator("#confirm")
     expect(question).to_contain_text("All links are revoked for good.")
+    expect(links).to_have_count(1)
     question.get_by_role("button", name="Cancel").click()
-    expect(dialog.get_by_label("Members and anyone with a link")).to_be_checked()
-    dialog.get_by_label("Members only").click()
+    expect(dialog.get_by_label("Anyone with a link")).to_be_checked()
+    expect(links).to_have_count(1)
+    dialog.get_by_label("Only members").click()
     question.get_by_role("button", name="Revoke links").click()
+    expect(dialog.get_by_label("Only members")).to_be_checked()
+    expect(links).to_have_count(0)
+    dialog.get_by_label("Anyone with a link").check()
     expect(dialog.get_by_text("No links yet")).to_be_visible()
     dialog.get_by_label("Invite by email address").fill("nobody@example.com")
     dialog.get_by_role("button", name="Invite", exact=True).click()
     expect(dialog.get_by_text("No account here has this address.")).to_be_visible()
+
+
+def test_links_are_offered_only_where_they_work_and_copying_one_visibly_opens_the_chat_to_them(chat: Chat) -> None:
+    chat.send("Plans /words=5")
+    chat.wait_for_end()
+    chat.button("Share").click()
+    dialog = chat.page.get_by_role("dialog", name="Share chat")
+    expect(dialog.get_by_label("Only members")).to_be_checked()
+    expect(dialog.get_by_label("Only members")).to_have_accessible_description(re.compile("^Only you and people"))
+    expect(dialog.get_by_role("region", name="Links")).to_have_count(0)
+    expect(dialog.get_by_text("Copying a link lets anyone who has it view this chat.")).to_be_visible()
+    dialog.get_by_role("button", name="Copy link").click()
+    expect(dialog.get_by_label("Anyone with a link")).to_be_checked()
+    expect(dialog.get_by_label("Copy it now")).to_have_value(re.compile("#share="))
+    expect(dialog.get_by_label("Copy it now")).to_be_focused()
+    links = dialog.get_by_role("region", name="Links")
+    expect(links.get_by_role("listitem")).to_have_count(1)
+    expect(links.get_by_role("listitem")).to_contain_text(LOOK_ON)
+    links.get_by_role("button", name="Copy link").click()
+    expect(links.get_by_role("listitem")).to_have_count(1)
+    assert chat.complaints == []
 
 
 def test_people_in_a_chat_see_who_is_present_and_who_is_typing(browser: BrowserContext, chat: Chat) -> None:

@@ -23,7 +23,6 @@ const states: readonly GalleryState[] = [
   { name: "the archive", view, height, scenario: LIST, prepare: () => void (chatMenu.showsArchived = true) },
   { name: "the menu of a chat", view, height: 860, scenario: LIST, act: (driver) => driver.press(".tools button") },
   { name: "a chat is being renamed", view, height: 860, scenario: LIST, act: beginRename },
-  { name: "nothing fits the words", view, height, scenario: LIST, act: (driver) => driver.type("#filter", "zzz") },
   { name: "invitations", view, height: 860, scenario: { user: { ...ADA, name: "Ada Augusta King, Countess of Lovelace" }, threads: THREADS.slice(0, 2), invitations: [{ threadId: idOf(5020), title: "Minutes", role: "editor", inviterId: idOf(102), invitedBy: "Grace Hopper", createdAt: minutesAgo(1) }, { threadId: idOf(5021), role: "viewer", createdAt: minutesAgo(2) }] } },
 ];
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
-import { arrangeRows, chatsOf, folderNames, groupByTime, chatTitle, periodLabel, startOfDay, filterChats, keepOrder } from "./chat-rows.ts";
+import { arrangeRows, chatsOf, folderNames, groupByTime, periodLabel, startOfDay, keepOrder } from "./chat-rows.ts";
 
 const NOW = new Date(2026, 10, 21, 11, 5).getTime();
 const HOUR = 3_600_000;
@@ -30,27 +30,6 @@ describe("days", () => {
   test("head their chats once each, also where the order is not by time", () => {
     const lines = groupByTime([chat("a"), chat("b", "b", NOW - 24 * HOUR), chat("c"), chat("d", "d", NOW - 240 * HOUR)], NOW);
     expect(lines.map((line) => (line.kind === "heading" ? line.text : line.chat.id))).toEqual(["Today", "a", "Yesterday", "b", "c", "Last 30 days", "d"]);
-  });
-});
-
-describe("the filter", () => {
-  const chats = [chat("1", "Größe der Tabelle"), chat("2", "A haiku about Postgres"), chat("3", "")];
-  const found = (query: string): string[] => filterChats(chats, query).map(({ id }) => id);
-
-  test("finds all words in any order and case, without regard to accents", () => {
-    expect(found("POSTGRES haiku")).toEqual(["2"]);
-    expect(found("grosse")).toEqual([]);
-    expect(found("große")).toEqual(["1"]);
-    expect(found("GROẞE tabel")).toEqual(["1"]);
-  });
-
-  test("finds a chat without a name by what it is called", () => {
-    expect(chatTitle(chat("3", ""))).toBe("New chat");
-    expect(found("new ch")).toEqual(["3"]);
-  });
-
-  test("of nothing but spaces leaves everything", () => {
-    expect(filterChats(chats, "  ")).toBe(chats);
   });
 });
 

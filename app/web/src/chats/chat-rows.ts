@@ -1,4 +1,4 @@
-// The rows of the chat list: pinned chats, then folders, then the rest by time; filtered by title.
+// The rows of the chat list: pinned chats, then folders, then the rest by time.
 
 import { formatMonth } from "../state/format.ts";
 import type { ChatListItem } from "../state/page-model.ts";
@@ -26,11 +26,6 @@ export function periodLabel(time: number, now: number): string {
   if (time >= startOfDay(now, 1)) return m.yesterday();
   if (time >= startOfDay(now, 7)) return m.last_7_days();
   return time >= startOfDay(now, 30) ? m.last_30_days() : formatMonth(time, now);
-}
-
-/** The chats whose titles contain all words of `query`, in any order, case and accents. */
-export function filterChats(chats: readonly ChatListItem[], query: string): readonly ChatListItem[] {
-  return query.trim() ? chats.filter((chat) => hasWords(chatTitle(chat), query)) : chats;
 }
 
 /** Whether the text contains all words of `query`, in any order, case and accents. */

@@ -12,20 +12,22 @@ import { page } from "../state/page.svelte.ts";
 import type { PageModel } from "../state/page-model.ts";
 import { openSettings } from "../state/settings-view.svelte.ts";
 import { THEME_LABELS } from "../state/theme-labels.ts";
-import { ENTER, PERSON, SUN_AND_MOON } from "../style/dialog-icons.ts";
-import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, KEYBOARD, MAGNIFIER, PANEL, ROBOT, SHARE, SLIDERS } from "../style/icons.ts";
+import { ENTER, KEYBOARD, PERSON, SUN_AND_MOON } from "../style/dialog-icons.ts";
+import { ARCHIVE, BOOKMARK, CHECKLIST, COMPOSE, FOLDER, MAGNIFIER, PANEL, ROBOT, SHARE, SLIDERS } from "../style/icons.ts";
 import { act } from "./chat-actions.ts";
 import { chatMenu, itemOf } from "./chat-menu-state.svelte.ts";
 import { chatActions, type ChatAction } from "./chat-menu.ts";
 import { ACTION_ICONS, ACTION_LABELS } from "./action-labels.ts";
-import { listVisibility } from "./list-visibility.svelte.ts";
 import type { PaletteItem } from "./palette-items.ts";
 import { HELP_KEYS, LIST_KEYS, NEW_CHAT_KEYS, SETTINGS_KEYS } from "./shortcut-keys.ts";
 import { searchState } from "./search-state.svelte.ts";
 import { m } from "../i18n/messages.ts";
 
+/** What the palette needs of the page: whether a wide window shows the chat without the list, and what shows the list and the shortcuts. */
+export type PaletteContext = { isAlone: boolean; onlist: () => void; onhelp: () => void };
+
 /** All actions that are possible now: those of the page, then those of the open chat. */
-export function paletteActions(onhelp: () => void): PaletteItem[] {
+export function paletteActions({ isAlone, onlist, onhelp }: PaletteContext): PaletteItem[] {
   const open = (dialog: PageModel["dialog"]) => () => void (page.dialog = dialog);
   const { chat, account } = page;
   const isOwner = chat?.refusal === null && chat.role === "owner" && chat.thread !== null;
@@ -41,17 +43,16 @@ export function paletteActions(onhelp: () => void): PaletteItem[] {
     account.user === null ? { id: "signin", label: m.sign_in(), icon: ENTER, run: open("signin") } : { id: "account", label: m.your_account(), icon: PERSON, run: () => openSettings(page, "account") },
     { id: "help", label: m.keyboard_shortcuts(), icon: KEYBOARD, ...(helpShortcut.isOn && { shortcut: HELP_KEYS }), run: onhelp },
     { id: "archived", label: m.archived(), icon: ARCHIVE, run: () => void (chatMenu.showsArchived = true) },
-    ...ofList(),
+    ...ofList(isAlone, onlist),
     ...themes(),
     ...ofOpenChat(),
   ];
 }
 
 /** In a narrow window the list is a sheet over the chat, so there is nothing to hide. */
-function ofList(): PaletteItem[] {
+function ofList(isAlone: boolean, onlist: () => void): PaletteItem[] {
   if (matchMedia("(max-width: 859px)").matches) return [];
-  const { isHidden } = listVisibility;
-  return [{ id: "list", label: isHidden ? m.show_chat_list() : m.hide_chat_list(), icon: PANEL, shortcut: LIST_KEYS, run: () => void (listVisibility.isHidden = !isHidden) }];
+  return [{ id: "list", label: isAlone ? m.show_chat_list() : m.hide_chat_list(), icon: PANEL, shortcut: LIST_KEYS, run: onlist }];
 }
 
 /** The themes that are not in use. */
@@ -79,6 +80,6 @@ function add(): void {
 }
 
 function searchMessages(): void {
-  searchState.inChat = false;
+  searchState.begin(false);
   page.dialog = "search";
 }

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import type { ChatListItem } from "../state/page-model.ts";
+import { chatTitle } from "./chat-rows.ts";
 import { agentsFor, bestFirst, chatsFor, itemsFor, matchRank, stepIndex } from "./palette-items.ts";
 
 function chat(id: string, title: string, archived = false): ChatListItem {
@@ -20,6 +21,24 @@ describe("chats of the palette", () => {
   test("are the first six without a query, and no archived ones", () => {
     expect(chatsFor(chats, " ").map(({ id }) => id)).toEqual(["1", "2", "4"]);
     expect(chatsFor(Array.from({ length: 9 }, (_, at) => chat(String(at), "x")), "")).toHaveLength(6);
+  });
+
+  test("are all that have the words of a query", () => {
+    expect(chatsFor(Array.from({ length: 300 }, (_, at) => chat(String(at), "x", at % 2 === 1)), "x")).toHaveLength(300);
+  });
+
+  test("have all words in any order and case, without regard to accents", () => {
+    const all = [chat("1", "Größe der Tabelle"), chat("2", "A haiku about Postgres")];
+    const found = (query: string): string[] => chatsFor(all, query).map(({ id }) => id);
+    expect(found("POSTGRES haiku")).toEqual(["2"]);
+    expect(found("grosse")).toEqual([]);
+    expect(found("große")).toEqual(["1"]);
+    expect(found("GROẞE tabel")).toEqual(["1"]);
+  });
+
+  test("without a name are found by what they are called", () => {
+    expect(chatTitle(chat("3", ""))).toBe("New chat");
+    expect(chatsFor([chat("3", "")], "new ch").map(({ id }) => id)).toEqual(["3"]);
   });
 });
 
@@ -45,6 +64,8 @@ test("the group with the best match comes first, those that are found by their t
     { id: "agents", heading: "", items: [] },
   ];
   expect(bestFirst(groups, "set").map(({ id }) => id)).toEqual(["actions", "chats", "messages"]);
+  const more = { ...item("Set them all"), stays: true };
+  expect(bestFirst([{ id: "chats", heading: "", items: [item("Sunset"), more] }, { id: "actions", heading: "", items: [item("Settings")] }], "set").map(({ id }) => id)).toEqual(["actions", "chats"]);
   expect(bestFirst(groups, " ").map(({ id }) => id)).toEqual(["messages", "chats", "actions"]);
 });
 

@@ -4,12 +4,18 @@ import type { ChatListItem } from "../state/page-model.ts";
 import type { ShortcutLabel } from "./shortcut-keys.ts";
 import { chatTitle, foldText, hasWords } from "./chat-rows.ts";
 
-/** An entry that can be chosen. `icon` is a path in a box of 20 by 20, `ranges` are [start, end) of the matching words in `detail`. */
-export type PaletteItem = { id: string; label: string; icon: string; detail?: string; shortcut?: ShortcutLabel; ranges?: readonly (readonly [number, number])[]; run: () => void };
+/** A chat that the palette finds by its title. */
+export type PaletteChat = Pick<ChatListItem, "id" | "title" | "archived" | "folder">;
+/**
+ * An entry that can be chosen. `icon` is a path in a box of 20 by 20, `ranges` are [start, end) of the matching words in `detail`.
+ * `stays`: it shows more entries instead of closing the palette.
+ */
+export type PaletteItem = { id: string; label: string; icon: string; detail?: string; shortcut?: ShortcutLabel; ranges?: readonly (readonly [number, number])[]; stays?: boolean; run: () => void };
 /** `isFoundByText`: its entries match by a text that they contain, not by their labels. */
 export type PaletteGroup = { id: string; heading: string; items: readonly PaletteItem[]; isFoundByText?: boolean };
 
-const MAX_CHATS = 6;
+/** So many chats are shown at first. */
+export const MAX_CHATS = 6;
 const MAX_AGENTS = 5;
 
 /** Ranks of matches, the best first; those by a text rank behind all labels. */
@@ -26,16 +32,16 @@ export function matchRank(label: string, query: string): number {
 
 /** The groups that have entries, the one with the best match first; else in their order. */
 export function bestFirst(groups: readonly PaletteGroup[], query: string): PaletteGroup[] {
-  const rankOf = ({ items, isFoundByText }: PaletteGroup): number => (isFoundByText ? RANKS.text : Math.min(...items.map(({ label }) => matchRank(label, query))));
+  const rankOf = ({ items, isFoundByText }: PaletteGroup): number => (isFoundByText ? RANKS.text : Math.min(...items.filter(({ stays }) => !stays).map(({ label }) => matchRank(label, query))));
   const ranked = groups.filter(({ items }) => items.length > 0).map((group) => ({ group, rank: query.trim() ? rankOf(group) : 0 }));
   return ranked.toSorted((one, other) => one.rank - other.rank).map(({ group }) => group);
 }
 
-/** The chats whose titles have the words of the query, the best match first; without one, those used last. Chats that are not archived come first. */
-export function chatsFor(all: readonly ChatListItem[], query: string): ChatListItem[] {
-  const chats = all.filter(({ isEmpty }) => !isEmpty);
-  const found = query.trim() ? chats.filter((chat) => hasWords(chatTitle(chat), query)) : chats.filter(({ archived }) => !archived);
-  return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || matchRank(chatTitle(one), query) - matchRank(chatTitle(other), query)).slice(0, MAX_CHATS);
+/** All chats whose titles have the words of the query, the best match first; without one, those used last. Chats that are not archived come first. */
+export function chatsFor<Chat extends PaletteChat>(chats: readonly Chat[], query: string): Chat[] {
+  if (!query.trim()) return chats.filter(({ archived }) => !archived).slice(0, MAX_CHATS);
+  const found = chats.filter((chat) => hasWords(chatTitle(chat), query));
+  return found.toSorted((one, other) => Number(one.archived) - Number(other.archived) || matchRank(chatTitle(one), query) - matchRank(chatTitle(other), query));
 }
 
 /** The entries whose labels have the words of the query, the best match first; `most` of them. */

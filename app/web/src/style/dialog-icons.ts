@@ -15,3 +15,7 @@ export const PRINTER = "M6 7V3.5h8V7M6 14H4.5A1.5 1.5 0 0 1 3 12.5v-4A1.5 1.5 0 
 export const TURN_BACK = "M4 10a6 6 0 1 0 2-4.5M6 2v3.8h3.8";
 export const BIN = "M4 6h12M8 6V4h4v2M5.5 6l.7 10.5h7.6L14.5 6M8.5 9v5M11.5 9v5";
 export const SUN_AND_MOON = "M10 4a6 6 0 1 0 0 12zM10 4a6 6 0 0 1 0 12";
+export const LOCK = "M5.5 9h9A1.5 1.5 0 0 1 16 10.5v5a1.5 1.5 0 0 1-1.5 1.5h-9A1.5 1.5 0 0 1 4 15.5v-5A1.5 1.5 0 0 1 5.5 9zM7 9V6.5a3 3 0 0 1 6 0V9";
+export const CHAIN = "M8.5 11.5a3 3 0 0 0 4.3 0l2.9-2.9a3 3 0 0 0-4.3-4.3L10 5.7M11.5 8.5a3 3 0 0 0-4.3 0l-2.9 2.9a3 3 0 0 0 4.3 4.3l1.4-1.4";
+export const GLOBE = "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM3 10h14M10 3c4.3 4.3 4.3 9.7 0 14M10 3c-4.3 4.3-4.3 9.7 0 14";
+export const KEYBOARD = "M3.5 5h13a1 1 0 0 1 1 1v8a1 1 0 0 1-1 1h-13a1 1 0 0 1-1-1V6a1 1 0 0 1 1-1zM5.8 8.3h.01M8.6 8.3h.01M11.4 8.3h.01M14.2 8.3h.01M7 11.8h6";

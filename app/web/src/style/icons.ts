@@ -17,7 +17,6 @@ export const PENCIL = "M4 16l.8-3.4L13.5 4l2.5 2.5-8.6 8.7zM12 5.5 14.5 8";
 export const CHECKLIST = "M3 5.5 4.5 7 7 4M3 14.5 4.5 16 7 13M10 6h7M10 14.5h7";
 export const BOOKMARK = "M6 3.5h8a.5.5 0 0 1 .5.5v12.5L10 13.2l-4.5 3.3V4a.5.5 0 0 1 .5-.5z";
 export const SLIDERS = "M3 6.5h7.5M15 6.5h2M3 13.5h2M9.5 13.5H17M12.7 4.3a2.2 2.2 0 1 0 0 4.4 2.2 2.2 0 0 0 0-4.4zM7.3 11.3a2.2 2.2 0 1 0 0 4.4 2.2 2.2 0 0 0 0-4.4z";
-export const KEYBOARD = "M3.5 5h13a1 1 0 0 1 1 1v8a1 1 0 0 1-1 1h-13a1 1 0 0 1-1-1V6a1 1 0 0 1 1-1zM5.8 8.3h.01M8.6 8.3h.01M11.4 8.3h.01M14.2 8.3h.01M7 11.8h6";
 export const COPY = "M8 7h7a1 1 0 0 1 1 1v7a1 1 0 0 1-1 1H8a1 1 0 0 1-1-1V8a1 1 0 0 1 1-1zM4.5 13A1 1 0 0 1 4 12V5a1 1 0 0 1 1-1h7a1 1 0 0 1 .9.6";
 export const CHECK = "M4.5 10.5 8.5 14.5 15.5 6";
 export const PLUS = "M10 4v12M4 10h12";
