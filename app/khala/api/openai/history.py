@@ -23,6 +23,7 @@ from khala.api.openai.types import (
 from khala.api.validation import check_json, check_text
 from khala.domain.errors import InvalidInput
 from khala.domain.fold import Block, TextBlock, ToolBlock
+from khala.domain.titles import plain_text
 from khala.models import tool_arguments
 
 MAX_SUMMARY_CHARACTERS = 120
@@ -61,7 +62,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str | None:
         """The title of a thread with this history: the beginning of the user's first message."""
         first = next((turn.text for turn in self.turns if isinstance(turn, UserTurn) and turn.text.strip()), "")
-        return shorten(first, MAX_TITLE_CHARACTERS) or None
+        return shorten(plain_text(first), MAX_TITLE_CHARACTERS) or None
 
 
 def read_history(messages: Sequence[RequestMessage], paths: Sequence[str] = ()) -> History:

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { Keyring, keysOf, titleFrom } from "./keyring.ts";
+import { Keyring, keysOf } from "./keyring.ts";
 import { BrowserStorage } from "../browser/browser-storage.ts";
 import type { StorageLike } from "../browser/browser-storage.ts";
 
@@ -98,10 +98,4 @@ it("what was written by us is known when it comes back, and by whom", () => {
   expect(keys.recordAuthors("chat", [{ id: "other", authorId: "them" }])).toBe(false);
   expect(keys.recordAuthors("chat", [{ id: "m1", authorId: "us" }])).toBe(true);
   expect(keys.identityIn("chat")).toMatchObject({ authors: ["us"], sent: ["m2"] });
-});
-
-it("a title is the first words, cut between words", () => {
-  expect(titleFrom("  Count\n for   me ")).toBe("Count for me");
-  expect(titleFrom(" \n ")).toBeNull();
-  expect(titleFrom("word ".repeat(30))).toBe("word word word word word word word word word…");
 });

@@ -8,7 +8,6 @@ const CHAT_PREFIX = "khala.chat.";
 const IDENTITY_PREFIX = "khala.own.";
 const LAST_CHAT_KEY = "khala.last";
 const MAX_SENT_IDS = 20;
-const MAX_TITLE_CHARACTERS = 48;
 
 /** A chat as this browser knows it. `key` is its anonymous key, `shareKey` the key of a share link. Field names are a storage format. */
 export type KnownChat = {
@@ -157,13 +156,6 @@ export class Keyring {
 /** The access keys of a chat, as the client library takes them. */
 export function keysOf({ key, shareKey }: KnownChat): ThreadKeys {
   return { ...(key && { anonKey: key }), ...(shareKey && { shareKey }) };
-}
-
-/** A title from the first words of a text; null if it has none. */
-export function titleFrom(text: string): string | null {
-  const line = text.trim().replace(/\s+/g, " ");
-  if (line.length <= MAX_TITLE_CHARACTERS) return line || null;
-  return `${line.slice(0, MAX_TITLE_CHARACTERS).replace(/\s+\S*$/, "")}…`;
 }
 
 function isChat(found: unknown): found is KnownChat {

@@ -13,11 +13,12 @@ import { AccountTransitions } from "./account-transitions.ts";
 import { OpenChat } from "./chat.svelte.ts";
 import { Clock } from "./clock.svelte.ts";
 import { PageReports } from "./page-reports.svelte.ts";
-import { Keyring, titleFrom } from "./keyring.ts";
+import { Keyring } from "./keyring.ts";
 import type { KnownChat } from "./keyring.ts";
 import { ChatList } from "./chat-list.svelte.ts";
 import { ConnectionMonitor } from "./connection-monitor.svelte.ts";
 import { DerivedTitles } from "./derived-titles.ts";
+import { titleFrom } from "./title-text.ts";
 import { guestName } from "./guest-name.svelte.ts";
 import { runOptions } from "./run-options.ts";
 import { SendQueue } from "./send-queue.svelte.ts";
@@ -268,8 +269,7 @@ class BrowserPage extends PageReports implements PageModel {
   /** Title an untitled chat by its first question. The title of an account's chat is saved, for its other browsers. */
   #updateTitle(chat: OpenChat, wasReset: boolean): void {
     const { known, thread, firstQuestion: opening, unused } = chat;
-    const guess = opening ? titleFrom(opening.text) : wasReset ? null : known.title;
-    const title = thread?.title ?? guess;
+    const title = thread?.title ?? (opening ? titleFrom(opening.text) : wasReset ? null : known.title);
     const named = Boolean(thread?.title);
     if (title === known.title && named === Boolean(known.named) && unused === Boolean(known.unused)) return;
     chat.known = this.keyring.find(chat.id) ? this.keyring.update(known, { title, named, unused }) : { ...known, title, named, unused };

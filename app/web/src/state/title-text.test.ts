@@ -1,0 +1,37 @@
+import { expect, it, test } from "vitest";
+
+import { plainText, titleFrom } from "./title-text.ts";
+
+it("a title is the first words, cut between words", () => {
+  expect(titleFrom("  Count\n for   me ")).toBe("Count for me");
+  expect(titleFrom(" \n ")).toBeNull();
+  expect(titleFrom("word ".repeat(30))).toBe("word word word word word word word word word…");
+  expect(titleFrom("## Leases **lease**")).toBe("Leases lease");
+});
+
+// `tests/unit/test_titles.py` has the same texts for the server.
+test.each([
+  ["## Leases **lease**", "Leases lease"],
+  ["# A\n\n> quoted\n- one\n- [x] two\n---", "A quoted one two"],
+  ["**Use _this_ now**, ~~not that~~", "Use this now, not that"],
+  ["***both***", "both"],
+  ["Read [the docs](https://example.com/a_b) and ![a cat](cat.png)", "Read the docs and a cat"],
+  ["See <https://example.com>", "See https://example.com"],
+  ["Fix `__init__` and **the `x * y` part**", "Fix __init__ and the x * y part"],
+  ["Why does this fail?\n```python\nprint(1)\n```\nThanks", "Why does this fail? Thanks"],
+  ["```sql\nSELECT 1\n```", "SELECT 1"],
+  ["```\nSELECT 2", "SELECT 2"],
+  ["What is 2 * 3 * 4, x**2 + y**2, snake_case_name and C#?", "What is 2 * 3 * 4, x**2 + y**2, snake_case_name and C#?"],
+  ["这是**重点**内容", "这是重点内容"],
+  ["#1 in line", "#1 in line"],
+  ["***", "***"],
+  ["", ""],
+])("%j is read as %j", (markdown, text) => {
+  expect(plainText(markdown)).toBe(text);
+});
+
+it("no text takes long", () => {
+  const begin = performance.now();
+  for (const part of ["*a ", "`", "_", "[a](", "> ", "```\n", "**_~~"]) titleFrom(part.repeat(50_000));
+  expect(performance.now() - begin).toBeLessThan(1000);
+});

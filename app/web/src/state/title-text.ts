@@ -1,0 +1,39 @@
+// Titles that are derived from the text of a message. `app/khala/domain/titles.py` strips Markdown in the same way.
+
+const MAX_TITLE_CHARACTERS = 48;
+/** So many characters of the text are read. */
+const MAX_READ_CHARACTERS = 1000;
+/** Marks in marks, as in `**_this_**`. */
+const MAX_NESTED_MARKS = 3;
+
+/** A title from the first words of a text, without Markdown; null if it has none. */
+export function titleFrom(text: string): string | null {
+  const line = plainText(text);
+  if (line.length <= MAX_TITLE_CHARACTERS) return line || null;
+  return `${line.slice(0, MAX_TITLE_CHARACTERS).replace(/\s+\S*$/, "")}…`;
+}
+
+/** The beginning of the text in one line, without the marks of Markdown, addresses of links and blocks of code. What is nothing but marks stays as it is. */
+export function plainText(markdown: string): string {
+  const begin = markdown.trim().slice(0, MAX_READ_CHARACTERS);
+  const prose = begin.replace(/^ {0,3}(`{3,}|~{3,})[^\n`]*\n[^]*?(?:^ {0,3}\1[^\n]*$|$(?![^]))/gm, "\n");
+  const blocks = (prose.trim() ? prose : begin.replace(/^ {0,3}(?:`{3,}|~{3,})[^\n`]*$/gm, ""))
+    .replace(/^[ \t]*(?:-{3,}|\*{3,}|_{3,}|={3,})[ \t]*$/gm, "")
+    .replace(/^[ \t]*(?:>[ \t]?|#{1,6}[ \t]+|[-*+][ \t]+(?:\[[ xX]\][ \t]+)?)+/gm, "")
+    .replace(/!\[([^\]\n]*)\]\([^)\n]*\)/g, "$1")
+    .replace(/\[([^\]\n]+)\]\([^)\n]*\)/g, "$1")
+    .replace(/<(https?:\/\/[^\s<>]+)>/g, "$1");
+  return oneLine(withoutMarks(blocks).replace(/(`+)([^`]+)\1/g, "$2")) || oneLine(begin);
+}
+
+/** The text without the marks around words. Those in code, and those inside of words, are none. */
+function withoutMarks(text: string): string {
+  let line = text;
+  for (let depth = 0; depth < MAX_NESTED_MARKS; depth++)
+    line = line.replace(/`[^`]+`|(^|[^A-Za-z0-9_*~])(\*{1,3}|_{1,3}|~~)(?=[^\s*_~])([^\n]*?[^\s*_~])\2(?![A-Za-z0-9_*~])/gm, (whole: string, before: string | undefined, _marks, words: string) => (before === undefined ? whole : before + words));
+  return line;
+}
+
+function oneLine(text: string): string {
+  return text.trim().replace(/\s+/g, " ");
+}
