@@ -85,3 +85,43 @@ def test_files_of_answers_open_in_a_panel_with_versions_and_run_nothing_in_the_p
     panel.get_by_role("button", name="Back").click()
     expect(panel).to_have_count(0)
     assert chat.complaints == []
+
+
+def test_the_edge_of_a_panel_is_dragged_or_moved_by_keys_and_its_place_is_remembered(chat: Chat) -> None:
+    page = chat.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    chat.send(WRITES)
+    chat.wait_for_end()
+    opener = chat.answer.get_by_role("button", name="Open site/data.csv")
+    opener.click()
+    panel, edge = page.locator(".side-panel"), page.get_by_role("separator", name="Width of the panel")
+    expect(panel).to_have_js_property("offsetWidth", 648)
+    expect(edge).to_have_attribute("aria-valuenow", "648")
+    expect(edge).not_to_be_focused()
+    edge.hover(position={"x": 4, "y": 400})
+    page.mouse.down()
+    page.mouse.move(1000, 400)
+    page.mouse.up()
+    expect(panel).to_have_js_property("offsetWidth", 440)
+    expect(page.locator("main")).to_have_css("padding-inline-end", "440px")
+    edge.press("ArrowLeft")
+    expect(panel).to_have_js_property("offsetWidth", 456)
+    edge.press("ArrowRight")
+    expect(edge).to_have_attribute("aria-valuenow", "440")
+    page.reload()
+    opener.click()
+    expect(panel).to_have_js_property("offsetWidth", 440)
+    edge.press("End")
+    expect(edge).to_have_attribute("aria-valuenow", str(edge.get_attribute("aria-valuemax")))
+    expect(page.get_by_label("Message", exact=True)).to_be_in_viewport()
+    page.set_viewport_size({"width": 900, "height": 900})
+    expect(panel).to_have_js_property("offsetWidth", 900 - 22 * 16)
+    edge.press("Home")
+    expect(panel).to_have_js_property("offsetWidth", 320)
+    edge.dblclick()
+    expect(panel).to_have_js_property("offsetWidth", 405)
+    assert chat.overflow() == 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(panel).to_have_js_property("clientWidth", 390)
+    expect(edge).to_have_count(0)
+    assert chat.complaints == []
