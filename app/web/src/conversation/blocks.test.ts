@@ -43,6 +43,10 @@ describe("details", () => {
 
   it("are open until they end, and take no other attribute", () => {
     expect(box("<details>\n<summary>T</summary>\n\nwords").querySelector("details")?.textContent).toContain("words");
+    // A summary is a button, which can have no links in it.
+    const linked = box("<details>\n<summary>See https://example.com, [*that*](https://example.com) and a note[^1]</summary>\n\n[words](https://example.com)\n</details>");
+    expect(linked.querySelector("summary")?.innerHTML).toBe("See https://example.com, <em>that</em> and a note<sup>1</sup>");
+    expect(linked.querySelectorAll("a")).toHaveLength(1);
     expect(box("<details ontoggle=alert(1)>\n\nx\n\n</details>").querySelector("details")).toBeNull();
     expect(box("<details><summary><img src=x onerror=alert(1)></summary>x</details>").querySelector("img")).toBeNull();
   });

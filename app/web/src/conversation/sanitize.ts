@@ -51,8 +51,11 @@ function secureLink(link: Element): void {
   link.setAttribute("rel", "noopener noreferrer nofollow");
 }
 
+/** A `<summary>` is a button, so links in it become their text. */
 export function sanitizeHtml(html: string): DocumentFragment {
-  return purifier.sanitize(html, { ...TEXT, RETURN_DOM_FRAGMENT: true });
+  const fragment = purifier.sanitize(html, { ...TEXT, RETURN_DOM_FRAGMENT: true });
+  for (const link of fragment.querySelectorAll("summary :is(a, [role=link])")) link.replaceWith(...link.childNodes);
+  return fragment;
 }
 
 /** The MathML of a formula; all other markup is removed. */
