@@ -117,6 +117,37 @@ def test_stop_ends_the_answer_as_stopped_and_keeps_what_was_written(chat: Chat) 
     expect(chat.button("Send")).to_be_visible()
 
 
+def test_an_answer_that_ended_early_says_why_once_and_offers_the_next_step(chat: Chat) -> None:
+    chat.send("/pace=0 /fail=3 /words=20")
+    chat.wait_for_end()
+    reason = "The demo model was told to lose the connection."
+    expect(chat.answer.get_by_text(reason)).to_have_count(1)
+    assert chat.text() == words(3).rstrip()
+    chat.button("Try again").click()
+    expect(chat.page.get_by_text("2/2")).to_be_visible()
+    chat.send("/ratelimit=60")
+    chat.wait_for_end()
+    expect(chat.answer.get_by_role("button", name=re.compile(r"^Try again in \d+ s$"))).to_be_disabled()
+    expect(chat.button("Try again")).to_have_count(0)  # the earlier answer keeps its reason only
+    expect(chat.page.get_by_text(reason)).to_have_count(1)
+    chat.page.get_by_role("switch", name="Autopilot").check(force=True)
+    chat.button("20 steps").click()
+    chat.page.get_by_label("Maximum steps").fill("1")
+    chat.page.get_by_label("Budget (tokens)").fill("1")
+    chat.page.keyboard.press("Escape")
+    chat.send("/words=2000 /pace=0")
+    chat.wait_for_end()
+    chat.button("Raise the budget").click()
+    chat.page.get_by_label("Budget (tokens)").fill("")
+    chat.page.keyboard.press("Escape")
+    chat.send('/loop /call glob {"pattern":"{round}*"}')
+    chat.wait_for_end()
+    expect(chat.answer.locator(".ending")).to_contain_text("Reached the step limit")
+    chat.button("Continue").click()
+    expect(chat.page.locator(".message.user").last).to_contain_text("Continue")
+    assert chat.complaints == []
+
+
 def test_reset_asks_first_and_then_leaves_only_the_welcome_on_every_page(browser: BrowserContext, chat: Chat) -> None:
     other = Chat(browser, chat.url)
     chat.send("/words=20")
