@@ -17,7 +17,8 @@ from tests.support.delayed_server import delayed_server
 from tests.support.ports import free_port
 from tests.support.server import ROOT, ended
 from tests.support.server import Server as Process
-from tests.system.browser import PATIENCE_MS, Chat, open_card
+from tests.system.browser import PATIENCE_MS, Chat, Server, open_card
+from tests.system.test_page_accessibility import axe_violations
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -84,6 +85,26 @@ def test_cards_follow_their_calls_live_and_a_finished_group_folds_away(chat: Cha
     expect(head).to_have_text(re.compile(r"^Write file, Open web page, Nonsense 2 of 3 done, 1 failed · [\d.]+\ss"))
     expect(head).to_have_attribute("aria-expanded", "false")
     expect(chat.page.locator(".card")).to_have_count(0)
+    assert chat.complaints == []
+
+
+def test_an_answer_shows_the_pages_that_it_read_as_sources_also_after_a_reload(chat: Chat, server: Server) -> None:
+    chat.register(ADA, "Ada")
+    page = f"{server.url}/?{{i}}"
+    chat.send(f'/times=5 /call fetch_url {{"url":"{page}"}} /say See {server.url}/?4')
+    chat.wait_for_end()
+    chat.page.reload()
+    sources = chat.answer.get_by_role("region", name="Sources")
+    links = sources.get_by_role("link")
+    expect(links).to_have_count(3)
+    expect(links.first).to_have_attribute("href", f"{server.url}/?4")  # the answer links to it
+    expect(links.first).to_have_attribute("rel", "noopener noreferrer nofollow")
+    expect(links.first).to_contain_text("Khala")
+    sources.get_by_role("button", name="Show all 5 sources").click()
+    expect(links).to_have_count(5)
+    assert axe_violations(chat) == []
+    sources.get_by_role("button", name="Show less").click()
+    expect(links).to_have_count(3)
     assert chat.complaints == []
 
 

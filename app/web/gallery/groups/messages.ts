@@ -27,6 +27,15 @@ flowchart LR
 \`\`\`
 `;
 const REASONING = [{ runId: RUN_ID, messageId: ANSWERED.id, seq: 0, kind: "reasoning-delta", data: { text: "A worker can die while it holds a lock. So the lock has to end by itself, and a worker that is only slow has to notice that it lost it." }, createdAt: minutesAgo(14) }] satisfies Part[];
+const FOUND = [
+  call(1, "web_search", { args: { query: "advisory locks" }, output: { results: [
+    { title: "PostgreSQL: Documentation: 18: 13.3. Explicit Locking", url: "https://www.postgresql.org/docs/current/explicit-locking.html" },
+    { title: "How to do distributed locking", url: "https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html" },
+    { title: "أقفال قاعدة البيانات", url: "https://ar.example.org/locks" },
+    { title: "Leases: an efficient fault-tolerant mechanism for distributed file cache consistency", url: "https://dl.acm.org/doi/10.1145/74850.74870" },
+  ] } }),
+  call(2, "fetch_url", { args: { url: "https://a-very-long-name-of-a-host-that-has-to-be-cut.example.com/data/leases.csv" }, summary: "1,204 bytes of text/csv from example.com" }),
+];
 const SUN = '<svg xmlns="http://www.w3.org/2000/svg" width="320" height="180" viewBox="0 0 16 9"><rect width="16" height="9" fill="#38bdf8"/><circle cx="8" cy="4.5" r="2.5" fill="#fde047"/></svg>';
 /** Diagrams are drawn by a program that takes a second to start. */
 const DIAGRAM_FRAMES = 600;
@@ -57,6 +66,8 @@ const states: readonly GalleryState[] = [
   { name: "the menu of an answer", view, height: 460, scenario: { messages: [ASKED, ANSWERED] }, act: (driver) => driver.press('.assistant [aria-haspopup="menu"]') },
   { name: "Markdown", view, scenario: { messages: [answer(2, MARKDOWN)] } },
   { name: "what is wider than a phone", view, scenario: { messages: [answer(2, WIDE)] } },
+  { name: "the sources of an answer", view, scenario: { messages: [ASKED, answer(2, [...FOUND, text("A lease is a [lock that expires](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).")])] } },
+  { name: "all sources of an answer", view, scenario: { messages: [ASKED, answer(2, [...FOUND, text("A lease is a lock that expires.")])] }, act: (driver) => driver.press(".sources button") },
   { name: "diagrams", view, scenario: { messages: [answer(2, DIAGRAMS)] }, act: findDiagram },
   { name: "right-to-left text", view, scenario: { messages: [question(1, ARABIC_QUESTION), answer(2, ARABIC_ANSWER)] } },
   { name: "a long question is folded", view, scenario: { messages: [question(1, LONG_QUESTION), answer(2, `See ${LONG_WORD}.`)] } },
