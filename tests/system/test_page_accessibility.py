@@ -20,6 +20,21 @@ RICH = (
 )
 
 
+BLOCKS = """> [!WARNING]
+> Check the token.
+
+<details open><summary>More at https://example.com[^1]</summary>
+
+- words
+
+</details>
+
+[^1]: A note.
+
+Some words that follow, until the connection is lost.
+"""
+
+
 def axe_violations(chat: Chat) -> list[str]:
     """The violations that axe finds on the page, after all animations have ended."""
     chat.page.evaluate(AXE.read_text())
@@ -39,6 +54,10 @@ def test_axe_finds_nothing_on_a_chat_with_cards_and_an_approval(chat: Chat, sche
     assert axe_violations(chat) == []
     chat.send(RICH)
     chat.wait_for_end()
+    chat.send(f"/pace=0 /fail=90 /echo {BLOCKS}")
+    chat.wait_for_end()
+    expect(chat.button("Try again")).to_be_visible()
+    assert axe_violations(chat) == []
     chat.with_autopilot()
     chat.send(
         '/call write_file {"path":"a.txt","content":"hi"} /call nonsense {} /then /call delete_file {"path":"a.txt"}'

@@ -87,11 +87,13 @@ def test_the_page_downloads_nothing_before_it_is_needed(browser: BrowserContext,
     typefaces = [url for url in requests if url.endswith(".woff2")]
     requests[:] = [url for url in requests if url not in typefaces]
     assert 10_000 < transferred(typefaces) < MAX_TYPEFACE_BYTES
+    assert not [url for url in chat.asked_for if "geist-mono" in url]
     assert 50_000 < transferred(requests) < MAX_FIRST_VISIT_BYTES
     chat.send("/words=20")
     chat.wait_for_end()
     chat.page.wait_for_timeout(SETTLE_MS)
-    assert not [url for url in chat.asked_for if re.search("o200k|cl100k|katex|mermaid|ControlBar", url)]
+    later = "o200k|cl100k|katex|mermaid|ControlBar|geist-mono|Sources|AnswerEnding"
+    assert not [url for url in chat.asked_for if re.search(later, url)]
     assert transferred(requests) < MAX_FIRST_ANSWER_BYTES
     chat.with_autopilot()
     chat.send("/call list_files {} /words=20")
@@ -101,6 +103,12 @@ def test_the_page_downloads_nothing_before_it_is_needed(browser: BrowserContext,
     chat.send("/pace=0 /echo ```mermaid\nflowchart LR\n  A --> B\n```")
     expect(chat.answer.locator(".picture img")).to_be_visible()
     assert transferred(requests) < MAX_DIAGRAM_BYTES
+    chat.send("/pace=0 /echo Some `code`")
+    expect(chat.answer.locator("code")).to_be_visible()
+    chat.page.wait_for_function("document.fonts.check('16px Geist Mono Variable')")
+    fonts = [url for url in chat.asked_for if "geist-mono" in url]
+    assert len(fonts) == 1  # only that of Latin text
+    assert "latin-wght-normal" in fonts[0]
     assert chat.complaints == []
 
 
