@@ -12,6 +12,7 @@ export const STYLE = `
   --khala-accent-text: #fff;
   --khala-link: color-mix(in srgb, var(--khala-accent) 60%, var(--khala-text));
   --khala-bubble: color-mix(in srgb, var(--khala-text) 8%, var(--khala-background));
+  --khala-code: color-mix(in srgb, var(--khala-bubble) 50%, var(--khala-background));
   --khala-radius: 12px;
   --khala-size: 1rem;
   display: block; block-size: 32rem; color-scheme: light dark;
@@ -26,18 +27,29 @@ export const STYLE = `
 .text { margin: 0; white-space: pre-wrap; }
 .markdown > div > :first-child { margin-block-start: 0; }
 .markdown > div > :last-child { margin-block-end: .75rem; }
-.markdown pre { overflow-x: auto; padding: .75rem; background: var(--khala-bubble); border-radius: 8px; }
-.markdown code, .call code { font: .875em ui-monospace, monospace; }
+.markdown pre { overflow-x: auto; padding: .75rem .875rem; background: var(--khala-code); border: 1px solid var(--khala-line); border-radius: 10px; tab-size: 4; }
+.markdown code, .call code { font: .875em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.markdown :not(pre) > code { padding: .1em .35em; background: var(--khala-bubble); border-radius: 5px; }
 .markdown img { max-inline-size: 100%; block-size: auto; }
-.markdown :is(h1, h2, h3, h4, h5, h6) { margin-block: 1rem .5rem; font-size: 1.0625em; line-height: 1.35; }
-.markdown h1 { font-size: 1.25em; }
-.markdown h2 { font-size: 1.125em; }
-.markdown :is(ul, ol) { padding-inline-start: 1.5rem; }
+.markdown :is(h1, h2, h3, h4, h5, h6) { margin-block: 1rem .5rem; font-size: 1em; font-weight: 600; line-height: 1.35; text-wrap: balance; }
+.markdown > div:not(:first-child) > :is(h1, h2, h3, h4, h5, h6) { margin-block-start: 1.25rem; }
+.markdown > div > :is(h1, h2, h3, h4, h5, h6) { margin-block-end: .5rem; }
+.markdown h1 { font-size: 1.375em; }
+.markdown h2 { font-size: 1.1875em; }
+.markdown h3 { font-size: 1.0625em; }
+.markdown :is(ul, ol) { margin-block: .375rem; padding-inline-start: 1.5rem; }
+.markdown li + li { margin-block-start: .3rem; }
+.markdown li::marker { color: var(--khala-muted); }
 .markdown :is(pre, code) { direction: ltr; unicode-bidi: isolate; text-align: left; }
-.markdown table { display: block; overflow-x: auto; border-collapse: collapse; font-size: .9375em; }
-.markdown th { font-weight: 600; background: var(--khala-bubble); }
-.markdown th, .markdown td { overflow-wrap: normal; text-align: start; border: 1px solid var(--khala-line); padding: .25rem .5rem; }
-.markdown blockquote { margin-inline: 0; padding-inline-start: .75rem; border-inline-start: 3px solid var(--khala-line); }
+.markdown table { display: block; inline-size: fit-content; max-inline-size: 100%; overflow-x: auto; border: 1px solid var(--khala-line); border-radius: 10px; border-spacing: 0; font-size: .9375em; font-variant-numeric: tabular-nums; }
+.markdown th { font-weight: 600; background: var(--khala-code); color: var(--khala-muted); white-space: nowrap; }
+.markdown th, .markdown td { overflow-wrap: normal; text-align: start; vertical-align: top; padding: .375rem .75rem; }
+.markdown td { border-block-start: 1px solid var(--khala-line); }
+.markdown [align=right] { text-align: end; }
+.markdown [align=center] { text-align: center; }
+.markdown blockquote { margin-inline: 0; padding-inline-start: .875rem; border-inline-start: 3px solid var(--khala-line); color: var(--khala-muted); }
+.markdown blockquote > :first-child { margin-block-start: 0; }
+.markdown blockquote > :last-child { margin-block-end: 0; }
 a { color: var(--khala-link); text-underline-offset: .15em; }
 small { color: var(--khala-muted); }
 .note:empty { display: none; }
