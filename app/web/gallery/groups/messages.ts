@@ -86,6 +86,12 @@ const states: readonly GalleryState[] = [
       ],
     },
   },
+  { name: "an answer can be continued", view, scenario: { messages: [ASKED, ended(2, "A lease is a lock that", "length")] } },
+  {
+    name: "the budget of an answer is used up", view,
+    scenario: { messages: [ASKED, ended(2, "A lease is a lock that\n\nThis answer has reached its budget.", "budget", { failure: { code: "budget_exhausted", message: "This answer has reached its budget." } })] },
+    prepare: ({ preferences }) => void Object.assign(preferences, { autopilot: true, budgetUsd: "0.05" }),
+  },
   { name: "the server is lost in an answer", view, scenario: { connection: "offline", messages: [ASKED, writing(2, "A lease is a lock that **expires**. Each worker has to")] } },
   unsent("a message is being sent", PENDING),
   unsent("a message waits for the network", PENDING, "offline"),
